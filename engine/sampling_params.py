@@ -1,0 +1,260 @@
+"""What a caller may ask about one request's output.
+
+Names and defaults are vLLM's (vllm/sampling_params.py), so that code written for it runs unchanged;
+what belongs to features this engine does not have is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from enum import Enum
+from math import inf, isfinite
+from numbers import Integral, Real
+from typing import Any, NamedTuple, Self
+
+GREEDY_BELOW = 1e-5
+"""A temperature under this is greedy: the softmax is one-hot in float32 anyway (vLLM's _SAMPLING_EPS)."""
+
+
+class RequestOutputKind(Enum):
+    """What each RequestOutput of a stream holds."""
+
+    CUMULATIVE = 0
+    """Everything so far."""
+    DELTA = 1
+    """What is new since the last one."""
+    FINAL_ONLY = 2
+    """Nothing until the request has finished, then everything."""
+
+
+@dataclass
+class SamplingParams:
+    """How to choose tokens, when to stop, and what to report.
+
+    Every value is checked on construction: a wrong one raises a ValueError that names the field, the
+    value and the range. The order in which the sampler applies them is in engine/sample/sampler.py.
+    """
+
+    n: int = 1
+    """Independent completions of the same prompt."""
+
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of every token that the output already holds."""
+    frequency_penalty: float = 0.0
+    """Subtracted once per occurrence in the output."""
+    repetition_penalty: float = 1.0
+    """Logits of tokens in prompt or output are divided by it if positive, multiplied if negative."""
+    temperature: float = 1.0
+    """0 takes the most likely token."""
+    top_p: float = 1.0
+    """Keep the most likely tokens up to this total probability, the one that crosses it included."""
+    top_k: int = 0
+    """Keep this many of the most likely tokens; 0 and -1 keep all."""
+    min_p: float = 0.0
+    """Drop tokens less likely than this share of the most likely one."""
+    seed: int | None = None
+    """Fixes the sampling noise of this request, whatever else is in the batch; None and -1 draw one."""
+
+    stop: str | list[str] | None = None
+    """Strings that end the output; a list after construction. They are cut off the text."""
+    stop_token_ids: list[int] | None = None
+    """Token ids that end the output; a list after construction."""
+    ignore_eos: bool = False
+    """Do not stop at the model's own end-of-sequence tokens."""
+    max_tokens: int | None = 16
+    """Most tokens to generate; None: up to the model's maximum length."""
+    min_tokens: int = 0
+    """Fewest tokens to generate before end-of-sequence, stop ids and stop strings count."""
+
+    logprobs: int | None = None
+    """Log-probabilities of the sampled token and of this many alternatives; -1: the whole vocabulary."""
+    prompt_logprobs: int | None = None
+    """The same for each prompt token but the first."""
+
+    detokenize: bool = True
+    """False leaves `text` empty and saves the work."""
+    skip_special_tokens: bool = True
+    """Leave special tokens out of the text."""
+    spaces_between_special_tokens: bool = True
+    """Put a space between special tokens that are shown."""
+    include_stop_str_in_output: bool = False
+    """Keep the stop string (or the text of the stop token) at the end of the text."""
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+
+    logit_bias: dict[int, float] | None = None
+    """Token id -> number in [-100, 100] added to its logit. Ids may be strings of digits, as in JSON."""
+    allowed_token_ids: list[int] | None = None
+    """Only these ids may be sampled; None: all."""
+    bad_words: list[str] | None = None
+    """Words that may not appear: the last token of each is forbidden after the others."""
+    skip_reading_prefix_cache: bool | None = None
+    """Compute the whole prompt even where the cache knows it. None: only if prompt logprobs need it."""
+
+    bad_words_token_ids: list[list[int]] = field(default_factory=list, init=False, repr=False)
+    """`bad_words` as token ids: filled by the frontend, read by the sampler."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        _refuse_unknown(cls, kwargs)  # before dataclass's bare "unexpected keyword argument"
+        return object.__new__(cls)
+
+    @classmethod
+    def create(cls, **kwargs: Any) -> Self:
+        """The constructor under the name that `EngineArgs` also has, for code that passes keywords on."""
+        return cls(**kwargs)
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_flags()
+        self._normalise_lists()
+        self._check_combinations()
+        if self.skip_reading_prefix_cache is None:
+            self.skip_reading_prefix_cache = self.prompt_logprobs is not None
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    def _check_numbers(self) -> None:
+        for name, allowed in _INTEGERS.items():
+            setattr(self, name, _integer(name, getattr(self, name), allowed))
+        for name, allowed in _FLOATS.items():
+            setattr(self, name, _float(name, getattr(self, name), allowed))
+        if self.seed == -1:
+            self.seed = None
+
+    def _check_flags(self) -> None:
+        for name in _FLAGS:
+            value = getattr(self, name)
+            optional = name == "skip_reading_prefix_cache" and value is None
+            if not isinstance(value, bool) and not optional:
+                raise ValueError(f"{name} must be True or False, got {value!r}")
+        if not isinstance(self.output_kind, RequestOutputKind):
+            kinds = ", ".join(f"RequestOutputKind.{kind.name}" for kind in RequestOutputKind)
+            raise ValueError(f"output_kind must be one of {kinds}, got {self.output_kind!r}")
+
+    def _normalise_lists(self) -> None:
+        self.stop = _strings("stop", [self.stop] if isinstance(self.stop, str) else self.stop)
+        self.bad_words = _strings("bad_words", self.bad_words)
+        self.stop_token_ids = _token_ids("stop_token_ids", self.stop_token_ids or [])
+        if self.allowed_token_ids is not None:
+            self.allowed_token_ids = _token_ids("allowed_token_ids", self.allowed_token_ids)
+            if not self.allowed_token_ids:
+                raise ValueError("allowed_token_ids must not be empty; leave it None to allow every token")
+        if self.logit_bias is not None:
+            self.logit_bias = _logit_bias(self.logit_bias)
+
+    def _check_combinations(self) -> None:
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(
+                f"min_tokens must be at most max_tokens ({self.max_tokens}), got {self.min_tokens}"
+            )
+        if self.stop and not self.detokenize:
+            raise ValueError("stop needs detokenize=True: without text no stop string can be found")
+        if self.n > 1 and self.is_greedy:
+            raise ValueError(
+                f"n must be 1 when temperature is 0, got {self.n}: all completions would be the same"
+            )
+
+
+class _Range(NamedTuple):
+    """Allowed values of a number: [low, high], or (low, high] if `above`."""
+
+    low: float = -inf
+    high: float = inf
+    above: bool = False
+    optional: bool = False
+    meaning: str = ""
+
+    def __contains__(self, value: object) -> bool:
+        return (self.low < value if self.above else self.low <= value) and value <= self.high
+
+    def __str__(self) -> str:
+        low = f"> {self.low}" if self.above else f">= {self.low}"
+        bounds = low if self.high == inf else f"{low} and <= {self.high}"
+        return bounds + (f" ({self.meaning})" if self.meaning else "") + (" or None" if self.optional else "")
+
+
+_INTEGERS = {
+    "n": _Range(1, 16384),
+    "top_k": _Range(-1, meaning="0 and -1 mean off"),
+    "seed": _Range(-(2**63), 2**63 - 1, optional=True),
+    "max_tokens": _Range(1, optional=True),
+    "min_tokens": _Range(0),
+    "logprobs": _Range(-1, meaning="-1 means the whole vocabulary", optional=True),
+    "prompt_logprobs": _Range(-1, meaning="-1 means the whole vocabulary", optional=True),
+}
+_FLOATS = {
+    "presence_penalty": _Range(-2, 2),
+    "frequency_penalty": _Range(-2, 2),
+    "repetition_penalty": _Range(0, above=True, meaning="1 means off"),
+    "temperature": _Range(0, meaning="0 means greedy"),
+    "top_p": _Range(0, 1, above=True),
+    "min_p": _Range(0, 1),
+}
+_FLAGS = (
+    "ignore_eos",
+    "detokenize",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "include_stop_str_in_output",
+    "skip_reading_prefix_cache",
+)
+
+
+def _refuse_unknown(cls: type, kwargs: Mapping[str, Any]) -> None:
+    known = [f.name for f in fields(cls) if f.init]
+    for name in kwargs:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
+            raise ValueError(f"unknown sampling parameter {name!r}; {hint}")
+
+
+def _integer(name: str, value: Any, allowed: _Range) -> int | None:
+    if value is None and allowed.optional:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Integral) or value not in allowed:
+        raise ValueError(f"{name} must be an integer {allowed}, got {value!r}")
+    return int(value)
+
+
+def _float(name: str, value: Any, allowed: _Range) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or value not in allowed:
+        raise ValueError(f"{name} must be a finite number {allowed}, got {value!r}")
+    return float(value)
+
+
+def _strings(name: str, value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"{name} must be a list of strings, got {value!r}")
+    for item in value:
+        if not isinstance(item, str) or not item:
+            raise ValueError(f"{name} must hold strings that are not empty, got {item!r}")
+    return list(value)
+
+
+def _token_ids(name: str, value: Any) -> list[int]:
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise ValueError(f"{name} must be a list of token ids, got {value!r}")
+    return [_token_id(name, item) for item in value]
+
+
+def _token_id(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise ValueError(f"{name} must hold token ids (integers >= 0), got {value!r}")
+    return int(value)
+
+
+def _logit_bias(value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"logit_bias must map token ids to numbers, got {value!r}")
+    biases = {}
+    for key, bias in value.items():
+        token_id = int(key) if isinstance(key, str) and key.isdecimal() else key
+        token_id = _token_id("logit_bias", token_id)
+        biases[token_id] = _float(f"logit_bias[{token_id}]", bias, _Range(-100, 100))
+    return biases
