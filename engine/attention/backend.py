@@ -1,0 +1,122 @@
+"""The seam between the model and its attention implementation.
+
+A backend sees one packed batch at a time: the queries of all requests behind each other, and a KV
+cache that is cut into blocks and reached through a block table.
+
+    tokens      [ r0 | r1 | r2 r2 r2 r2 | r3 r3 ]          T = 8 queries, R = 4 rows
+    query_start   0    1    2             6       8
+                  `- decode -'`------ prefill ----'         decode rows (one query) come first
+
+Source: vLLM v1/attention/backend.py and the idea of FlashAttention's varlen interface.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from engine.config import ConfigError
+
+
+@dataclass(slots=True)
+class AttentionMetadata:
+    """Where the queries of one step belong and where their keys lie.
+
+    A row's queries are the last `query_len` of its `seq_len` tokens: query i of a row stands at
+    position `seq_len - query_len + i` and sees every position up to its own.
+    """
+
+    query_start_loc: Tensor
+    """int32 [R + 1]: row r owns tokens query_start_loc[r] .. query_start_loc[r + 1] - 1."""
+    seq_lens: Tensor
+    """int32 [R]: tokens in the cache after this step, the step's own included."""
+    block_table: Tensor
+    """int32 [R, max_blocks]: column j holds positions j * block_size and on. Columns past the row's
+    last block are stale: they may hold anything and must not be read."""
+    slot_mapping: Tensor
+    """int64 [T]: block_id * block_size + offset where a token's KV goes; -1 is padding, written nowhere."""
+    num_decode_rows: int
+    """The first rows, with exactly one query each."""
+    max_query_len: int
+    max_seq_len: int
+    query_start_loc_cpu: list[int]
+    """`query_start_loc`, readable without waiting for the device."""
+    seq_lens_cpu: list[int]
+    """`seq_lens`, readable without waiting for the device."""
+
+
+@runtime_checkable
+class AttentionBackend(Protocol):
+    """How queries meet the paged cache. One instance serves all layers of a model.
+
+    Order of calls in a step: `build` once, then for each layer `write` and `attend`. A query sees
+    its own key, so `write` comes first.
+    """
+
+    name: str
+
+    def build(self, metadata: AttentionMetadata) -> None:
+        """Prepare what all layers of this step share."""
+        ...
+
+    def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
+        """Store this step's keys and values.
+
+        key, value: [T, kv_heads, head_dim]; kv: one layer of the cache,
+        [num_blocks, 2, kv_heads, block_size, head_dim], usually a strided view.
+        """
+        ...
+
+    def attend(
+        self,
+        query: Tensor,
+        kv: Tensor,
+        metadata: AttentionMetadata,
+        *,
+        scale: float,
+        sliding_window: int | None,
+    ) -> Tensor:
+        """Causal attention of query [T, heads, head_dim] over the rows' own tokens, same shape out.
+
+        `heads` is a multiple of the cache's `kv_heads`: query head h reads kv head
+        h // (heads / kv_heads). With a sliding window of w, position p sees p - w + 1 .. p. Tokens
+        past the last row (padding) come back as zeros.
+        """
+        ...
+
+
+def kv_cache_shape(
+    num_blocks: int, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int
+) -> tuple[int, int, int, int, int, int]:
+    """Shape of the whole cache: block-major, so that one block is one contiguous run of bytes.
+
+    Swap, fork and transfer of a block are then one copy. `cache[:, layer]` is the view a backend gets.
+    """
+    return (num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim)
+
+
+BACKENDS: dict[str, str] = {
+    "reference": "engine.attention.reference:ReferenceAttention",
+    "sdpa": "engine.attention.sdpa:SDPAAttention",
+}
+"""Name -> where the class lives; imported when asked for."""
+
+
+def get_backend(name: str | None, device: torch.device | str, dtype: torch.dtype) -> AttentionBackend:
+    """A backend by name, by dotted path `package.module:Class`, or (None) the fastest that works here."""
+    path = BACKENDS.get(name or "sdpa", name)
+    if path is None or ":" not in path:
+        raise ConfigError(
+            f"unknown attention backend {name!r}; available: {', '.join(BACKENDS)}, "
+            "or your own as 'package.module:Class'"
+        )
+    module_name, class_name = path.split(":", 1)
+    try:
+        backend_class = getattr(import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"attention backend {path!r} cannot be imported: {error}") from error
+    return backend_class(torch.device(device), dtype)

@@ -1,0 +1,49 @@
+"""The one piece of ambient state: what a forward pass needs besides its tokens.
+
+Without it every module between the runner and the attention layer would pass the batch's geometry
+along. Source: vLLM forward_context.py, nano-vllm utils/context.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.attention.backend import AttentionBackend, AttentionMetadata
+
+
+@dataclass(slots=True)
+class ForwardContext:
+    """One step's batch geometry, and where its keys and values live."""
+
+    attn_metadata: AttentionMetadata
+    backend: AttentionBackend
+    """Already built for `attn_metadata` when the forward pass starts."""
+    kv_cache: Tensor
+    """[num_blocks, layers, 2, kv_heads, block_size, head_dim], see `backend.kv_cache_shape`."""
+
+
+_current: ForwardContext | None = None
+
+
+@contextmanager
+def set_forward_context(context: ForwardContext) -> Iterator[ForwardContext]:
+    """Make `context` current inside the `with` block. Forward passes do not nest."""
+    global _current
+    if _current is not None:
+        raise RuntimeError("a forward pass is already under way: forward contexts do not nest")
+    _current = context
+    try:
+        yield context
+    finally:
+        _current = None
+
+
+def get_forward_context() -> ForwardContext:
+    """The context of the forward pass under way."""
+    if _current is None:
+        raise RuntimeError("no forward pass is under way: call the model inside `with set_forward_context(...)`")
+    return _current
