@@ -1,0 +1,50 @@
+"""prep's engine: a complete, readable LLM inference engine.
+
+    from engine import LLM, SamplingParams
+
+    llm = LLM("shop")
+    print(llm.generate(["Hello"], SamplingParams(temperature=0))[0].outputs[0].text)
+
+Names resolve on first use, so that a program that needs only the scheduler never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.async_llm import AsyncLLM as AsyncLLM
+    from engine.config import EngineArgs as EngineArgs
+    from engine.llm import LLM as LLM
+    from engine.outputs import CompletionOutput as CompletionOutput
+    from engine.outputs import RequestOutput as RequestOutput
+    from engine.sampling_params import SamplingParams as SamplingParams
+
+_EXPORTS = {
+    "LLM": "engine.llm",
+    "AsyncLLM": "engine.async_llm",
+    "EngineArgs": "engine.config",
+    "SamplingParams": "engine.sampling_params",
+    "RequestOutput": "engine.outputs",
+    "CompletionOutput": "engine.outputs",
+}
+
+__all__ = [  # noqa: PLE0604 - the names above, resolved lazily
+    "LLM",
+    "AsyncLLM",
+    "CompletionOutput",
+    "EngineArgs",
+    "RequestOutput",
+    "SamplingParams",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'engine' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

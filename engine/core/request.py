@@ -1,0 +1,101 @@
+"""A request and everything the scheduler knows about it.
+
+Source: vLLM v1/request.py. Ours drops what only multi-modal input and asynchronous scheduling need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.core.blocks import Block
+    from engine.sampling_params import SamplingParams
+
+
+class RequestStatus(IntEnum):
+    """Where a request is in its life. Everything from `FINISHED_STOPPED` on is final."""
+
+    WAITING = 0
+    RUNNING = 1
+    PREEMPTED = 2
+    FINISHED_STOPPED = 3
+    FINISHED_LENGTH = 4
+    FINISHED_ABORTED = 5
+    FINISHED_ERROR = 6
+
+    @property
+    def is_finished(self) -> bool:
+        return self >= RequestStatus.FINISHED_STOPPED
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The word a client sees: stop, length, abort, error; None while the request lives."""
+        return _FINISH_REASON.get(self)
+
+
+_FINISH_REASON = {
+    RequestStatus.FINISHED_STOPPED: "stop",
+    RequestStatus.FINISHED_LENGTH: "length",
+    RequestStatus.FINISHED_ABORTED: "abort",
+    RequestStatus.FINISHED_ERROR: "error",
+}
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One sequence to complete.
+
+    `token_ids` is the only truth about what was said; `num_computed_tokens` says how much of it has
+    its KV in the cache. A step computes tokens from there on:
+
+        token_ids   [ prompt .............. | output ..... ]  + spec_token_ids
+                      ^0        ^num_computed_tokens
+                      KV exists | still to compute
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    arrival_time: float = 0.0
+    priority: int = 0
+    """Lower runs first, as in vLLM. Only looked at with `policy="priority"`."""
+    eos_token_ids: frozenset[int] = frozenset()
+    seed: int = 0
+    """Key of this request's sampling noise: the user's seed or one drawn by the frontend."""
+    lora_key: str | None = None
+    """Identity of the adapter (name, path, load counter) that computes this request's KV."""
+    cache_salt: str | None = None
+
+    token_ids: list[int] = field(init=False)
+    num_computed_tokens: int = 0
+    spec_token_ids: list[int] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    block_hashes: list[bytes] = field(default_factory=list)
+    status: RequestStatus = RequestStatus.WAITING
+    stop_reason: int | str | None = None
+    num_cached_tokens: int = -1
+    """Prefix-cache hit at first admission, in tokens; -1 before."""
+    num_preemptions: int = 0
+    events: list[tuple[str, float]] = field(default_factory=list)
+    """(name, monotonic seconds): QUEUED, SCHEDULED, PREEMPTED, FIRST_TOKEN, FINISHED."""
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - len(self.prompt_token_ids)
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[len(self.prompt_token_ids) :]

@@ -1,0 +1,138 @@
+"""The values that flow between scheduler and worker in one step.
+
+Everything here is plain data: it pickles to a worker in another process, a trace can hold it and a
+debugger can show it. Source: vLLM v1/core/sched/output.py and v1/outputs.py, with one list of rows
+in place of parallel lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.sampling_params import SamplingParams
+
+
+class Reason(str, Enum):
+    """Why a request that waits was not scheduled in a step. Closed: a new cause needs a new member."""
+
+    BUDGET_EXHAUSTED = "budget_exhausted"
+    """The step's token budget is used up. Details: need, left."""
+    MAX_NUM_SEQS = "max_seqs"
+    """As many requests run as `max_num_seqs` allows. Details: running."""
+    NO_BLOCKS = "no_blocks"
+    """The whole sequence does not fit in the free blocks. Details: need, free, evictable."""
+    BEHIND_IN_QUEUE = "behind_in_queue"
+    """The head of the queue does not fit, and nobody overtakes it."""
+    LOWER_PRIORITY = "lower_priority"
+    """Lost its blocks in this step to a more important request. Details: need, free."""
+    PREFIX_IN_FLIGHT = "prefix_in_flight"
+    """Its next block is being computed by another request in this very step. Details: block."""
+    PREEMPTING = "preempting"
+    """Another request lost its blocks in this step: admitting now would thrash. Details: preempted."""
+
+
+@dataclass(slots=True)
+class NotScheduled:
+    """One reason and the figures behind it.
+
+    The scheduler names the requests it looked at. `request_id is None` stands for every other
+    waiting request: they share one cause, and a list of 100,000 would cost more than the step.
+    """
+
+    request_id: str | None
+    reason: Reason
+    details: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RequestInit:
+    """What a worker must learn when a request starts or resumes: the row replaces all it knew."""
+
+    token_ids: list[int]
+    """Prompt and, when resumed, the output so far."""
+    num_prompt_tokens: int
+    sampling_params: SamplingParams
+    eos_token_ids: frozenset[int]
+    seed: int
+    lora_key: str | None = None
+
+
+@dataclass(slots=True)
+class Scheduled:
+    """One row of the batch: compute `num_tokens` tokens of a request, from position `start` on."""
+
+    request_id: str
+    start: int
+    num_tokens: int
+    new_block_ids: list[int]
+    """Appended to the row's block table; with `init`, the whole table."""
+    spec_token_ids: list[int] = field(default_factory=list)
+    """Drafts among the scheduled tokens; they sit behind the tokens that are already known."""
+    init: RequestInit | None = None
+
+
+@dataclass(slots=True)
+class SchedulerOutput:
+    """One step's plan: everything a worker needs, and nothing else."""
+
+    step: int
+    scheduled: list[Scheduled] = field(default_factory=list)
+    finished_request_ids: list[str] = field(default_factory=list)
+    """Finished or aborted since the last step: the worker frees their state slots."""
+    preempted_request_ids: list[str] = field(default_factory=list)
+    not_scheduled: list[NotScheduled] = field(default_factory=list)
+    """Named requests first; at most one entry for the rest (`request_id is None`), last."""
+
+    @property
+    def num_scheduled_tokens(self) -> int:
+        return sum(row.num_tokens for row in self.scheduled)
+
+
+@dataclass(slots=True)
+class TokenLogprobs:
+    """Log-probabilities at one position, most likely first after the token itself.
+
+    `token_ids[0]` is the sampled (or prompt) token with its rank in `rank` (1 = most likely); the
+    rest are the top-k alternatives.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    rank: int
+
+
+@dataclass(slots=True)
+class ModelRunnerOutput:
+    """What one forward pass produced, by request id.
+
+    A request whose prompt is not finished in this step has no entry in `sampled_token_ids`.
+    """
+
+    sampled_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    """One entry per sampled token, for requests that asked."""
+    prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    """For the prompt positions computed in this step, in order: entry i of a row that started at
+    `start` is the logprob of prompt token `start + i + 1`."""
+    draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class EngineCoreOutput:
+    """What one step means for one request, on its way to the client."""
+
+    request_id: str
+    new_token_ids: list[int]
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    num_cached_tokens: int = 0
+    events: list[tuple[str, float]] | None = None
+    """The request's event list, sent with the last output."""
+    num_preemptions: int = 0
+    error: str | None = None
+    """Human-readable cause when `finish_reason == "error"`."""
