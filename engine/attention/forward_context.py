@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -26,24 +27,25 @@ class ForwardContext:
     """[num_blocks, layers, 2, kv_heads, block_size, head_dim], see `backend.kv_cache_shape`."""
 
 
-_current: ForwardContext | None = None
+_current: ContextVar[ForwardContext | None] = ContextVar("forward_context", default=None)
+"""Per thread, so that two engines of one process can each run a step in their own thread."""
 
 
 @contextmanager
 def set_forward_context(context: ForwardContext) -> Iterator[ForwardContext]:
     """Make `context` current inside the `with` block. Forward passes do not nest."""
-    global _current
-    if _current is not None:
+    if _current.get() is not None:
         raise RuntimeError("a forward pass is already under way: forward contexts do not nest")
-    _current = context
+    token = _current.set(context)
     try:
         yield context
     finally:
-        _current = None
+        _current.reset(token)
 
 
 def get_forward_context() -> ForwardContext:
     """The context of the forward pass under way."""
-    if _current is None:
+    context = _current.get()
+    if context is None:
         raise RuntimeError("no forward pass is under way: call the model inside `with set_forward_context(...)`")
-    return _current
+    return context
