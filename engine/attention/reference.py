@@ -1,0 +1,46 @@
+"""The reference backend: one request after the other, fp32, no preparation.
+
+What every other backend is tested against. Slow, and right on any device.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.attention.backend import AttentionMetadata
+from kernels import ops
+
+
+class ReferenceAttention:
+    """Attention straight from the definitions in `kernels/reference/attention.py`."""
+
+    name = "reference"
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        pass
+
+    def build(self, metadata: AttentionMetadata) -> None:
+        pass
+
+    def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
+        ops.reshape_and_cache(key, value, kv, metadata.slot_mapping)
+
+    def attend(
+        self,
+        query: Tensor,
+        kv: Tensor,
+        metadata: AttentionMetadata,
+        *,
+        scale: float,
+        sliding_window: int | None,
+    ) -> Tensor:
+        return ops.paged_attention(
+            query,
+            kv,
+            metadata.query_start_loc,
+            metadata.seq_lens,
+            metadata.block_table,
+            scale=scale,
+            sliding_window=sliding_window,
+        )

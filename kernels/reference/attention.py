@@ -1,0 +1,54 @@
+"""Paged attention: storing keys and values in blocks, and attending to them through a block table."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def reshape_and_cache(key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor) -> None:
+    block_size = kv.shape[3]
+    real = (slot_mapping >= 0).nonzero().flatten()
+    slots = slot_mapping[real]
+    blocks, offsets = slots // block_size, slots % block_size
+    kv[blocks, 0, :, offsets] = key[real].to(kv.dtype)
+    kv[blocks, 1, :, offsets] = value[real].to(kv.dtype)
+
+
+def paged_attention(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+) -> Tensor:
+    block_size = kv.shape[3]
+    out = torch.zeros_like(query)
+    starts = query_start_loc.tolist()
+    for row, seq_len in enumerate(seq_lens.tolist()):
+        start, end = starts[row], starts[row + 1]
+        num_blocks = -(-seq_len // block_size)
+        pages = kv[block_table[row, :num_blocks].long()].float()  # [blocks, 2, kv_heads, block_size, head_dim]
+        key, value = pages.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :seq_len]
+        out[start:end] = _attend_one(query[start:end].float(), key, value, scale, sliding_window)
+    return out
+
+
+def _attend_one(query: Tensor, key: Tensor, value: Tensor, scale: float, sliding_window: int | None) -> Tensor:
+    """Softmax attention of one request: query [n, heads, head_dim], key and value [kv_heads, seq_len, head_dim]."""
+    num_queries, num_heads, _ = query.shape
+    num_kv_heads, seq_len, _ = key.shape
+    key = key.repeat_interleave(num_heads // num_kv_heads, dim=0)
+    value = value.repeat_interleave(num_heads // num_kv_heads, dim=0)
+    scores = torch.einsum("qhd,hkd->hqk", query, key) * scale
+
+    query_position = torch.arange(seq_len - num_queries, seq_len, device=query.device)[:, None]
+    key_position = torch.arange(seq_len, device=query.device)[None, :]
+    visible = key_position <= query_position
+    if sliding_window is not None:
+        visible &= key_position > query_position - sliding_window
+    probabilities = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
+    return torch.einsum("hqk,hkd->qhd", probabilities, value)

@@ -1,0 +1,13 @@
+"""Rotary position embedding (Su et al. 2021), in the half-split layout of GPT-NeoX and Llama."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.float().chunk(2, dim=-1)
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return rotated.to(x.dtype)
