@@ -1,0 +1,1 @@
+"""Benchmarks that return dataclasses; `prep bench` prints them."""

@@ -1,0 +1,1 @@
+"""The `prep` command: one module per subcommand, loaded when it is called."""
