@@ -72,7 +72,17 @@ class Request:
     num_computed_tokens: int = 0
     spec_token_ids: list[int] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
+    """The block table: block i holds the KV of tokens [i * block_size, (i + 1) * block_size)."""
     block_hashes: list[bytes] = field(default_factory=list)
+    """One per full block of `token_ids`, whether or not it is computed or cached."""
+    num_published_blocks: int = 0
+    """Leading blocks that were offered to the prefix cache: `KVManager.publish` goes on from here."""
+    max_num_tokens: int = 0
+    """Where the request ends at the latest: prompt + max_tokens, at most max_model_len. Set by `add`."""
+    sort_key: tuple[int, float, int] = (0, 0.0, 0)
+    """Its place among all requests, smaller is more important. Set by `add`."""
+    num_prompt_logprobs: int = 0
+    """Prompt positions whose logprobs were delivered; recomputation must not deliver them again."""
     status: RequestStatus = RequestStatus.WAITING
     stop_reason: int | str | None = None
     num_cached_tokens: int = -1

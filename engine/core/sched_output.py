@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 
 
 class Reason(str, Enum):
-    """Why a request that waits was not scheduled in a step. Closed: a new cause needs a new member."""
+    """Why an unfinished request computes nothing in a step. Closed: a new cause needs a new member."""
 
     BUDGET_EXHAUSTED = "budget_exhausted"
-    """The step's token budget is used up. Details: need, left."""
+    """The step's token budget is used up, or without chunked prefill, what is left of it is too small for
+    the whole prompt. Details: need (tokens; of the queue's head, for all the rest), left."""
     MAX_NUM_SEQS = "max_seqs"
     """As many requests run as `max_num_seqs` allows. Details: running."""
     NO_BLOCKS = "no_blocks"
-    """The whole sequence does not fit in the free blocks. Details: need, free, evictable."""
+    """Its blocks do not fit: those of the whole sequence when it waits, the next one when it ran, lost all
+    its blocks and waits again. Details: need, free and, of these, evictable (still cached)."""
     BEHIND_IN_QUEUE = "behind_in_queue"
-    """The head of the queue does not fit, and nobody overtakes it."""
+    """Somebody ahead could not start, and nobody overtakes. Details: passed (requests looked at)."""
     LOWER_PRIORITY = "lower_priority"
-    """Lost its blocks in this step to a more important request. Details: need, free."""
+    """Lost its blocks in this step to a more important request. Details: what that one lacked: need, free,
+    evictable."""
     PREFIX_IN_FLIGHT = "prefix_in_flight"
-    """Its next block is being computed by another request in this very step. Details: block."""
+    """Its next block is being computed by another request in this very step. Details: block (its index)."""
     PREEMPTING = "preempting"
     """Another request lost its blocks in this step: admitting now would thrash. Details: preempted."""
 
@@ -38,8 +41,9 @@ class Reason(str, Enum):
 class NotScheduled:
     """One reason and the figures behind it.
 
-    The scheduler names the requests it looked at. `request_id is None` stands for every other
-    waiting request: they share one cause, and a list of 100,000 would cost more than the step.
+    The scheduler names the requests it looked at, and every running one that got no budget.
+    `request_id is None` stands for every other waiting request: they share one cause, and a list of
+    100,000 would cost more than the step. `reason_of` looks a request up.
     """
 
     request_id: str | None
@@ -81,7 +85,8 @@ class SchedulerOutput:
     step: int
     scheduled: list[Scheduled] = field(default_factory=list)
     finished_request_ids: list[str] = field(default_factory=list)
-    """Finished or aborted since the last step: the worker frees their state slots."""
+    """Left the running requests since the last step, finished or aborted: the worker frees their state
+    slots before it looks at the rows, since a new request may use the same id."""
     preempted_request_ids: list[str] = field(default_factory=list)
     not_scheduled: list[NotScheduled] = field(default_factory=list)
     """Named requests first; at most one entry for the rest (`request_id is None`), last."""
@@ -89,6 +94,19 @@ class SchedulerOutput:
     @property
     def num_scheduled_tokens(self) -> int:
         return sum(row.num_tokens for row in self.scheduled)
+
+
+def reason_of(out: SchedulerOutput, request_id: str) -> NotScheduled | None:
+    """Why an unfinished request computes nothing in this step; None if it is scheduled."""
+    if any(row.request_id == request_id for row in out.scheduled):
+        return None
+    rest = None
+    for entry in out.not_scheduled:
+        if entry.request_id == request_id:
+            return entry
+        if entry.request_id is None:
+            rest = entry
+    return rest
 
 
 @dataclass(slots=True)

@@ -1,0 +1,150 @@
+"""The scheduler's view of KV memory: block tables, prefix hits, and when a block becomes visible.
+
+    request.token_ids   t t t t | t t t t | t t t t | t t         block_size = 4
+    request.blocks        b0    |   b1    |   b2    |  b3
+                        ^ published ^     ^ computed            num_computed_tokens = 10
+                        hash in the index   KV written          num_published_blocks = 2
+
+A block is published only by `publish`, after the step that wrote its last token: nobody can ever
+read KV that was planned and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers
+hashes while it schedules; see its PR #43569 for what that can leave behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.config import CacheConfig
+from engine.core.blocks import Block, BlockPool, OnBlockEvent
+from engine.core.hashing import BlockHasher
+from engine.core.request import Request
+
+
+class KVManager:
+    """Hands blocks to requests and finds prefixes that are already computed."""
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        *,
+        model_fingerprint: str = "",
+        on_event: OnBlockEvent | None = None,
+        detect_collisions: bool = False,
+    ) -> None:
+        self.block_size = config.block_size
+        self.enable_prefix_caching = config.enable_prefix_caching
+        self.pool = BlockPool(config.num_blocks, on_event)
+        self.hasher = BlockHasher(
+            config.block_size,
+            model_fingerprint=model_fingerprint,
+            kv_cache_dtype=config.kv_cache_dtype,
+            detect_collisions=detect_collisions,
+        )
+        self._in_flight: set[bytes] = set()
+        """Hashes of the prompt blocks that rows of the current step work on."""
+
+    @property
+    def usage(self) -> float:
+        """Share of the blocks that running requests own, 0 to 1."""
+        return self.pool.num_used / self.pool.num_usable
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    # -- finding prefixes
+
+    def add(self, request: Request) -> None:
+        """Hash the prompt's full blocks."""
+        if self.enable_prefix_caching:
+            self.hasher.extend(request)
+
+    def match(self, request: Request) -> list[Block]:
+        """The cached blocks that the request's tokens start with; nothing is reserved yet.
+
+        Never the whole sequence: at least one token must be computed to have logits to sample from.
+        """
+        hit: list[Block] = []
+        if not self.reads_cache(request):
+            return hit
+        cached = self.pool.cached
+        for block_hash in request.block_hashes[: self._max_hit(request)]:
+            block = cached.get(block_hash)
+            if block is None:
+                break
+            hit.append(block)
+        return hit
+
+    def is_in_flight(self, request: Request, num_hit: int) -> bool:
+        """Whether the block after the hit is being computed by another request in this very step.
+
+        If so, waiting one step saves computing it twice: n samples of a prompt prefill it once.
+        """
+        return (
+            num_hit < self._max_hit(request)
+            and self.reads_cache(request)
+            and request.block_hashes[num_hit] in self._in_flight
+        )
+
+    def reads_cache(self, request: Request) -> bool:
+        """Prompt logprobs need every prompt position computed, so those requests look up nothing."""
+        params = request.sampling_params
+        skips = params.skip_reading_prefix_cache or params.prompt_logprobs is not None
+        return self.enable_prefix_caching and not skips
+
+    def _max_hit(self, request: Request) -> int:
+        return (request.num_tokens - 1) // self.block_size
+
+    # -- taking and giving back
+
+    def num_missing(self, request: Request, num_tokens: int, hit: Sequence[Block] = ()) -> int:
+        """Blocks to take before `num_tokens` tokens of the request have a place."""
+        return self.num_blocks_for(num_tokens) - len(request.blocks) - len(hit)
+
+    def allocate(self, request: Request, num_tokens: int, hit: Sequence[Block] = ()) -> list[int] | None:
+        """Extend the block table to `num_tokens` tokens: first the hit, then fresh blocks.
+
+        Returns the ids appended, or None, with nothing changed, if the free blocks do not suffice.
+        """
+        missing = self.num_missing(request, num_tokens, hit)
+        if missing <= 0 and not hit:
+            return []
+        num_revived = sum(block.ref_count == 0 for block in hit)
+        if missing > len(self.pool.free) - num_revived:
+            return None
+        for block in hit:
+            self.pool.touch(block, request.request_id)
+        new_blocks = [*hit, *self.pool.take(missing, request.request_id)]
+        request.blocks += new_blocks
+        request.num_published_blocks += len(hit)
+        return [block.block_id for block in new_blocks]
+
+    def free(self, request: Request) -> None:
+        """Give back the whole block table. Published blocks can be hit until they are reused."""
+        self.pool.release(request.blocks, request.request_id)
+        request.blocks = []
+        request.num_published_blocks = 0
+
+    # -- one step
+
+    def begin_step(self) -> None:
+        self._in_flight.clear()
+
+    def mark_in_flight(self, request: Request, start: int, end: int) -> None:
+        """Remember that tokens [start, end) are computed in this step, whole blocks or parts of them."""
+        first = start // self.block_size
+        if first < len(request.block_hashes):
+            self._in_flight.update(request.block_hashes[first : self.num_blocks_for(end)])
+
+    def publish(self, request: Request) -> None:
+        """After a step: hash what the new tokens completed, register what the step has written."""
+        if not self.enable_prefix_caching:
+            return
+        self.hasher.extend(request)
+        num_written = min(request.num_computed_tokens // self.block_size, len(request.block_hashes))
+        for index in range(request.num_published_blocks, num_written):
+            self.pool.register(request.blocks[index], request.block_hashes[index], request.request_id)
+        request.num_published_blocks = max(request.num_published_blocks, num_written)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes. False, with nothing changed, while any block is used."""
+        return self.pool.reset()

@@ -1,0 +1,88 @@
+"""Who waits, in which order.
+
+The order is a sort key that a request gets once, when it is added. The same key orders the running
+requests, so "most important" means the same thing in both places.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from engine.core.request import Request
+
+SortKey = tuple[int, float, int]
+"""(priority, arrival time, order of addition). Smaller is more important, and no two are equal."""
+
+
+def fcfs_key(request: Request, order: int) -> SortKey:
+    """First come, first served; priorities are ignored."""
+    return (0, request.arrival_time, order)
+
+
+def priority_key(request: Request, order: int) -> SortKey:
+    """Lower priority values first; first come, first served among equals."""
+    return (request.priority, request.arrival_time, order)
+
+
+POLICIES: dict[str, Callable[[Request, int], SortKey]] = {"fcfs": fcfs_key, "priority": priority_key}
+
+
+class WaitQueue(Protocol):
+    """What the scheduler asks of a waiting queue. A replacement may order as it likes."""
+
+    def push(self, request: Request) -> None: ...
+
+    def pop(self) -> Request: ...
+
+    def peek(self) -> Request: ...
+
+    def remove(self, request: Request) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+
+class HeapQueue:
+    """A heap of sort keys with lazy deletion.
+
+        _heap    [k3, k7, k5, k9]          may still hold keys of removed requests
+        _live    {k3: r3, k5: r5, k9: r9}  the truth
+
+    push and pop are O(log n), remove is O(1): it forgets the entry and leaves the key to be skipped
+    when it surfaces. The heap is rebuilt when dead keys outnumber the living, so memory stays bounded.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[SortKey] = []
+        self._live: dict[SortKey, Request] = {}
+
+    def push(self, request: Request) -> None:
+        self._live[request.sort_key] = request
+        heapq.heappush(self._heap, request.sort_key)
+
+    def pop(self) -> Request:
+        request = self.peek()
+        heapq.heappop(self._heap)
+        del self._live[request.sort_key]
+        return request
+
+    def peek(self) -> Request:
+        while self._heap[0] not in self._live:
+            heapq.heappop(self._heap)
+        return self._live[self._heap[0]]
+
+    def remove(self, request: Request) -> None:
+        del self._live[request.sort_key]
+        if len(self._heap) > 2 * len(self._live) + 16:
+            self._heap = list(self._live)
+            heapq.heapify(self._heap)
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Request]:
+        """Most important first. Sorts everything: for debuggers and tests, not for the loop."""
+        return (self._live[key] for key in sorted(self._live))

@@ -1,0 +1,497 @@
+"""Who computes what in the next step.
+
+Source: vLLM v1/core/sched/scheduler.py. Two rules make ours short: `running` is sorted by importance
+and victims come from its tail, so nothing chosen in a step is ever undone; and a request starts only
+when blocks for all its known tokens are taken, so a prompt never stops half-way for lack of memory.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from operator import attrgetter
+
+from engine.config import CacheConfig, SchedulerConfig
+from engine.core.blocks import Block, OnBlockEvent
+from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
+from engine.core.kv_manager import KVManager
+from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
+from engine.core.request import Request, RequestStatus
+from engine.core.sched_output import (
+    EngineCoreOutput,
+    ModelRunnerOutput,
+    NotScheduled,
+    Reason,
+    RequestInit,
+    Scheduled,
+    SchedulerOutput,
+    TokenLogprobs,
+)
+from engine.core.stats import StepStats
+
+MAX_DEFERRED_PER_STEP = 64
+"""How many waiting requests one step may pass over, so that its cost does not depend on the queue."""
+
+_importance: Callable[[Request], SortKey] = attrgetter("sort_key")
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """A step while it is being planned."""
+
+    budget_left: int
+    rows: list[Scheduled] = field(default_factory=list)
+    preempted: list[str] = field(default_factory=list)
+    not_scheduled: list[NotScheduled] = field(default_factory=list)
+    is_head_blocked: bool = False
+    """A waiting request could not start, and those behind it may not overtake."""
+
+    def refuse(self, request_id: str | None, reason: Reason, **details: int) -> None:
+        self.not_scheduled.append(NotScheduled(request_id, reason, details))
+
+
+class Scheduler:
+    """Continuous batching over a paged KV cache.
+
+    There is no prefill and no decode. Every request has tokens it knows and tokens whose KV exists,
+    and each step lets it catch up, within one token budget:
+
+        token_ids  [ computed ........ | known, not computed .. ] + drafts
+                                       ^ start                           num_tokens = what the budget allows
+
+    That one rule gives prefill, chunked prefill, prefix hits (start behind the hit), decode (one
+    token), speculation (one token and its drafts) and recomputation after a preemption.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cache_config: CacheConfig,
+        *,
+        model_fingerprint: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        on_event: OnBlockEvent | None = None,
+        detect_collisions: bool = False,
+    ) -> None:
+        self.config = config
+        self.kv = KVManager(
+            cache_config,
+            model_fingerprint=model_fingerprint,
+            on_event=on_event,
+            detect_collisions=detect_collisions,
+        )
+        self.clock = clock
+        self.requests: dict[str, Request] = {}
+        """Every request that is not finished: the waiting and the running."""
+        self.waiting: WaitQueue = HeapQueue()
+        self.running: list[Request] = []
+        """Most important first, always sorted."""
+        self.stats = StepStats()
+        self._sort_key = POLICIES[config.policy]
+        self._order = count()
+        self._step = count()
+        self._finished_ids: list[str] = []
+        self._num_evictions_before = 0
+
+    # -- requests come and go
+
+    def add(self, request: Request) -> None:
+        """Queue a request, or raise RequestRejected if it could never finish."""
+        self._check_admissible(request)
+        request.max_num_tokens = self._max_num_tokens(request)
+        request.sort_key = self._sort_key(request, next(self._order))
+        self.kv.add(request)
+        self.requests[request.request_id] = request
+        self.waiting.push(request)
+        self._record(request, "QUEUED")
+
+    def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
+        """End requests at any moment, also while their step is in flight.
+
+        Returns the last output of those that lived; ids that are unknown or finished are ignored.
+        """
+        outputs: list[EngineCoreOutput] = []
+        for request_id in request_ids:
+            request = self.requests.get(request_id)
+            if request is not None:
+                self._finish(request, RequestStatus.FINISHED_ABORTED)
+                outputs.append(_last_output(request, []))
+        return outputs
+
+    def has_unfinished(self) -> bool:
+        return bool(self.requests)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
+        return self.kv.reset_prefix_cache()
+
+    def _max_num_tokens(self, request: Request) -> int:
+        max_tokens = request.sampling_params.max_tokens
+        limit = self.config.max_model_len
+        return limit if max_tokens is None else min(request.num_prompt_tokens + max_tokens, limit)
+
+    def _check_admissible(self, request: Request) -> None:
+        request_id, num_prompt = request.request_id, request.num_prompt_tokens
+        if request_id in self.requests:
+            raise RequestRejected(
+                request_id, "duplicate_id", "a request with this id is not finished yet; use another id"
+            )
+        if num_prompt == 0:
+            raise RequestRejected(request_id, "empty_prompt", "the prompt has no tokens; send at least one")
+        if num_prompt >= self.config.max_model_len:
+            raise RequestRejected(
+                request_id,
+                "prompt_too_long",
+                f"the prompt has {num_prompt} tokens and max_model_len is {self.config.max_model_len}, which "
+                "leaves no room for output; shorten the prompt or raise max_model_len",
+            )
+        # The last token is sampled and never computed, so it needs no slot.
+        most = self._max_num_tokens(request) - 1
+        need, usable = self.kv.num_blocks_for(most), self.kv.pool.num_usable
+        if need > usable:
+            raise RequestRejected(
+                request_id,
+                "exceeds_cache",
+                f"prompt and max_tokens may grow to {most} cached tokens, {need} blocks, and the whole KV cache "
+                f"has {usable}; lower max_tokens or give the cache more memory",
+            )
+
+    # -- schedule
+
+    def schedule(self) -> SchedulerOutput:
+        """Choose what every request computes in this step.
+
+        Running requests go first, most important first. A step that took blocks from somebody admits
+        nobody: the newcomer would be the next victim.
+        """
+        plan = StepPlan(budget_left=self.config.max_num_batched_tokens)
+        self.stats = StepStats(step=next(self._step))
+        self.kv.begin_step()
+        self._schedule_running(plan)
+        self._schedule_waiting(plan)
+        return self._close(plan)
+
+    def _schedule_running(self, plan: StepPlan) -> None:
+        num_scheduled = 0
+        while num_scheduled < len(self.running) and plan.budget_left:
+            request = self.running[num_scheduled]
+            num_tokens = self._num_new_tokens(request, request.num_computed_tokens, plan)
+            new_block_ids = self._make_room(request, request.num_computed_tokens + num_tokens, plan)
+            if new_block_ids is None:
+                break  # it was the last in line and lost its own blocks
+            self._add_row(plan, request, num_tokens, new_block_ids)
+            num_scheduled += 1
+        for request in self.running[num_scheduled:]:
+            need = request.num_tokens - request.num_computed_tokens
+            plan.refuse(request.request_id, Reason.BUDGET_EXHAUSTED, need=need, left=plan.budget_left)
+
+    def _make_room(self, request: Request, num_tokens: int, plan: StepPlan) -> list[int] | None:
+        """Blocks for `num_tokens` tokens of a running request, taken from the least important if need be."""
+        while (new_block_ids := self.kv.allocate(request, num_tokens)) is None:
+            victim = self.running[-1]
+            details = self._block_figures(self.kv.num_missing(request, num_tokens))
+            reason = Reason.NO_BLOCKS if victim is request else Reason.LOWER_PRIORITY
+            self._preempt(victim)
+            plan.preempted.append(victim.request_id)
+            plan.refuse(victim.request_id, reason, **details)
+            if victim is request:
+                return None
+        return new_block_ids
+
+    def _preempt(self, victim: Request) -> None:
+        """Take all blocks of the least important running request; it will recompute what is not cached."""
+        self.running.pop()
+        self.kv.free(victim)
+        victim.num_computed_tokens = 0
+        victim.spec_token_ids = []
+        victim.status = RequestStatus.PREEMPTED
+        victim.num_preemptions += 1
+        self.stats.num_preempted += 1
+        self.waiting.push(victim)
+        self._record(victim, "PREEMPTED")
+
+    def _schedule_waiting(self, plan: StepPlan) -> None:
+        """Admit from the head of the queue, in order, until something is used up.
+
+        Only a request whose prefix is in flight is passed over. One that does not fit is not: if smaller
+        ones overtook it, it could wait for ever.
+        """
+        passed: list[Request] = []
+        rest: NotScheduled | None = None
+        while self.waiting and (rest := self._why_closed(plan, len(passed))) is None:
+            request = self.waiting.pop()
+            refusal = self._admit(request, plan)
+            if refusal is not None:
+                plan.not_scheduled.append(refusal)
+                plan.is_head_blocked = refusal.reason is not Reason.PREFIX_IN_FLIGHT
+                passed.append(request)
+        if rest is not None and len(self.waiting) > len(plan.preempted):  # victims have their own reasons
+            plan.not_scheduled.append(rest)
+        for request in passed:
+            self.waiting.push(request)
+
+    def _why_closed(self, plan: StepPlan, num_passed: int) -> NotScheduled | None:
+        """Why nobody else can be admitted in this step: the shared reason of all who still wait."""
+        if plan.preempted:
+            return NotScheduled(None, Reason.PREEMPTING, {"preempted": len(plan.preempted)})
+        if plan.budget_left == 0:
+            return NotScheduled(None, Reason.BUDGET_EXHAUSTED, {"need": self.waiting.peek().num_tokens, "left": 0})
+        if len(self.running) >= self.config.max_num_seqs:
+            return NotScheduled(None, Reason.MAX_NUM_SEQS, {"running": len(self.running)})
+        if plan.is_head_blocked or num_passed >= MAX_DEFERRED_PER_STEP:
+            return NotScheduled(None, Reason.BEHIND_IN_QUEUE, {"passed": num_passed})
+        return None
+
+    def _admit(self, request: Request, plan: StepPlan) -> NotScheduled | None:
+        """Start a waiting request, or say why not. On success it owns blocks for all its known tokens."""
+        hit = self.kv.match(request)
+        if self.kv.is_in_flight(request, len(hit)):
+            return NotScheduled(request.request_id, Reason.PREFIX_IN_FLIGHT, {"block": len(hit)})
+        start = len(hit) * self.kv.block_size
+        num_tokens = self._num_new_tokens(request, start, plan)
+        need = request.num_tokens - start
+        if num_tokens < need and not self.config.enable_chunked_prefill:
+            details = {"need": need, "left": plan.budget_left}
+            return NotScheduled(request.request_id, Reason.BUDGET_EXHAUSTED, details)
+        missing = self.kv.num_missing(request, request.num_tokens, hit)
+        block_ids = self.kv.allocate(request, request.num_tokens, hit)
+        if block_ids is None:
+            return NotScheduled(request.request_id, Reason.NO_BLOCKS, self._block_figures(missing, hit))
+        self._start(request, start)
+        self._add_row(plan, request, num_tokens, block_ids, _init(request))
+        return None
+
+    def _start(self, request: Request, num_hit_tokens: int) -> None:
+        if request.num_cached_tokens < 0:
+            request.num_cached_tokens = num_hit_tokens
+            if self.kv.reads_cache(request):
+                self.stats.prefix_cache_queries += request.num_tokens
+                self.stats.prefix_cache_hits += num_hit_tokens
+        request.num_computed_tokens = num_hit_tokens
+        request.status = RequestStatus.RUNNING
+        insort(self.running, request, key=_importance)
+        self.stats.num_admitted += 1
+        self._record(request, "SCHEDULED")
+
+    def _num_new_tokens(self, request: Request, start: int, plan: StepPlan) -> int:
+        """How far a request can catch up in this step. At least 1 while budget is left."""
+        num_tokens = request.num_tokens + len(request.spec_token_ids) - start
+        threshold = self.config.long_prefill_token_threshold or num_tokens
+        return min(num_tokens, plan.budget_left, threshold)
+
+    def _add_row(
+        self,
+        plan: StepPlan,
+        request: Request,
+        num_tokens: int,
+        new_block_ids: list[int],
+        init: RequestInit | None = None,
+    ) -> None:
+        start = request.num_computed_tokens
+        end = start + num_tokens
+        num_drafts = max(0, end - request.num_tokens)
+        drafts = request.spec_token_ids[:num_drafts]
+        request.spec_token_ids = []
+        plan.rows.append(Scheduled(request.request_id, start, num_tokens, new_block_ids, drafts, init))
+        plan.budget_left -= num_tokens
+        self.kv.mark_in_flight(request, start, end)
+        is_decode = start == request.num_tokens - 1 and request.num_output_tokens > 0
+        if is_decode:
+            self.stats.num_decode_tokens += num_tokens
+            self.stats.num_draft_tokens += num_drafts
+        else:
+            self.stats.num_prefill_tokens += num_tokens
+
+    def _close(self, plan: StepPlan) -> SchedulerOutput:
+        stats = self.stats
+        stats.num_scheduled_tokens = stats.num_prefill_tokens + stats.num_decode_tokens
+        finished_ids, self._finished_ids = self._finished_ids, []
+        return SchedulerOutput(stats.step, plan.rows, finished_ids, plan.preempted, plan.not_scheduled)
+
+    def _block_figures(self, need: int, hit: Sequence[Block] = ()) -> dict[str, int]:
+        """The details of a reason that is about memory: what was missing and what there was."""
+        pool = self.kv.pool
+        num_revived = sum(block.ref_count == 0 for block in hit)
+        free = len(pool.free) - num_revived
+        return {"need": need, "free": free, "evictable": pool.num_evictable - num_revived}
+
+    # -- update
+
+    def update(self, out: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
+        """Take in what the worker computed: new tokens, drafts, finished requests, blocks to publish."""
+        outputs: list[EngineCoreOutput] = []
+        for row in out.scheduled:
+            request = self.requests.get(row.request_id)
+            if request is None or request.status is not RequestStatus.RUNNING:
+                continue  # aborted while its step was in flight
+            output = self._update_request(request, row, result)
+            if output is not None:
+                outputs.append(output)
+        self._close_stats()
+        return outputs
+
+    def _update_request(
+        self, request: Request, row: Scheduled, result: ModelRunnerOutput
+    ) -> EngineCoreOutput | None:
+        """One row's result. Its KV counts as computed up to the last token that was confirmed."""
+        sampled = result.sampled_token_ids.get(row.request_id, [])
+        _check_sampled(request, row, sampled)
+        num_rejected = len(row.spec_token_ids) + 1 - len(sampled) if sampled else 0
+        status, new_token_ids = self._append(request, sampled)
+        request.num_computed_tokens = min(row.start + row.num_tokens - num_rejected, request.num_tokens)
+        self.kv.publish(request)
+        self.stats.num_generated_tokens += len(new_token_ids)
+        self.stats.num_accepted_tokens += max(0, len(sampled) - 1)
+        prompt_logprobs = self._new_prompt_logprobs(request, row, result)
+        if status is not RequestStatus.RUNNING:
+            self._finish(request, status)
+            self.stats.num_finished += 1
+            output = _last_output(request, new_token_ids)
+        elif new_token_ids or prompt_logprobs:
+            self._take_drafts(request, result)
+            output = EngineCoreOutput(
+                request.request_id, new_token_ids, num_cached_tokens=request.num_cached_tokens
+            )
+        else:
+            return None
+        output.prompt_logprobs = prompt_logprobs
+        if logprobs := result.logprobs.get(row.request_id):
+            output.logprobs = logprobs[: len(new_token_ids)]
+        return output
+
+    def _append(self, request: Request, sampled: list[int]) -> tuple[RequestStatus, list[int]]:
+        """Append sampled tokens up to the one that ends the request; the rest never existed."""
+        if sampled and request.num_output_tokens == 0:
+            self._record(request, "FIRST_TOKEN")
+        for index, token_id in enumerate(sampled):
+            request.token_ids.append(token_id)
+            status = _status_after(request, token_id)
+            if status is not RequestStatus.RUNNING:
+                return status, sampled[: index + 1]
+        return RequestStatus.RUNNING, sampled
+
+    def _take_drafts(self, request: Request, result: ModelRunnerOutput) -> None:
+        """Keep the drafts that could still become output: the step itself adds one token more."""
+        drafts = result.draft_token_ids.get(request.request_id)
+        if drafts:
+            request.spec_token_ids = drafts[: request.max_num_tokens - request.num_tokens - 1]
+
+    def _new_prompt_logprobs(
+        self, request: Request, row: Scheduled, result: ModelRunnerOutput
+    ) -> list[TokenLogprobs] | None:
+        """Those not delivered before: after a preemption the prompt is computed again."""
+        computed = result.prompt_logprobs.get(row.request_id)
+        if not computed:
+            return None
+        new = computed[max(0, request.num_prompt_logprobs - row.start) :]
+        request.num_prompt_logprobs += len(new)
+        return new or None
+
+    def _finish(self, request: Request, status: RequestStatus) -> None:
+        """The one way out of the scheduler, for every request and from every state."""
+        if request.status is RequestStatus.RUNNING:
+            del self.running[bisect_left(self.running, request.sort_key, key=_importance)]
+            self._finished_ids.append(request.request_id)
+        else:
+            self.waiting.remove(request)
+        self.kv.free(request)
+        del self.requests[request.request_id]
+        request.status = status
+        self._record(request, "FINISHED")
+
+    def _close_stats(self) -> None:
+        stats, pool = self.stats, self.kv.pool
+        stats.num_running = len(self.running)
+        stats.num_waiting = len(self.waiting)
+        stats.num_free_blocks = len(pool.free)
+        stats.num_evictable_blocks = pool.num_evictable
+        stats.kv_cache_usage = self.kv.usage
+        stats.num_evictions = pool.num_evictions - self._num_evictions_before
+        self._num_evictions_before = pool.num_evictions
+
+    def _record(self, request: Request, event: str) -> None:
+        request.events.append((event, self.clock()))
+
+    # -- what is always true
+
+    def check_integrity(self) -> None:
+        """Raise IntegrityError, naming every violation, unless the core's invariants hold.
+
+        Those of the pool, and: a request waits or runs, never both; only the running own blocks, enough
+        for what they have computed; a block's ref_count is the number of its owners; `running` is sorted.
+        """
+        problems = self.kv.pool.check_integrity()
+        waiting = list(self.waiting)
+        if sorted(r.request_id for r in [*waiting, *self.running]) != sorted(self.requests):
+            problems.append("the waiting and the running are not the unfinished requests")
+        if self.running != sorted(self.running, key=_importance):
+            problems.append("running is not sorted by importance")
+        if len(self.running) > self.config.max_num_seqs:
+            problems.append(f"{len(self.running)} requests run, max_num_seqs is {self.config.max_num_seqs}")
+        for request in waiting:
+            if request.blocks or request.num_computed_tokens:
+                problems.append(f"{request.request_id} waits and has blocks or computed tokens")
+        for request in self.running:
+            if len(request.blocks) < self.kv.num_blocks_for(request.num_computed_tokens):
+                problems.append(f"{request.request_id} has computed more tokens than its blocks hold")
+            if request.num_computed_tokens >= request.num_tokens:
+                problems.append(f"{request.request_id} runs with nothing left to compute")
+        owners = Counter(block.block_id for request in self.running for block in request.blocks)
+        for block in self.kv.pool.blocks:
+            if block.ref_count != owners[block.block_id]:
+                problems.append(f"{block} has {owners[block.block_id]} owners")
+        if problems:
+            raise IntegrityError("the core is inconsistent:\n  " + "\n  ".join(problems))
+
+
+def _init(request: Request) -> RequestInit:
+    return RequestInit(
+        token_ids=list(request.token_ids),
+        num_prompt_tokens=request.num_prompt_tokens,
+        sampling_params=request.sampling_params,
+        eos_token_ids=request.eos_token_ids,
+        seed=request.seed,
+        lora_key=request.lora_key,
+    )
+
+
+def _status_after(request: Request, token_id: int) -> RequestStatus:
+    """Whether a request ends with the token just appended, and why. Stop strings are the frontend's."""
+    params = request.sampling_params
+    if request.num_output_tokens >= params.min_tokens:
+        if token_id in request.eos_token_ids and not params.ignore_eos:
+            return RequestStatus.FINISHED_STOPPED
+        if params.stop_token_ids and token_id in params.stop_token_ids:
+            request.stop_reason = token_id
+            return RequestStatus.FINISHED_STOPPED
+    if request.num_tokens >= request.max_num_tokens:
+        return RequestStatus.FINISHED_LENGTH
+    return RequestStatus.RUNNING
+
+
+def _check_sampled(request: Request, row: Scheduled, sampled: list[int]) -> None:
+    """A row that reached its request's last known token has sampled; any other has not."""
+    most = 0
+    if row.start + row.num_tokens >= request.num_tokens:
+        most = 1 + len(row.spec_token_ids)
+    if not min(1, most) <= len(sampled) <= most:
+        raise WorkerContractError(
+            f"step row of {row.request_id!r}: {len(sampled)} sampled tokens where {min(1, most)} to {most} "
+            f"are possible (start {row.start}, {row.num_tokens} scheduled, {request.num_tokens} known)"
+        )
+
+
+def _last_output(request: Request, new_token_ids: list[int]) -> EngineCoreOutput:
+    return EngineCoreOutput(
+        request.request_id,
+        new_token_ids,
+        finish_reason=request.status.finish_reason,
+        stop_reason=request.stop_reason,
+        num_cached_tokens=max(0, request.num_cached_tokens),
+        events=request.events,
+        num_preemptions=request.num_preemptions,
+    )

@@ -1,0 +1,48 @@
+"""The figures of one step, for logs, metrics and traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StepStats:
+    """What one step did, and how things stood when it ended.
+
+    Flows count this step only: sum them over steps for totals. Levels describe the state after
+    `Scheduler.update`.
+    """
+
+    step: int = -1
+    """0-based; -1 before the first step."""
+
+    # Flows
+    num_scheduled_tokens: int = 0
+    num_prefill_tokens: int = 0
+    """Tokens of rows that catch up with more than their newest token: prompts and recomputation."""
+    num_decode_tokens: int = 0
+    """Tokens of the other rows: the newest token and its drafts."""
+    num_generated_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    """Drafts that the model confirmed."""
+    num_admitted: int = 0
+    num_preempted: int = 0
+    num_finished: int = 0
+    """Requests that ended in this step's update. Aborts are not counted."""
+    prefix_cache_queries: int = 0
+    """Tokens of the requests admitted for the first time that looked for a prefix."""
+    prefix_cache_hits: int = 0
+    """Those of them found in the cache."""
+    num_evictions: int = 0
+    """Cached blocks reused for something else."""
+
+    # Levels
+    num_running: int = 0
+    num_waiting: int = 0
+    num_free_blocks: int = 0
+    """Blocks that can be taken, cached content included."""
+    num_evictable_blocks: int = 0
+    """Of the free blocks, those that still hold cached content."""
+    kv_cache_usage: float = 0.0
+    """Share of the blocks owned by running requests, 0 to 1."""
