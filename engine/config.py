@@ -61,6 +61,8 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     load_format: str = "auto"
+    seed: int = 0
+    """Of the random weights when `load_format` is dummy."""
     fingerprint: str = ""
     """Identity of the weights: part of every prefix-cache key."""
 
@@ -76,6 +78,10 @@ class CacheConfig:
     kv_cache_dtype: str = "auto"
     """auto: the model's dtype."""
 
+    def __post_init__(self) -> None:
+        _require_at_least(1, block_size=self.block_size)
+        _require_at_least(2, num_blocks=self.num_blocks)
+
 
 @dataclass(frozen=True)
 class SchedulerConfig:
@@ -88,6 +94,37 @@ class SchedulerConfig:
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
     """Most tokens of one prompt in one step; 0 means no limit but the budget."""
+
+    def __post_init__(self) -> None:
+        _require_at_least(1, max_num_batched_tokens=self.max_num_batched_tokens)
+        _require_at_least(1, max_num_seqs=self.max_num_seqs)
+        _require_at_least(2, max_model_len=self.max_model_len)
+        _require_at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
+        if self.policy not in ("fcfs", "priority"):
+            raise ConfigError(f"scheduling policy {self.policy!r} does not exist; choose fcfs or priority")
+        if not self.enable_chunked_prefill:
+            self._check_whole_prompts()
+
+    def _check_whole_prompts(self) -> None:
+        """Without chunked prefill a prompt, or one that resumes with its output, must fit into one step."""
+        if self.max_num_batched_tokens < self.max_model_len:
+            raise ConfigError(
+                f"enable_chunked_prefill=False computes every prompt in one step, but max_num_batched_tokens "
+                f"({self.max_num_batched_tokens}) is less than max_model_len ({self.max_model_len}), so the "
+                "longest could never run; raise max_num_batched_tokens, lower max_model_len or allow chunked "
+                "prefill"
+            )
+        if self.long_prefill_token_threshold:
+            raise ConfigError(
+                "long_prefill_token_threshold cuts prompts into chunks and enable_chunked_prefill=False "
+                "forbids it; set only one of them"
+            )
+
+
+def _require_at_least(least: int, **settings: int) -> None:
+    for name, value in settings.items():
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class BlockPool:
     `on_event(kind, block, request_id)` hears every change, in order; None costs nothing:
 
         alloc  taken, ref_count 1      ref    shared by a hit       unref  one owner less, some left
-        free   the last owner left     seal   its hash registered   evict  its hash dropped (still on the block)
+        free   the last owner left     seal   its hash registered   evict  its hash is dropped next
     """
 
     def __init__(self, num_blocks: int, on_event: OnBlockEvent | None = None) -> None:

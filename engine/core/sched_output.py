@@ -8,14 +8,14 @@ in place of parallel lists.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.sampling_params import SamplingParams
 
 
-class Reason(str, Enum):
+class Reason(StrEnum):
     """Why an unfinished request computes nothing in a step. Closed: a new cause needs a new member."""
 
     BUDGET_EXHAUSTED = "budget_exhausted"

@@ -156,8 +156,8 @@ class Scheduler:
             raise RequestRejected(
                 request_id,
                 "exceeds_cache",
-                f"prompt and max_tokens may grow to {most} cached tokens, {need} blocks, and the whole KV cache "
-                f"has {usable}; lower max_tokens or give the cache more memory",
+                f"prompt and max_tokens may grow to {most} cached tokens, which need {need} blocks, and the "
+                f"whole KV cache has {usable}; lower max_tokens or give the cache more memory",
             )
 
     # -- schedule
@@ -239,7 +239,8 @@ class Scheduler:
         if plan.preempted:
             return NotScheduled(None, Reason.PREEMPTING, {"preempted": len(plan.preempted)})
         if plan.budget_left == 0:
-            return NotScheduled(None, Reason.BUDGET_EXHAUSTED, {"need": self.waiting.peek().num_tokens, "left": 0})
+            need = self.waiting.peek().num_tokens
+            return NotScheduled(None, Reason.BUDGET_EXHAUSTED, {"need": need, "left": 0})
         if len(self.running) >= self.config.max_num_seqs:
             return NotScheduled(None, Reason.MAX_NUM_SEQS, {"running": len(self.running)})
         if plan.is_head_blocked or num_passed >= MAX_DEFERRED_PER_STEP:
