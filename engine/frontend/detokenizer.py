@@ -1,0 +1,156 @@
+"""Token ids to text while they arrive, without ever showing half a character or half a stop string.
+
+Source of the behaviour: vLLM v1/engine/detokenizer.py. Its mechanism, decoding a sliding window
+and comparing strings, is replaced by reading each token's bytes into an incremental UTF-8 decoder:
+constant work per token, and the pieces always add up to the whole.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from io import StringIO
+
+from engine.frontend.tokenizer import Tokenizer
+from engine.sampling_params import SamplingParams
+
+_LONGEST_CHARACTER = 4  # bytes in UTF-8
+
+
+class Detokenizer:
+    """The text that follows a prompt, piece by piece.
+
+    Bytes wait inside the UTF-8 decoder until their character is complete:
+
+        tokens    "caf"   C3      A9      E4 BD    20
+        push ->   "caf"   ""      "é"     ""       "� "      the character never came: one U+FFFD
+
+    A character that the prompt begins and the output completes belongs to the output.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool = True
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        tail = self._last_bytes(prompt_token_ids)
+        self._utf8.decode(tail)
+        self._is_at_start = not tail
+        self._holds_prompt_bytes = bool(self._utf8.getstate()[0])
+
+    def push(self, token_id: int) -> str:
+        """Add a token; return the characters it completes."""
+        piece = self._bytes_of(token_id)
+        if not piece:
+            return ""
+        self._is_at_start = False
+        if self._holds_prompt_bytes:
+            self._holds_prompt_bytes = False
+            if not _continues_character(piece):
+                self._utf8.reset()  # the prompt's unfinished character stays the prompt's
+        return self._utf8.decode(piece)
+
+    def flush(self) -> str:
+        """What is left when no token follows: U+FFFD for an unfinished character, else nothing."""
+        return "" if self._holds_prompt_bytes else self._utf8.decode(b"", final=True)
+
+    def _bytes_of(self, token_id: int) -> bytes:
+        if self._skip_special_tokens and self._tokenizer.is_special(token_id):
+            return b""
+        if self._is_at_start:
+            return self._tokenizer.bytes_at_start(token_id)
+        return self._tokenizer.token_bytes(token_id)
+
+    def _last_bytes(self, token_ids: Sequence[int]) -> bytes:
+        """At least the last character's bytes of a prompt; empty if the prompt has no text."""
+        tail = b""
+        for token_id in reversed(token_ids):
+            if len(tail) >= _LONGEST_CHARACTER:
+                break
+            if not (self._skip_special_tokens and self._tokenizer.is_special(token_id)):
+                tail = self._tokenizer.token_bytes(token_id) + tail
+        return tail
+
+
+def _continues_character(piece: bytes) -> bool:
+    """Whether the first byte is a UTF-8 continuation byte, 10xxxxxx."""
+    return piece[0] & 0b1100_0000 == 0b1000_0000
+
+
+class OutputText:
+    """The text of one completion as it grows, cut at the first stop string.
+
+    What might be the beginning of a stop string is held back, so that a stream never shows text
+    that the final answer does not have. With stop=["</s>"]:
+
+        known      Hello wor ld</
+                   released |held: at most the longest stop string's length - 1 characters
+
+    The stop string that ends first wins, as if characters arrived one by one; of two that end at
+    the same character, the longer.
+    """
+
+    def __init__(self, detokenizer: Detokenizer, params: SamplingParams) -> None:
+        self.stop_string: str | None = None
+        """The stop string that was found; nothing may be pushed after it."""
+        self._detokenizer = detokenizer
+        self._stop = params.stop
+        self._max_held = max((len(stop) - 1 for stop in params.stop), default=0)
+        self._keep_stop_string = params.include_stop_str_in_output
+        self._min_tokens = params.min_tokens
+        self._num_tokens = 0
+        self._released = StringIO()
+        self._num_taken = 0
+        self._held = ""
+
+    @property
+    def text(self) -> str:
+        """Everything released so far."""
+        return self._released.getvalue()
+
+    def take(self) -> str:
+        """What was released since the last call."""
+        self._released.seek(self._num_taken)
+        fresh = self._released.read()
+        self._num_taken += len(fresh)
+        return fresh
+
+    def push(self, token_id: int) -> bool:
+        """Add a sampled token; True if it completes a stop string.
+
+        As for end-of-sequence, a stop string counts only after `min_tokens` tokens.
+        """
+        self._num_tokens += 1
+        new = self._detokenizer.push(token_id)
+        if not self._stop:
+            self._released.write(new)
+            return False
+        searched = len(self._held)
+        self._held += new
+        if self._num_tokens > self._min_tokens and self._find_stop_string(searched):
+            return True
+        num_safe = max(0, len(self._held) - self._max_held)
+        self._released.write(self._held[:num_safe])
+        self._held = self._held[num_safe:]
+        return False
+
+    def close(self) -> None:
+        """No token follows: release everything that is still held."""
+        self._released.write(self._held)
+        if self.stop_string is None:
+            self._released.write(self._detokenizer.flush())
+        self._held = ""
+
+    def _find_stop_string(self, searched: int) -> bool:
+        """Look for a stop string that ends behind the first `searched` held characters; cut there."""
+        found = []
+        for stop in self._stop:
+            start = self._held.find(stop, max(0, searched - len(stop) + 1))
+            if start >= 0:
+                found.append((start + len(stop), start, stop))
+        if not found:
+            return False
+        end, start, self.stop_string = min(found)
+        self._held = self._held[: end if self._keep_stop_string else start]
+        return True

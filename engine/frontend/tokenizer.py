@@ -1,0 +1,187 @@
+"""The tokenizer of a model folder: text to token ids and back.
+
+Reads the files that Hugging Face models come with (tokenizer.json, tokenizer_config.json, chat
+templates) with the `tokenizers` library alone: importing transformers for this would cost seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+from engine.frontend.chat_template import ChatMessage, ChatTemplateError, render_chat
+from engine.frontend.token_bytes import TokenBytes, TokenizerError
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """Text to ids with the library, ids to text by each token's bytes (`token_bytes`)."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        named_tokens: dict[str, str] | None = None,
+        chat_templates: dict[str, str] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.named_tokens = named_tokens or {}
+        """bos_token, eos_token …: what a chat template may refer to."""
+        self.chat_templates = chat_templates or {}
+        """By name; most models have only "default"."""
+        backend.no_padding()
+        backend.no_truncation()
+        self._rule = TokenBytes.from_decoder(json.loads(backend.to_str())["decoder"])
+        self._added = {token_id: str(token) for token_id, token in backend.get_added_tokens_decoder().items()}
+        self._special_ids = {
+            token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
+        }
+        self._special_ids.update(filter(None.__ne__, map(backend.token_to_id, self.named_tokens.values())))
+        self._bytes: dict[int, bytes] = {}
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Tokenizer:
+        """Read a model folder, saying what is missing or broken."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise TokenizerError(
+                f"no tokenizer.json in {folder}; save one with transformers' "
+                "AutoTokenizer.from_pretrained(...).save_pretrained(...), give another folder as tokenizer=..., "
+                "or work with token ids alone: skip_tokenizer_init=True"
+            )
+        try:
+            backend = Backend.from_file(str(path))
+        except Exception as error:  # the library raises bare Exceptions
+            raise TokenizerError(
+                f"{path} is not a tokenizer the tokenizers library can read: {error}"
+            ) from error
+        config = _read_json(folder / "tokenizer_config.json")
+        named = {**_read_json(folder / "special_tokens_map.json"), **config}
+        return cls(backend, named_tokens=_named_tokens(named), chat_templates=_chat_templates(folder, config))
+
+    # Text to ids
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text, with the beginning-of-sequence token where the model wants one."""
+        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def render_chat(
+        self, messages: Sequence[ChatMessage], *, chat_template: str | None = None, **options: Any
+    ) -> str:
+        """A conversation as the text the model continues; `options` as in `chat_template.render_chat`."""
+        template = self._chat_template(chat_template, with_tools=bool(options.get("tools")))
+        return render_chat(template, messages, **{**self.named_tokens, **options})
+
+    def _chat_template(self, chosen: str | None, *, with_tools: bool) -> str:
+        if chosen is not None:
+            return self.chat_templates.get(chosen, chosen)
+        if with_tools and "tool_use" in self.chat_templates:
+            return self.chat_templates["tool_use"]
+        if "default" in self.chat_templates:
+            return self.chat_templates["default"]
+        raise ChatTemplateError(
+            "this model has no chat template; give one as chat_template=..., or use generate with plain text"
+            if not self.chat_templates
+            else f"choose chat_template=... from {sorted(self.chat_templates)}: this model has no default one"
+        )
+
+    # Ids to text
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Bytes of a token in the middle of a text; none for an id that only pads the vocabulary."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            known = self._bytes[token_id] = self._spell(token_id)
+        return known
+
+    def _spell(self, token_id: int) -> bytes:
+        if token_id in self._added:
+            return self._rule.of_token(self._added[token_id], is_added=True)
+        token = self.backend.id_to_token(token_id) if 0 <= token_id < 2**32 else None
+        return b"" if token is None else self._rule.of_token(token, is_added=False)
+
+    def bytes_at_start(self, token_id: int) -> bytes:
+        """Bytes of a token that no text precedes."""
+        return self._rule.at_start(self.token_bytes(token_id))
+
+    def token_text(self, token_id: int) -> str:
+        """A token on its own, for showing it; bytes that are no whole character become U+FFFD."""
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self._special_ids
+
+    def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
+        """Text of a whole sequence."""
+        text = b""
+        for token_id in token_ids:
+            if not (skip_special_tokens and self.is_special(token_id)):
+                text += self.token_bytes(token_id) if text else self.bytes_at_start(token_id)
+        return text.decode(errors="replace")
+
+    # Facts
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, added ones included. A model's own vocabulary may be padded beyond."""
+        return self.backend.get_vocab_size(with_added_tokens=True)
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    @property
+    def bos_token_id(self) -> int | None:
+        return self._named_id("bos_token")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return self._named_id("eos_token")
+
+    def _named_id(self, name: str) -> int | None:
+        token = self.named_tokens.get(name)
+        return None if token is None else self.backend.token_to_id(token)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.vocab_size} tokens, {', '.join(self.chat_templates) or 'no'} chat template)"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise TokenizerError(f"{path} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+def _named_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """bos_token and friends: written either as a string or as {"content": ...}."""
+    named = {}
+    for name in _NAMED_TOKENS:
+        value = config.get(name)
+        token = value.get("content") if isinstance(value, dict) else value
+        if isinstance(token, str):
+            named[name] = token
+    return named
+
+
+def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """By name. Files of their own go before the copy in tokenizer_config.json."""
+    inline = config.get("chat_template") or {}
+    if isinstance(inline, str):
+        inline = {"default": inline}
+    elif isinstance(inline, list):
+        inline = {entry["name"]: entry["template"] for entry in inline}
+    files = {path.stem: path for path in folder.glob("additional_chat_templates/*.jinja")}
+    if (folder / "chat_template.jinja").is_file():
+        files["default"] = folder / "chat_template.jinja"
+    return inline | {name: path.read_text(encoding="utf-8") for name, path in files.items()}

@@ -1,0 +1,126 @@
+"""What a caller gets back. Field names are vLLM's (vllm/outputs.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Logprob:
+    """One token's log-probability at one position, from the model's raw logits."""
+
+    logprob: float
+    rank: int | None = None
+    """1 is the most likely token of the vocabulary."""
+    decoded_token: str | None = None
+    """The token's text on its own; None without a tokenizer."""
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One completion of a prompt."""
+
+    index: int
+    """Which of the n completions."""
+    text: str
+    token_ids: list[int]
+    """Every sampled token, the one that ended the output included."""
+    cumulative_logprob: float | None = None
+    """Sum over the sampled tokens; None unless `logprobs` was asked for."""
+    logprobs: list[dict[int, Logprob]] | None = None
+    """Per sampled token: itself first, then the most likely ones, by token id."""
+    finish_reason: str | None = None
+    """stop, length, abort or error; None while the completion grows."""
+    stop_reason: int | str | None = None
+    """The stop string or stop token id that ended it; None for end-of-sequence."""
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def __repr__(self) -> str:
+        end = f", finish_reason={self.finish_reason!r}" if self.finished else ""
+        reason = f", stop_reason={self.stop_reason!r}" if self.stop_reason is not None else ""
+        return f"CompletionOutput({self.index}: {self.text!r}, {len(self.token_ids)} tokens{end}{reason})"
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """When things happened to a request: monotonic seconds, 0.0 for what has not happened.
+
+        arrival   queued    scheduled          first token            last token   finished
+        |---------|---------|------------------|----------------------|------------|
+                   queued      prefill            decode
+                            |------------- inference -----------------|
+        |----------------- first_token_latency -> (in the frontend)
+        |------------------------------- e2e_latency ------------------------------|
+
+    Time spent preempted counts inside. With n > 1, the earliest start and the latest end of the
+    completions. Source of the definitions: vLLM v1/metrics/stats.py.
+    """
+
+    arrival_time: float = 0.0
+    """The frontend received the request."""
+    queued_ts: float = 0.0
+    """The scheduler put it in its queue."""
+    scheduled_ts: float = 0.0
+    """It first got a place in a step."""
+    first_token_ts: float = 0.0
+    last_token_ts: float = 0.0
+    finished_time: float = 0.0
+    """The frontend handed out the last output."""
+    first_token_latency: float = 0.0
+    """Seconds from arrival until the frontend had the first token."""
+    num_generation_tokens: int = 0
+    num_preemptions: int = 0
+
+    @property
+    def queued_time(self) -> float:
+        return self.scheduled_ts - self.queued_ts
+
+    @property
+    def prefill_time(self) -> float:
+        return self.first_token_ts - self.scheduled_ts
+
+    @property
+    def decode_time(self) -> float:
+        return self.last_token_ts - self.first_token_ts
+
+    @property
+    def inference_time(self) -> float:
+        return self.last_token_ts - self.scheduled_ts
+
+    @property
+    def e2e_latency(self) -> float:
+        return self.finished_time - self.arrival_time
+
+    @property
+    def time_per_output_token(self) -> float:
+        """Mean seconds between tokens after the first."""
+        return self.decode_time / max(1, self.num_generation_tokens - 1)
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """A request and what has been generated for it."""
+
+    request_id: str
+    prompt: str | None
+    """None if the caller gave token ids."""
+    prompt_token_ids: list[int]
+    prompt_logprobs: list[dict[int, Logprob] | None] | None
+    """Per prompt token; the first is None, since nothing precedes it."""
+    outputs: list[CompletionOutput]
+    """In order of `index`. A DELTA holds only the completions with something new."""
+    finished: bool
+    """All n completions have ended."""
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    num_cached_tokens: int = 0
+    """Prompt tokens that came from the prefix cache."""
+    error: str | None = None
+    """What went wrong, for finish_reason "error"."""
+
+    def __repr__(self) -> str:
+        prompt = f"{len(self.prompt_token_ids)} tokens" if self.prompt is None else repr(self.prompt)
+        state = "finished" if self.finished else "running"
+        return f"RequestOutput({self.request_id}, {state}, prompt={prompt}, outputs={self.outputs})"
