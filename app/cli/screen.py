@@ -46,7 +46,7 @@ def err() -> Console:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    # Not cached: a test runner swaps sys.stdout. highlight=False: colour is for meaning, not for every number.
+    # Not cached: a test runner swaps sys.stdout. No highlighting: colour is for meaning, not for every number
     return Console(stderr=stderr, highlight=False, emoji=False)
 
 
