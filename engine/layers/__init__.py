@@ -1,0 +1,1 @@
+"""The building blocks of a decoder: linear maps, norms, rotary positions, embeddings, attention."""

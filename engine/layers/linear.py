@@ -1,0 +1,63 @@
+"""Linear maps, and several of a checkpoint's maps fused into one matrix product.
+
+A checkpoint stores the query, key and value projections apart; one product over their stacked rows
+is faster than three. `MergedLinear` holds the stack and knows which rows belong to which part:
+
+    qkv_proj.weight [q + k + v, in]      q_proj  rows 0 .. q
+                                         k_proj  rows q .. q + k
+                                         v_proj  rows q + k ..
+
+Source: the packed modules of vLLM (model_executor/layers/linear.py) and nano-vllm. Instead of a loader
+function on every parameter, a layer offers its storage under the checkpoint's names
+(`checkpoint_tensors`): each is a view that loading fills in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def empty_parameter(*shape: int, dtype: torch.dtype, device: torch.device | str | None = None) -> nn.Parameter:
+    """A parameter without values and without gradients: loading fills it."""
+    return nn.Parameter(torch.empty(*shape, dtype=dtype, device=device), requires_grad=False)
+
+
+class Linear(nn.Module):
+    """x [T, in] -> x @ weight.T + bias [T, out].
+
+    Every projection of a model goes through `forward` of this class, so a quantised matrix or an
+    adapter takes effect by replacing the module.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = empty_parameter(out_features, in_features, dtype=dtype)
+        self.bias = empty_parameter(out_features, dtype=dtype) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in={self.in_features}, out={self.out_features}, bias={self.bias is not None}"
+
+
+class MergedLinear(Linear):
+    """Several projections of the same input, stacked along the output."""
+
+    def __init__(self, in_features: int, parts: dict[str, int], *, bias: bool, dtype: torch.dtype) -> None:
+        """parts: output size of each projection under its name in the checkpoint, in stacking order."""
+        super().__init__(in_features, sum(parts.values()), bias=bias, dtype=dtype)
+        self.parts = parts
+
+    def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(`part.weight` or `part.bias`, its rows of the stack as a view) for every part."""
+        sizes = list(self.parts.values())
+        for parameter_name, parameter in self.named_parameters():
+            for part, rows in zip(self.parts, parameter.split(sizes), strict=True):
+                yield f"{part}.{parameter_name}", rows

@@ -1,0 +1,138 @@
+"""What lies in a checkpoint folder: which files hold which tensors, and whether they are whole.
+
+Only headers are read here, so a damaged or foreign checkpoint is refused before the model is built. A
+safetensors file is 8 bytes of header length, a JSON header with every tensor's type, shape and byte range, then
+the bytes. Source: the format description of huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import ConfigError
+
+INDEX_FILE = "model.safetensors.index.json"
+PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_HASHED_WHOLE = 64 << 20
+_SAMPLE_SIZE = 64 << 10
+_NUM_SAMPLES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a weight file, not yet read."""
+
+    file: Path
+    dtype: str
+    """safetensors' name: F32, BF16, F16, I32 …"""
+    shape: tuple[int, ...]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, or a ConfigError that names the file and the fault."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path.parent} has no {path.name}; expected a folder in Hugging Face layout") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise ConfigError(f"{path} is not valid JSON ({error}); the file is damaged, fetch it again") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} holds a {type(content).__name__}, expected a JSON object; fetch it again")
+    return content
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that make up the checkpoint, in name order, all of them present."""
+    index = folder / INDEX_FILE
+    if index.exists():
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise ConfigError(f"{index} has no weight_map; the file is damaged, fetch it again")
+        files = [folder / name for name in sorted(set(weight_map.values()))]
+    elif (folder / "model.safetensors").exists():
+        files = [folder / "model.safetensors"]
+    else:
+        files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(_no_safetensors(folder))
+    missing = [file.name for file in files if not file.exists()]
+    if missing:
+        raise ConfigError(
+            f"{folder} misses {len(missing)} of {len(files)} weight files named in {INDEX_FILE}: "
+            f"{', '.join(missing[:4])}; complete the download"
+        )
+    return files
+
+
+def _no_safetensors(folder: Path) -> str:
+    pickles = sorted(file.name for pattern in PICKLE_PATTERNS for file in folder.glob(pattern))
+    if not pickles:
+        return (
+            f"{folder} holds no weights (*.safetensors); use load_format='dummy' to run the architecture "
+            "with random ones"
+        )
+    return (
+        f"{folder} holds weights only as Python pickles ({pickles[0]}), which can run code when they are read; "
+        "convert them once, where you trust them: AutoModelForCausalLM.from_pretrained(folder)"
+        ".save_pretrained(new_folder) writes safetensors"
+    )
+
+
+def read_header(file: Path) -> dict[str, StoredTensor]:
+    """The tensors of one safetensors file; refuses a file that is cut short or not safetensors at all."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        header_size = int.from_bytes(stream.read(8), "little")
+        if size < 8 or header_size > size - 8:
+            raise ConfigError(f"{file} is cut short or not a safetensors file ({size:,} bytes); fetch it again")
+        try:
+            header = json.loads(stream.read(header_size))
+            tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+            stored = {
+                name: StoredTensor(file, entry["dtype"], tuple(entry["shape"])) for name, entry in tensors.items()
+            }
+        except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
+            raise ConfigError(f"{file} has a damaged safetensors header; fetch it again") from error
+    expected = 8 + header_size + end
+    if size != expected:
+        raise ConfigError(
+            f"{file} has {size:,} bytes where its header announces {expected:,}: the file is cut short or "
+            "damaged, fetch it again"
+        )
+    return stored
+
+
+def read_headers(folder: Path) -> dict[str, StoredTensor]:
+    """Every tensor of a checkpoint by name."""
+    tensors: dict[str, StoredTensor] = {}
+    for file in weight_files(folder):
+        for name, tensor in read_header(file).items():
+            if name in tensors:
+                raise ConfigError(
+                    f"{name} is in {tensors[name].file.name} and in {file.name}; remove the files that do not "
+                    f"belong to this checkpoint, or add {INDEX_FILE}"
+                )
+            tensors[name] = tensor
+    return tensors
+
+
+def content_hash(file: Path) -> str:
+    """Digest of a weight file: of everything up to 64 MiB, of 256 samples of 64 KiB spread over more."""
+    size = file.stat().st_size
+    digest = hashlib.sha256(f"{file.name}:{size}:".encode())
+    with file.open("rb") as stream:
+        if size <= _HASHED_WHOLE:
+            digest.update(stream.read())
+        else:
+            for index in range(_NUM_SAMPLES):
+                stream.seek((size - _SAMPLE_SIZE) * index // (_NUM_SAMPLES - 1), os.SEEK_SET)
+                digest.update(stream.read(_SAMPLE_SIZE))
+    return digest.hexdigest()

@@ -1,0 +1,267 @@
+"""From what a user typed to a ModelConfig: find the checkpoint, read its config.json, refuse what cannot work.
+
+Both styles of config.json are read: transformers 5 (`rope_parameters`, `dtype`, `layer_types`) and the
+older one (`rope_theta`, `rope_scaling`, `torch_dtype`). A key that a config leaves out has the default of its
+transformers config class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from engine.config import ConfigError, EngineArgs, ModelConfig, RopeConfig
+from engine.models.checkpoint import content_hash, read_headers, read_json, weight_files
+from engine.models.hub import download
+from engine.zoo import registry as zoo
+
+DTYPES = ("float32", "bfloat16", "float16")
+_SHORT_DTYPES = {"float": "float32", "fp32": "float32", "bf16": "bfloat16", "half": "float16", "fp16": "float16"}
+
+_COMMON_DEFAULTS: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "hidden_act": "silu"}
+_CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {"max_position_embeddings": 2048},
+    "MistralForCausalLM": {
+        "max_position_embeddings": 131072,
+        "num_key_value_heads": 8,
+        "sliding_window": 4096,
+    },
+    "Qwen2ForCausalLM": {
+        "max_position_embeddings": 32768,
+        "num_key_value_heads": 32,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    },
+    "Qwen3ForCausalLM": {
+        "max_position_embeddings": 32768,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    },
+}
+"""Supported architectures, and what their config classes in transformers assume for absent keys."""
+
+
+def load_model_config(args: EngineArgs) -> ModelConfig:
+    """The resolved configuration of `args.model`: its folder, its shape, its dtype and its identity.
+
+    Reads JSON files and the headers of the weight files; no tensor is loaded.
+    """
+    folder = find_model(args)
+    raw = _merged(read_json(folder / "config.json"), args.hf_overrides)
+    config = parse_config(raw, source=folder / "config.json")
+    config = replace(
+        config,
+        model=args.model,
+        path=folder,
+        dtype=_resolve_dtype(args, raw),
+        eos_token_ids=_eos_token_ids(raw, folder),
+        load_format="dummy" if args.load_format == "dummy" else "safetensors",
+        seed=args.seed if args.load_format == "dummy" else 0,
+    )
+    if config.load_format == "safetensors":
+        read_headers(folder)
+    return replace(config, fingerprint=_fingerprint(config, raw))
+
+
+def find_model(args: EngineArgs) -> Path:
+    """The folder of a shipped model, a local folder, or a Hub repository (downloaded when needed)."""
+    name = args.model
+    path = Path(name).expanduser()
+    shipped = [info.name for info in zoo.list_models()]
+    if name in shipped:
+        return zoo.resolve(name)
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise ConfigError(f"{name} is a file; give the folder that holds config.json and the weights")
+    looks_like_hub_id = name.count("/") == 1 and name[0] not in "./~\\" and not name.endswith("/")
+    if looks_like_hub_id:
+        return download(name, revision=args.revision, cache_dir=args.download_dir, shipped=shipped)
+    if "/" in name or "\\" in name or name.startswith((".", "~")):
+        raise ConfigError(f"no folder {path}; give an existing folder, a Hub id (org/name) or a shipped model")
+    close = get_close_matches(name, shipped, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ConfigError(
+        f"no model {name!r}{hint} Shipped: {', '.join(shipped) or 'none'}. "
+        "Otherwise give a folder (./path) or a Hub id (org/name)."
+    )
+
+
+def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> ModelConfig:
+    """A ModelConfig from the content of config.json. Path, dtype and identity are left for the caller.
+
+    `source` is named in errors.
+    """
+    architecture = _architecture(raw, source)
+    raw = {**_COMMON_DEFAULTS, **_CLASS_DEFAULTS[architecture], **raw}
+    if raw.get("quantization_config"):
+        method = raw["quantization_config"].get("quant_method", "unknown method")
+        raise ConfigError(
+            f"{source}: the checkpoint is quantised ({method}), which this engine does not read; use the original"
+        )
+    if raw["hidden_act"] != "silu":
+        raise ConfigError(f"{source}: hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
+
+    num_heads = _positive_int(raw, "num_attention_heads", source)
+    raw["num_key_value_heads"] = raw.get("num_key_value_heads") or num_heads
+    hidden_size = _positive_int(raw, "hidden_size", source)
+    raw["head_dim"] = raw.get("head_dim") or hidden_size // num_heads
+    num_kv_heads = _positive_int(raw, "num_key_value_heads", source)
+    if num_heads % num_kv_heads:
+        raise ConfigError(
+            f"{source}: num_attention_heads ({num_heads}) must be a multiple of num_key_value_heads ({num_kv_heads})"
+        )
+    if raw["head_dim"] % 2:
+        raise ConfigError(f"{source}: head_dim ({raw['head_dim']}) must be even for rotary embeddings")
+    num_layers = _positive_int(raw, "num_hidden_layers", source)
+    attention_bias = bool(raw.get("attention_bias", False))
+    return ModelConfig(
+        model="",
+        path=Path(),
+        architecture=architecture,
+        dtype="float32",
+        vocab_size=_positive_int(raw, "vocab_size", source),
+        hidden_size=hidden_size,
+        intermediate_size=_positive_int(raw, "intermediate_size", source),
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
+        head_dim=_positive_int(raw, "head_dim", source),
+        rms_norm_eps=float(raw["rms_norm_eps"]),
+        rope=_rope(raw, source),
+        max_position_embeddings=_positive_int(raw, "max_position_embeddings", source),
+        tie_word_embeddings=bool(raw["tie_word_embeddings"]),
+        # Qwen2 always has biases on q, k and v and never on o; Mistral has none; the others say so.
+        attention_bias=architecture == "Qwen2ForCausalLM" or (attention_bias and architecture != "MistralForCausalLM"),
+        attention_output_bias=attention_bias and architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM"),
+        mlp_bias=bool(raw.get("mlp_bias", False)) and architecture == "LlamaForCausalLM",
+        qk_norm=architecture == "Qwen3ForCausalLM",
+        sliding_window=_sliding_windows(architecture, raw, num_layers),
+        bos_token_id=raw.get("bos_token_id"),
+    )
+
+
+def _architecture(raw: dict[str, Any], source: Path | str) -> str:
+    names = raw.get("architectures") or []
+    for name in names:
+        if name in _CLASS_DEFAULTS:
+            return name
+    found = f"architecture {', '.join(map(str, names))} is not supported" if names else "no architecture is named"
+    raise ConfigError(f"{source}: {found}; supported: {', '.join(_CLASS_DEFAULTS)}")
+
+
+def _positive_int(raw: dict[str, Any], key: str, source: Path | str) -> int:
+    value = raw.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        found = "is missing" if key not in raw else f"is {value!r}"
+        raise ConfigError(f"{source}: {key!r} {found}, expected a positive integer")
+    return value
+
+
+def _rope(raw: dict[str, Any], source: Path | str) -> RopeConfig:
+    """Base frequency and scaling rule from either style; the newer one wins where both are present."""
+    parameters = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    if any(isinstance(value, dict) for value in parameters.values()):
+        raise ConfigError(f"{source}: rope_parameters per layer type are not supported, only one rule for all layers")
+    theta = float(parameters.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
+    rope_type = parameters.pop("type", None)
+    rope_type = parameters.pop("rope_type", None) or rope_type or "default"
+    partial = parameters.pop("partial_rotary_factor", None) or raw.get("partial_rotary_factor") or 1.0
+    if partial != 1.0:
+        raise ConfigError(f"{source}: partial_rotary_factor {partial} is not supported, heads rotate as a whole")
+    if rope_type == "default":
+        return RopeConfig(theta)
+
+    needed = _SCALING_KEYS.get(rope_type)
+    if needed is None:
+        raise ConfigError(
+            f"{source}: rope_type {rope_type!r} is not supported; supported: default, {', '.join(_SCALING_KEYS)}. "
+            "Up to the original context length, hf_overrides={'rope_parameters': {'rope_type': 'default'}} runs it"
+        )
+    if rope_type == "llama3":
+        parameters.setdefault("original_max_position_embeddings", raw["max_position_embeddings"])
+    missing = [key for key in needed if not isinstance(parameters.get(key), (int, float))]
+    if missing:
+        raise ConfigError(f"{source}: rope_type {rope_type!r} needs the number {', '.join(missing)}")
+    return RopeConfig(theta, {"rope_type": rope_type, **{key: parameters[key] for key in needed}})
+
+
+_SCALING_KEYS = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+
+
+def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) -> tuple[int | None, ...]:
+    """Window of every layer. Mistral: the same for all. Qwen: for the layers that `layer_types` or
+    `max_window_layers` name, and only with `use_sliding_window`."""
+    window = raw.get("sliding_window")
+    if architecture == "MistralForCausalLM":
+        return (window,) * num_layers
+    if architecture == "LlamaForCausalLM" or window is None or not raw.get("use_sliding_window", False):
+        return (None,) * num_layers
+    if layer_types := raw.get("layer_types"):
+        return tuple(window if kind == "sliding_attention" else None for kind in layer_types[:num_layers])
+    return tuple(window if index >= raw["max_window_layers"] else None for index in range(num_layers))
+
+
+def _resolve_dtype(args: EngineArgs, raw: dict[str, Any]) -> str:
+    """The dtype to compute in. `auto` is the checkpoint's own, except that a CPU gets float32.
+
+    CPUs have no fast 16-bit arithmetic as a rule, and only in float32 does a request give the same
+    bits alone and in a batch.
+    """
+    if args.dtype != "auto":
+        asked = _SHORT_DTYPES.get(args.dtype, args.dtype)
+        if asked not in DTYPES:
+            raise ConfigError(f"unknown dtype {args.dtype!r}; choose auto, {', '.join(DTYPES)}")
+        return asked
+    if _runs_on_cpu(args):
+        return "float32"
+    stored = str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
+    return stored if stored in DTYPES else "float32"
+
+
+def _runs_on_cpu(args: EngineArgs) -> bool:
+    if args.device != "auto":
+        return args.device == "cpu"
+    import torch
+
+    return not torch.cuda.is_available()
+
+
+def _eos_token_ids(raw: dict[str, Any], folder: Path) -> tuple[int, ...]:
+    """Ids that end a sequence: config.json's and generation_config.json's, which may name more (Llama 3)."""
+    generation_file = folder / "generation_config.json"
+    generation = read_json(generation_file) if generation_file.exists() else {}
+    ids: list[int] = []
+    for value in (raw.get("eos_token_id"), generation.get("eos_token_id")):
+        ids += value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(token_id for token_id in ids if token_id is not None))
+
+
+def _merged(raw: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """`raw` with the user's overrides; where both hold an object, key by key."""
+    merged = dict(raw)
+    for key, value in overrides.items():
+        both_objects = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = {**merged[key], **value} if both_objects else value
+    return merged
+
+
+def _fingerprint(config: ModelConfig, raw: dict[str, Any]) -> str:
+    """Identity of the weights and of everything that shapes their KV: 32 hex digits.
+
+    A moved or renamed folder keeps it; other weights, another dtype or an override change it.
+    """
+    digest = hashlib.sha256(json.dumps([raw, config.dtype, config.load_format, config.seed], sort_keys=True).encode())
+    if config.load_format == "safetensors":
+        for file in weight_files(config.path):
+            digest.update(content_hash(file).encode())
+    return digest.hexdigest()[:32]

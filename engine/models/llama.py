@@ -1,0 +1,138 @@
+"""The Llama family: Llama 1 to 3, Mistral, Qwen2 and Qwen3, and whatever shares their layout.
+
+    ids -> embedding -> [ norm -> attention -> + ] [ norm -> gated MLP -> + ] x layers -> norm -> hidden
+                           |__________________|       |__________________|
+                                residual stream: every block adds to it
+
+Tokens of all requests lie behind each other, [T, ...] without a batch dimension; only attention knows
+where one request ends. Module names are the checkpoint's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import ModelConfig
+from engine.layers.attention import Attention
+from engine.layers.embedding import LMHead, TokenEmbedding
+from engine.layers.linear import Linear, MergedLinear
+from engine.layers.norm import RMSNorm
+from engine.layers.rope import RotaryTable
+from kernels import ops
+
+
+class LlamaAttention(nn.Module):
+    """Projections, rotary positions and (Qwen3) a norm on every head around the attention itself."""
+
+    def __init__(self, config: ModelConfig, layer_index: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.num_kv_heads = config.num_key_value_heads
+        self.head_dim = config.head_dim
+        q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self.qkv_proj = MergedLinear(
+            config.hidden_size,
+            {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size},
+            bias=config.attention_bias,
+            dtype=dtype,
+        )
+        self.o_proj = Linear(q_size, config.hidden_size, bias=config.attention_output_bias, dtype=dtype)
+        if config.qk_norm:
+            self.q_norm: RMSNorm | None = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
+            self.k_norm: RMSNorm | None = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
+        else:
+            self.q_norm = self.k_norm = None
+        self.attention = Attention(layer_index, self.head_dim, config.sliding_window[layer_index])
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """hidden [T, hidden]; cos, sin [T, head_dim / 2] -> [T, hidden]."""
+        heads = self.qkv_proj(hidden).view(-1, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        query_key, value = heads.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self._split(query_key)
+            query_key = torch.cat((self.q_norm(query), self.k_norm(key)), dim=1)
+        query, key = self._split(ops.rotary_embedding(query_key, cos, sin))
+        return self.o_proj(self.attention(query, key, value).flatten(1))
+
+    def _split(self, query_key: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = query_key.split((self.num_heads, self.num_kv_heads), dim=1)
+        return query, key
+
+
+class LlamaMLP(nn.Module):
+    """down(silu(gate(x)) * up(x)), with gate and up as one product."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        size = config.intermediate_size
+        self.gate_up_proj = MergedLinear(
+            config.hidden_size, {"gate_proj": size, "up_proj": size}, bias=config.mlp_bias, dtype=dtype
+        )
+        self.down_proj = Linear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down_proj(ops.silu_and_mul(self.gate_up_proj(hidden)))
+
+
+class LlamaDecoderLayer(nn.Module):
+    """Attention and MLP, each behind its norm. Takes and returns what is new and the stream to add it to."""
+
+    def __init__(self, config: ModelConfig, layer_index: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.self_attn = LlamaAttention(config, layer_index, dtype)
+        self.mlp = LlamaMLP(config, dtype)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
+
+    def forward(
+        self, hidden: Tensor, residual: Tensor | None, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if residual is None:
+            hidden, residual = self.input_layernorm(hidden), hidden
+        else:
+            hidden, residual = self.input_layernorm.add_and_norm(hidden, residual)
+        hidden = self.self_attn(hidden, cos, sin)
+        hidden, residual = self.post_attention_layernorm.add_and_norm(hidden, residual)
+        return self.mlp(hidden), residual
+
+
+class LlamaModel(nn.Module):
+    """Everything below the output head."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.embed_tokens = TokenEmbedding(config.vocab_size, config.hidden_size, dtype=dtype)
+        self.layers = nn.ModuleList(
+            LlamaDecoderLayer(config, index, dtype) for index in range(config.num_hidden_layers)
+        )
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
+        self.rotary = RotaryTable(config.rope, config.head_dim, config.max_position_embeddings)
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        hidden, residual = self.embed_tokens(input_ids), None
+        cos, sin = self.rotary(positions)
+        for layer in self.layers:
+            hidden, residual = layer(hidden, residual, cos, sin)
+        hidden, _ = self.norm.add_and_norm(hidden, residual)
+        return hidden
+
+
+class LlamaForCausalLM(nn.Module):
+    """A decoder with its output head. Call it inside `set_forward_context`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        dtype = getattr(torch, config.dtype)
+        self.config = config
+        self.model = LlamaModel(config, dtype)
+        tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+        self.lm_head = LMHead(config.vocab_size, config.hidden_size, dtype=dtype, tied_to=tied_to)
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """input_ids, positions int64 [T] -> hidden [T, hidden]; writes the step's KV as it goes."""
+        return self.model(input_ids, positions)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """hidden [S, hidden] -> logits fp32 [S, vocab]."""
+        return self.lm_head(hidden)

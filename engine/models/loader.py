@@ -1,0 +1,120 @@
+"""Filling a model's storage: from safetensors, or with seeded random numbers.
+
+A model says what it wants by name (`checkpoint_tensors`), the headers say what there is; loading starts only
+when the two agree. Files are memory-mapped and copied tensor by tensor, converting the dtype on the way, so a
+checkpoint is never in memory twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import ConfigError, ModelConfig
+from engine.layers.linear import MergedLinear
+from engine.models.checkpoint import StoredTensor, read_headers
+from engine.models.registry import create_model
+
+_FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
+_DUMMY_STD = 0.02
+
+
+def load_model(config: ModelConfig, device: torch.device | str) -> nn.Module:
+    """The model with its weights, in inference mode on `device`."""
+    model = create_model(config, device)
+    if config.load_format == "dummy":
+        fill_with_random(model, config.seed)
+    else:
+        load_weights(model, config)
+    return model.eval()
+
+
+def checkpoint_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every tensor a checkpoint must hold: its name there -> the storage it fills (a view into a parameter).
+
+    Parts of merged projections appear one by one; shared parameters under their first name.
+    """
+    targets: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for module_name, module in model.named_modules():
+        if isinstance(module, MergedLinear):
+            parent = module_name.rpartition(".")[0]
+            targets.update({f"{parent}.{name}": view for name, view in module.checkpoint_tensors()})
+            continue
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                targets[f"{module_name}.{name}"] = parameter.data
+    return targets
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, config: ModelConfig) -> None:
+    """Copy every tensor of the checkpoint in `config.path` to its place."""
+    from safetensors import safe_open
+
+    targets = checkpoint_tensors(model)
+    stored = {name: tensor for name, tensor in read_headers(config.path).items() if not _is_derived(name, config)}
+    _check_agreement(targets, stored, config)
+
+    names_by_file = defaultdict(list)
+    for name, tensor in stored.items():
+        names_by_file[tensor.file].append(name)
+    for file, names in names_by_file.items():
+        with safe_open(file, framework="pt") as reader:
+            for name in names:
+                targets[name].copy_(reader.get_tensor(name))
+
+
+def _is_derived(name: str, config: ModelConfig) -> bool:
+    """Stored by some checkpoints, computed or shared here: rope frequencies, and a tied output head."""
+    return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and config.tie_word_embeddings)
+
+
+def _check_agreement(targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig) -> None:
+    """Names, shapes and types of the checkpoint are those of the model, or a ConfigError that lists the rest."""
+    faults = []
+    if missing := targets.keys() - stored.keys():
+        faults.append("missing: " + _listed(f"{name} {list(targets[name].shape)}" for name in missing))
+    if unexpected := stored.keys() - targets.keys():
+        faults.append("unexpected: " + _listed(f"{name} {list(stored[name].shape)}" for name in unexpected))
+    common = targets.keys() & stored.keys()
+    wrong_shape = [name for name in common if stored[name].shape != tuple(targets[name].shape)]
+    if wrong_shape:
+        faults.append(
+            "wrong shape: "
+            + _listed(f"{n} {list(stored[n].shape)}, model {list(targets[n].shape)}" for n in wrong_shape)
+        )
+    if wrong_type := [name for name in common if stored[name].dtype not in _FLOAT_DTYPES]:
+        faults.append("not floating point: " + _listed(f"{name} {stored[name].dtype}" for name in wrong_type))
+    if faults:
+        raise ConfigError(
+            f"the weights in {config.path} do not fit its config.json ({config.architecture}). "
+            + "; ".join(faults)
+            + ". Check that both come from the same checkpoint"
+        )
+
+
+def _listed(items: Iterable[str], limit: int = 5) -> str:
+    """The first few in order, and how many more there are."""
+    items = sorted(items)
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + more
+
+
+@torch.no_grad()
+def fill_with_random(model: nn.Module, seed: int) -> None:
+    """Seeded weights for a model without a checkpoint: norms one, the rest uniform with transformers' usual spread."""
+    targets = checkpoint_tensors(model)
+    device = next(iter(targets.values())).device
+    generator = torch.Generator(device).manual_seed(seed)
+    bound = _DUMMY_STD * math.sqrt(3)
+    for name, target in targets.items():
+        if name.endswith("norm.weight"):
+            target.fill_(1.0)
+        else:
+            target.uniform_(-bound, bound, generator=generator)
