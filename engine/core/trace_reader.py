@@ -1,0 +1,491 @@
+"""Reading a step trace: any step, any state, any event, by number (format: `trace_format`).
+
+    reader = TraceReader("run.itrace")
+    reader.header["model"], reader.num_steps, reader.warnings, reader.problems
+    reader.step(418)                    # what was scheduled, sampled and refused      StepRecord
+    reader.state_at(418)                # blocks, tables, queues after step 418        TraceState
+    reader.reasons(418)                 # why others were not scheduled                list[NotScheduled]
+    reader.next_event("preempt", 418)   # the first one after step 418                 Event | None
+
+Opening plays the whole file once; then a state is the keyframe before it and at most 63 steps of block
+changes, and a step is one JSON line parsed on demand. Everything is read-only and may be shared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.core.sched_output import NotScheduled, Reason
+from engine.core.trace_format import (
+    BLOCK_EVENTS,
+    CHECK_EVERY,
+    REQUEST_EVENTS,
+    VERSION,
+    TraceError,
+)
+from engine.core.trace_replay import NOBODY, BlockColumns, Problem, Replay, RequestHistory
+
+
+class Event(NamedTuple):
+    """Something that happened, and when."""
+
+    step: int
+    kind: str
+    """One of BLOCK_EVENTS or REQUEST_EVENTS."""
+    request_id: str | None
+    block: int | None
+    """None for what happens to requests."""
+
+
+class Row(NamedTuple):
+    """One row of a step's batch."""
+
+    request_id: str
+    start: int
+    num_tokens: int
+    phase: str
+    """decode: only the newest token and its drafts; prefill: prompt or recomputation."""
+    tokens: tuple[int, ...]
+    """Output accepted in this step."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one step did. The counts are those after it."""
+
+    step: int
+    time_s: float
+    """Begin, in seconds since the trace began."""
+    duration_s: float
+    rows: list[Row]
+    admitted: list[str]
+    """For the first time."""
+    resumed: list[str]
+    preempted: list[str]
+    finished: list[tuple[str, str]]
+    """(request id, finish reason)"""
+    added: list[str]
+    """Arrived since the step before."""
+    aborted: list[str]
+    """Aborted since the step before."""
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    not_scheduled: list[NotScheduled]
+
+    @property
+    def num_tokens(self) -> int:
+        """Computed in this step, against the budget."""
+        return sum(row.num_tokens for row in self.rows)
+
+
+@dataclass(frozen=True)
+class TraceState:
+    """The engine after a step."""
+
+    step: int
+    blocks: BlockColumns
+    """Columns with one entry per block id: ref, owner (a request number), hash, rank."""
+    running: list[str]
+    """Most important first."""
+    waiting: list[str]
+    """Head of the queue first."""
+    block_tables: dict[str, list[int]]
+    """Of the running requests."""
+    num_computed: dict[str, int]
+    """Of all live requests."""
+    num_tokens: dict[str, int]
+    """Prompt and output, of all live requests."""
+
+    def hash_of(self, block: int) -> str | None:
+        """The first bytes of a block's published hash, in hex."""
+        value = self.blocks.hash[block]
+        return array("Q", [value]).tobytes().hex() if value else None
+
+    def is_cached(self, block: int) -> bool:
+        return self.blocks.hash[block] != 0
+
+    @cached_property
+    def owners(self) -> dict[int, list[str]]:
+        """block -> the running requests that hold it, most important first."""
+        owners: dict[int, list[str]] = {}
+        for request_id, table in self.block_tables.items():
+            for block in table:
+                owners.setdefault(block, []).append(request_id)
+        return owners
+
+    def eviction_order(self) -> list[int]:
+        """The free blocks, the one that is reused next first."""
+        ref, rank = self.blocks.ref, self.blocks.rank
+        free = [block for block in range(1, len(ref)) if ref[block] == 0]
+        return sorted(free, key=rank.__getitem__)
+
+
+class _Keyframe(NamedTuple):
+    blocks: BlockColumns
+    live: array[int]
+    """Numbers of the requests that live after the step."""
+
+
+class TraceReader:
+    """One trace in memory. Raises TraceError for what is no trace or too new to read."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.warnings: list[str] = []
+        """What is missing from the file, in sentences; empty for a complete one."""
+        lines = self._load()
+        self.header: dict[str, Any] = self._read_header(lines)
+        self.end: dict[str, Any] | None = None
+        """The last record, if the writer was closed."""
+        self.error: str | None = None
+        """What the engine raised, if it did."""
+        self._replay = Replay(self.header)
+        self._steps: list[bytes] = []
+        self._added = array("i")
+        """Per request, `RequestHistory.added`."""
+        self._keyframes = [_Keyframe(self._replay.blocks.copy(), array("i"))]
+        self._lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
+        self._positions: dict[str, array[int]] = {}
+        """Per kind of block event, where in `_replay.changes` it stands; made when asked for."""
+        self._play(lines)
+
+    # ------------------------------------------------------------------ overview
+
+    @property
+    def num_steps(self) -> int:
+        return len(self._steps)
+
+    @property
+    def num_blocks(self) -> int:
+        return self._replay.num_blocks
+
+    @property
+    def block_size(self) -> int:
+        return self._replay.block_size
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Where the records contradict themselves or the engine; empty for a sound trace."""
+        return self._replay.problems
+
+    @property
+    def requests(self) -> list[RequestHistory]:
+        """By number, that is in order of arrival. A name that was used again appears again."""
+        return self._replay.requests
+
+    @property
+    def duration_s(self) -> float:
+        """From the beginning of the trace to the end of its last step."""
+        if not self._steps:
+            return 0.0
+        last = self._record(self.num_steps - 1)
+        return float(last["ts"] + last["dur"])
+
+    @cached_property
+    def workload_hash(self) -> str:
+        """The same for two runs that were asked the same, however the engine was set up."""
+        digest = sha256()
+        for request in self.requests:
+            names = ("prompt", "params", "priority", "seed", "lora", "salt")
+            work = {name: request.record[name] for name in names}
+            digest.update(json.dumps(work, separators=(",", ":"), ensure_ascii=False).encode())
+        return digest.hexdigest()
+
+    # ------------------------------------------------------------------ one step
+
+    def step(self, step: int) -> StepRecord:
+        record = self._record(step)
+        name = [request.request_id for request in self.requests]
+        return StepRecord(
+            step=step,
+            time_s=record["ts"],
+            duration_s=record["dur"],
+            rows=[self._row(step, row) for row in record.get("rows", ())],
+            admitted=[name[number] for number in record.get("new", ())],
+            resumed=[name[number] for number in record.get("res", ())],
+            preempted=[name[number] for number in record.get("pre", ())],
+            finished=[(name[number], reason) for number, reason in record.get("fin", ())],
+            added=name[bisect_left(self._added, step) : bisect_right(self._added, step)],
+            aborted=[str(event.request_id) for event in self._lifecycle_at("abort", step)],
+            num_running=record["run"],
+            num_waiting=record["wait"],
+            num_free_blocks=record["free"],
+            num_cached_blocks=record["cached"],
+            not_scheduled=self._not_scheduled(record),
+        )
+
+    def reasons(self, step: int) -> list[NotScheduled]:
+        """Why requests were not scheduled; an entry for `None` stands for every waiting request not named."""
+        return self._not_scheduled(self._record(step))
+
+    def _not_scheduled(self, record: dict[str, Any]) -> list[NotScheduled]:
+        return [
+            NotScheduled(
+                None if number is None else self.requests[number].request_id, Reason(reason), details
+            )
+            for number, reason, details in record.get("why", ())
+        ]
+
+    def _row(self, step: int, row: list[int]) -> Row:
+        number, start, num_tokens, *tokens = row
+        request = self.requests[number]
+        known = request.num_tokens_at(step - 1)
+        is_decode = start == known - 1 and known > request.num_prompt_tokens
+        return Row(request.request_id, start, num_tokens, "decode" if is_decode else "prefill", tuple(tokens))
+
+    def _record(self, step: int) -> dict[str, Any]:
+        if not 0 <= step < self.num_steps:
+            last = f"0 to {self.num_steps - 1}" if self._steps else "no steps at all"
+            raise TraceError(f"{self.path.name} has no step {step}: it holds {last}")
+        record: dict[str, Any] = json.loads(self._steps[step])
+        return record
+
+    # ------------------------------------------------------------------ states
+
+    def blocks_at(self, step: int) -> BlockColumns:
+        """All blocks after a step."""
+        self._check_step(step)
+        frame = (step + 1) // CHECK_EVERY
+        blocks = self._keyframes[frame].blocks.copy()
+        steps = self._replay.changes.step
+        blocks.apply(self._replay.changes, bisect_left(steps, frame * CHECK_EVERY), bisect_right(steps, step))
+        return blocks
+
+    def state_at(self, step: int) -> TraceState:
+        """Everything after a step."""
+        blocks = self.blocks_at(step)
+        frame = (step + 1) // CHECK_EVERY
+        newcomers = range(bisect_left(self._added, frame * CHECK_EVERY), bisect_right(self._added, step))
+        live = [self.requests[number] for number in (*self._keyframes[frame].live, *newcomers)]
+        live = sorted((request for request in live if request.lives_at(step)), key=_key)
+        stays = [(request, request.stay_at(step)) for request in live]
+        return TraceState(
+            step=step,
+            blocks=blocks,
+            running=[request.request_id for request, stay in stays if stay is not None],
+            waiting=[request.request_id for request, stay in stays if stay is None],
+            block_tables={
+                request.request_id: stay.table_at(step) for request, stay in stays if stay is not None
+            },
+            num_computed={request.request_id: request.num_computed_at(step) for request in live},
+            num_tokens={request.request_id: request.num_tokens_at(step) for request in live},
+        )
+
+    def _check_step(self, step: int) -> None:
+        if not 0 <= step < self.num_steps:
+            self._record(step)
+
+    # ------------------------------------------------------------------ events
+
+    def events(self, kind: str) -> list[Event]:
+        """All events of a kind, in order."""
+        if kind in self._lifecycle:
+            return list(self._lifecycle[kind])
+        return [self._block_event(position) for position in self._block_positions(kind)]
+
+    def next_event(self, kind: str, step: int) -> Event | None:
+        """The first event of a kind after a step."""
+        if kind in self._lifecycle:
+            events = self._lifecycle[kind]
+            index = bisect_right(events, step, key=_event_step)
+            return events[index] if index < len(events) else None
+        positions = self._block_positions(kind)
+        index = bisect_right(positions, step, key=self._replay.changes.step.__getitem__)
+        return self._block_event(positions[index]) if index < len(positions) else None
+
+    def previous_event(self, kind: str, step: int) -> Event | None:
+        """The last event of a kind before a step."""
+        if kind in self._lifecycle:
+            events = self._lifecycle[kind]
+            index = bisect_left(events, step, key=_event_step)
+            return events[index - 1] if index else None
+        positions = self._block_positions(kind)
+        index = bisect_left(positions, step, key=self._replay.changes.step.__getitem__)
+        return self._block_event(positions[index - 1]) if index else None
+
+    def block_events_at(self, step: int) -> list[Event]:
+        """What happened to blocks in one step, in order."""
+        steps = self._replay.changes.step
+        return [self._block_event(n) for n in range(bisect_left(steps, step), bisect_right(steps, step))]
+
+    def tokens(self, request_id: str) -> list[tuple[int, int]]:
+        """The output of a request: (step, token id), in order."""
+        request = self.find(request_id)
+        tokens: list[tuple[int, int]] = []
+        for step, num_outputs in zip(request.row_steps, request.row_outputs, strict=True):
+            tokens += [(step, token) for token in request.tokens[len(tokens) : num_outputs]]
+        return tokens
+
+    def find(self, request_id: str, step: int | None = None) -> RequestHistory:
+        """A request by name. Of several that bore it, the last that had arrived at `step`."""
+        namesakes = [request for request in self.requests if request.request_id == request_id]
+        if not namesakes:
+            close = get_close_matches(request_id, [request.request_id for request in self.requests], n=3)
+            known = f"close to it: {', '.join(close)}" if close else f"it holds {len(self.requests)} requests"
+            raise TraceError(f"{self.path.name} knows no request {request_id!r}; {known}")
+        arrived = [request for request in namesakes if step is None or request.added <= step]
+        return arrived[-1] if arrived else namesakes[0]
+
+    def _lifecycle_at(self, kind: str, step: int) -> list[Event]:
+        events = self._lifecycle[kind]
+        first = bisect_left(events, step, key=_event_step)
+        return events[first : bisect_right(events, step, key=_event_step)]
+
+    def _block_positions(self, kind: str) -> array[int]:
+        if kind not in BLOCK_EVENTS:
+            raise TraceError(f"no event kind {kind!r}: {', '.join((*REQUEST_EVENTS, *BLOCK_EVENTS))}")
+        if kind not in self._positions:
+            code = BLOCK_EVENTS.index(kind)
+            kinds = self._replay.changes.kind
+            self._positions[kind] = array("q", [n for n, each in enumerate(kinds) if each == code])
+        return self._positions[kind]
+
+    def _block_event(self, position: int) -> Event:
+        changes = self._replay.changes
+        number = changes.request[position]
+        return Event(
+            changes.step[position],
+            BLOCK_EVENTS[changes.kind[position]],
+            None if number == NOBODY else self.requests[number].request_id,
+            changes.block[position],
+        )
+
+    # ------------------------------------------------------------------ opening
+
+    def _load(self) -> list[bytes]:
+        """The file's whole lines, without the checks that only `_play` can do."""
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise TraceError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if data[:2] != b"\x1f\x8b":
+            what = "is empty" if not data else "does not begin like a gzip file"
+            raise TraceError(f"{self.path} is not a trace: it {what}. `prep trace record` makes traces")
+        text, damage = _decompress(data)
+        if damage:
+            self.warnings.append(f"the file is {damage}; read to the last whole record")
+        lines = text.split(b"\n")
+        return lines[:-1]
+
+    def _read_header(self, lines: list[bytes]) -> dict[str, Any]:
+        try:
+            header = json.loads(lines[0])
+            version = header["v"]
+            if header["t"] != "hdr" or not isinstance(version, int):
+                raise ValueError("the first record is no header")
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise TraceError(
+                f"{self.path} is not a trace: its first line is no trace header. `prep trace record` makes "
+                "traces"
+            ) from error
+        if version > VERSION:
+            raise TraceError(
+                f"{self.path} has trace format {version}, and this prep reads up to {VERSION}: update prep, "
+                "or record the run again with this one"
+            )
+        found: dict[str, Any] = header
+        return found
+
+    def _play(self, lines: list[bytes]) -> None:
+        replay = self._replay
+        log_crc = zlib.crc32(lines[0] + b"\n")
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                record = json.loads(line)
+                self._play_record(record, line, log_crc)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                step = self.num_steps
+                message = (
+                    f"line {number} makes no sense ({type(error).__name__}: {error}): step {step} is lost"
+                )
+                replay.problems.append(Problem(step, message))
+                self.warnings.append(f"line {number} cannot be replayed; read up to there")
+                return
+            log_crc = zlib.crc32(line + b"\n", log_crc)
+        if self.end is None and not self.warnings:
+            self.warnings.append(
+                "there is no end record: the engine was killed or still runs; read to the last flush"
+            )
+
+    def _play_record(self, record: dict[str, Any], line: bytes, log_crc: int) -> None:
+        replay, kind, step = self._replay, record["t"], record["i"]
+        if kind == "step":
+            if step != self.num_steps:
+                raise ValueError(f"step {step} where {self.num_steps} is due")
+            replay.step(record)
+            self._steps.append(line)
+            self._note_lifecycle(record)
+            if self.num_steps % CHECK_EVERY == 0:
+                self._keyframes.append(_Keyframe(replay.blocks.copy(), array("i", replay.live)))
+        elif kind == "add":
+            request = replay.add(record)
+            self._added.append(request.added)
+            self._note("add", step, request)
+        elif kind == "abort":
+            self._note("abort", step, replay.abort(record))
+        elif kind == "chk":
+            replay.check(record, log_crc)
+        elif kind == "error":
+            self.error = record["message"]
+        elif kind == "end":
+            replay.play_events(record["ev"], step)
+            replay.check(record, log_crc)
+            self.end = record
+        else:
+            raise ValueError(f"unknown record {kind!r}")
+
+    def _note_lifecycle(self, record: dict[str, Any]) -> None:
+        step = record["i"]
+        for name, kind in (("new", "admit"), ("res", "resume")):
+            for number in record.get(name, ()):
+                request = self.requests[number]
+                self._note(kind, step, request)
+                if request.stays[-1].start:
+                    self._note("hit", step, request)
+        for number in record.get("pre", ()):
+            self._note("preempt", step, self.requests[number])
+        for number, _ in record.get("fin", ()):
+            self._note("finish", step, self.requests[number])
+
+    def _note(self, kind: str, step: int, request: RequestHistory) -> None:
+        self._lifecycle[kind].append(Event(step, kind, request.request_id, None))
+
+
+def _decompress(data: bytes) -> tuple[bytes, str]:
+    """All text that can be trusted, and how the file is damaged, if it is.
+
+    A member that is cut off gives what it holds; one whose checksum is wrong gives nothing, because
+    any of it may be wrong, and neither does what follows.
+    """
+    parts: list[bytes] = []
+    while data:
+        member = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        try:
+            text = member.decompress(data)
+        except zlib.error:
+            return b"".join(parts), f"damaged: of {len(parts) + 1} or more parts, number {len(parts) + 1}"
+        parts.append(text)
+        if not member.eof:
+            return b"".join(parts), "cut off in the middle"
+        data = member.unused_data
+    return b"".join(parts), ""
+
+
+def _key(request: RequestHistory) -> tuple[float, ...]:
+    return request.key
+
+
+def _event_step(event: Event) -> int:
+    return event.step

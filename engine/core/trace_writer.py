@@ -1,0 +1,431 @@
+"""Writing a step trace while the engine runs (format: `trace_format`).
+
+A step costs the engine one JSON line, encoded and compressed at once, so that no step pays for 256
+others; it reaches the disk every 256 steps. Without a writer the engine pays for `is None`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.core.request import Request, RequestStatus
+from engine.core.trace_format import (
+    CHECK_EVERY,
+    FLUSH_EVERY,
+    VERSION,
+    RequestState,
+    TraceError,
+    short_hash,
+    state_crc,
+)
+
+if TYPE_CHECKING:
+    from engine.config import EngineConfig
+    from engine.core.blocks import Block
+    from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
+    from engine.core.scheduler import Scheduler
+
+FLUSH_SECONDS = 2.0
+"""A slow engine also flushes when this much time has passed."""
+COMPRESSION = 1
+"""zlib level: 6 makes files a little smaller and costs more than twice the time."""
+
+logger = logging.getLogger(__name__)
+
+
+class TraceWriter:
+    """Records one scheduler, from its first step on.
+
+        tracer = TraceWriter("run.itrace", trace_header(config), scheduler)
+        scheduler.add(request);          tracer.add(request)
+        aborted = scheduler.abort(ids);  tracer.abort(ids)
+        tracer.step(out, result, outs, duration_s)       # after scheduler.update
+        tracer.close()
+
+    A trace never takes the engine down: when it cannot be written, it ends with one warning, and what
+    was flushed stays readable.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        header: dict[str, Any],
+        scheduler: Scheduler,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if scheduler.requests or scheduler.kv.pool.cached:
+            raise TraceError(
+                "tracing must start with a fresh scheduler, this one already has requests or cached "
+                "blocks: create the TraceWriter right after the scheduler"
+            )
+        self.path = Path(path)
+        self._scheduler = scheduler
+        self._pool = scheduler.kv.pool
+        self._clock = clock
+        self._began = clock()
+        self._flushed_at = self._began
+        self._encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+        self._compressor = _new_member()
+        self._compressed: list[bytes] = []
+        self._log_crc = 0
+        self._steps = 0
+        self._numbers: dict[str, int] = {}
+        """Live requests: id -> q."""
+        self._num_requests = 0
+        self._workload = sha256()
+        self._aborted = False
+        """Somebody was aborted since the last step, maybe while the next was in flight."""
+        self._preempted: set[int] = set()
+        self._events: list[tuple[str, int | None, int, str | None]] = []
+        """Since the last step: kind, q, block, hash."""
+        try:
+            self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - open as long as the engine
+        except OSError as error:
+            raise TraceError(
+                f"cannot write a trace to {self.path}: {error.strerror or error}. "
+                "Choose a file in a folder that exists and that you may write to"
+            ) from error
+        self.active = True
+        self._pool.on_event = self._on_event
+        atexit.register(self.close)
+        pool = {"blocks": len(self._pool.blocks), "block_size": scheduler.kv.block_size}
+        defaults: dict[str, Any] = {
+            "model": None,
+            "config": {},
+            "seed": None,
+            "code_rev": None,
+            "workload_hash": None,
+        }
+        defaults["machine"] = machine()
+        self._write({"t": "hdr", "v": VERSION, **defaults, **header, **pool})
+        self.flush()
+
+    # ------------------------------------------------------------------ what the engine calls
+
+    def add(self, request: Request) -> None:
+        """A request was accepted by the scheduler."""
+        if not self.active:
+            return
+        number = self._numbers[request.request_id] = self._num_requests
+        self._num_requests += 1
+        work = {
+            "prompt": request.prompt_token_ids,
+            "params": _changed_fields(request.sampling_params),
+            "priority": request.priority,
+            "seed": request.seed,
+            "lora": request.lora_key,
+            "salt": request.cache_salt,
+        }
+        self._workload.update(self._encode(work).encode())
+        self._write(
+            {
+                "t": "add",
+                "i": self._steps,
+                "ts": self._now(),
+                "q": number,
+                "r": request.request_id,
+                "key": request.sort_key,
+                "arrival": request.arrival_time,
+                **work,
+            }
+        )
+
+    def abort(self, request_ids: Iterable[str], why: str = "abort") -> None:
+        """Requests were aborted between two steps. Ids that do not live are ignored."""
+        if not self.active:
+            return
+        for request_id in request_ids:
+            number = self._numbers.pop(request_id, None)
+            if number is not None:
+                self._aborted = True
+                self._write({"t": "abort", "i": self._steps, "ts": self._now(), "q": number, "why": why})
+
+    def step(
+        self,
+        out: SchedulerOutput,
+        result: ModelRunnerOutput,
+        outs: list[EngineCoreOutput],
+        duration_s: float,
+    ) -> None:
+        """A step is complete: `scheduler.update` has returned `outs`. Call it for every step, idle ones too.
+
+        `result` is what the worker sampled; the records need only what the scheduler took of it.
+        """
+        if not self.active:
+            return
+        if out.step != self._steps:
+            self._stop(f"step {out.step} came where step {self._steps} was due: a step was not recorded")
+            return
+        try:
+            record = self._step_record(out, outs, duration_s)
+        except KeyError as error:
+            self._stop(f"request {error} is not in the trace: TraceWriter.add was not called for it")
+            return
+        self._write(record)
+        self._steps += 1
+        if self._steps % CHECK_EVERY == 0:
+            self._write({"t": "chk", "i": self._steps - 1, **self._checks()})
+        if self._steps % FLUSH_EVERY == 0 or self._clock() - self._flushed_at > FLUSH_SECONDS:
+            self.flush()
+
+    def error(self, error: BaseException) -> None:
+        """The engine raised: note it and flush, because the process may be about to end."""
+        if self.active:
+            message = f"{type(error).__name__}: {error}"
+            self._write({"t": "error", "i": self._steps, "ts": self._now(), "message": message})
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring everything recorded so far to the file, as a complete gzip member."""
+        if not self.active:
+            return
+        self._compressed.append(self._compressor.flush())
+        data = b"".join(self._compressed)
+        self._compressor = _new_member()
+        self._compressed = []
+        self._flushed_at = self._clock()
+        start = self._file.tell()
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self._undo_partial_write(start)
+            self._stop(f"{error.strerror or error}. Free some space or record to another disk")
+
+    def close(self) -> None:
+        """Write the end record and let go of the scheduler. A second call does nothing."""
+        if not self.active:
+            return
+        self._write(
+            {
+                "t": "end",
+                "i": self._steps,
+                "ts": self._now(),
+                "steps": self._steps,
+                "requests": self._num_requests,
+                **self._checks(),
+                "ev": list(self._event_runs()),
+                "workload_hash": self._workload.hexdigest(),
+            }
+        )
+        self.flush()
+        if self.active:
+            self._detach()
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self.error(error)
+        self.close()
+
+    # ------------------------------------------------------------------ records
+
+    def _on_event(self, kind: str, block: Block, request_id: str | None) -> None:
+        number = None if request_id is None else self._numbers.get(request_id)
+        content = short_hash(block.block_hash).hex() if kind == "seal" else None
+        self._events.append((kind, number, block.block_id, content))
+
+    def _step_record(
+        self, out: SchedulerOutput, outs: list[EngineCoreOutput], duration_s: float
+    ) -> dict[str, Any]:
+        numbers = self._numbers
+        accepted: dict[str, list[int]] = {}
+        finished: list[tuple[int, str]] = []
+        for output in outs:
+            accepted[output.request_id] = output.new_token_ids
+            if output.finish_reason is not None:
+                finished.append((numbers[output.request_id], output.finish_reason))
+        rows, preempted_names, not_scheduled = out.scheduled, out.preempted_request_ids, out.not_scheduled
+        if self._aborted:
+            self._aborted = False
+            rows = [row for row in rows if self._is_meant(row.request_id)]
+            preempted_names = [name for name in preempted_names if self._is_meant(name)]
+            not_scheduled = [
+                entry for entry in not_scheduled if entry.request_id is None or entry.request_id in numbers
+            ]
+        preempted = [numbers[name] for name in preempted_names]
+        admitted = [numbers[row.request_id] for row in rows if row.init is not None]
+        lists = {
+            "rows": [
+                [numbers[row.request_id], row.start, row.num_tokens, *accepted.get(row.request_id, ())]
+                for row in rows
+            ],
+            "new": [number for number in admitted if number not in self._preempted],
+            "res": [number for number in admitted if number in self._preempted],
+            "pre": preempted,
+            "fin": finished,
+            "ev": list(self._event_runs()),
+            "why": [
+                (None if entry.request_id is None else numbers[entry.request_id], entry.reason, entry.details)
+                for entry in not_scheduled
+            ],
+        }
+        self._preempted.difference_update(admitted)
+        self._preempted.update(preempted)
+        for output in outs:
+            if output.finish_reason is not None:
+                del numbers[output.request_id]
+        return {
+            "t": "step",
+            "i": self._steps,
+            "ts": round(self._now() - duration_s, 6),
+            "dur": round(duration_s, 6),
+            "run": len(self._scheduler.running),
+            "wait": len(self._scheduler.waiting),
+            "free": len(self._pool.free),
+            "cached": len(self._pool.cached),
+            **{name: entries for name, entries in lists.items() if entries},
+        }
+
+    def _is_meant(self, request_id: str) -> bool:
+        """Whether the step's plan still means this request: not one that was aborted while the step was in
+        flight, nor one that took its name since and waits."""
+        if request_id not in self._numbers:
+            return False
+        request = self._scheduler.requests.get(request_id)
+        return request is None or request.status is not RequestStatus.WAITING
+
+    def _event_runs(self) -> Iterator[list[Any]]:
+        """The events since the last call, neighbours of one kind and request as one entry."""
+        run: list[Any] = []
+        for kind, number, block, content in self._events:
+            if not run or run[0] != kind or run[1] != number:
+                if run:
+                    yield run
+                run = [kind, number, []] if content is None else [kind, number, [], []]
+            run[2].append(block)
+            if content is not None:
+                run[3].append(content)
+        if run:
+            yield run
+        self._events.clear()
+
+    def _checks(self) -> dict[str, str]:
+        running = self._scheduler.running
+        live = {request.request_id for request in running}
+        crc = state_crc(
+            [block.ref_count for block in self._pool.blocks],
+            b"".join([short_hash(block.block_hash) for block in self._pool.blocks]),
+            [
+                RequestState(
+                    request.request_id,
+                    request.num_computed_tokens,
+                    request.num_tokens,
+                    [block.block_id for block in request.blocks],
+                )
+                for request in sorted(running, key=_sort_key)
+            ],
+            [name for name in self._scheduler.requests if name not in live],
+        )
+        return {"crc": crc, "log": f"{self._log_crc:08x}"}
+
+    # ------------------------------------------------------------------ file
+
+    def _write(self, record: dict[str, Any]) -> None:
+        line = (self._encode(record) + "\n").encode()
+        self._log_crc = zlib.crc32(line, self._log_crc)
+        self._compressed.append(self._compressor.compress(line))
+
+    def _now(self) -> float:
+        return round(self._clock() - self._began, 6)
+
+    def _undo_partial_write(self, start: int) -> None:
+        try:
+            self._file.truncate(start)
+        except OSError:
+            logger.debug("could not cut %s back to its last flush; readers skip the rest", self.path)
+
+    def _stop(self, cause: str) -> None:
+        logger.warning(
+            "tracing to %s stopped at step %d: %s. The engine goes on; what was written is readable",
+            self.path,
+            self._steps,
+            cause,
+        )
+        self._detach()
+
+    def _detach(self) -> None:
+        self.active = False
+        self._pool.on_event = None
+        self._file.close()
+        atexit.unregister(self.close)
+
+
+def trace_header(config: EngineConfig) -> dict[str, Any]:
+    """What a reader must know about the engine: model, settings and where it ran."""
+    args = {f.name: getattr(config.args, f.name) for f in fields(config.args)}
+    return {
+        "model": config.model.model,
+        "fingerprint": config.model.fingerprint,
+        "config": {
+            "scheduler": {f.name: getattr(config.scheduler, f.name) for f in fields(config.scheduler)},
+            "cache": {f.name: getattr(config.cache, f.name) for f in fields(config.cache)},
+            "args": {name: _plain(value) for name, value in args.items()},
+        },
+        "seed": config.args.seed,
+        "code_rev": code_revision(),
+    }
+
+
+def code_revision() -> str | None:
+    """The commit of this checkout, with a + when files differ from it; None outside one."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def machine() -> str:
+    """Operating system, processor kind, cores and Python, and nothing that names the machine."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {version}"
+
+
+def _new_member() -> Any:
+    return zlib.compressobj(COMPRESSION, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+
+
+def _sort_key(request: Request) -> Any:
+    return request.sort_key
+
+
+def _changed_fields(params: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are not at their default, as JSON can hold them."""
+    changed = {}
+    for f in fields(params):
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        value = getattr(params, f.name)
+        if value != default and not f.name.startswith("_"):
+            changed[f.name] = _plain(value)
+    return changed
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it; what it cannot hold becomes its name."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(entry) for entry in value]
+    return getattr(value, "__qualname__", str(value))
