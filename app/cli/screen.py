@@ -16,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 CHECKS_FAILED = 1
 USAGE = 2
@@ -69,13 +70,21 @@ def mark(ok: bool | None) -> str:
     return f"[green]{sign}[/]" if ok else f"[bold red]{sign}[/]"
 
 
+def table(title: str, *headings: str, left: tuple[str, ...] = ()) -> Table:
+    """A table in our one style: light rules, numbers to the right, the first column and `left` to the left."""
+    from rich import box
+    from rich.table import Table
+
+    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, heading in enumerate(headings):
+        result.add_column(heading, justify="left" if index == 0 or heading in left else "right")
+    return result
+
+
 def next_command(command: str, why: str = "") -> None:
-    """The last line of a screen: the one thing to do next."""
-    console = out()
-    console.print()
-    console.print(
-        f"[dim]next:[/] [bold cyan]{command}[/]" + (f"  [dim]{why}[/]" if why else ""), soft_wrap=True
-    )
+    """The last line of a screen: the one thing to do next. On stderr, so that a pipe gets results only."""
+    reason = f"  [dim]{why}[/]" if why else ""
+    err().print(f"\n[dim]next:[/] [bold cyan]{command}[/]{reason}", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
