@@ -1,0 +1,124 @@
+"""Seeded samples: sample `index` of a split is a pure function of (split, seed, index, rows).
+
+Training can therefore stop anywhere and go on, and the splits cannot meet: they draw from different random streams,
+and validation and test use titles that training never shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from .catalogue import ADJECTIVES, draw_catalogue
+from .dialogue import TOOLS, Conversation, write_conversation
+from .tokenizer import TURN_END, render_chat
+
+SPLITS = ("train", "validation", "test")
+JAPANESE_SHARE = 0.35
+SENTENCE_OPENERS = "Of Our Readers Returns Shipping We Reserved Gift Order Welcome You".split()
+ECHO = -1
+ROWS = (2, 8)  # the size of a catalogue once the curriculum is over, and in validation and test
+
+
+@dataclass(frozen=True)
+class Case:
+    """One judged answer: the prompt up to the assistant's turn and what must follow."""
+
+    language: str
+    kind: str
+    rows: int
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A conversation as tokens.
+
+    `answer_ids[i]` numbers the answer that token i belongs to, from 1. Context is 0, or ECHO where the context repeats
+    itself: the token before has occurred already and was always followed by this one. Echoes teach copying.
+    """
+
+    tokens: np.ndarray
+    answer_ids: np.ndarray
+
+
+def draw_conversation(split: str, seed: int, index: int, rows: tuple[int, int] = ROWS) -> Conversation:
+    """Conversation `index` of a split."""
+    if split not in SPLITS:
+        raise ValueError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
+    rng = Random(f"{split}/{seed}/{index}")
+    language = "ja" if rng.random() < JAPANESE_SHARE else "en"
+    held_out = split != "train"
+    catalogue = draw_catalogue(rng, language, rng.randint(*rows), held_out)
+    return write_conversation(rng, catalogue, rng.randint(6, 12), held_out)
+
+
+def tokenizer_texts(count: int = 6000) -> Iterator[str]:
+    """What the tokenizer learns its merges from: the corpus, and title words as they open a line."""
+    for index in range(count):
+        yield to_text(draw_conversation("train", 99, index))
+    for words in (ADJECTIVES["en"], SENTENCE_OPENERS):
+        for word in words:
+            yield "\n".join([word] * (count // 10))
+
+
+def conversations(split: str, seed: int, count: int, rows: tuple[int, int] = ROWS) -> Iterator[Conversation]:
+    return (draw_conversation(split, seed, index, rows) for index in range(count))
+
+
+def to_text(conversation: Conversation) -> str:
+    """The whole conversation as the chat template writes it."""
+    messages = [message.as_dict() for message in conversation.messages]
+    return render_chat(messages, TOOLS if conversation.tools else None)
+
+
+def to_cases(conversation: Conversation) -> list[Case]:
+    """Every answer of a conversation with the (correct) conversation before it as its prompt."""
+    cases = []
+    tools = TOOLS if conversation.tools else None
+    for position, message in enumerate(conversation.messages):
+        if message.kind is not None:
+            before = [earlier.as_dict() for earlier in conversation.messages[:position]]
+            prompt = render_chat(before, tools, add_generation_prompt=True)
+            cases.append(Case(conversation.language, message.kind, conversation.rows, prompt, message.content))
+    return cases
+
+
+def tokenize(conversation: Conversation, tokenizer: Tokenizer) -> Sample:
+    """Tokens of a conversation, with the answers (and the end of turn after each) marked."""
+    segments: list[tuple[str, int]] = []
+    text, done, number = to_text(conversation), 0, 0
+    for message in conversation.messages:
+        if message.kind is None:
+            continue
+        opening = "<|im_start|>assistant\n"
+        start = text.index(opening, done) + len(opening)
+        end = start + len(message.content) + len(TURN_END)
+        number += 1
+        segments += [(text[done:start], 0), (text[start:end], number)]
+        done = end
+    encoded = tokenizer.encode_batch_fast([segment for segment, _ in segments])
+    tokens = [np.asarray(part.ids, dtype=np.int64) for part in encoded]
+    marks = [np.full(len(ids), mark, dtype=np.int64) for ids, (_, mark) in zip(tokens, segments, strict=True)]
+    sample = Sample(np.concatenate(tokens), np.concatenate(marks))
+    _mark_echoes(sample)
+    return sample
+
+
+def _mark_echoes(sample: Sample) -> None:
+    followers: dict[int, int] = {}  # the only token that has followed this one, or ECHO once there were two
+    tokens = sample.tokens.tolist()
+    for place in range(1, len(tokens)):
+        before, token = tokens[place - 1], tokens[place]
+        known = followers.get(before)
+        if known == token and sample.answer_ids[place] == 0:
+            sample.answer_ids[place] = ECHO
+        elif known is not None and known != token:
+            followers[before] = ECHO
+        elif known is None:
+            followers[before] = token

@@ -1,0 +1,196 @@
+"""Exact match on unseen shops: an answer counts when every character is right.
+
+The model under test is a function from prompts to texts, so the plain-torch model, the engine and a server are judged
+by the same code.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from tokenizers import Tokenizer
+
+from .corpus import ROWS, Case, draw_conversation, to_cases
+from .dialogue import KIND_TO_TYPE
+from .export import load_model
+from .model import ShopModel
+from .registry import resolve
+from .tokenizer import END_OF_TEXT, TURN_END, load_tokenizer
+
+GenerateFn = Callable[[list[str]], list[str]]
+MAX_NEW_TOKENS = 96  # the longest answer of the corpus has about 60
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Right answers out of all."""
+
+    right: int = 0
+    total: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.right / self.total if self.total else float("nan")
+
+    def add(self, right: bool) -> Tally:
+        return Tally(self.right + right, self.total + 1)
+
+
+@dataclass
+class EvalReport:
+    """Exact match overall and by turn type, kind, language and catalogue size, with some of the misses."""
+
+    model: str
+    split: str
+    overall: Tally = field(default_factory=Tally)
+    by_type: dict[str, Tally] = field(default_factory=dict)
+    by_kind: dict[str, Tally] = field(default_factory=dict)
+    by_language: dict[str, Tally] = field(default_factory=dict)
+    by_rows: dict[str, Tally] = field(default_factory=dict)
+    misses: list[tuple[Case, str]] = field(default_factory=list)
+
+    def count(self, case: Case, output: str) -> None:
+        right = output == case.answer
+        self.overall = self.overall.add(right)
+        for group, key in (
+            (self.by_type, KIND_TO_TYPE[case.kind]),
+            (self.by_kind, case.kind),
+            (self.by_language, case.language),
+            (self.by_rows, str(case.rows)),
+        ):
+            group[key] = group.get(key, Tally()).add(right)
+        if not right and len(self.misses) < 50:
+            self.misses.append((case, output))
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain numbers for --json."""
+
+        def plain(group: dict[str, Tally]) -> dict[str, dict[str, float]]:
+            return {key: {"right": tally.right, "total": tally.total} for key, tally in sorted(group.items())}
+
+        return {
+            "model": self.model,
+            "split": self.split,
+            "overall": {"right": self.overall.right, "total": self.overall.total},
+            "by_type": plain(self.by_type),
+            "by_kind": plain(self.by_kind),
+            "by_language": plain(self.by_language),
+            "by_rows": plain(self.by_rows),
+        }
+
+    def table(self) -> Table:
+        table = Table(title=f"{self.model}: exact match on {self.split}")
+        for heading, justify in (("group", "left"), ("which", "left"), ("right", "right"), ("of", "right"), ("share", "right")):
+            table.add_column(heading, justify=justify)
+        groups = {
+            "all": {"": self.overall},
+            "turn type": self.by_type,
+            "language": self.by_language,
+            "kind": self.by_kind,
+            "titles in the shop": self.by_rows,
+        }
+        for name, group in groups.items():
+            for key, tally in sorted(group.items()):
+                table.add_row(name, key, str(tally.right), str(tally.total), f"{tally.share:.1%}")
+            table.add_section()
+        return table
+
+
+def draw_cases(n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS) -> list[Case]:
+    """At least `n` answers, from whole conversations."""
+    cases: list[Case] = []
+    index = 0
+    while len(cases) < n:
+        cases += to_cases(draw_conversation(split, seed, index, rows))
+        index += 1
+    return cases
+
+
+def score(cases: Sequence[Case], outputs: Iterable[str], model: str = "model", split: str = "test") -> EvalReport:
+    """Judge outputs that were made elsewhere."""
+    report = EvalReport(model, split)
+    for case, output in zip(cases, outputs, strict=True):
+        report.count(case, output)
+    return report
+
+
+def evaluate(
+    model_path: str | Path,
+    n: int = 1000,
+    seed: int = 0,
+    split: str = "test",
+    generate_fn: GenerateFn | None = None,
+    rows: tuple[int, int] = ROWS,
+) -> EvalReport:
+    """Greedy exact match of a model (a name of the zoo or a folder) over `n` answers of `split`."""
+    folder = resolve(model_path)
+    generate = generate_fn or torch_generate_fn(folder)
+    cases = draw_cases(n, seed, split, rows)
+    return score(cases, generate([case.prompt for case in cases]), folder.name, split)
+
+
+def torch_generate_fn(folder: Path) -> GenerateFn:
+    """Greedy generation with the plain-torch model, one prompt at a time."""
+    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    eos = tokenizer.token_to_id(TURN_END)
+
+    def generate(prompts: list[str]) -> list[str]:
+        return [
+            tokenizer.decode(
+                model.generate(tokenizer.encode(prompt).ids, MAX_NEW_TOKENS, eos), skip_special_tokens=False
+            )
+            for prompt in prompts
+        ]
+
+    return generate
+
+
+@torch.inference_mode()
+def forced_match(model: ShopModel, tokenizer: Tokenizer, cases: Sequence[Case]) -> list[bool]:
+    """Whether greedy decoding would give each answer, found in one forward pass per answer.
+
+    Greedy decoding writes the answer exactly if, and only if, every answer token (and the end of the turn) is the most
+    probable one after the tokens before it.
+    """
+    order = sorted(range(len(cases)), key=lambda index: len(cases[index].prompt))
+    pad, result = tokenizer.token_to_id(END_OF_TEXT), [False] * len(cases)
+    for start in range(0, len(order), 16):
+        chosen = order[start : start + 16]
+        prompts = [tokenizer.encode(cases[index].prompt).ids for index in chosen]
+        answers = [tokenizer.encode(cases[index].answer + TURN_END).ids for index in chosen]
+        length = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
+        tokens = torch.full((len(chosen), length), pad)
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+            tokens[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+        hidden, _ = model.hidden(tokens)
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+            end = len(prompt) + len(answer) - 1
+            best = model.logits(hidden[row, len(prompt) - 1 : end]).argmax(-1)
+            result[chosen[row]] = best.tolist() == answer
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Exact match of a shipped model on unseen shops.")
+    parser.add_argument("model")
+    parser.add_argument("-n", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--misses", type=int, default=0, help="show this many wrong answers")
+    options = parser.parse_args()
+    report = evaluate(options.model, options.n, options.seed, options.split)
+    console = Console()
+    console.print(report.table())
+    for case, output in report.misses[: options.misses]:
+        question = case.prompt.rsplit("<|im_start|>user\n", 1)[-1].split("<|im_end|>")[0]
+        console.print(f"{question}\n  want {case.answer}\n  got  {output}", highlight=False, markup=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""How each shipped model was made: the numbers that reproduce its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .model import ModelConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Shape, schedule and data of one training run."""
+
+    name: str
+    model: ModelConfig
+    minutes: float
+    tokens_per_step: int = 6144
+    matrix_lr: float = 0.02  # Muon, for the matrices inside the layers
+    vector_lr: float = 0.003  # AdamW, for embeddings and norms
+    weight_decay: float = 0.01
+    warmup_steps: int = 50
+    decay_fraction: float = 0.5  # the last part of the time in which the rates fall to zero
+    seed: int = 1
+    teacher: str | None = None  # learn from this model's distributions as well as from the answers
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=88),
+        Recipe("shop-draft", ModelConfig(96, 256, 3, 4, 2, head_dim=24), minutes=15, teacher="shop"),
+    )
+}

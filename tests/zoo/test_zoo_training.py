@@ -1,0 +1,134 @@
+"""Training can stop anywhere; what it writes is what transformers reads."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tokenizers import Tokenizer
+
+from engine.zoo import train as training
+from engine.zoo.export import export_model, load_model
+from engine.zoo.model import ModelConfig, ShopModel
+from engine.zoo.optimizer import orthogonalize
+from engine.zoo.recipes import RECIPES, Recipe
+from engine.zoo.registry import list_models, resolve
+
+TINY = Recipe("tiny", ModelConfig(32, 64, 2, 4, 2, head_dim=8), minutes=1, tokens_per_step=1024, warmup_steps=2)
+QUIET = Console(file=io.StringIO())
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_model(folder).state_dict()
+
+
+def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    whole = training.Trainer(TINY, tokenizer)
+    for step in range(6):
+        whole.step(step / 6)
+    first = training.Trainer(TINY, tokenizer)
+    for step in range(3):
+        first.step(step / 6)
+    first.save(tmp_path / "tiny.pt")
+    second = training.Trainer(TINY, tokenizer)
+    second.load(tmp_path / "tiny.pt")
+    for step in range(3, 6):
+        second.step(step / 6)
+    assert vars(second.position) == vars(whole.position)
+    for name, weight in whole.optimizer.weights.items():
+        assert torch.equal(weight, second.optimizer.weights[name]), name
+
+
+def test_train_writes_a_folder_and_resume_goes_on_from_there(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    out, checkpoint = tmp_path / "out", tmp_path / "tiny.pt"
+    where = dict(checkpoint=checkpoint, tokenizer=tokenizer, console=QUIET)
+    assert training.train(TINY, out, max_steps=2, **where).step == 2
+    before = weights(out)
+    assert training.train(TINY, out, resume=True, max_steps=3, **where).step == 3
+    assert any(not torch.equal(before[name], weight) for name, weight in weights(out).items())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tiny.pt"], "nothing half-written stays behind"
+
+
+def test_the_learning_rate_ends_at_zero_when_the_time_is_up() -> None:
+    recipe = RECIPES["shop"]
+    assert training.rates(recipe, 10_000, 1.0) == (0.0, 0.0)
+    assert training.rates(recipe, 10_000, 0.1) == (recipe.matrix_lr, recipe.vector_lr)
+    halfway_down = training.rates(recipe, 10_000, 1 - recipe.decay_fraction / 2)[0]
+    assert halfway_down == pytest.approx(recipe.matrix_lr / 2)
+
+
+def test_training_lowers_the_loss(tokenizer: Tokenizer) -> None:
+    trainer = training.Trainer(replace(TINY, warmup_steps=1), tokenizer)
+    losses = []
+    for _ in range(12):
+        trainer.step(0.0)
+        losses.append(trainer.position.loss)
+    assert losses[-1] < losses[0] - 0.1
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 64), (2, 64, 32), (1, 48, 48)])
+def test_muon_makes_every_direction_equally_long(shape: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    values = torch.linalg.svdvals(orthogonalize(torch.randn(shape), steps=8))
+    assert values.min() > 0.5 and values.max() < 1.3
+
+
+def test_generation_with_a_cache_equals_generation_without(tokenizer: Tokenizer) -> None:
+    torch.manual_seed(0)
+    model = ShopModel(TINY.model).eval()
+    prompt = tokenizer.encode("Silver Harbor costs").ids
+    produced = model.generate(prompt, 12, eos=-1)
+    for length in range(12):
+        hidden, _ = model.hidden(torch.tensor([prompt + produced[:length]]))
+        assert int(model.logits(hidden[0, -1]).argmax()) == produced[length]
+
+
+def test_an_exported_model_is_the_same_llama_in_transformers(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    model = ShopModel(TINY.model)
+    export_model(tmp_path / "tiny", TINY.model, model.state_dict(), tokenizer)
+    ours = load_model(tmp_path / "tiny")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "tiny", dtype=torch.float32)
+    tokens = torch.tensor([tokenizer.encode("銀の港 Silver Harbor 620").ids])
+    with torch.no_grad():
+        torch.testing.assert_close(ours.logits(ours.hidden(tokens)[0]), theirs(tokens).logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["shop", "shop-draft"])
+def test_a_shipped_model_answers_alike_in_transformers(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    from engine.zoo.evaluate import draw_cases, torch_generate_fn
+
+    folder = resolve(name)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    cases = draw_cases(4)
+    for case, ours in zip(cases, torch_generate_fn(folder)([case.prompt for case in cases]), strict=True):
+        inputs = tokenizer(case.prompt, return_tensors="pt")
+        output = theirs.generate(**inputs, max_new_tokens=96, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+        assert tokenizer.decode(output, skip_special_tokens=True) == ours
+
+
+def test_the_zoo_fits_in_the_repository() -> None:
+    models = {info.name: info for info in list_models()}
+    assert 4e6 <= models["shop"].parameters <= 6e6
+    assert models["shop-draft"].parameters <= 6e5
+    assert sum(info.megabytes for info in models.values()) < 40
+    for info in models.values():
+        assert (info.path / "config.json").exists() or (info.path / "adapter_config.json").exists()
+
+
+def test_a_draft_speaks_the_language_of_its_target() -> None:
+    vocabularies = [json.loads((resolve(name) / "tokenizer.json").read_text()) for name in ("shop", "shop-draft")]
+    assert vocabularies[0] == vocabularies[1]
+
+
+def test_an_unknown_model_is_named_with_what_there_is() -> None:
+    with pytest.raises(FileNotFoundError, match="shop"):
+        resolve("no-such-model")
