@@ -31,3 +31,7 @@ class IntegrityError(RuntimeError):
 
 class HashCollisionError(RuntimeError):
     """Two different prefixes have the same block hash. Seen only with a weak digest in debug mode."""
+
+
+class EngineDeadError(RuntimeError):
+    """The engine failed in an earlier step and runs nothing any more. Its cause is the failure itself."""

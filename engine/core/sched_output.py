@@ -136,6 +136,8 @@ class ModelRunnerOutput:
     """For the prompt positions computed in this step, in order: entry i of a row that started at
     `start` is the logprob of prompt token `start + i + 1`."""
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    """Requests that cannot go on, and why (their logits are NaN, every token is forbidden). Others can."""
 
 
 @dataclass(slots=True)

@@ -339,6 +339,9 @@ class Scheduler:
         self, request: Request, row: Scheduled, result: ModelRunnerOutput
     ) -> EngineCoreOutput | None:
         """One row's result. Its KV counts as computed up to the last token that was confirmed."""
+        error = result.errors.get(row.request_id)
+        if error is not None:
+            return self._fail(request, error)
         sampled = result.sampled_token_ids.get(row.request_id, [])
         _check_sampled(request, row, sampled)
         num_rejected = len(row.spec_token_ids) + 1 - len(sampled) if sampled else 0
@@ -362,6 +365,14 @@ class Scheduler:
         output.prompt_logprobs = prompt_logprobs
         if logprobs := result.logprobs.get(row.request_id):
             output.logprobs = logprobs[: len(new_token_ids)]
+        return output
+
+    def _fail(self, request: Request, error: str) -> EngineCoreOutput:
+        """End a request that cannot go on. What this step computed of it is not published."""
+        self._finish(request, RequestStatus.FINISHED_ERROR)
+        self.stats.num_finished += 1
+        output = _last_output(request, [])
+        output.error = error
         return output
 
     def _append(self, request: Request, sampled: list[int]) -> tuple[RequestStatus, list[int]]:
@@ -434,8 +445,8 @@ class Scheduler:
         if len(self.running) > self.config.max_num_seqs:
             problems.append(f"{len(self.running)} requests run, max_num_seqs is {self.config.max_num_seqs}")
         for request in waiting:
-            if request.blocks or request.num_computed_tokens:
-                problems.append(f"{request.request_id} waits and has blocks or computed tokens")
+            if request.blocks or request.num_computed_tokens or request.num_published_blocks:
+                problems.append(f"{request.request_id} waits and has blocks, computed or published tokens")
         for request in self.running:
             if len(request.blocks) < self.kv.num_blocks_for(request.num_computed_tokens):
                 problems.append(f"{request.request_id} has computed more tokens than its blocks hold")

@@ -1,0 +1,120 @@
+"""What a user asked for, checked and completed: EngineArgs -> the parts of EngineConfig.
+
+Defaults of None become numbers here, when the model and the device are known. The defaults are vLLM's
+(vllm/engine/arg_utils.py, get_batch_defaults).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+from engine.sample.processors import LogitsProcessor
+
+_CPU_BATCHED_TOKENS, _CPU_SEQS = 4096, 256
+_GPU_BATCHED_TOKENS, _GPU_SEQS = 8192, 256
+_LARGE_GPU_BATCHED_TOKENS, _LARGE_GPU_SEQS = 16384, 1024
+_LARGE_GPU_BYTES = 70 << 30
+
+_LEAST = {
+    "max_model_len": 2,
+    "block_size": 1,
+    "kv_cache_memory_bytes": 1,
+    "num_gpu_blocks_override": 2,
+    "max_num_batched_tokens": 1,
+    "max_num_seqs": 1,
+    "long_prefill_token_threshold": 0,
+    "max_logprobs": -1,
+    "seed": -(2**63),
+}
+"""Lowest allowed value of every integer argument. `num_gpu_blocks_override` counts the null block."""
+_CHOICES = {
+    "load_format": ("auto", "safetensors", "dummy"),
+    "device": ("auto", "cpu", "cuda"),
+    "scheduling_policy": ("fcfs", "priority"),
+}
+
+
+def check_args(args: EngineArgs) -> None:
+    """Refuse values that no model and no machine could make work."""
+    for name, least in _LEAST.items():
+        value = getattr(args, name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+    for name, choices in _CHOICES.items():
+        if getattr(args, name) not in choices:
+            raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {getattr(args, name)!r}")
+    share = args.gpu_memory_utilization
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")
+
+
+def resolve_scheduler_config(args: EngineArgs, model: ModelConfig, device: torch.device) -> SchedulerConfig:
+    """Sequence length, token budget and batch size."""
+    max_model_len = args.max_model_len or model.max_position_embeddings
+    if max_model_len > model.max_position_embeddings:
+        raise ConfigError(
+            f"max_model_len={max_model_len} is more than the {model.max_position_embeddings} positions that "
+            f"{model.model} was made for; lower it, or override max_position_embeddings with hf_overrides"
+        )
+    budget, num_seqs = _default_sizes(device)
+    if not args.enable_chunked_prefill:
+        budget = max(budget, max_model_len)  # every prompt is computed in one step
+    if args.max_num_seqs is not None:
+        budget = max(budget, args.max_num_seqs)
+    if args.max_num_batched_tokens is not None:
+        budget = args.max_num_batched_tokens
+        num_seqs = min(num_seqs, budget)
+    num_seqs = args.max_num_seqs or num_seqs
+    if budget < num_seqs:
+        raise ConfigError(
+            f"max_num_batched_tokens={budget} is less than max_num_seqs={num_seqs}: a step could not give "
+            "each running request its one token; raise the first or lower the second"
+        )
+    return SchedulerConfig(
+        max_num_batched_tokens=budget,
+        max_num_seqs=num_seqs,
+        max_model_len=max_model_len,
+        policy=args.scheduling_policy,
+        enable_chunked_prefill=args.enable_chunked_prefill,
+        long_prefill_token_threshold=args.long_prefill_token_threshold,
+    )
+
+
+def resolve_class(spec: str | type, argument: str) -> Any:
+    """A class given as itself or as a dotted path `package.module:Class`."""
+    if not isinstance(spec, str):
+        return spec
+    module_name, separator, class_name = spec.partition(":")
+    if not separator:
+        raise ConfigError(f"{argument}={spec!r} must look like 'package.module:Class'")
+    try:
+        return getattr(import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{argument}={spec!r} cannot be imported: {error}") from error
+
+
+def resolve_logits_processors(args: EngineArgs) -> list[type[LogitsProcessor]]:
+    """The user's processors, each checked for the methods that the sampler will call."""
+    classes = [resolve_class(spec, "logits_processors") for spec in args.logits_processors or ()]
+    for processor in classes:
+        methods = ("add_request", "remove_request", "apply")
+        missing = [name for name in methods if not hasattr(processor, name)]
+        if missing:
+            raise ConfigError(
+                f"logits processor {processor!r} has no {', '.join(missing)}; "
+                "see LogitsProcessor in engine/sample/processors.py"
+            )
+    return classes
+
+
+def _default_sizes(device: torch.device) -> tuple[int, int]:
+    """max_num_batched_tokens and max_num_seqs where the user named none."""
+    if device.type != "cuda":
+        return _CPU_BATCHED_TOKENS, _CPU_SEQS
+    if torch.cuda.get_device_properties(device).total_memory >= _LARGE_GPU_BYTES:
+        return _LARGE_GPU_BATCHED_TOKENS, _LARGE_GPU_SEQS
+    return _GPU_BATCHED_TOKENS, _GPU_SEQS

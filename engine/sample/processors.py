@@ -1,0 +1,257 @@
+"""Edits of the logits before a token is chosen: biases, penalties, bans, and whatever a user adds.
+
+Each processor keeps what it must know about a request under the request's state slot, and edits only
+the rows that asked for it: a batch in which nobody uses a feature pays nothing for it. They run in
+the order of `BUILTIN_PROCESSORS`, the user's own after them.
+
+Source: vLLM v1/sample/logits_processor and v1/sample/ops/penalties.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.core.sched_output import RequestInit
+
+
+@dataclass(slots=True)
+class SampleBatch:
+    """The rows that get a token in this step, S of them, and what each one said so far."""
+
+    slots: np.ndarray
+    """int64 [S]: the request's state slot, the same for as long as it runs."""
+    lengths: np.ndarray
+    """int64 [S]: tokens known, so that the sampled token lands at this position."""
+    num_prompt_tokens: np.ndarray
+    """int64 [S]"""
+    token_ids: np.ndarray
+    """int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens."""
+
+
+@runtime_checkable
+class LogitsProcessor(Protocol):
+    """A seam: `EngineArgs.logits_processors` takes classes like this, or dotted paths to them."""
+
+    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None: ...
+
+    def add_request(self, slot: int, init: RequestInit) -> bool:
+        """Learn about a request that starts or resumes; False if its logits stay as they are."""
+        ...
+
+    def remove_request(self, slot: int) -> None:
+        """The request left its slot. Called only after an `add_request` that returned True."""
+        ...
+
+    def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
+        """Edit float32 logits [S, V] in place, in `rows` (indices into the batch) and nowhere else."""
+        ...
+
+
+class LogitBias:
+    """Add a constant to the logits of chosen tokens."""
+
+    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
+        self._biases: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def add_request(self, slot: int, init: RequestInit) -> bool:
+        bias = init.sampling_params.logit_bias
+        if not bias:
+            return False
+        known = {token: value for token, value in bias.items() if token < self.vocab_size}
+        tokens = np.fromiter(known.keys(), np.int64, len(known))
+        self._biases[slot] = (tokens, np.fromiter(known.values(), np.float32, len(known)))
+        return True
+
+    def remove_request(self, slot: int) -> None:
+        del self._biases[slot]
+
+    def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
+        biases = [self._biases[slot] for slot in batch.slots[rows].tolist()]
+        index = _row_token_index(rows, [tokens for tokens, _ in biases], logits.device)
+        values = torch.from_numpy(np.concatenate([values for _, values in biases]))
+        logits.index_put_(index, values.to(logits.device), accumulate=True)
+
+
+class Penalties:
+    """Discourage what was already said.
+
+    Repetition scales the logits of tokens in prompt or output towards "unlikely"; presence and
+    frequency subtract from those in the output. Counts follow the token table: each step adds what
+    is new since the last one, and nothing is counted twice.
+    """
+
+    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
+        self._line_of = np.full(num_slots, -1)  # slot -> line of the tables below, which grow on demand
+        self._free_lines: list[int] = []
+        self._counted = np.zeros(num_slots, np.int64)  # tokens of the request that `_counts` knows
+        self._in_prompt = torch.zeros((0, vocab_size), dtype=torch.bool, device=device)
+        self._counts = torch.zeros((0, vocab_size), dtype=torch.int32, device=device)
+        self._weights = torch.zeros((0, 3), device=device)  # repetition, presence, frequency
+
+    def add_request(self, slot: int, init: RequestInit) -> bool:
+        params = init.sampling_params
+        weights = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+        if weights == (1.0, 0.0, 0.0):
+            return False
+        if not self._free_lines:
+            self._grow()
+        line = self._line_of[slot] = self._free_lines.pop()
+        tokens = torch.tensor(init.token_ids)
+        prompt, output = tokens[: init.num_prompt_tokens], tokens[init.num_prompt_tokens :]
+        self._in_prompt[line] = torch.bincount(prompt, minlength=self.vocab_size)[: self.vocab_size] > 0
+        self._counts[line] = torch.bincount(output, minlength=self.vocab_size)[: self.vocab_size].int()
+        self._weights[line] = torch.tensor(weights)
+        self._counted[slot] = len(tokens)
+        return True
+
+    def remove_request(self, slot: int) -> None:
+        self._free_lines.append(int(self._line_of[slot]))
+        self._line_of[slot] = -1
+
+    def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
+        self._count_new_tokens(rows, batch)
+        row_index = torch.from_numpy(rows).to(logits.device)
+        lines = torch.from_numpy(self._line_of[batch.slots[rows]]).to(logits.device)
+        counts = self._counts[lines]
+        repetition, presence, frequency = self._weights[lines].unsqueeze(-1).unbind(1)
+        edited = logits[row_index]
+        penalised = torch.where(edited > 0, edited / repetition, edited * repetition)
+        edited = torch.where(self._in_prompt[lines] | (counts > 0), penalised, edited)
+        edited -= frequency * counts
+        edited -= presence * (counts > 0)
+        logits[row_index] = edited
+
+    def _count_new_tokens(self, rows: np.ndarray, batch: SampleBatch) -> None:
+        """One round per new token, one in all when each request got one: no pair occurs twice in a round."""
+        slots, lengths = batch.slots[rows], batch.lengths[rows]
+        while (behind := self._counted[slots] < lengths).any():
+            slots, lengths = slots[behind], lengths[behind]
+            tokens = batch.token_ids[slots, self._counted[slots]].astype(np.int64)
+            self._counted[slots] += 1
+            index = (torch.from_numpy(self._line_of[slots]), torch.from_numpy(tokens))
+            self._counts[tuple(i.to(self._counts.device) for i in index)] += 1
+
+    def _grow(self) -> None:
+        old = len(self._counts)
+        extra = max(8, old)
+        self._free_lines.extend(range(old, old + extra))
+        for name in ("_in_prompt", "_counts", "_weights"):
+            table = getattr(self, name)
+            setattr(self, name, torch.cat([table, table.new_zeros((extra, table.shape[1]))]))
+
+
+class AllowedTokenIds:
+    """Forbid everything but a list."""
+
+    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
+        self.device = device
+        self._forbidden: dict[int, Tensor] = {}
+
+    def add_request(self, slot: int, init: RequestInit) -> bool:
+        allowed = init.sampling_params.allowed_token_ids
+        if allowed is None:
+            return False
+        forbidden = torch.ones(self.vocab_size, dtype=torch.bool)
+        forbidden[[token for token in allowed if token < self.vocab_size]] = False
+        self._forbidden[slot] = forbidden.to(self.device)
+        return True
+
+    def remove_request(self, slot: int) -> None:
+        del self._forbidden[slot]
+
+    def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
+        for row, slot in zip(rows.tolist(), batch.slots[rows].tolist(), strict=True):
+            logits[row].masked_fill_(self._forbidden[slot], -torch.inf)
+
+
+class BadWords:
+    """Forbid the last token of a word wherever the tokens before it have just been said.
+
+    Only output counts: a prompt that ends in the middle of a bad word does not forbid its end.
+    """
+
+    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
+        self._words: dict[int, list[list[int]]] = {}
+
+    def add_request(self, slot: int, init: RequestInit) -> bool:
+        words = [word for word in init.sampling_params.bad_words_token_ids if word[-1] < self.vocab_size]
+        if words:
+            self._words[slot] = words
+        return bool(words)
+
+    def remove_request(self, slot: int) -> None:
+        del self._words[slot]
+
+    def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
+        forbidden = []
+        for row in rows.tolist():
+            slot, end = batch.slots[row], batch.lengths[row]
+            said = batch.token_ids[slot, batch.num_prompt_tokens[row] : end].tolist()
+            forbidden.append([word[-1] for word in self._words[slot] if _ends_with(said, word[:-1])])
+        _forbid(logits, rows, forbidden)
+
+
+class MinTokens:
+    """Forbid the ids that would end the output while it is too short."""
+
+    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
+        self._stops: dict[int, tuple[int, list[int]]] = {}
+
+    def add_request(self, slot: int, init: RequestInit) -> bool:
+        params = init.sampling_params
+        stops = {*init.eos_token_ids, *(params.stop_token_ids or ())}
+        stops = sorted(token for token in stops if token < self.vocab_size)
+        if not stops or len(init.token_ids) - init.num_prompt_tokens >= params.min_tokens:
+            return False
+        self._stops[slot] = (params.min_tokens, stops)
+        return True
+
+    def remove_request(self, slot: int) -> None:
+        del self._stops[slot]
+
+    def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
+        num_said = (batch.lengths - batch.num_prompt_tokens)[rows].tolist()
+        forbidden = []
+        for said, slot in zip(num_said, batch.slots[rows].tolist(), strict=True):
+            least, stops = self._stops[slot]
+            forbidden.append(stops if said < least else [])
+        _forbid(logits, rows, forbidden)
+
+
+BUILTIN_PROCESSORS: tuple[type[LogitsProcessor], ...] = (
+    LogitBias,
+    Penalties,
+    AllowedTokenIds,
+    BadWords,
+    MinTokens,
+)
+"""In the order in which they run: edits before bans, so that no edit can lift a ban."""
+
+
+def _forbid(logits: Tensor, rows: np.ndarray, tokens_of_rows: Iterable[list[int]]) -> None:
+    index = _row_token_index(rows, [np.array(tokens, np.int64) for tokens in tokens_of_rows], logits.device)
+    logits[index] = -torch.inf
+
+
+def _row_token_index(
+    rows: np.ndarray, tokens_of_rows: list[np.ndarray], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Index of every (row, token) pair: two int64 tensors of the same length."""
+    row_index = np.repeat(rows, [len(tokens) for tokens in tokens_of_rows])
+    token_index = np.concatenate(tokens_of_rows)
+    return torch.from_numpy(row_index).to(device), torch.from_numpy(token_index).to(device)
+
+
+def _ends_with(said: list[int], tail: list[int]) -> bool:
+    return not tail or said[-len(tail) :] == tail

@@ -1,0 +1,66 @@
+"""What a worker remembers about the requests that run on it.
+
+A request gets a state slot when it starts and keeps it until it finishes or is preempted. The rows
+of a step are an index into the slots, so nothing is ever moved, swapped or condensed:
+
+    slot                token_ids                      block_table
+     0   "a"  [ 5 9 2 7 | stale ............ ]   [ 12 3 | stale ... ]
+     1   free [ stale ...................... ]   [ stale .......... ]
+     2   "b"  [ 8 8 1 4 6 3 | stale ........ ]   [ 7 15 | stale ... ]
+                        `- num_tokens                   `- num_blocks
+
+Source: vLLM v1/worker/gpu/states.py (fixed slots), mini-sglang scheduler/table.py (token table).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.core.sched_output import RequestInit, Scheduled
+
+
+class BatchState:
+    """Tables with one row per state slot. Everything right of a row's length is stale and never read."""
+
+    def __init__(self, num_slots: int, max_model_len: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.token_ids = np.zeros((num_slots, max_model_len), np.int32)
+        self.block_table = np.zeros((num_slots, -(-max_model_len // block_size)), np.int32)
+        self.num_tokens = np.zeros(num_slots, np.int64)
+        self.num_prompt_tokens = np.zeros(num_slots, np.int64)
+        self.num_blocks = np.zeros(num_slots, np.int64)
+        self.slot_of: dict[str, int] = {}
+        self._free_slots = list(range(num_slots - 1, -1, -1))
+
+    def add(self, request_id: str, init: RequestInit) -> int:
+        """Give a request that starts or resumes a slot; the row replaces all that was known of it."""
+        slot = self.slot_of[request_id] = self._free_slots.pop()
+        self.token_ids[slot, : len(init.token_ids)] = init.token_ids
+        self.num_tokens[slot] = len(init.token_ids)
+        self.num_prompt_tokens[slot] = init.num_prompt_tokens
+        self.num_blocks[slot] = 0
+        return slot
+
+    def remove(self, request_id: str) -> int | None:
+        """Free the slot of a request that finished or was preempted; None if it never ran here."""
+        slot = self.slot_of.pop(request_id, None)
+        if slot is not None:
+            self._free_slots.append(slot)
+        return slot
+
+    def append_blocks(self, rows: list[Scheduled]) -> None:
+        """Extend the block tables by what the scheduler handed out in this step."""
+        for row in rows:
+            if row.new_block_ids:
+                slot = self.slot_of[row.request_id]
+                start = self.num_blocks[slot]
+                end = start + len(row.new_block_ids)
+                self.block_table[slot, start:end] = row.new_block_ids
+                self.num_blocks[slot] = end
+
+    def append_tokens(self, slots: np.ndarray, token_ids: np.ndarray) -> None:
+        """Remember one sampled token per slot. The last one of a full row is dropped: it ends the request."""
+        lengths = self.num_tokens[slots]
+        room = lengths < self.token_ids.shape[1]
+        self.token_ids[slots[room], lengths[room]] = token_ids[room]
+        self.num_tokens[slots] += 1

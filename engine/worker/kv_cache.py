@@ -1,0 +1,112 @@
+"""How large the KV cache is, and where it lies.
+
+Source: vLLM v1/core/kv_cache_utils.py and v1/worker/gpu_worker.py (determine_available_memory).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import torch
+from torch import Tensor
+
+from engine.attention.backend import kv_cache_shape
+from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+
+CPU_CACHE_CAP = 1 << 30
+"""Most bytes the cache takes on a CPU unless told otherwise: the machine has other things to do."""
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def kv_cache_dtype(model: ModelConfig, args: EngineArgs) -> torch.dtype:
+    """The type the cache is stored in: the model's, unless `kv_cache_dtype` names one."""
+    name = model.dtype if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
+    if name not in DTYPES:
+        raise ConfigError(f"unsupported kv_cache_dtype {name!r}; supported: auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def bytes_per_block(model: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Keys and values of `block_size` tokens in every layer."""
+    shape = kv_cache_shape(1, model.num_hidden_layers, model.num_key_value_heads, block_size, model.head_dim)
+    return torch.Size(shape).numel() * dtype.itemsize
+
+
+def choose_num_blocks(
+    model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig, available_bytes: int
+) -> int:
+    """How many blocks to allocate, the null block included.
+
+    The first of these that is set decides: `num_gpu_blocks_override`, `kv_cache_memory_bytes`, what is
+    available. A cache found by its bytes must hold one sequence of `max_model_len`; an explicit number of
+    blocks may be smaller, and the scheduler then refuses what cannot fit.
+    """
+    per_block = bytes_per_block(model, args.block_size, kv_cache_dtype(model, args))
+    one_sequence = _blocks_per_sequence(args, scheduler) + 1
+    if args.num_gpu_blocks_override is not None:
+        return args.num_gpu_blocks_override
+    if args.kv_cache_memory_bytes is not None:
+        num_blocks = args.kv_cache_memory_bytes // per_block
+        source = f"kv_cache_memory_bytes={args.kv_cache_memory_bytes}"
+        remedy = f"raise it to at least {one_sequence * per_block}"
+    else:
+        num_blocks = available_bytes // per_block
+        source = f"the {available_bytes / 2**20:.0f} MiB left for the cache"
+        remedy = "raise gpu_memory_utilization or free memory"
+    if num_blocks < one_sequence:
+        longest = max(0, num_blocks - 1) * args.block_size
+        raise ConfigError(
+            f"the KV cache cannot hold one sequence of max_model_len={scheduler.max_model_len} tokens: that "
+            f"takes {one_sequence * per_block / 2**20:.1f} MiB, and {source} is enough for {longest} tokens; "
+            f"{remedy}, or lower max_model_len"
+        )
+    return num_blocks
+
+
+def available_cpu_bytes(model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig) -> int:
+    """Memory for the cache on a CPU: `gpu_memory_utilization` of what is free, but not more than is sensible.
+
+    Sensible is what `max_num_seqs` full sequences take, up to CPU_CACHE_CAP; if a single full sequence
+    takes more than the cap, that much.
+    """
+    per_block = bytes_per_block(model, args.block_size, kv_cache_dtype(model, args))
+    one_sequence = _blocks_per_sequence(args, scheduler)
+    most = (scheduler.max_num_seqs * one_sequence + 1) * per_block
+    least = (one_sequence + 1) * per_block
+    free = psutil.virtual_memory().available
+    limit = _cgroup_bytes_left()
+    if limit is not None:
+        free = min(free, limit)
+    return min(int(free * args.gpu_memory_utilization), most, max(CPU_CACHE_CAP, least))
+
+
+def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torch.device) -> Tensor:
+    """The whole cache, zeroed: [num_blocks, layers, 2, kv_heads, block_size, head_dim]."""
+    shape = kv_cache_shape(
+        num_blocks, model.num_hidden_layers, model.num_key_value_heads, args.block_size, model.head_dim
+    )
+    dtype = kv_cache_dtype(model, args)
+    try:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    except (RuntimeError, MemoryError) as error:  # torch's out-of-memory errors are RuntimeErrors
+        size = torch.Size(shape).numel() * dtype.itemsize / 2**20
+        raise ConfigError(
+            f"no memory for a KV cache of {num_blocks} blocks ({size:.0f} MiB); lower "
+            "num_gpu_blocks_override or kv_cache_memory_bytes"
+        ) from error
+
+
+def _blocks_per_sequence(args: EngineArgs, scheduler: SchedulerConfig) -> int:
+    return -(-scheduler.max_model_len // args.block_size)
+
+
+def _cgroup_bytes_left() -> int | None:
+    """What a container may still take (cgroup v2); None outside of one or without a limit."""
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+    except OSError:
+        return None
+    return None if limit == "max" else max(0, int(limit) - int(used))

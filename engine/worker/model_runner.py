@@ -1,0 +1,139 @@
+"""One step on one device: state, input, forward pass, sampling.
+
+Source: vLLM v1/worker/gpu/model_runner.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.attention.backend import AttentionBackend
+from engine.attention.forward_context import ForwardContext, set_forward_context
+from engine.core.sched_output import ModelRunnerOutput, Scheduled, SchedulerOutput, TokenLogprobs
+from engine.models.registry import CausalLM
+from engine.sample.logprobs import token_logprobs
+from engine.sample.processors import LogitsProcessor
+from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
+from engine.worker.batch_state import BatchState
+from engine.worker.model_input import ModelInput, build_model_input
+
+PROMPT_LOGPROBS_CHUNK = 256
+"""Prompt positions whose logits exist at once: a whole prompt's would be larger than the model."""
+
+
+class ModelRunner:
+    """Runs the model on what the scheduler chose. Knows requests only by their state slots."""
+
+    def __init__(
+        self,
+        model: CausalLM,
+        backend: AttentionBackend,
+        kv_cache: Tensor,
+        *,
+        vocab_size: int,
+        max_num_seqs: int,
+        max_model_len: int,
+        block_size: int,
+        logits_processors: Sequence[type[LogitsProcessor]] = (),
+    ) -> None:
+        self.model = model
+        self.backend = backend
+        self.kv_cache = kv_cache
+        self.device = kv_cache.device
+        self.vocab_size = vocab_size
+        self.state = BatchState(max_num_seqs, max_model_len, block_size)
+        self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
+        self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
+
+    @torch.inference_mode()
+    def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
+        """Compute what the scheduler chose, and sample where all known tokens are computed."""
+        self._update_state(out)
+        if not out.scheduled:
+            return ModelRunnerOutput()
+        batch = build_model_input(out.scheduled, self.state, self.device)
+        hidden = self._forward(batch)
+        logits = self.model.compute_logits(hidden[batch.logits_rows])
+        sampled = self.sampler(logits, batch.sample_batch)
+        self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
+        result = _by_request(batch, sampled)
+        if self._num_prompt_logprobs:
+            result.prompt_logprobs = self._prompt_logprobs(batch, hidden)
+        return result
+
+    def _update_state(self, out: SchedulerOutput) -> None:
+        for request_id in out.finished_request_ids:
+            self._remove(request_id)
+        for request_id in out.preempted_request_ids:
+            self._remove(request_id)
+        for row in out.scheduled:
+            if row.init is not None:
+                self._remove(row.request_id)  # preempted and resumed within one step
+                slot = self.state.add(row.request_id, row.init)
+                self.sampler.add_request(slot, row.init)
+                asked = resolve_num_logprobs(row.init.sampling_params.prompt_logprobs, self.vocab_size)
+                if asked >= 0:
+                    self._num_prompt_logprobs[row.request_id] = asked
+        self.state.append_blocks(out.scheduled)
+
+    def _remove(self, request_id: str) -> None:
+        slot = self.state.remove(request_id)
+        if slot is not None:
+            self.sampler.remove_request(slot)
+            self._num_prompt_logprobs.pop(request_id, None)
+
+    def _forward(self, batch: ModelInput) -> Tensor:
+        self.backend.build(batch.metadata)
+        with set_forward_context(ForwardContext(batch.metadata, self.backend, self.kv_cache)):
+            return self.model(batch.input_ids, batch.positions)
+
+    def _prompt_logprobs(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[TokenLogprobs]]:
+        """Position p of a prompt predicts token p + 1; the last one predicts output and is left out."""
+        found: dict[str, list[TokenLogprobs]] = {}
+        for index, row in enumerate(batch.rows):
+            count = self._num_prompt_logprobs.get(row.request_id)
+            if count is None:
+                continue
+            slot = batch.slots[index]
+            last = int(self.state.num_prompt_tokens[slot]) - 1
+            num_positions = min(row.num_tokens, last - row.start)
+            if num_positions > 0:
+                first_token = batch.metadata.query_start_loc_cpu[index]
+                targets = torch.from_numpy(
+                    self.state.token_ids[slot, row.start + 1 : row.start + 1 + num_positions].astype("int64")
+                )
+                found[row.request_id] = self._logprobs_of(
+                    hidden[first_token : first_token + num_positions], targets, count
+                )
+        return found
+
+    def _logprobs_of(self, hidden: Tensor, targets: Tensor, count: int) -> list[TokenLogprobs]:
+        entries: list[TokenLogprobs] = []
+        for part, part_targets in zip(
+            hidden.split(PROMPT_LOGPROBS_CHUNK), targets.split(PROMPT_LOGPROBS_CHUNK), strict=True
+        ):
+            logprobs = self.model.compute_logits(part).log_softmax(-1)
+            entries += token_logprobs(logprobs, part_targets, [count] * len(part))
+        return entries
+
+
+def _by_request(batch: ModelInput, sampled: SamplerOutput) -> ModelRunnerOutput:
+    """Rows of the sampler -> request ids. Rows without a token are reported as errors."""
+    rows: list[Scheduled] = batch.rows
+    request_ids = [rows[index].request_id for index in batch.sampled_rows.tolist()]
+    tokens = sampled.token_ids.tolist()
+    result = ModelRunnerOutput(
+        sampled_token_ids={
+            request_id: [token] for request_id, token in zip(request_ids, tokens, strict=True)
+        },
+        logprobs={request_ids[row]: [entry] for row, entry in sampled.logprobs.items()},
+    )
+    for row, message in sampled.errors.items():
+        request_id = request_ids[row]
+        result.errors[request_id] = message
+        del result.sampled_token_ids[request_id]
+        result.logprobs.pop(request_id, None)
+    return result

@@ -1,0 +1,126 @@
+"""A worker owns one device: it loads the model, sizes and allocates the KV cache, and runs steps.
+
+Source: vLLM v1/worker/gpu_worker.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from engine.attention.backend import AttentionBackend, AttentionMetadata, get_backend
+from engine.attention.forward_context import ForwardContext, set_forward_context
+from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.models.loader import load_model
+from engine.models.registry import CausalLM
+from engine.sample.processors import LogitsProcessor
+from engine.worker import kv_cache
+from engine.worker.model_runner import ModelRunner
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Life: `load`, `determine_num_blocks`, `init_cache`, then `execute` once per step."""
+
+    def __init__(
+        self,
+        model_config: ModelConfig,
+        args: EngineArgs,
+        logits_processors: Sequence[type[LogitsProcessor]] = (),
+    ) -> None:
+        self.model_config = model_config
+        self.args = args
+        self.device = resolve_device(args.device)
+        self._logits_processors = logits_processors
+        self.model: CausalLM
+        self.backend: AttentionBackend
+        self.runner: ModelRunner
+
+    def load(self) -> None:
+        """Fill the model's weights and choose how attention is computed."""
+        cache_dtype = kv_cache.kv_cache_dtype(self.model_config, self.args)
+        self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype)
+        self.model = load_model(self.model_config, self.device)
+
+    def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
+        """How many KV blocks fit beside the model on this device."""
+        if self.device.type == "cuda":
+            available = self._available_cuda_bytes(scheduler)
+        else:
+            available = kv_cache.available_cpu_bytes(self.model_config, self.args, scheduler)
+        return kv_cache.choose_num_blocks(self.model_config, self.args, scheduler, available)
+
+    def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
+        """Allocate the KV cache; steps can run from here on."""
+        cache = kv_cache.allocate(self.model_config, self.args, num_blocks, self.device)
+        logger.info("KV cache: %d blocks, %.0f MiB on %s", num_blocks, cache.nbytes / 2**20, self.device)
+        self.runner = ModelRunner(
+            self.model,
+            self.backend,
+            cache,
+            vocab_size=self.model_config.vocab_size,
+            max_num_seqs=scheduler.max_num_seqs,
+            max_model_len=scheduler.max_model_len,
+            block_size=self.args.block_size,
+            logits_processors=self._logits_processors,
+        )
+
+    def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
+        """Run one step."""
+        return self.runner.execute(out)
+
+    def _available_cuda_bytes(self, scheduler: SchedulerConfig) -> int:
+        """What `gpu_memory_utilization` grants, less what is in use and what the largest step takes."""
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        self._largest_step(scheduler)
+        activations = torch.cuda.max_memory_allocated(self.device) - before
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(self.device)
+        return int(total * self.args.gpu_memory_utilization) - (total - free) - activations
+
+    @torch.inference_mode()
+    def _largest_step(self, scheduler: SchedulerConfig) -> None:
+        """A forward pass over a full token budget whose KV is written nowhere, and logits for every row."""
+        num_tokens = scheduler.max_num_batched_tokens
+        num_rows = min(scheduler.max_num_seqs, num_tokens)
+        zeros = torch.zeros(num_tokens, dtype=torch.int64, device=self.device)
+        metadata = padding_metadata(num_tokens, self.device)
+        cache = kv_cache.allocate(self.model_config, self.args, 1, self.device)
+        self.backend.build(metadata)
+        with set_forward_context(ForwardContext(metadata, self.backend, cache)):
+            hidden = self.model(zeros, zeros)
+        # The sampler holds the logits and about two tables of the same size beside them.
+        logits = self.model.compute_logits(hidden[:num_rows])
+        del hidden
+        _ = [torch.empty_like(logits) for _ in range(2)]
+
+
+def padding_metadata(num_tokens: int, device: torch.device) -> AttentionMetadata:
+    """A batch of nothing but padding: no rows, and no token's KV is stored."""
+    return AttentionMetadata(
+        query_start_loc=torch.zeros(1, dtype=torch.int32, device=device),
+        seq_lens=torch.zeros(0, dtype=torch.int32, device=device),
+        block_table=torch.zeros((0, 1), dtype=torch.int32, device=device),
+        slot_mapping=torch.full((num_tokens,), -1, dtype=torch.int64, device=device),
+        num_decode_rows=0,
+        max_query_len=0,
+        max_seq_len=0,
+        query_start_loc_cpu=[0],
+        seq_lens_cpu=[],
+    )
+
+
+def resolve_device(name: str) -> torch.device:
+    """auto: a GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device='cuda' was asked for, but torch sees no CUDA device; use device='cpu'")
+    return torch.device(name)

@@ -1,0 +1,105 @@
+"""The engine as a whole: what goes in comes out, whatever the shape of the steps in between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from engine.core.errors import EngineDeadError
+from engine.core.request import Request
+from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.engine_core import EngineCore
+from tests.engine.harness import EOS, VOCAB_SIZE, free_slots, request, run, tokens
+
+MakeEngine = Callable[..., EngineCore]
+WORKLOAD_SIZE = 24
+
+
+def workload() -> list[Request]:
+    """Prompts of 1 to 40 tokens, some sharing a prefix; every other request greedy, the rest at T=1."""
+    rng = random.Random(0)
+    shared = [rng.randrange(2, VOCAB_SIZE) for _ in range(13)]
+    requests = []
+    for index in range(WORKLOAD_SIZE):
+        prompt = [rng.randrange(2, VOCAB_SIZE) for _ in range(rng.randint(1, 40))]
+        prompt = shared + prompt if index % 3 == 0 else prompt
+        temperature = float(index % 2)
+        requests.append(request(str(index), prompt, temperature=temperature, seed=index, max_tokens=12))
+    return requests
+
+
+def alone(engine: EngineCore, requests: list[Request]) -> dict[str, list[int]]:
+    said: dict[str, list[int]] = {}
+    for item in requests:
+        said |= tokens(run(engine, [item]))
+    return said
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_num_batched_tokens": 7, "max_num_seqs": 7},
+        {"num_gpu_blocks_override": 24},
+        {"long_prefill_token_threshold": 5},
+        {"enable_prefix_caching": False},
+        {"scheduling_policy": "priority"},
+        {"enable_chunked_prefill": False},
+        {"block_size": 1},
+        {"attention_backend": "reference"},
+    ],
+    ids=lambda settings: ",".join(settings) or "one batch",
+)
+def test_a_request_says_the_same_alone_and_in_any_batch(make_engine: MakeEngine, settings: dict) -> None:
+    expected = alone(make_engine(), workload())
+    engine = make_engine(**settings)
+    outputs = run(engine, workload())
+    assert tokens(outputs) == expected
+    if "num_gpu_blocks_override" in settings:
+        assert sum(outs[-1].num_preemptions for outs in outputs.values()) > 0, "nothing was preempted"
+    assert engine.scheduler.kv.usage == 0
+
+
+def test_an_engine_dies_with_its_cause_and_tells_every_request(make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    for item in workload():
+        engine.add_request(item)
+    engine.step()
+
+    def fail(out: SchedulerOutput) -> ModelRunnerOutput:
+        raise ZeroDivisionError("a bug in a kernel")
+
+    engine.executor.execute = fail
+    outputs = engine.step()
+    assert {output.request_id for output in outputs} == {str(index) for index in range(WORKLOAD_SIZE)}
+    assert {output.finish_reason for output in outputs} == {"error"}
+    assert all("a bug in a kernel" in output.error for output in outputs)
+    assert engine.is_dead and not engine.has_unfinished()
+    for use in (engine.step, lambda: engine.add_request(request("late", [5]))):
+        with pytest.raises(EngineDeadError, match="a bug in a kernel") as caught:
+            use()
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_finished_requests_leave_their_slots_and_blocks(make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    run(engine, workload())
+    engine.step()  # the worker hears of the last finished ones with the next step
+    assert free_slots(engine) == 64
+    assert engine.reset_prefix_cache()
+
+
+def test_eos_ends_a_request_unless_it_is_ignored(make_engine: MakeEngine) -> None:
+    bias = {EOS: 100.0}
+    outputs = run(
+        make_engine(),
+        [
+            request("stops", [5, 6], logit_bias=bias, ignore_eos=False),
+            request("goes on", [5, 6], logit_bias=bias, ignore_eos=True),
+        ],
+    )
+    assert tokens(outputs) == {"stops": [EOS], "goes on": [EOS] * 8}
+    assert outputs["stops"][-1].finish_reason == "stop"
+    assert outputs["goes on"][-1].finish_reason == "length"
