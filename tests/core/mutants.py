@@ -1,0 +1,227 @@
+"""Plausible mistakes in the core, each as a patch to its source, and a loader for the patched core.
+
+A mutant is a second copy of the core's modules under another package name: the real ones stay as
+they are, and both can run in one process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import engine.core
+
+CORE = Path(engine.core.__path__[0])
+COPIED = ("hashing", "blocks", "kv_manager", "queues", "scheduler")
+"""In import order. Types, errors and stats are shared with the real core."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    """What the mutant does, as a claim about it."""
+    module: str
+    old: str
+    new: str
+
+
+MUTATIONS = [
+    # blocks
+    Mutation(
+        "a_reused_block_stays_in_the_prefix_index",
+        "blocks",
+        "        del self.cached[block.block_hash]\n",
+        "",
+    ),
+    Mutation(
+        "a_shared_block_counts_one_owner",
+        "blocks",
+        "        block.ref_count += 1\n",
+        "        block.ref_count = 1\n",
+    ),
+    Mutation(
+        "a_revived_block_stays_in_the_free_queue",
+        "blocks",
+        "            self.free.remove(block)\n            self.num_evictable -= 1\n        block.ref_count",
+        "            self.num_evictable -= 1\n        block.ref_count",
+    ),
+    Mutation(
+        "anonymous_blocks_leak", "blocks", "            self.free.push_front(block)\n", "            pass\n"
+    ),
+    Mutation(
+        "a_second_copy_takes_over_the_hash",
+        "blocks",
+        "        if block_hash in self.cached:\n            return False\n",
+        "",
+    ),
+    # hashing
+    Mutation("salt_is_not_part_of_the_root", "hashing", ", salt=cache_salt", ""),
+    Mutation(
+        "salt_and_adapter_share_one_field",
+        "hashing",
+        "lora=lora_key, salt=cache_salt",
+        "x=lora_key or cache_salt",
+    ),
+    Mutation("hashes_are_not_chained", "hashing", "self._hash(parent + self", "self._hash(self"),
+    # kv manager
+    Mutation(
+        "a_hit_may_cover_the_whole_sequence",
+        "kv_manager",
+        "(request.num_tokens - 1) //",
+        "request.num_tokens //",
+    ),
+    Mutation(
+        "blocks_are_published_when_planned",
+        "kv_manager",
+        "        first = start // self.block_size\n",
+        "        first = start // self.block_size\n"
+        "        for index in range(request.num_published_blocks, min(end // self.block_size,"
+        " len(request.block_hashes))):\n"
+        "            self.pool.register(request.blocks[index], request.block_hashes[index])\n",
+    ),
+    Mutation(
+        "blocks_are_published_before_their_last_token",
+        "kv_manager",
+        "min(request.num_computed_tokens // self.block_size, len(request.block_hashes))",
+        "min(-(-request.num_computed_tokens // self.block_size), len(request.block_hashes))",
+    ),
+    Mutation(
+        "freed_requests_keep_their_publish_mark",
+        "kv_manager",
+        "        request.num_published_blocks = 0\n",
+        "",
+    ),
+    Mutation(
+        "revived_blocks_are_counted_as_free",
+        "kv_manager",
+        "> len(self.pool.free) - num_revived",
+        "> len(self.pool.free)",
+    ),
+    Mutation(
+        "prefixes_stay_in_flight_for_ever",
+        "kv_manager",
+        "        self._in_flight.clear()\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "nobody_waits_for_a_prefix_in_flight", "kv_manager", "num_hit < self._max_hit(request)\n", "False\n"
+    ),
+    Mutation("prompt_logprobs_read_the_cache", "kv_manager", " or params.prompt_logprobs is not None", ""),
+    # queues
+    Mutation(
+        "an_aborted_request_stays_queued",
+        "queues",
+        "        del self._live[request.sort_key]\n        if",
+        "        if",
+    ),
+    Mutation("priorities_are_ignored", "queues", "return (request.priority,", "return (0,"),
+    # scheduler
+    Mutation(
+        "rejected_drafts_count_as_computed",
+        "scheduler",
+        "len(row.spec_token_ids) + 1 - len(sampled) if sampled else 0",
+        "0",
+    ),
+    Mutation("a_victim_keeps_its_progress", "scheduler", "        victim.num_computed_tokens = 0\n", ""),
+    Mutation("a_victim_keeps_its_drafts", "scheduler", "        victim.spec_token_ids = []\n", ""),
+    Mutation(
+        "the_most_important_is_the_victim",
+        "scheduler",
+        "victim = self.running[-1]",
+        "victim = self.running[0]",
+    ),
+    Mutation(
+        "running_is_in_order_of_admission",
+        "scheduler",
+        "insort(self.running, request, key=_importance)",
+        "self.running.append(request)",
+    ),
+    Mutation("a_preempting_step_admits", "scheduler", "        if plan.preempted:\n", "        if False:\n"),
+    Mutation(
+        "drafts_cost_no_budget",
+        "scheduler",
+        "plan.budget_left -= num_tokens",
+        "plan.budget_left -= num_tokens - num_drafts",
+    ),
+    Mutation(
+        "one_request_too_many_runs",
+        "scheduler",
+        "len(self.running) >= self.config.max_num_seqs",
+        "len(self.running) > self.config.max_num_seqs",
+    ),
+    Mutation(
+        "an_aborted_step_is_taken_in",
+        "scheduler",
+        "request is None or request.status is not RequestStatus.RUNNING",
+        "request is None",
+    ),
+    Mutation(
+        "aborted_requests_keep_their_blocks",
+        "scheduler",
+        "        self.kv.free(request)\n        del self.requests",
+        "        del self.requests",
+    ),
+    Mutation(
+        "tokens_after_the_last_are_kept",
+        "scheduler",
+        "return status, sampled[: index + 1]",
+        "return status, sampled",
+    ),
+    Mutation(
+        "eos_counts_before_min_tokens", "scheduler", "request.num_output_tokens >= params.min_tokens", "True"
+    ),
+    Mutation(
+        "a_resumed_request_forgets_its_output",
+        "scheduler",
+        "token_ids=list(request.token_ids)",
+        "token_ids=list(request.prompt_token_ids)",
+    ),
+    Mutation(
+        "prompt_logprobs_come_twice_after_a_preemption",
+        "scheduler",
+        "computed[max(0, request.num_prompt_logprobs - row.start) :]",
+        "computed",
+    ),
+    Mutation(
+        "the_queue_is_not_explained",
+        "scheduler",
+        "            plan.not_scheduled.append(rest)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "oversized_requests_are_accepted", "scheduler", "        if need > usable:\n", "        if False:\n"
+    ),
+    Mutation(
+        "short_requests_overtake_the_head",
+        "scheduler",
+        "if plan.is_head_blocked or num_passed",
+        "if num_passed",
+    ),
+]
+
+
+def load_core(mutation: Mutation | None = None) -> Any:
+    """The Scheduler class of a copy of the core with one mistake in it (or none)."""
+    package = f"mutant_core_{mutation.name if mutation else 'none'}"
+    sys.modules[package] = ModuleType(package)
+    for name in COPIED:
+        source = (CORE / f"{name}.py").read_text()
+        if mutation is not None and mutation.module == name:
+            if source.count(mutation.old) != 1:
+                raise ValueError(
+                    f"{mutation.name}: its text occurs {source.count(mutation.old)} times in {name}.py"
+                )
+            source = source.replace(mutation.old, mutation.new)
+        source = re.sub(rf"engine\.core\.({'|'.join(COPIED)})\b", rf"{package}.\1", source)
+        module = ModuleType(f"{package}.{name}")
+        sys.modules[module.__name__] = module
+        exec(
+            compile(source, f"<{mutation.name if mutation else 'copy'} of {name}.py>", "exec"),
+            module.__dict__,
+        )
+    return importlib.import_module(f"{package}.scheduler").Scheduler
