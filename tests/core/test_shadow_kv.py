@@ -1,0 +1,48 @@
+"""Random workloads against the shadow KV. See shadow_kv.py for what a pass means."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.shadow_kv import Summary, Workload, explain, failure, run
+
+WORKLOADS = 2000
+CHUNK = 250
+
+
+def check(first: int, count: int) -> None:
+    for seed in range(first, first + count):
+        workload = Workload.random(seed)
+        if failure(workload) is not None:
+            pytest.fail(f"workload {seed} breaks the core.\n\n{explain(workload)}", pytrace=False)
+
+
+@pytest.mark.parametrize("first", range(0, WORKLOADS, CHUNK))
+def test_any_workload_reads_only_its_own_kv_and_gives_what_each_request_gives_alone(first: int) -> None:
+    check(first, CHUNK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(WORKLOADS, 40_000, 2000))
+def test_many_more_workloads(first: int) -> None:
+    check(first, 2000)
+
+
+def test_the_workloads_reach_the_corners_they_are_for() -> None:
+    total = Summary()
+    for seed in range(150):
+        summary = run(Workload.random(seed))
+        for name in ("preemptions", "hit_tokens", "accepted_drafts", "rejected_drafts", "aborted", "evictions"):
+            setattr(total, name, getattr(total, name) + getattr(summary, name))
+        total.refused += summary.refused
+        total.reasons += summary.reasons
+    assert min(total.preemptions, total.hit_tokens, total.evictions) > 50
+    assert min(total.accepted_drafts, total.rejected_drafts, total.aborted, total.refused) > 20
+    assert len(total.reasons) == 7, "a reason never occurs"
+
+
+def test_a_workload_prints_as_the_call_that_makes_it_again() -> None:
+    from tests.core import shadow_kv
+
+    workload = Workload.random(3)
+    assert eval(repr(workload), vars(shadow_kv)) == workload
