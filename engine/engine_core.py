@@ -65,7 +65,7 @@ class EngineCore:
 
     def add_request(self, request: Request) -> None:
         """Queue a request, or raise RequestRejected if it could never finish."""
-        self._check_alive()
+        self.check_alive()
         self.scheduler.add(request)
         if self.tracer is not None:
             self.tracer.add(request)
@@ -83,7 +83,7 @@ class EngineCore:
 
     def step(self) -> list[EngineCoreOutput]:
         """Plan, compute, take in: one iteration over all running requests."""
-        self._check_alive()
+        self.check_alive()
         try:
             return self._step()
         except KeyboardInterrupt:
@@ -119,7 +119,8 @@ class EngineCore:
         self.executor.shutdown()
         self._failure = self._failure or RuntimeError("shutdown() was called")
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Raise EngineDeadError, with the failure as its cause, if the engine is dead."""
         if self._failure is not None:
             raise EngineDeadError(
                 f"the engine is dead ({_describe(self._failure)}); create a new one to go on"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
@@ -37,6 +37,15 @@ class CompletionOutput:
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
+
+    def with_delta(self, later: CompletionOutput) -> CompletionOutput:
+        """This delta and the next one as one."""
+        return replace(
+            later,
+            text=self.text + later.text,
+            token_ids=self.token_ids + later.token_ids,
+            logprobs=None if later.logprobs is None else (self.logprobs or []) + later.logprobs,
+        )
 
     def __repr__(self) -> str:
         end = f", finish_reason={self.finish_reason!r}" if self.finished else ""
@@ -119,6 +128,18 @@ class RequestOutput:
     """Prompt tokens that came from the prefix cache."""
     error: str | None = None
     """What went wrong, for finish_reason "error"."""
+
+    def with_delta(self, later: RequestOutput) -> RequestOutput:
+        """This delta and the next one as one, for a reader who was not there in between."""
+        by_index = {completion.index: completion for completion in self.outputs}
+        for new in later.outputs:
+            old = by_index.get(new.index)
+            by_index[new.index] = new if old is None else old.with_delta(new)
+        return replace(
+            later,
+            prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs,
+            outputs=[by_index[index] for index in sorted(by_index)],
+        )
 
     def __repr__(self) -> str:
         prompt = f"{len(self.prompt_token_ids)} tokens" if self.prompt is None else repr(self.prompt)

@@ -47,11 +47,20 @@ def render_chat(
     if continue_final_message:
         if add_generation_prompt:
             raise ChatTemplateError(
-                "add_generation_prompt=True opens a new turn and continue_final_message=True goes on with the "
-                "last one; choose one of them"
+                "add_generation_prompt=True opens a new turn and continue_final_message=True goes on with "
+                "the last one; choose one of them"
             )
         messages[-1]["content"] = _open_end(messages[-1].get("content"))
-    text = _run(template, messages, tools, add_generation_prompt, variables)
+    text = _run(
+        template,
+        {
+            **variables,
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        },
+    )
     return _cut_at_open_end(text) if continue_final_message else text
 
 
@@ -69,15 +78,9 @@ def _checked(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return [{key: value for key, value in message.items() if value is not None} for message in messages]
 
 
-def _run(template: str, messages: list, tools: list | None, add_generation_prompt: bool, variables: dict) -> str:
+def _run(template: str, variables: dict[str, Any]) -> str:
     try:
-        return _compile(template).render(
-            messages=messages,
-            tools=tools,
-            documents=None,
-            add_generation_prompt=add_generation_prompt,
-            **variables,
-        )
+        return _compile(template).render(variables)
     except ChatTemplateError:
         raise
     except Exception as error:  # whatever a template raises, it is about these messages
@@ -138,6 +141,8 @@ def _open_end(content: Any) -> str:
 def _cut_at_open_end(text: str) -> str:
     end = text.rfind(_CONTINUE_HERE.rstrip())
     if end < 0:
-        raise ChatTemplateError("the chat template drops or changes the final message, so it cannot be continued")
+        raise ChatTemplateError(
+            "the chat template drops or changes the final message, so it cannot be continued"
+        )
     is_trimmed = not text.startswith(_CONTINUE_HERE, end)
     return text[:end].rstrip() if is_trimmed else text[:end]

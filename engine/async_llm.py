@@ -1,0 +1,286 @@
+"""Many clients on one engine: each awaits its own stream while one thread steps for all.
+
+    client tasks          generate() ----- commands ----->  engine thread
+    (event loop)                                            execute commands; step(); deliver outputs
+                          OutputStream <--- outputs -----   …
+
+The engine runs in a thread, not in a process: torch and the tokenizer leave the interpreter lock
+while they work, outputs need no serialising, and a debugger sees all of it. What is lost is a
+fraction of a step's time when clients keep the interpreter busy.
+Source of the interface: vLLM v1/engine/async_llm.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from engine.config import EngineArgs
+from engine.core.errors import EngineDeadError
+from engine.frontend.input_processor import InvalidRequestError, Prompt
+from engine.frontend.llm_engine import LLMEngine
+from engine.frontend.parallel_sampling import SubmittedRequest
+from engine.frontend.tokenizer import Tokenizer
+from engine.outputs import RequestOutput
+from engine.sampling_params import RequestOutputKind, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class AsyncLLM:
+    """An engine for `async` code.
+
+        llm = AsyncLLM(EngineArgs(model="shop"))
+        async for output in llm.generate("Hello", SamplingParams(max_tokens=20)):
+            print(output.outputs[0].text)
+
+    Prompts are tokenised in the caller's task, so a wrong request raises there and then.
+    """
+
+    def __init__(self, args: EngineArgs) -> None:
+        self.llm_engine = LLMEngine.from_args(args)
+        self._request_ids = (f"request-{number}" for number in count())
+        self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        """Run by the engine thread between two steps; None ends it."""
+        self._lock = threading.Lock()
+        """Orders "a client starts to wait" and "the engine ends", so that nobody waits for a dead engine."""
+        self._streams: dict[str, OutputStream] = {}
+        self._calls: set[Future[Any]] = set()
+        self._end: EngineDeadError | None = None
+        self._thread = threading.Thread(target=self._run, name="prep-engine", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def from_engine_args(cls, args: EngineArgs) -> Self:
+        return cls(args)
+
+    # For clients, from any task or thread
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+    ) -> AsyncIterator[RequestOutput]:
+        """Complete a prompt; each output is as `output_kind` says.
+
+        Leaving the loop or cancelling the task aborts the request: its blocks are free before the
+        next step. A slow reader loses nothing and delays nobody: what it missed comes as one output.
+        """
+        request_id = next(self._request_ids) if request_id is None else request_id
+        submitted = self.llm_engine.input_processor.process(
+            request_id, prompt, sampling_params or SamplingParams(), priority=priority
+        )
+        stream = OutputStream(asyncio.get_running_loop(), submitted.params.output_kind)
+        self._submit(submitted, stream)
+        is_finished = False
+        try:
+            while not is_finished:
+                output = await stream.get()
+                is_finished = output.finished
+                yield output
+        finally:
+            if not is_finished:
+                self._commands.put(partial(self._drop, request_id))
+
+    async def abort(self, request_id: str | Iterable[str]) -> None:
+        """End requests: whoever reads them gets what there is, with finish_reason "abort"."""
+        request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        self._commands.put(partial(self._abort, request_ids))
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""
+        return await self._call(self.llm_engine.reset_prefix_cache)
+
+    async def check_health(self) -> None:
+        """Raise EngineDeadError if the engine has stopped."""
+        self._check_alive()
+
+    @property
+    def errored(self) -> bool:
+        return self._end is not None
+
+    @property
+    def is_running(self) -> bool:
+        return self._end is None
+
+    def get_tokenizer(self) -> Tokenizer | None:
+        return self.llm_engine.tokenizer
+
+    def shutdown(self) -> None:
+        """Stop after the current step; waiting clients get EngineDeadError. Calling it again does nothing."""
+        self._commands.put(None)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    def _submit(self, submitted: SubmittedRequest, stream: OutputStream) -> None:
+        with self._lock:
+            self._check_alive()
+            if submitted.request_id in self._streams:
+                raise InvalidRequestError(
+                    f"a request with id {submitted.request_id!r} is not finished yet; use another id"
+                )
+            self._streams[submitted.request_id] = stream
+            self._commands.put(partial(self._add, submitted))
+
+    async def _call(self, function: Callable[[], Result]) -> Result:
+        """Run a function in the engine thread, between two steps."""
+        future: Future[Result] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+        with self._lock:
+            self._check_alive()
+            self._calls.add(future)
+            self._commands.put(run)
+        future.add_done_callback(self._calls.discard)
+        return await asyncio.wrap_future(future)
+
+    def _check_alive(self) -> None:
+        if self._end is not None:
+            raise _copy(self._end)
+
+    # The engine thread
+
+    def _run(self) -> None:
+        end = EngineDeadError("the engine was shut down")
+        try:
+            while self._execute_commands():
+                if self.llm_engine.has_unfinished():
+                    self._deliver(self.llm_engine.step())
+        except EngineDeadError as error:
+            end = error
+        except Exception as error:
+            logger.exception("the engine's thread failed")
+            end = EngineDeadError(f"the engine's thread failed: {type(error).__name__}: {error}")
+            end.__cause__ = error
+        self._close(end)
+        self.llm_engine.shutdown()
+
+    def _execute_commands(self) -> bool:
+        """Run what clients asked for since the last step; with no work at all, wait. False: stop."""
+        is_idle = not self.llm_engine.has_unfinished()
+        while True:
+            try:
+                command = self._commands.get(block=is_idle)
+            except Empty:
+                return True
+            if command is None:
+                return False
+            command()
+            is_idle = False
+
+    def _add(self, submitted: SubmittedRequest) -> None:
+        try:
+            self.llm_engine.add(submitted)
+        except ValueError as error:  # the core refuses it: this client's problem alone
+            self._streams.pop(submitted.request_id).fail(error)
+
+    def _abort(self, request_ids: list[str]) -> None:
+        self._deliver(self.llm_engine.abort(request_ids))
+
+    def _drop(self, request_id: str) -> None:
+        """The client is gone."""
+        self.llm_engine.abort([request_id])
+        self._streams.pop(request_id, None)
+
+    def _deliver(self, outputs: list[RequestOutput]) -> None:
+        for output in outputs:
+            stream = self._streams.get(output.request_id)
+            if stream is None:
+                continue
+            if output.finished:
+                del self._streams[output.request_id]
+            if not stream.put(output):
+                self._commands.put(partial(self._drop, output.request_id))
+
+    def _close(self, end: EngineDeadError) -> None:
+        """Turn the health red and tell everyone who waits."""
+        with self._lock:
+            self._end = end
+        for stream in self._streams.values():
+            stream.fail(_copy(end))
+        for call in list(self._calls):
+            if call.set_running_or_notify_cancel():
+                call.set_exception(_copy(end))
+
+
+class OutputStream:
+    """One client's outputs on their way from the engine thread to its event loop.
+
+    It holds at most one output: what the client has not fetched is merged with what comes next.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, kind: RequestOutputKind) -> None:
+        self._loop = loop
+        self._is_delta = kind is RequestOutputKind.DELTA
+        self._lock = threading.Lock()
+        self._ready = asyncio.Event()
+        self._output: RequestOutput | None = None
+        self._error: Exception | None = None
+
+    def put(self, output: RequestOutput) -> bool:
+        """From the engine thread. False if the client's event loop is gone."""
+        with self._lock:
+            earlier = self._output
+            self._output = earlier.with_delta(output) if earlier is not None and self._is_delta else output
+        return earlier is not None or self._wake()
+
+    def fail(self, error: Exception) -> bool:
+        """From the engine thread: raise this in the client once it has read what came before."""
+        with self._lock:
+            self._error = error
+        return self._wake()
+
+    async def get(self) -> RequestOutput:
+        """From the client."""
+        await self._ready.wait()
+        with self._lock:
+            output, self._output = self._output, None
+            if self._error is None:
+                self._ready.clear()
+        if output is not None:
+            return output
+        raise self._error
+
+    def _wake(self) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+
+def _copy(end: EngineDeadError) -> EngineDeadError:
+    """One for each client: an exception collects the traceback of whoever raises it."""
+    copy = EngineDeadError(str(end))
+    copy.__cause__ = end.__cause__
+    return copy

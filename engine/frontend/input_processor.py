@@ -1,0 +1,205 @@
+"""From what a caller wrote to requests the core can run, or a refusal that says what to change.
+
+Everything that could fail later is refused here, before anything is queued: the engine's loop never
+meets a request it cannot serve. Source: vLLM v1/engine/input_processor.py.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict
+
+from engine.config import EngineConfig
+from engine.core.request import Request
+from engine.frontend.chat_template import ChatMessage
+from engine.frontend.parallel_sampling import SubmittedRequest, fan_out
+from engine.frontend.tokenizer import Tokenizer
+from engine.sampling_params import SamplingParams
+
+_NUM_SEEDS = 2**63
+
+
+class PromptDict(TypedDict, total=False):
+    """A prompt with its details: text or token ids (then the text, if given, is only reported back)."""
+
+    prompt: str
+    prompt_token_ids: Sequence[int]
+    cache_salt: str
+    """Requests share cached prefixes only with requests of the same salt."""
+
+
+Prompt = str | Sequence[int] | PromptDict
+
+
+class InvalidRequestError(ValueError):
+    """A request that cannot be served as it is. Nothing has been started."""
+
+
+class InputProcessor:
+    """Checks and translates requests for one engine."""
+
+    def __init__(self, config: EngineConfig, tokenizer: Tokenizer | None) -> None:
+        self.tokenizer = tokenizer
+        self._vocab_size = config.model.vocab_size
+        self._max_model_len = config.scheduler.max_model_len
+        self._max_logprobs = config.args.max_logprobs
+        eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None} - {None}
+        self._eos_token_ids = frozenset(eos)
+        self._seeds = random.Random(config.args.seed)
+
+    def process(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        arrival_time: float | None = None,
+    ) -> SubmittedRequest:
+        """Check everything about a request and split it into what the core runs."""
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
+        text, token_ids, cache_salt = self._parse(prompt)
+        self._check_prompt(token_ids)
+        request = Request(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            sampling_params=self._resolve(params, len(token_ids)),
+            arrival_time=time.monotonic() if arrival_time is None else arrival_time,
+            priority=priority,
+            eos_token_ids=self._eos_token_ids,
+            seed=(self._seeds.randrange(_NUM_SEEDS) if params.seed is None else params.seed) % _NUM_SEEDS,
+            cache_salt=cache_salt,
+        )
+        children = fan_out(request, params.n)
+        return SubmittedRequest(request_id, text, token_ids, params, request.arrival_time, children)
+
+    def chat_prompt(self, messages: Sequence[ChatMessage], **options: Any) -> PromptDict:
+        """A conversation as a prompt; `options` as in `chat_template.render_chat`, and `chat_template`."""
+        tokenizer = self._need_tokenizer("chat messages")
+        text = tokenizer.render_chat(messages, **options)
+        # The template has already written the special tokens.
+        return {"prompt": text, "prompt_token_ids": tokenizer.encode(text, add_special_tokens=False)}
+
+    # The prompt
+
+    def _parse(self, prompt: Prompt) -> tuple[str | None, list[int], str | None]:
+        """Text if known, token ids, cache salt."""
+        if isinstance(prompt, dict):
+            unknown = prompt.keys() - PromptDict.__annotations__.keys()
+            if unknown or not prompt.keys() & {"prompt", "prompt_token_ids"}:
+                raise InvalidRequestError(
+                    'a prompt dict holds "prompt" or "prompt_token_ids", and optionally "cache_salt"; '
+                    f"got the keys {sorted(map(str, prompt))}"
+                )
+            text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+            if token_ids is None:
+                token_ids = self._encode(text)
+            return text, self._checked_ids(token_ids), _checked_salt(prompt.get("cache_salt"))
+        if isinstance(prompt, str):
+            return prompt, self._encode(prompt), None
+        return None, self._checked_ids(prompt), None
+
+    def _encode(self, text: Any) -> list[int]:
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {text!r}")
+        return self._need_tokenizer("a text prompt").encode(text)
+
+    def _checked_ids(self, token_ids: Any) -> list[int]:
+        if isinstance(token_ids, (str, bytes)) or not isinstance(token_ids, Iterable):
+            raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {token_ids!r}")
+        token_ids = list(token_ids)
+        for token_id in token_ids:
+            if type(token_id) is not int:
+                raise InvalidRequestError(f"prompt_token_ids must hold integers, got {token_id!r}")
+        return token_ids
+
+    def _check_prompt(self, token_ids: list[int]) -> None:
+        if not token_ids:
+            raise InvalidRequestError("the prompt is empty; give at least one token to continue from")
+        self._check_in_vocabulary("prompt_token_ids", token_ids)
+        if len(token_ids) >= self._max_model_len:
+            raise InvalidRequestError(
+                f"the prompt has {len(token_ids)} tokens, and with max_model_len={self._max_model_len} at most "
+                f"{self._max_model_len - 1} leave room for an answer; shorten it or raise max_model_len"
+            )
+
+    # The parameters
+
+    def _resolve(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
+        """The parameters of one completion, with every None and -1 that stands for a limit filled in."""
+        room = self._max_model_len - num_prompt_tokens
+        if params.min_tokens > room:
+            raise InvalidRequestError(
+                f"min_tokens is {params.min_tokens}, but a prompt of {num_prompt_tokens} tokens leaves room for "
+                f"{room} (max_model_len={self._max_model_len})"
+            )
+        self._check_in_vocabulary("stop_token_ids", params.stop_token_ids)
+        self._check_in_vocabulary("allowed_token_ids", params.allowed_token_ids or [])
+        self._check_in_vocabulary("logit_bias", params.logit_bias or [])
+        if params.stop:
+            self._need_tokenizer("a stop string")
+        resolved = replace(
+            params,
+            n=1,
+            max_tokens=room if params.max_tokens is None else params.max_tokens,
+            logprobs=self._num_logprobs("logprobs", params.logprobs),
+            prompt_logprobs=self._num_logprobs("prompt_logprobs", params.prompt_logprobs),
+        )
+        resolved.bad_words_token_ids = [ids for word in params.bad_words for ids in self._spellings(word)]
+        return resolved
+
+    def _num_logprobs(self, name: str, value: int | None) -> int | None:
+        if value is None:
+            return None
+        number = self._vocab_size if value == -1 else value
+        limit = self._vocab_size if self._max_logprobs == -1 else min(self._max_logprobs, self._vocab_size)
+        if number > limit:
+            raise InvalidRequestError(
+                f"{name} must be at most {limit}, got {value}; start the engine with a larger max_logprobs "
+                f"(-1 allows the whole vocabulary of {self._vocab_size})"
+            )
+        return number
+
+    def _spellings(self, word: str) -> list[list[int]]:
+        """Token ids of a bad word at the start of a text and after a space."""
+        tokenizer = self._need_tokenizer("bad_words")
+        spellings: list[list[int]] = []
+        for text in (word.lstrip(), " " + word.lstrip()):
+            token_ids = tokenizer.encode(text, add_special_tokens=False)
+            # With a space only if it is one token less: a lone space token before it is no other word.
+            is_new = not spellings or (
+                token_ids[:1] != spellings[0][:1] and len(token_ids) == len(spellings[0])
+            )
+            if token_ids and is_new:
+                spellings.append(token_ids)
+        if not spellings:
+            raise InvalidRequestError(f"bad_words holds {word!r}, which has no tokens; leave it out")
+        return spellings
+
+    # Checks
+
+    def _check_in_vocabulary(self, name: str, token_ids: Iterable[int]) -> None:
+        for token_id in token_ids:
+            if not 0 <= token_id < self._vocab_size:
+                raise InvalidRequestError(
+                    f"{name} holds {token_id}, which is not in the model's vocabulary "
+                    f"(0 to {self._vocab_size - 1})"
+                )
+
+    def _need_tokenizer(self, what: str) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InvalidRequestError(
+                f"{what} needs a tokenizer, and the engine was started with skip_tokenizer_init=True; "
+                "give token ids"
+            )
+        return self.tokenizer
+
+
+def _checked_salt(salt: Any) -> str | None:
+    if salt is not None and (not isinstance(salt, str) or not salt):
+        raise InvalidRequestError(f"cache_salt must be text that is not empty, got {salt!r}")
+    return salt

@@ -1,0 +1,268 @@
+"""From the core's token ids to what callers see: text, log-probabilities, reasons, times.
+
+Source: vLLM v1/engine/output_processor.py. In ours a request ends in exactly one place. When a stop
+string is found, the core is told to abort, and the request ends when the core's last output comes,
+as for every other ending:
+
+    update(core.step()) -> take_stopped() -> update(core.abort(...)) -> take_outputs()
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from engine.core.sched_output import EngineCoreOutput, TokenLogprobs
+from engine.frontend.detokenizer import Detokenizer, OutputText
+from engine.frontend.parallel_sampling import SubmittedRequest
+from engine.frontend.tokenizer import Tokenizer
+from engine.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+from engine.sampling_params import RequestOutputKind, SamplingParams
+
+
+class OutputProcessor:
+    """Keeps what every unfinished request has produced so far, and forgets it when the request ends."""
+
+    def __init__(self, tokenizer: Tokenizer | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tokenizer = tokenizer
+        self._clock = clock
+        self._requests: dict[str, _RequestState] = {}
+        self._completions: dict[str, tuple[_RequestState, _CompletionState]] = {}
+        """By the id of the core's request, which differs from the caller's when n > 1."""
+        self._changed: dict[str, _RequestState] = {}
+        self._stopped: list[str] = []
+
+    def __len__(self) -> int:
+        """Unfinished requests, as callers count them."""
+        return len(self._requests)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._requests
+
+    def add(self, submitted: SubmittedRequest) -> None:
+        state = _RequestState(submitted, self._tokenizer)
+        self._requests[submitted.request_id] = state
+        for child, completion in zip(submitted.children, state.completions, strict=True):
+            self._completions[child.request_id] = (state, completion)
+
+    def core_ids(self, request_ids: Iterable[str]) -> list[str]:
+        """Ids in the core of the completions that still grow; unknown and finished requests have none."""
+        states = [self._requests[name] for name in request_ids if name in self._requests]
+        core_ids = [child.request_id for state in states for child in state.submitted.children]
+        return [core_id for core_id in core_ids if core_id in self._completions]
+
+    def update(self, core_outputs: Iterable[EngineCoreOutput]) -> None:
+        """Take in what a step or an abort produced."""
+        for output in core_outputs:
+            if output.request_id not in self._completions:
+                continue
+            state, completion = self._completions[output.request_id]
+            state.update(completion, output, self._clock())
+            if completion.finish_reason is not None:
+                del self._completions[output.request_id]
+            elif completion.has_stop_string:
+                self._stopped.append(output.request_id)
+            self._changed[state.request_id] = state
+
+    def take_stopped(self) -> list[str]:
+        """Ids in the core of requests whose text reached a stop string: it must abort them."""
+        stopped, self._stopped = self._stopped, []
+        return stopped
+
+    def take_outputs(self) -> list[RequestOutput]:
+        """What callers should see since the last call, in the order it came."""
+        outputs = []
+        for state in self._changed.values():
+            if (output := state.output()) is not None:
+                outputs.append(output)
+            if state.is_finished:
+                del self._requests[state.request_id]
+        self._changed = {}
+        return outputs
+
+
+class _RequestState:
+    """One caller's request: its completions and what they share."""
+
+    def __init__(self, submitted: SubmittedRequest, tokenizer: Tokenizer | None) -> None:
+        self.request_id = submitted.request_id
+        self.completions = [
+            _CompletionState(index, child.prompt_token_ids, child.sampling_params, tokenizer)
+            for index, child in enumerate(submitted.children)
+        ]
+        self.submitted = submitted
+        self._tokenizer = tokenizer
+        self._metrics = RequestMetrics(arrival_time=submitted.arrival_time)
+        self._num_cached_tokens = 0
+        self._error: str | None = None
+        self._prompt_logprobs: list[dict[int, Logprob] | None] | None = (
+            None if submitted.params.prompt_logprobs is None else [None]
+        )
+
+    @property
+    def is_finished(self) -> bool:
+        return all(completion.finish_reason is not None for completion in self.completions)
+
+    def update(self, completion: _CompletionState, output: EngineCoreOutput, now: float) -> None:
+        if completion.index == 0:
+            self._num_cached_tokens = output.num_cached_tokens
+        for position in output.prompt_logprobs or ():
+            self._prompt_logprobs.append(_logprobs_by_id(position, self._tokenizer))
+        num_before = len(completion.token_ids)
+        completion.update(output)
+        self._error = self._error or output.error
+        self._record(output, len(completion.token_ids) - num_before, now)
+
+    def _record(self, output: EngineCoreOutput, num_new_tokens: int, now: float) -> None:
+        metrics = self._metrics
+        if num_new_tokens and not metrics.num_generation_tokens:
+            metrics.first_token_latency = now - metrics.arrival_time
+        metrics.num_generation_tokens += num_new_tokens
+        if output.events is not None:
+            metrics.num_preemptions += output.num_preemptions
+            for name, when in output.events:
+                _record_event(metrics, name, when)
+        if self.is_finished:
+            metrics.finished_time = now
+
+    def output(self) -> RequestOutput | None:
+        """What the caller sees now, if anything."""
+        kind = self.submitted.params.output_kind
+        if kind is RequestOutputKind.DELTA:
+            outputs = [completion.delta() for completion in self.completions if completion.has_news]
+        elif kind is RequestOutputKind.CUMULATIVE or self.is_finished:
+            outputs = [completion.snapshot() for completion in self.completions]
+        else:
+            outputs = []
+        if not outputs:
+            return None
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt=self.submitted.prompt,
+            prompt_token_ids=self.submitted.prompt_token_ids,
+            prompt_logprobs=self._take_prompt_logprobs(),
+            outputs=outputs,
+            finished=self.is_finished,
+            metrics=self._metrics,
+            num_cached_tokens=self._num_cached_tokens,
+            error=self._error,
+        )
+
+    def _take_prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
+        """Complete or not at all; a stream of deltas has them once, with the first token."""
+        asking = self.completions[0]
+        if not asking.token_ids and asking.finish_reason is None:
+            return None
+        prompt_logprobs = self._prompt_logprobs
+        if self.submitted.params.output_kind is RequestOutputKind.DELTA:
+            self._prompt_logprobs = None
+        return prompt_logprobs
+
+
+class _CompletionState:
+    """One completion as it grows."""
+
+    def __init__(
+        self, index: int, prompt_token_ids: list[int], params: SamplingParams, tokenizer: Tokenizer | None
+    ) -> None:
+        self.index = index
+        self.token_ids: list[int] = []
+        self.finish_reason: str | None = None
+        self._stop_reason: int | str | None = None
+        self._tokenizer = tokenizer
+        self._text: OutputText | None = None
+        if tokenizer is not None and params.detokenize:
+            skip = params.skip_special_tokens
+            detokenizer = Detokenizer(tokenizer, prompt_token_ids, skip_special_tokens=skip)
+            self._text = OutputText(detokenizer, params)
+        self._shows_stop = params.include_stop_str_in_output
+        self._logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
+        self._cumulative_logprob = 0.0
+        self._num_taken = 0
+        self._end_is_taken = False
+
+    @property
+    def has_stop_string(self) -> bool:
+        return self._text is not None and self._text.stop_string is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Something that `delta` has not handed out yet."""
+        return len(self.token_ids) > self._num_taken or (
+            self.finish_reason is not None and not self._end_is_taken
+        )
+
+    def update(self, output: EngineCoreOutput) -> None:
+        hides_last = output.finish_reason == "stop" and not self._shows_stop
+        num_shown = len(output.new_token_ids) - hides_last
+        for position, token_id in enumerate(output.new_token_ids):
+            self.token_ids.append(token_id)
+            if output.logprobs is not None and self._logprobs is not None:
+                self._add_logprobs(output.logprobs[position])
+            if self._text is not None and position < num_shown and self._text.push(token_id):
+                break  # tokens behind a stop string never existed
+        if output.finish_reason is not None:
+            self._finish(output)
+
+    def _finish(self, output: EngineCoreOutput) -> None:
+        """The core is done with it. If that is because of a stop string, it only knows of an abort."""
+        self.finish_reason, self._stop_reason = output.finish_reason, output.stop_reason
+        if self._text is not None:
+            self._text.close()
+        if self.has_stop_string:
+            self.finish_reason, self._stop_reason = "stop", self._text.stop_string
+
+    def _add_logprobs(self, logprobs: TokenLogprobs) -> None:
+        self._logprobs.append(_logprobs_by_id(logprobs, self._tokenizer))
+        self._cumulative_logprob += logprobs.logprobs[0]
+
+    def snapshot(self) -> CompletionOutput:
+        """Everything so far."""
+        text = self._text.text if self._text is not None else ""
+        logprobs = None if self._logprobs is None else list(self._logprobs)
+        return self._completion(text, list(self.token_ids), logprobs)
+
+    def delta(self) -> CompletionOutput:
+        """Everything since the last delta."""
+        since, self._num_taken = self._num_taken, len(self.token_ids)
+        self._end_is_taken = self.finish_reason is not None
+        text = self._text.take() if self._text is not None else ""
+        logprobs = None if self._logprobs is None else self._logprobs[since:]
+        return self._completion(text, self.token_ids[since:], logprobs)
+
+    def _completion(
+        self, text: str, token_ids: list[int], logprobs: list[dict[int, Logprob]] | None
+    ) -> CompletionOutput:
+        return CompletionOutput(
+            index=self.index,
+            text=text,
+            token_ids=token_ids,
+            cumulative_logprob=None if self._logprobs is None else self._cumulative_logprob,
+            logprobs=logprobs,
+            finish_reason=self.finish_reason,
+            stop_reason=self._stop_reason,
+        )
+
+
+def _logprobs_by_id(position: TokenLogprobs, tokenizer: Tokenizer | None) -> dict[int, Logprob]:
+    """The token itself first, then the most likely ones, rank by rank."""
+    ranks = [position.rank, *range(1, len(position.token_ids))]
+    by_id: dict[int, Logprob] = {}
+    for token_id, logprob, rank in zip(position.token_ids, position.logprobs, ranks, strict=True):
+        if token_id not in by_id:
+            text = tokenizer.token_text(token_id) if tokenizer is not None else None
+            by_id[token_id] = Logprob(logprob, rank, text)
+    return by_id
+
+
+def _record_event(metrics: RequestMetrics, name: str, when: float) -> None:
+    """Starts are the earliest and the end is the latest among a request's completions."""
+    match name:
+        case "QUEUED":
+            metrics.queued_ts = min(metrics.queued_ts or when, when)
+        case "SCHEDULED":  # again after a preemption: the first one counts
+            metrics.scheduled_ts = min(metrics.scheduled_ts or when, when)
+        case "FIRST_TOKEN":
+            metrics.first_token_ts = min(metrics.first_token_ts or when, when)
+        case "FINISHED":
+            metrics.last_token_ts = max(metrics.last_token_ts, when)

@@ -1,0 +1,253 @@
+"""Offline inference: prompts in, completions out, in the caller's own thread.
+
+Names are vLLM's (vllm/entrypoints/llm.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+from tqdm import tqdm
+
+from engine.config import EngineArgs
+from engine.frontend.chat_template import ChatMessage
+from engine.frontend.input_processor import InvalidRequestError, Prompt
+from engine.frontend.interrupt import interrupt_afterwards
+from engine.frontend.llm_engine import LLMEngine
+from engine.frontend.parallel_sampling import SubmittedRequest
+from engine.frontend.tokenizer import Tokenizer
+from engine.outputs import RequestOutput
+from engine.sampling_params import RequestOutputKind, SamplingParams
+
+_QUIET_S = 2.0
+"""A progress bar appears by itself when a call takes longer."""
+
+
+class LLM:
+    """A model ready to generate.
+
+        with LLM("shop", max_num_seqs=8) as llm:
+            for output in llm.generate(["Hello", "Good morning"], SamplingParams(max_tokens=20)):
+                print(output.outputs[0].text)
+
+    Keyword arguments are those of `EngineArgs`. One thread at a time may use it; for many clients
+    at once there is AsyncLLM.
+    """
+
+    def __init__(self, model: str = "shop", **engine_args: Any) -> None:
+        self.llm_engine = LLMEngine.from_args(EngineArgs.create(model=model, **engine_args))
+        self._request_ids = map(str, count())
+        self._inboxes: dict[str, deque[RequestOutput]] = {}
+        """Where a request's outputs go. One call's requests share one, and several calls may be open:
+        a stream that is being read, and a `generate` inside its loop."""
+        self._is_open = True
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | None = None,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete prompts; the answers come in their order.
+
+        A prompt is text, a list of token ids, or a dict (`PromptDict`). `sampling_params` is one for
+        all or one for each. If any request is wrong, this raises before anything has started.
+        `use_tqdm`: True and False show and hide the progress bar, None shows it after two seconds.
+        """
+        prompts = _as_list(prompts)
+        all_params = _one_for_each(sampling_params, len(prompts))
+        priorities = [0] * len(prompts) if priority is None else list(priority)
+        if len(priorities) != len(prompts):
+            raise InvalidRequestError(f"{len(prompts)} prompts, but {len(priorities)} priorities")
+        requests = [
+            self._process(prompt, params, RequestOutputKind.FINAL_ONLY, priority=number)
+            for prompt, params, number in zip(prompts, all_params, priorities, strict=True)
+        ]
+        return self._complete(requests, use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several, written with the model's chat template."""
+        conversations = [messages] if _is_conversation(messages) else messages
+        options = {
+            "chat_template": chat_template,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            "tools": tools,
+            **(chat_template_kwargs or {}),
+        }
+        processor = self.llm_engine.input_processor
+        prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[RequestOutput]:
+        """Complete one prompt and yield what is new after every step. Leaving the loop aborts the rest.
+
+        for delta in llm.stream("Once"):
+            print(delta.outputs[0].text, end="", flush=True)
+        """
+        params = sampling_params or SamplingParams()
+        return self._stream(self._process(prompt, params, RequestOutputKind.DELTA))
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; with `skip_tokenizer_init` there is none, and this raises."""
+        if self.llm_engine.tokenizer is None:
+            raise InvalidRequestError(
+                "this engine has no tokenizer: it was started with skip_tokenizer_init=True"
+            )
+        return self.llm_engine.tokenizer
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""
+        return self.llm_engine.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        """Free the model and its cache. Calling it again does nothing."""
+        if self._is_open:
+            self._is_open = False
+            self.llm_engine.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    def _process(
+        self, prompt: Prompt, params: SamplingParams, kind: RequestOutputKind, *, priority: int = 0
+    ) -> SubmittedRequest:
+        if not self._is_open:
+            raise RuntimeError("this LLM was shut down; create a new one")
+        params = replace(params, output_kind=kind)
+        processor = self.llm_engine.input_processor
+        return processor.process(next(self._request_ids), prompt, params, priority=priority)
+
+    def _complete(self, requests: list[SubmittedRequest], use_tqdm: bool | None) -> list[RequestOutput]:
+        final: dict[str, RequestOutput] = {}
+        with self._submitted(requests) as inbox, _Progress(len(requests), use_tqdm) as progress:
+            while len(final) < len(requests):
+                self._step()
+                while inbox:
+                    output = inbox.popleft()
+                    final[output.request_id] = output
+                    progress.add(output)
+        return [final[request.request_id] for request in requests]
+
+    def _stream(self, request: SubmittedRequest) -> Iterator[RequestOutput]:
+        finished = False
+        with self._submitted([request]) as inbox:
+            while not finished:
+                if not inbox:
+                    self._step()
+                while inbox:
+                    output = inbox.popleft()
+                    finished = output.finished
+                    yield output
+
+    def _step(self) -> None:
+        with interrupt_afterwards():
+            for output in self.llm_engine.step():
+                self._inboxes[output.request_id].append(output)
+
+    @contextmanager
+    def _submitted(self, requests: list[SubmittedRequest]) -> Iterator[deque[RequestOutput]]:
+        """Requests that live inside the block: however it ends, none of them stays in the engine."""
+        inbox: deque[RequestOutput] = deque()
+        try:
+            with interrupt_afterwards():
+                for request in requests:
+                    self.llm_engine.add(request)
+                    self._inboxes[request.request_id] = inbox
+            yield inbox
+        finally:
+            with interrupt_afterwards():
+                self.llm_engine.abort(request.request_id for request in requests)
+                for request in requests:
+                    self._inboxes.pop(request.request_id, None)
+
+
+class _Progress:
+    """A bar over finished requests with the speeds so far, as vLLM shows it."""
+
+    def __init__(self, total: int, use_tqdm: bool | None) -> None:
+        self._bar = tqdm(
+            total=total,
+            desc="Processed prompts",
+            dynamic_ncols=True,
+            disable=use_tqdm is False,
+            delay=_QUIET_S if use_tqdm is None else 0,
+        )
+        self._start = time.monotonic()
+        self._num_input = 0
+        self._num_output = 0
+
+    def add(self, output: RequestOutput) -> None:
+        self._num_input += len(output.prompt_token_ids)
+        self._num_output += sum(len(completion.token_ids) for completion in output.outputs)
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        self._bar.set_postfix_str(
+            f"est. speed input: {self._num_input / seconds:.2f} toks/s, "
+            f"output: {self._num_output / seconds:.2f} toks/s",
+            refresh=False,
+        )
+        self._bar.update()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt or many: a list of ints is one prompt of token ids."""
+    is_one = isinstance(prompts, (str, dict)) or (len(prompts) > 0 and isinstance(prompts[0], int))
+    return [prompts] if is_one else list(prompts)
+
+
+def _is_conversation(messages: Sequence[Any]) -> bool:
+    """A list of messages, rather than a list of lists of messages."""
+    return len(messages) == 0 or isinstance(messages[0], dict)
+
+
+def _one_for_each(
+    params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * num_prompts
+    if len(params) != num_prompts:
+        raise InvalidRequestError(
+            f"{num_prompts} prompts, but {len(params)} sampling_params; give one for all or one for each"
+        )
+    return list(params)
