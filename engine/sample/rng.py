@@ -50,10 +50,17 @@ def gumbel_noise(keys: np.ndarray, vocab_size: int) -> np.ndarray:
         bits += second
         bits *= np.uint32(_MURMUR_2)
         bits ^= bits >> np.uint32(16)
+    return gumbel_from_bits(bits)
+
+
+def gumbel_from_bits(bits: np.ndarray) -> np.ndarray:
+    """-log(-log(1 - u)) with u = bits / 2**32: uint32 -> float32 of the same shape.
+
+    log1p keeps the precision of small u, where the winners come from.
+    """
     noise = bits.astype(np.float32)
     noise += np.float32(0.5)
     noise *= -_UNIFORM_SCALE
-    # -log(-log1p(-u)), in place. log1p keeps the precision of small u, where the winners come from.
     np.log1p(noise, out=noise)
     np.negative(noise, out=noise)
     np.log(noise, out=noise)
