@@ -8,24 +8,29 @@ in `add`, where `r` gives the name. Steps count from 0. Everything that happens 
 i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" is the state after it.
 
     hdr    v, model, config, blocks, block_size, seed, code_rev, machine, workload_hash
-               first line; `workload_hash` is null when the writer's caller does not know it beforehand
+               first line; `workload_hash` is null when the workload was not known before the run
+               (`TraceReader.workload_hash` computes it from what arrived)
     add    i, ts, q, r, key, prompt [token ids], params {sampling parameters that are not defaults},
                priority, arrival, seed, lora, salt
                key       [importance, arrival, order]: running and waiting requests are sorted by it
     abort  i, ts, q, why            why: abort, or stop when the frontend found a stop string
-    step   i, ts, dur, run, wait, free, cached, rows, new, res, pre, fin, ev, why
+    step   i, ts, dur, run, wait, free, cached, q, n, tok, new, res, pre, fin, ev, why
                ts, dur   seconds since the trace began, and seconds spent in the step
                run, wait, free, cached   after the step: running, waiting, free blocks, published hashes
-               rows      [q, start, num_tokens, *accepted token ids] in batch order
-               new, res  admitted for the first time, and again after a preemption
+               q, n, tok the batch, one entry per row: request, tokens computed, and output accepted: a
+                         token id, a list of several, or null. Columns, because gzip finds them again in
+                         the next step: a third of the size of rows
+               new, res  [[q, start], ...] admitted for the first time, and again after a preemption;
+                         start is the length of the prefix hit in tokens
                pre       lost their blocks in this step
                fin       [[q, finish_reason], ...]
                ev        [[kind, q or null, [blocks]], ...] in the order in which they happened, runs of
                          one kind and request together; `seal` has a fourth member with the hashes (hex)
                why       [[q or null, reason, {figures}], ...]; null stands for all other waiting requests
     chk    i, crc, log   every 64 steps, after the step: CRC of the engine's state, and of all lines before
-    error  i, ts, message    the engine raised
-    end    i, ts, steps, requests, crc, log, ev, workload_hash    the writer was closed
+    error  i, ts, message, log   step i raised. If all requests were dropped and the engine goes on, a step
+               without rows follows; otherwise the engine is dead and this is the last record
+    end    i, ts, crc, log, ev   the writer was closed before step i; `ev` is what happened since the last
 
 Empty lists are left out of `step`. Block events (`ev`):
 

@@ -33,7 +33,7 @@ from engine.core.trace_format import (
     VERSION,
     TraceError,
 )
-from engine.core.trace_replay import NOBODY, BlockColumns, Problem, Replay, RequestHistory
+from engine.core.trace_replay import NOBODY, Blocks, Problem, Replay, RequestHistory, Stay
 
 
 class Event(NamedTuple):
@@ -90,31 +90,54 @@ class StepRecord:
         return sum(row.num_tokens for row in self.rows)
 
 
-@dataclass(frozen=True)
 class TraceState:
-    """The engine after a step."""
+    """The engine after a step. Parts that take time to list are made when first asked for."""
 
-    step: int
-    blocks: BlockColumns
-    """Columns with one entry per block id: ref, owner (a request number), hash, rank."""
-    running: list[str]
-    """Most important first."""
-    waiting: list[str]
-    """Head of the queue first."""
-    block_tables: dict[str, list[int]]
-    """Of the running requests."""
-    num_computed: dict[str, int]
-    """Of all live requests."""
-    num_tokens: dict[str, int]
-    """Prompt and output, of all live requests."""
+    def __init__(self, step: int, blocks: Blocks, live: list[RequestHistory]) -> None:
+        self.step = step
+        self.blocks = blocks
+        """Columns with one entry per block id: `ref`, `owner` (a request number), `hash`."""
+        self._stays: list[tuple[RequestHistory, Stay]] = []
+        self._waiting: list[RequestHistory] = []
+        for request in live:
+            stay = request.stay_at(step)
+            if stay is None:
+                self._waiting.append(request)
+            else:
+                self._stays.append((request, stay))
 
-    def hash_of(self, block: int) -> str | None:
-        """The first bytes of a block's published hash, in hex."""
-        value = self.blocks.hash[block]
-        return array("Q", [value]).tobytes().hex() if value else None
+    @cached_property
+    def running(self) -> list[str]:
+        """Most important first."""
+        return [request.request_id for request, _ in self._stays]
 
-    def is_cached(self, block: int) -> bool:
-        return self.blocks.hash[block] != 0
+    @cached_property
+    def waiting(self) -> list[str]:
+        """Head of the queue first."""
+        return [request.request_id for request in self._waiting]
+
+    @cached_property
+    def block_tables(self) -> dict[str, list[int]]:
+        """Block ids of the running requests; those that wait have none."""
+        return {request.request_id: stay.table_at(self.step) for request, stay in self._stays}
+
+    @cached_property
+    def num_computed(self) -> dict[str, int]:
+        """Tokens whose KV exists, of all live requests."""
+        computed = {
+            request.request_id: request.row_computed[request.row_before(self.step)]
+            for request, _ in self._stays
+        }
+        return computed | dict.fromkeys(self.waiting, 0)
+
+    @cached_property
+    def num_tokens(self) -> dict[str, int]:
+        """Prompt and output, of all live requests."""
+        live = [request for request, _ in self._stays] + self._waiting
+        return {
+            request.request_id: request.num_prompt_tokens + request.num_outputs_at(self.step)
+            for request in live
+        }
 
     @cached_property
     def owners(self) -> dict[int, list[str]]:
@@ -125,17 +148,14 @@ class TraceState:
                 owners.setdefault(block, []).append(request_id)
         return owners
 
-    def eviction_order(self) -> list[int]:
-        """The free blocks, the one that is reused next first."""
-        ref, rank = self.blocks.ref, self.blocks.rank
-        free = [block for block in range(1, len(ref)) if ref[block] == 0]
-        return sorted(free, key=rank.__getitem__)
-
 
 class _Keyframe(NamedTuple):
-    blocks: BlockColumns
+    """The state before a step whose number is a multiple of CHECK_EVERY."""
+
+    latest: array[int]
+    """As in `Blocks`."""
     live: array[int]
-    """Numbers of the requests that live after the step."""
+    """Numbers of the requests that live."""
 
 
 class TraceReader:
@@ -147,15 +167,15 @@ class TraceReader:
         """What is missing from the file, in sentences; empty for a complete one."""
         lines = self._load()
         self.header: dict[str, Any] = self._read_header(lines)
-        self.end: dict[str, Any] | None = None
-        """The last record, if the writer was closed."""
+        self.is_complete = False
+        """The writer was closed: nothing is missing at the end."""
         self.error: str | None = None
         """What the engine raised, if it did."""
         self._replay = Replay(self.header)
         self._steps: list[bytes] = []
         self._added = array("i")
         """Per request, `RequestHistory.added`."""
-        self._keyframes = [_Keyframe(self._replay.blocks.copy(), array("i"))]
+        self._keyframes = [_Keyframe(self._replay.latest[:], array("i"))]
         self._lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
         self._positions: dict[str, array[int]] = {}
         """Per kind of block event, where in `_replay.changes` it stands; made when asked for."""
@@ -212,9 +232,12 @@ class TraceReader:
             step=step,
             time_s=record["ts"],
             duration_s=record["dur"],
-            rows=[self._row(step, row) for row in record.get("rows", ())],
-            admitted=[name[number] for number in record.get("new", ())],
-            resumed=[name[number] for number in record.get("res", ())],
+            rows=[
+                self._row(step, *row)
+                for row in zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True)
+            ],
+            admitted=[name[number] for number, _ in record.get("new", ())],
+            resumed=[name[number] for number, _ in record.get("res", ())],
             preempted=[name[number] for number in record.get("pre", ())],
             finished=[(name[number], reason) for number, reason in record.get("fin", ())],
             added=name[bisect_left(self._added, step) : bisect_right(self._added, step)],
@@ -238,12 +261,17 @@ class TraceReader:
             for number, reason, details in record.get("why", ())
         ]
 
-    def _row(self, step: int, row: list[int]) -> Row:
-        number, start, num_tokens, *tokens = row
+    def _row(self, step: int, number: int, num_tokens: int, tokens: int | list[int] | None) -> Row:
         request = self.requests[number]
-        known = request.num_tokens_at(step - 1)
-        is_decode = start == known - 1 and known > request.num_prompt_tokens
-        return Row(request.request_id, start, num_tokens, "decode" if is_decode else "prefill", tuple(tokens))
+        stay = request.last_stay(step)
+        if stay is None or stay.admitted == step:
+            start = stay.start if stay else 0
+        else:
+            start = request.row_computed[request.row_before(step - 1)]
+        num_outputs = request.num_outputs_at(step - 1)
+        is_decode = num_outputs > 0 and start == request.num_prompt_tokens + num_outputs - 1
+        taken = () if tokens is None else (tokens,) if isinstance(tokens, int) else tuple(tokens)
+        return Row(request.request_id, start, num_tokens, "decode" if is_decode else "prefill", taken)
 
     def _record(self, step: int) -> dict[str, Any]:
         if not 0 <= step < self.num_steps:
@@ -254,14 +282,16 @@ class TraceReader:
 
     # ------------------------------------------------------------------ states
 
-    def blocks_at(self, step: int) -> BlockColumns:
+    def blocks_at(self, step: int) -> Blocks:
         """All blocks after a step."""
         self._check_step(step)
         frame = (step + 1) // CHECK_EVERY
-        blocks = self._keyframes[frame].blocks.copy()
-        steps = self._replay.changes.step
-        blocks.apply(self._replay.changes, bisect_left(steps, frame * CHECK_EVERY), bisect_right(steps, step))
-        return blocks
+        latest = self._keyframes[frame].latest[:]
+        changes = self._replay.changes
+        first, last = bisect_left(changes.step, frame * CHECK_EVERY), bisect_right(changes.step, step)
+        for position, block in enumerate(changes.block[first:last], first):
+            latest[block] = position
+        return Blocks(changes, latest)
 
     def state_at(self, step: int) -> TraceState:
         """Everything after a step."""
@@ -269,19 +299,7 @@ class TraceReader:
         frame = (step + 1) // CHECK_EVERY
         newcomers = range(bisect_left(self._added, frame * CHECK_EVERY), bisect_right(self._added, step))
         live = [self.requests[number] for number in (*self._keyframes[frame].live, *newcomers)]
-        live = sorted((request for request in live if request.lives_at(step)), key=_key)
-        stays = [(request, request.stay_at(step)) for request in live]
-        return TraceState(
-            step=step,
-            blocks=blocks,
-            running=[request.request_id for request, stay in stays if stay is not None],
-            waiting=[request.request_id for request, stay in stays if stay is None],
-            block_tables={
-                request.request_id: stay.table_at(step) for request, stay in stays if stay is not None
-            },
-            num_computed={request.request_id: request.num_computed_at(step) for request in live},
-            num_tokens={request.request_id: request.num_tokens_at(step) for request in live},
-        )
+        return TraceState(step, blocks, sorted((r for r in live if r.lives_at(step)), key=_key))
 
     def _check_step(self, step: int) -> None:
         if not 0 <= step < self.num_steps:
@@ -414,7 +432,9 @@ class TraceReader:
                 self.warnings.append(f"line {number} cannot be replayed; read up to there")
                 return
             log_crc = zlib.crc32(line + b"\n", log_crc)
-        if self.end is None and not self.warnings:
+        if self.error is not None:
+            self.warnings.append(f"the engine raised {self.error}")
+        if not self.is_complete and not self.warnings:
             self.warnings.append(
                 "there is no end record: the engine was killed or still runs; read to the last flush"
             )
@@ -428,7 +448,7 @@ class TraceReader:
             self._steps.append(line)
             self._note_lifecycle(record)
             if self.num_steps % CHECK_EVERY == 0:
-                self._keyframes.append(_Keyframe(replay.blocks.copy(), array("i", replay.live)))
+                self._keyframes.append(_Keyframe(replay.latest[:], array("i", replay.live)))
         elif kind == "add":
             request = replay.add(record)
             self._added.append(request.added)
@@ -438,21 +458,22 @@ class TraceReader:
         elif kind == "chk":
             replay.check(record, log_crc)
         elif kind == "error":
+            replay.check(record, log_crc)
             self.error = record["message"]
         elif kind == "end":
             replay.play_events(record["ev"], step)
             replay.check(record, log_crc)
-            self.end = record
+            self.is_complete = True
         else:
             raise ValueError(f"unknown record {kind!r}")
 
     def _note_lifecycle(self, record: dict[str, Any]) -> None:
         step = record["i"]
         for name, kind in (("new", "admit"), ("res", "resume")):
-            for number in record.get(name, ()):
+            for number, start in record.get(name, ()):
                 request = self.requests[number]
                 self._note(kind, step, request)
-                if request.stays[-1].start:
+                if start:
                     self._note("hit", step, request)
         for number in record.get("pre", ()):
             self._note("preempt", step, self.requests[number])

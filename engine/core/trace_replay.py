@@ -14,6 +14,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from engine.core.trace_format import BLOCK_EVENTS, RequestState, state_crc
@@ -22,6 +23,7 @@ NOBODY = -1
 """In place of a request number: a block without owner."""
 
 _KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
+_SEAL, _EVICT = _KIND_CODES["seal"], _KIND_CODES["evict"]
 
 
 class Problem(NamedTuple):
@@ -61,6 +63,7 @@ class RequestHistory:
     """Running and waiting requests are in the order of their keys."""
     record: dict[str, Any]
     """The `add` record: prompt, params, priority, arrival, seed, lora, salt."""
+    num_prompt_tokens: int
     added: int
     """The step before which it arrived."""
     added_s: float
@@ -71,6 +74,8 @@ class RequestHistory:
     stays: list[Stay] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     """Steps."""
+    num_computed: int = 0
+    """After the last step in which it was scheduled."""
     tokens: array[int] = field(default_factory=lambda: array("i"))
     """Accepted output."""
     row_steps: array[int] = field(default_factory=lambda: array("i"))
@@ -79,98 +84,89 @@ class RequestHistory:
     row_outputs: array[int] = field(default_factory=lambda: array("i"))
 
     @property
-    def num_prompt_tokens(self) -> int:
-        return len(self.record["prompt"])
-
-    @property
     def num_cached_tokens(self) -> int:
         """Prefix-cache hit at first admission, in tokens; 0 before."""
         return self.stays[0].start if self.stays else 0
 
-    def stay_at(self, step: int) -> Stay | None:
-        """The stay that covers the state at `step`, if it runs then."""
+    def last_stay(self, step: int) -> Stay | None:
+        """The stay that had begun by a step, whether or not it is over."""
         for stay in reversed(self.stays):
             if stay.admitted <= step:
-                return stay if stay.left is None or step < stay.left else None
+                return stay
         return None
+
+    def stay_at(self, step: int) -> Stay | None:
+        """The stay that covers the state at a step, if it runs then."""
+        stay = self.last_stay(step)
+        return stay if stay and (stay.left is None or step < stay.left) else None
 
     def lives_at(self, step: int) -> bool:
         return self.added <= step and (self.ended is None or step < self.ended)
 
-    def num_computed_at(self, step: int) -> int:
-        """Tokens whose KV exists; 0 unless it runs."""
-        stay = self.stay_at(step)
-        if stay is None:
-            return 0
-        row = bisect_right(self.row_steps, step) - 1
-        return self.row_computed[row]
+    def row_before(self, step: int) -> int:
+        """Index of its last row up to a step; -1 if there is none."""
+        return bisect_right(self.row_steps, step) - 1
 
     def num_outputs_at(self, step: int) -> int:
-        row = bisect_right(self.row_steps, step) - 1
+        row = self.row_before(step)
         return self.row_outputs[row] if row >= 0 else 0
-
-    def num_tokens_at(self, step: int) -> int:
-        """Prompt and output."""
-        return self.num_prompt_tokens + self.num_outputs_at(step)
 
 
 class BlockChanges:
-    """Every change of every block, in order: `step` to `block` say what happened in entry n, `ref` to `rank`
-    what was true of the block after it."""
+    """Every change of every block, in order. The first entries, one per block, are the blocks as made."""
 
-    def __init__(self) -> None:
-        self.step = array("i")
-        self.kind = array("b")
+    def __init__(self, num_blocks: int) -> None:
+        self.step = array("i", [-1]) * num_blocks
+        self.kind = array("b", [-1]) * num_blocks
         """Index into BLOCK_EVENTS."""
-        self.request = array("i")
-        """The request's number, or NOBODY."""
-        self.block = array("i")
-        self.ref = array("i")
-        self.owner = array("i")
-        """The request that has held it longest, or NOBODY."""
-        self.hash = array("Q")
-        """`HASH_BYTES` bytes as they are in memory; 0 without a hash."""
-        self.rank = array("q")
-        """Place in the free queue once the reference count is 0: the smallest is reused first."""
+        self.request = array("i", [NOBODY]) * num_blocks
+        """Number of the request that the event names."""
+        self.block = array("i", range(num_blocks))
+        # And what was true of the block afterwards:
+        self.ref = array("i", [0]) * num_blocks
+        self.owner = array("i", [NOBODY]) * num_blocks
+        """Number of the request that has held it longest."""
+        self.hash = array("Q", [0]) * num_blocks
+        """The `HASH_BYTES` bytes as they are in memory; 0 without a hash."""
+        self.rank = array("q", range(num_blocks))
+        """Place in the free queue if the reference count is 0: the smallest is reused first."""
 
     def __len__(self) -> int:
         return len(self.block)
 
 
-@dataclass
-class BlockColumns:
-    """All blocks at one moment, one entry per block id; the columns are those of BlockChanges."""
+class Blocks:
+    """All blocks at one moment: per block id, which change was its latest."""
 
-    ref: array[int]
-    owner: array[int]
-    hash: array[int]
-    rank: array[int]
+    def __init__(self, changes: BlockChanges, latest: array[int]) -> None:
+        self._changes = changes
+        self.latest = latest
+        """Index into the changes."""
 
-    @classmethod
-    def fresh(cls, num_blocks: int) -> BlockColumns:
-        """Nothing used, nothing cached, the free queue in the order of the ids."""
-        return cls(
-            ref=array("i", [0]) * num_blocks,
-            owner=array("i", [NOBODY]) * num_blocks,
-            hash=array("Q", [0]) * num_blocks,
-            rank=array("q", range(num_blocks)),
-        )
+    @cached_property
+    def ref(self) -> array[int]:
+        """Reference count, by block id."""
+        return array("i", map(self._changes.ref.__getitem__, self.latest))
 
-    def copy(self) -> BlockColumns:
-        return BlockColumns(self.ref[:], self.owner[:], self.hash[:], self.rank[:])
+    @cached_property
+    def owner(self) -> array[int]:
+        """Number of the request that has held it longest, or NOBODY, by block id."""
+        return array("i", map(self._changes.owner.__getitem__, self.latest))
 
-    def apply(self, changes: BlockChanges, first: int, last: int) -> None:
-        """Play changes[first:last]."""
-        span = slice(first, last)
-        blocks = changes.block[span]
-        for column, values in (
-            (self.ref, changes.ref),
-            (self.owner, changes.owner),
-            (self.hash, changes.hash),
-            (self.rank, changes.rank),
-        ):
-            for block, value in zip(blocks, values[span], strict=True):
-                column[block] = value
+    @cached_property
+    def hash(self) -> array[int]:
+        """By block id: 0 if no hash is published, else its first bytes; for comparing and as a key."""
+        return array("Q", map(self._changes.hash.__getitem__, self.latest))
+
+    def hash_hex(self, block: int) -> str | None:
+        """The first bytes of a block's published hash."""
+        value = self._changes.hash[self.latest[block]]
+        return array("Q", [value]).tobytes().hex() if value else None
+
+    def free_queue(self) -> list[int]:
+        """The free blocks, the one that is reused next first."""
+        rank = {b: self._changes.rank[n] for b, n in enumerate(self.latest) if self._changes.ref[n] == 0}
+        return sorted(list(rank)[1:], key=rank.__getitem__)  # all but the null block
 
 
 class Replay:
@@ -182,22 +178,29 @@ class Replay:
         self.requests: list[RequestHistory] = []
         self.live: dict[int, RequestHistory] = {}
         self.running: dict[int, Stay] = {}
-        self.blocks = BlockColumns.fresh(self.num_blocks)
-        self.changes = BlockChanges()
+        self.changes = BlockChanges(self.num_blocks)
+        self.latest = array("i", range(self.num_blocks))
+        """Per block, its latest change: all there is to know about it."""
         self.owners: list[list[int]] = [[] for _ in range(self.num_blocks)]
         self.num_free = self.num_blocks - 1
         self.num_cached = 0
         self.num_steps = 0
         self.problems: list[Problem] = []
         self._last_good_check = -1
-        self._next_front = -1
-        self._next_back = self.num_blocks
+        self._first_rank = 0
+        self._last_rank: int = self.num_blocks
 
     def add(self, record: dict[str, Any]) -> RequestHistory:
         if record["q"] != len(self.requests):
             self._object(f"request {record['r']!r} is number {record['q']}, {len(self.requests)} expected")
         request = RequestHistory(
-            len(self.requests), record["r"], tuple(record["key"]), record, record["i"], record["ts"]
+            number=len(self.requests),
+            request_id=record["r"],
+            key=tuple(record["key"]),
+            record=record,
+            num_prompt_tokens=len(record["prompt"]),
+            added=record["i"],
+            added_s=record["ts"],
         )
         self.requests.append(request)
         self.live[request.number] = request
@@ -211,14 +214,11 @@ class Replay:
     def step(self, record: dict[str, Any]) -> None:
         """Play one step: admissions, then block events, then what the rows computed, then who left."""
         step = record["i"]
-        starts = {row[0]: row[1] for row in record.get("rows", ())}
-        for number in (*record.get("new", ()), *record.get("res", ())):
-            stay = Stay(step, starts[number])
-            self.requests[number].stays.append(stay)
-            self.running[number] = stay
+        for number, start in (*record.get("new", ()), *record.get("res", ())):
+            self._admit(self.requests[number], step, start)
         self.play_events(record.get("ev", ()), step)
-        for number, start, num_tokens, *tokens in record.get("rows", ()):
-            self._row(self.requests[number], step, start, num_tokens, tokens)
+        for row in zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True):
+            self._row(step, *row)
         for number in record.get("pre", ()):
             self.requests[number].preempted.append(step)
             self.running.pop(number).left = step
@@ -235,20 +235,18 @@ class Replay:
                 if kind == "alloc" or kind == "ref":
                     self._take(block, number, step)
                 elif kind == "free" or kind == "unref":
-                    self._release(block, number)
-                else:
-                    self._set_hash(block, content)
-                self._note(step, code, number, block)
+                    self.owners[block].remove(number)
+                self._change(step, code, number, block, content)
 
     def check(self, record: dict[str, Any], log_crc: int) -> None:
-        """Compare with what the writer saw: the engine's state, and all lines before this one."""
-        step = record["i"] if record["t"] == "chk" else record["i"] - 1
+        """Compare with what the writer saw: all lines before this one, and the engine's state if it says."""
+        step = self.num_steps - 1
         since = self._last_good_check + 1
         if record["log"] != f"{log_crc:08x}":
             message = f"records were changed: between step {since} and {step} a line is not as written"
             self.problems.append(Problem(since, message))
         crc = self.crc()
-        if record["crc"] != crc:
+        if record.get("crc", crc) != crc:
             self.problems.append(
                 Problem(
                     since,
@@ -263,13 +261,14 @@ class Replay:
         """`state_crc` of the state that the records lead to."""
         order = sorted(self.running, key=lambda number: self.requests[number].key)
         requests = [self.requests[number] for number in order]
+        blocks = Blocks(self.changes, self.latest)
         return state_crc(
-            self.blocks.ref,
-            self.blocks.hash.tobytes(),
+            blocks.ref,
+            blocks.hash.tobytes(),
             [
                 RequestState(
                     request.request_id,
-                    request.row_computed[-1],
+                    request.num_computed,
                     request.num_prompt_tokens + len(request.tokens),
                     self.running[request.number].blocks,
                 )
@@ -280,62 +279,65 @@ class Replay:
 
     # ------------------------------------------------------------------ one change each
 
-    def _row(
-        self, request: RequestHistory, step: int, start: int, num_tokens: int, tokens: list[int]
-    ) -> None:
-        stay = self.running.get(request.number)
-        if stay is None:
+    def _admit(self, request: RequestHistory, step: int, start: int) -> None:
+        stay = Stay(step, start)
+        request.stays.append(stay)
+        request.num_computed = start
+        self.running[request.number] = stay
+
+    def _row(self, step: int, number: int, num_tokens: int, tokens: int | list[int] | None) -> None:
+        request = self.requests[number]
+        if number not in self.running:
             self._object(f"step {step} computes tokens of {request.request_id!r}, which does not run")
             return
-        expected = stay.start if stay.admitted == step else request.row_computed[-1]
-        if start != expected:
-            self._object(f"step {step} starts {request.request_id!r} at token {start}, not at {expected}")
-        request.tokens.extend(tokens)
+        if tokens is None:
+            request.num_computed += num_tokens
+        else:
+            if isinstance(tokens, int):
+                request.tokens.append(tokens)
+            else:
+                request.tokens.extend(tokens)
+            # All is computed but the newest token, however many drafts were among the scheduled ones.
+            request.num_computed = request.num_prompt_tokens + len(request.tokens) - 1
         request.row_steps.append(step)
+        request.row_computed.append(request.num_computed)
         request.row_outputs.append(len(request.tokens))
-        # With output, all but the newest token is computed, whatever was drafted; without, all scheduled.
-        num_known = request.num_prompt_tokens + len(request.tokens)
-        request.row_computed.append(num_known - 1 if tokens else start + num_tokens)
 
     def _take(self, block: int, number: int, step: int) -> None:
-        if self.blocks.ref[block] == 0:
-            self.num_free -= 1
-        self.blocks.ref[block] += 1
         self.owners[block].append(number)
         stay = self.running.get(number)
         if stay is not None:  # not so if it was aborted while the step was in flight
             stay.blocks.append(block)
             stay.block_steps.append(step)
 
-    def _set_hash(self, block: int, content: str | None) -> None:
-        value = 0 if content is None else int.from_bytes(bytes.fromhex(content), sys.byteorder)
-        self.num_cached += (value != 0) - (self.blocks.hash[block] != 0)
-        self.blocks.hash[block] = value
-
-    def _release(self, block: int, number: int) -> None:
-        self.blocks.ref[block] -= 1
-        self.owners[block].remove(number)
-        if self.blocks.ref[block] == 0:
-            self.num_free += 1
-            if self.blocks.hash[block]:
-                self.blocks.rank[block] = self._next_back
-                self._next_back += 1
-            else:
-                self.blocks.rank[block] = self._next_front
-                self._next_front -= 1
-
-    def _note(self, step: int, code: int, number: int | None, block: int) -> None:
-        owners = self.owners[block]
-        self.blocks.owner[block] = owners[0] if owners else NOBODY
-        changes, blocks = self.changes, self.blocks
+    def _change(self, step: int, code: int, number: int | None, block: int, content: str | None) -> None:
+        changes, owners = self.changes, self.owners[block]
+        before = self.latest[block]
+        ref, value, rank = len(owners), changes.hash[before], changes.rank[before]
+        if code == _SEAL or code == _EVICT:
+            value = 0 if content is None else int.from_bytes(bytes.fromhex(content), sys.byteorder)
+            self.num_cached += (value != 0) - (changes.hash[before] != 0)
+        else:
+            self.num_free += (ref == 0) - (changes.ref[before] == 0)
+            if ref == 0:
+                rank = self._next_rank(to_back=value != 0)
+        self.latest[block] = len(changes)
         changes.step.append(step)
         changes.kind.append(code)
         changes.request.append(NOBODY if number is None else number)
         changes.block.append(block)
-        changes.ref.append(blocks.ref[block])
-        changes.owner.append(blocks.owner[block])
-        changes.hash.append(blocks.hash[block])
-        changes.rank.append(blocks.rank[block])
+        changes.ref.append(ref)
+        changes.owner.append(owners[0] if owners else NOBODY)
+        changes.hash.append(value)
+        changes.rank.append(rank)
+
+    def _next_rank(self, to_back: bool) -> int:
+        """A place in the free queue: cached blocks join at the back, the others at the front."""
+        if to_back:
+            self._last_rank += 1
+            return self._last_rank
+        self._first_rank -= 1
+        return self._first_rank
 
     def _end(self, request: RequestHistory, step: int, seconds: float, reason: str) -> None:
         del self.live[request.number]

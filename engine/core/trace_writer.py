@@ -11,17 +11,16 @@ import json
 import logging
 import os
 import platform
-import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.core.request import Request, RequestStatus
+from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.core.trace_format import (
     CHECK_EVERY,
     FLUSH_EVERY,
@@ -35,7 +34,6 @@ from engine.core.trace_format import (
 if TYPE_CHECKING:
     from engine.config import EngineConfig
     from engine.core.blocks import Block
-    from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
     from engine.core.scheduler import Scheduler
 
 FLUSH_SECONDS = 2.0
@@ -86,7 +84,6 @@ class TraceWriter:
         self._numbers: dict[str, int] = {}
         """Live requests: id -> q."""
         self._num_requests = 0
-        self._workload = sha256()
         self._aborted = False
         """Somebody was aborted since the last step, maybe while the next was in flight."""
         self._preempted: set[int] = set()
@@ -122,15 +119,6 @@ class TraceWriter:
             return
         number = self._numbers[request.request_id] = self._num_requests
         self._num_requests += 1
-        work = {
-            "prompt": request.prompt_token_ids,
-            "params": _changed_fields(request.sampling_params),
-            "priority": request.priority,
-            "seed": request.seed,
-            "lora": request.lora_key,
-            "salt": request.cache_salt,
-        }
-        self._workload.update(self._encode(work).encode())
         self._write(
             {
                 "t": "add",
@@ -140,7 +128,12 @@ class TraceWriter:
                 "r": request.request_id,
                 "key": request.sort_key,
                 "arrival": request.arrival_time,
-                **work,
+                "prompt": request.prompt_token_ids,
+                "params": _changed_fields(request.sampling_params),
+                "priority": request.priority,
+                "seed": request.seed,
+                "lora": request.lora_key,
+                "salt": request.cache_salt,
             }
         )
 
@@ -183,10 +176,22 @@ class TraceWriter:
             self.flush()
 
     def error(self, error: BaseException) -> None:
-        """The engine raised: note it and flush, because the process may be about to end."""
-        if self.active:
-            message = f"{type(error).__name__}: {error}"
-            self._write({"t": "error", "i": self._steps, "ts": self._now(), "message": message})
+        """A step raised.
+
+        An engine that dropped all its requests (`abort`) is in a known state and may go on: the trace
+        counts the step as one that computed nothing. Otherwise the engine is dead in the middle of a
+        step, in a state that no record can tell, and the trace ends.
+        """
+        if not self.active:
+            return
+        message = f"{type(error).__name__}: {error}"
+        log = f"{self._log_crc:08x}"
+        self._write({"t": "error", "i": self._steps, "ts": self._now(), "message": message, "log": log})
+        if self._scheduler.requests:
+            self.flush()
+            self._detach()
+        else:
+            self.step(SchedulerOutput(self._steps), ModelRunnerOutput(), [], 0.0)
             self.flush()
 
     def flush(self) -> None:
@@ -216,11 +221,8 @@ class TraceWriter:
                 "t": "end",
                 "i": self._steps,
                 "ts": self._now(),
-                "steps": self._steps,
-                "requests": self._num_requests,
                 **self._checks(),
                 "ev": list(self._event_runs()),
-                "workload_hash": self._workload.hexdigest(),
             }
         )
         self.flush()
@@ -231,8 +233,6 @@ class TraceWriter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
-            self.error(error)
         self.close()
 
     # ------------------------------------------------------------------ records
@@ -246,10 +246,12 @@ class TraceWriter:
         self, out: SchedulerOutput, outs: list[EngineCoreOutput], duration_s: float
     ) -> dict[str, Any]:
         numbers = self._numbers
-        accepted: dict[str, list[int]] = {}
+        accepted: dict[str, int | list[int]] = {}
         finished: list[tuple[int, str]] = []
         for output in outs:
-            accepted[output.request_id] = output.new_token_ids
+            tokens = output.new_token_ids
+            if tokens:
+                accepted[output.request_id] = tokens[0] if len(tokens) == 1 else tokens
             if output.finish_reason is not None:
                 finished.append((numbers[output.request_id], output.finish_reason))
         rows, preempted_names, not_scheduled = out.scheduled, out.preempted_request_ids, out.not_scheduled
@@ -261,14 +263,13 @@ class TraceWriter:
                 entry for entry in not_scheduled if entry.request_id is None or entry.request_id in numbers
             ]
         preempted = [numbers[name] for name in preempted_names]
-        admitted = [numbers[row.request_id] for row in rows if row.init is not None]
+        admitted = {numbers[row.request_id]: row.start for row in rows if row.init is not None}
         lists = {
-            "rows": [
-                [numbers[row.request_id], row.start, row.num_tokens, *accepted.get(row.request_id, ())]
-                for row in rows
-            ],
-            "new": [number for number in admitted if number not in self._preempted],
-            "res": [number for number in admitted if number in self._preempted],
+            "q": [numbers[row.request_id] for row in rows],
+            "n": [row.num_tokens for row in rows],
+            "tok": [accepted.get(row.request_id) for row in rows],
+            "new": [entry for entry in admitted.items() if entry[0] not in self._preempted],
+            "res": [entry for entry in admitted.items() if entry[0] in self._preempted],
             "pre": preempted,
             "fin": finished,
             "ev": list(self._event_runs()),
@@ -387,6 +388,8 @@ def trace_header(config: EngineConfig) -> dict[str, Any]:
 def code_revision() -> str | None:
     """The commit of this checkout, with a + when files differ from it; None outside one."""
     folder = Path(__file__).parent
+    import subprocess  # slow to import, and only a traced engine needs it
+
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)
