@@ -13,7 +13,7 @@ from app.cli import screen
 if TYPE_CHECKING:
     from app.bench.timing import Tell
 
-app = typer.Typer(no_args_is_help=True)
+app = screen.command_app(no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
@@ -54,7 +54,7 @@ def scheduler(
 
     The worker is a stand-in that answers at once: no model is loaded, only Python runs.
 
-    Example:  prep bench scheduler --requests 256
+    Example: prep bench scheduler --requests 256
     """
     from app.bench.scheduler import measure
 
@@ -64,21 +64,16 @@ def scheduler(
         screen.print_json(report)
         raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
 
-    console = screen.out()
     if report.decode is not None:
-        heading = f"{requests} decodes per step, nobody waiting (ms)"
-        table = screen.table(heading, "", "median", "p90", "p99", "max")
+        table = screen.table("", "median", "p90", "p99", "max")
         for name in ("schedule", "update", "total"):
             times = getattr(report.decode, name)
             table.add_row(name, *(f"{value:.2f}" for value in (times.p50, times.p90, times.p99, times.max)))
-        console.print(table)
+        screen.show(f"{requests} decodes per step, nobody waiting (ms)", table)
     if report.queues:
-        heading = f"the same with requests waiting (ms per step, {steps} steps)"
-        table = screen.table(
-            heading, "waiting", "because", "median", "p99", "µs to add one", left=("because",)
-        )
+        table = screen.table("waiting", "because", "median", "p99", "µs to add one", left=("because",))
         for row in report.queues:
             figures = (f"{row.total.p50:.2f}", f"{row.total.p99:.2f}", f"{row.add_us:.1f}")
             table.add_row(f"{row.waiting:,}", row.blocked_by, *figures)
-        console.print(table)
+        screen.show(f"the same with requests waiting (ms per step, {steps} steps each)", table)
     finish(report, "prep bench throughput", "how much of a step is the model")

@@ -34,6 +34,13 @@ class Problem(Exception):
         self.code = code
 
 
+def command_app(**settings: Any) -> typer.Typer:
+    """A subcommand's typer app. Plain help pages: at 80 columns, boxes cut long option names short."""
+    return typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings
+    )
+
+
 def out() -> Console:
     """Console on stdout: results."""
     return _console(stderr=False)
@@ -70,15 +77,22 @@ def mark(ok: bool | None) -> str:
     return f"[green]{sign}[/]" if ok else f"[bold red]{sign}[/]"
 
 
-def table(title: str, *headings: str, left: tuple[str, ...] = ()) -> Table:
-    """A table in our one style: light rules, numbers to the right, the first column and `left` to the left."""
+def table(*headings: str, left: tuple[str, ...] = ()) -> Table:
+    """A table in our one style: light rules, numbers to the right; the first column and `left` hold words."""
     from rich import box
     from rich.table import Table
 
-    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, heading in enumerate(headings):
         result.add_column(heading, justify="left" if index == 0 or heading in left else "right")
     return result
+
+
+def show(title: str, body: Table) -> None:
+    """A heading and what it heads."""
+    console = out()
+    console.print(f"[bold]{title}[/]", soft_wrap=True)
+    console.print(body)
 
 
 def next_command(command: str, why: str = "") -> None:

@@ -16,7 +16,7 @@ import typer
 
 from app.cli import screen
 
-app = typer.Typer()
+app = screen.command_app()
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("pytest", "xdist", "hypothesis", "transformers", "ruff", "importlinter", "mypy", "yaml")
@@ -31,13 +31,11 @@ def test(
 ) -> None:
     """Run the linters and the tests. Other arguments go to pytest.
 
+    \b
     Examples:
-
-      prep test                          everything but the slow tests
-
-      prep test --slow                   everything
-
-      prep test tests/core -k preempt    some of them, without the linters in the way: add --no-lint
+      prep test                                     everything but the slow tests
+      prep test --slow                              everything
+      prep test --no-lint tests/core -k preempt     some of them, at once
     """
     missing = [name for name in TOOLS if find_spec(name) is None]
     if missing or not (ROOT / "tests").is_dir():

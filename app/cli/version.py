@@ -6,9 +6,9 @@ import platform
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 
-import typer
+from app.cli import screen
 
-app = typer.Typer()
+app = screen.command_app()
 
 
 def version_of(distribution: str) -> str | None:

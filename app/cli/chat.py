@@ -1,0 +1,153 @@
+"""`prep chat`: a conversation with a model, streamed; the prefix cache remembers the earlier turns."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.engine_options import engine_options
+from app.cli.session import open_llm, speed_line
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
+    from engine.sampling_params import SamplingParams
+
+app = screen.command_app()
+
+HELP = "/reset forget the conversation · /system show or set the system prompt · /help · /quit (or Ctrl-D)"
+
+
+@app.command()
+@engine_options
+def chat(
+    model: Annotated[
+        str, typer.Argument(help="A shipped model (prep zoo list), a folder, or a Hugging Face id.")
+    ] = "shop",
+    system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
+    shop: Annotated[int, typer.Option("--shop", help="For shop models: which shop's notes to use.")] = 0,
+    language: Annotated[str, typer.Option("--language", help="Of the shop: en or ja.")] = "en",
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Most tokens of one answer.")] = 256,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Talk to a model. Ctrl-C stops an answer; at the prompt, it leaves. Questions may also be piped in.
+
+    \b
+    Examples:
+      prep chat shop
+      prep chat shop --language ja
+      printf 'What do you recommend?\\nWho wrote it?\\n' | prep chat shop
+    """
+    from app.cli.shop import is_shop_model, open_shop
+    from engine.sampling_params import SamplingParams
+
+    params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
+    questions: list[str] = []
+    if is_shop_model(model) and system is None:
+        if language not in ("en", "ja"):
+            raise screen.Problem(f"--language must be en or ja, got {language!r}")
+        notes = open_shop(shop, language=language)
+        system, questions = notes.system, notes.questions
+    with open_llm(model, engine) as llm:
+        conversation = Conversation(llm, params, system)
+        _greet(model, conversation.system, questions)
+        while (line := _read_line()) is not None:
+            if line.startswith("/"):
+                if not _command(conversation, line):
+                    break
+            elif line:
+                conversation.ask(line)
+    screen.next_command("prep demo", "what happened inside while it answered")
+
+
+class Conversation:
+    """The messages so far. Each question sends all of them; the KV of all but the newest is cached."""
+
+    def __init__(self, llm: LLM, params: SamplingParams, system: str | None) -> None:
+        self.llm = llm
+        self.params = params
+        self.system = system
+        self.messages: list[dict[str, str]] = []
+
+    def ask(self, question: str) -> None:
+        """Print the answer as it comes. Ctrl-C keeps what has come so far."""
+        opening = [{"role": "system", "content": self.system}] if self.system else []
+        asked = [*self.messages, {"role": "user", "content": question}]
+        prompt = self.llm.llm_engine.input_processor.chat_prompt([*opening, *asked])
+        start, answer, num_tokens, output = time.perf_counter(), "", 0, None
+        try:
+            for output in self.llm.stream(prompt, self.params):
+                delta = output.outputs[0]
+                answer += delta.text
+                num_tokens += len(delta.token_ids)
+                print(delta.text, end="", flush=True)
+        except KeyboardInterrupt:
+            screen.err().print(" [yellow](stopped)[/]", end="")
+        print(flush=True)
+        if output is not None:
+            if output.error:
+                raise RuntimeError(output.error)
+            screen.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
+        self.messages = [*asked, {"role": "assistant", "content": answer}]
+
+
+def _greet(model: str, system: str | None, questions: list[str]) -> None:
+    from rich.markup import escape
+
+    console = screen.err()
+    if system and questions:
+        console.print("[dim]The model knows only these notes:[/]")
+        console.print(f"[dim]{escape(system)}[/]")
+        console.print(
+            "\n[dim]Ask, for example:[/] " + escape(questions[0]) + " [dim]or[/] " + escape(questions[2])
+        )
+    console.print(f"[dim]{model} · {HELP}[/]")
+
+
+def _read_line() -> str | None:
+    """The next question; None at the end of the input, or after Ctrl-C at an empty prompt."""
+    if not sys.stdin.isatty():
+        line = sys.stdin.readline()
+        if line:
+            screen.err().print(f"[bold cyan]> [/]{line.rstrip()}", markup=True, soft_wrap=True)
+        return line.strip() if line else None
+    try:
+        import readline  # noqa: F401 - arrow keys and history in input()
+    except ImportError:
+        pass
+    try:
+        return input("\n> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return None
+
+
+def _command(conversation: Conversation, line: str) -> bool:
+    """Carry out a line that starts with a slash; False ends the chat."""
+    from rich.markup import escape
+
+    console = screen.err()
+    name, _, argument = line.partition(" ")
+    if name in ("/quit", "/exit", "/q"):
+        return False
+    if name == "/reset":
+        conversation.messages = []
+        console.print("[dim]the conversation starts anew[/]")
+    elif name == "/system":
+        if argument:
+            conversation.system, conversation.messages = argument.strip(), []
+            console.print("[dim]new system prompt; the conversation starts anew[/]")
+        else:
+            console.print(escape(conversation.system or "(none)"))
+    elif name == "/help":
+        console.print(f"[dim]{HELP}[/]")
+    else:
+        console.print(f"[red]no command {escape(name)}[/] [dim]{HELP}[/]")
+    return True

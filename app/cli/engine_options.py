@@ -1,0 +1,95 @@
+"""Engine settings as command-line options, made from `EngineArgs` so that the two cannot drift apart.
+
+`--max-num-batched-tokens 64` sets `EngineArgs.max_num_batched_tokens`: vLLM's names, in kebab case.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from app.cli.screen import Problem
+from engine.config import EngineArgs
+
+HELP = {
+    "tokenizer": "Folder or hub id of the tokenizer, if not the model's.",
+    "skip_tokenizer_init": "Token ids only, no text.",
+    "dtype": "Of weights and computation; auto: the checkpoint's.",
+    "max_model_len": "Longest prompt plus output in tokens; the model's own limit by default.",
+    "load_format": "dummy: random weights, for work on speed and shapes.",
+    "hf_overrides": "JSON object laid over the model's config.json.",
+    "revision": "Branch, tag or commit on the hub.",
+    "download_dir": "Where hub downloads are kept.",
+    "device": "cpu, cuda, or auto.",
+    "block_size": "Tokens per KV block.",
+    "gpu_memory_utilization": "Share of the memory that the engine may use.",
+    "kv_cache_memory_bytes": "Size of the KV cache, instead of what the memory allows.",
+    "num_gpu_blocks_override": "Number of KV blocks, instead of what the memory allows.",
+    "kv_cache_dtype": "auto: the model's.",
+    "enable_prefix_caching": "Reuse the KV of prompts that start alike.",
+    "enable_chunked_prefill": "Let a long prompt take several steps.",
+    "max_num_batched_tokens": "Token budget of one step.",
+    "max_num_seqs": "Most requests that run at once.",
+    "long_prefill_token_threshold": "Most tokens of one prompt in one step; 0: the budget.",
+    "scheduling_policy": "Who runs first: fcfs or priority.",
+    "scheduler_cls": "Your scheduler, as package.module:Class.",
+    "attention_backend": "reference or sdpa; by default the fastest that works here.",
+    "max_logprobs": "Most --logprobs that a request may ask for.",
+    "enforce_eager": "No graphs and no compilation.",
+    "disable_log_stats": "Keep no statistics.",
+    "trace": "Write a step trace to this file; look at it with prep trace.",
+    "debug_checks": "Check the cache's invariants after every step (slow).",
+}
+NOT_OPTIONS = {"model", "logits_processors", "seed"}
+"""An argument of the command, a list of classes, and one whose name belongs to the request's seed."""
+
+
+def engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the engine's options; it receives them as one argument, `engine`, for `EngineArgs`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "engine"]
+    added = [_parameter(name) for name in HELP]
+
+    @wraps(command)
+    def with_engine(**values: Any) -> None:
+        engine = {name: values.pop(name) for name in HELP}
+        engine["hf_overrides"] = _json_object("--hf-overrides", engine["hf_overrides"])
+        command(**values, engine=engine)
+
+    with_engine.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    with_engine.__annotations__ = {p.name: p.annotation for p in [*own, *added]}
+    return with_engine
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    default = next(f.default for f in fields(EngineArgs) if f.name == name)
+    kind = get_type_hints(EngineArgs)[name]
+    flag = f"--{name.replace('_', '-')}"
+    if name in ("hf_overrides", "scheduler_cls"):
+        kind, default = str | None, None
+    elif kind is bool and default:
+        flag = f"{flag}/--no-{flag[2:]}"
+    option = typer.Option(flag, help=HELP[name])
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def _json_object(flag: str, text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Problem(
+            f"{flag} is not JSON: {error}", next_step=f"{flag} '{{\"rope_theta\": 10000}}'"
+        ) from None
+    if not isinstance(value, dict):
+        raise Problem(f"{flag} must be a JSON object, got {text}")
+    return value

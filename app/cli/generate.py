@@ -1,0 +1,178 @@
+"""`prep generate`: complete prompts with any model the engine can load."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.engine_options import engine_options
+from app.cli.session import open_llm, speed_line
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
+    from engine.outputs import CompletionOutput, RequestOutput
+    from engine.sampling_params import SamplingParams
+
+app = screen.command_app()
+
+
+@app.command()
+@engine_options
+def generate(
+    model: Annotated[
+        str, typer.Argument(help="A shipped model (prep zoo list), a folder, or a Hugging Face id.")
+    ] = "shop",
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", "-p", help="May be given several times; else stdin.")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Wrap prompts in the model's chat template.")] = False,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", help="With --chat: system prompt. Shop models get a shop's notes."),
+    ] = None,
+    n: Annotated[int, typer.Option("-n", help="Completions of each prompt.")] = 1,
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Keep this many of the most likely tokens; 0: all.")] = 0,
+    min_p: Annotated[float, typer.Option(help="Drop tokens below this share of the likeliest.")] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1 discourages what was said.")] = 1.0,
+    presence_penalty: Annotated[float, typer.Option(help="Subtracted if a token was generated.")] = 0.0,
+    frequency_penalty: Annotated[float, typer.Option(help="Subtracted each time it was.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Most tokens to generate.")] = 128,
+    min_tokens: Annotated[int, typer.Option(help="Fewest tokens to generate.")] = 0,
+    stop: Annotated[list[str] | None, typer.Option("--stop", help="End at this text; repeatable.")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after end-of-sequence.")] = False,
+    logprobs: Annotated[int | None, typer.Option(help="Show this many alternatives per token.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print RequestOutputs as JSON.")] = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Complete prompts. Text goes to stdout, everything else to stderr.
+
+    The options from --tokenizer on set up the engine and have vLLM's names.
+
+    \b
+    Examples:
+      prep generate shop --chat --prompt "What do you recommend?"
+      prep generate shop -p "Readers of" -n 4 --temperature 0.8 --seed 1 --logprobs 3 --json
+      echo "Once upon a time" | prep generate path/to/checkpoint --max-tokens 40
+      prep generate Qwen/Qwen3-0.6B --load-format dummy --prompt x --num-gpu-blocks-override 64
+    """
+    from engine.sampling_params import SamplingParams
+
+    params = SamplingParams(
+        n=n,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        seed=seed,
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        stop=stop,
+        ignore_eos=ignore_eos,
+        logprobs=logprobs,
+    )
+    prompts = prompt or [_from_stdin()]
+    with open_llm(model, engine) as llm:
+        if chat:
+            prompts = [_as_chat(llm, model, system, text) for text in prompts]
+        if not json and len(prompts) == n == 1 and screen.is_live(screen.out()):
+            _stream(llm, prompts[0], params)
+        else:
+            _complete(llm, prompts, params, as_json=json)
+    if not json:
+        screen.next_command(*_next(model, chat))
+
+
+def _from_stdin() -> str:
+    if sys.stdin.isatty():
+        raise screen.Problem(
+            "no prompt", next_step='prep generate shop --chat --prompt "What do you recommend?"'
+        )
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _as_chat(llm: LLM, model: str, system: str | None, text: str) -> Any:
+    from app.cli.shop import is_shop_model, open_shop
+
+    if system is None and is_shop_model(model):
+        system = open_shop().system
+    opening = [{"role": "system", "content": system}] if system else []
+    return llm.llm_engine.input_processor.chat_prompt([*opening, {"role": "user", "content": text}])
+
+
+def _stream(llm: LLM, prompt: Any, params: SamplingParams) -> None:
+    start, num_tokens, output, completion = time.perf_counter(), 0, None, None
+    pieces: list[CompletionOutput] = []
+    for output in llm.stream(prompt, params):
+        completion = output.outputs[0]
+        pieces.append(completion)
+        num_tokens += len(completion.token_ids)
+        print(completion.text, end="", flush=True)
+    print()
+    _raise_if_failed(output)
+    if params.logprobs is not None:
+        _show_logprobs([position for piece in pieces for position in piece.logprobs or []])
+    screen.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
+
+
+def _complete(llm: LLM, prompts: list[Any], params: SamplingParams, *, as_json: bool) -> None:
+    start = time.perf_counter()
+    outputs = llm.generate(prompts, params, use_tqdm=None if screen.is_live(screen.err()) else False)
+    seconds = time.perf_counter() - start
+    if as_json:
+        screen.print_json([asdict(output) for output in outputs])
+    for number, output in enumerate(outputs, start=1):
+        if not as_json:
+            _show(output, number, len(outputs))
+        _raise_if_failed(output)
+    if not as_json:
+        num_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
+        line = f"{num_tokens} tokens in {seconds:.2f} s ({num_tokens / seconds:,.0f} tok/s)"
+        screen.err().print(
+            f"[dim]{speed_line(outputs[0], num_tokens, seconds) if len(outputs) == 1 else line}[/]"
+        )
+
+
+def _show(output: RequestOutput, number: int, total: int) -> None:
+    for completion in output.outputs:
+        if total > 1 or len(output.outputs) > 1:
+            which = f"prompt {number}/{total}, completion {completion.index + 1}/{len(output.outputs)}"
+            screen.err().print(f"[dim]-- {which}[/]")
+        print(completion.text)
+        if completion.logprobs is not None:
+            _show_logprobs(completion.logprobs)
+
+
+def _show_logprobs(positions: list[Any]) -> None:
+    """One line per token: itself with rank and log-probability, then the alternatives."""
+    from rich.markup import escape
+
+    table = screen.table("token", "rank", "logprob", "alternatives", left=("alternatives",))
+    for position in positions:
+        (_, chosen), *others = position.items()
+        alternatives = "  ".join(f"{other.decoded_token!r} {other.logprob:.2f}" for _, other in others)
+        token = escape(repr(chosen.decoded_token))
+        table.add_row(token, str(chosen.rank), f"{chosen.logprob:.3f}", escape(alternatives))
+    screen.err().print(table)
+
+
+def _raise_if_failed(output: RequestOutput | None) -> None:
+    if output is not None and output.error:
+        raise RuntimeError(output.error)
+
+
+def _next(model: str, chat: bool) -> tuple[str, str]:
+    if model == "shop" and not chat:
+        return "prep chat shop", "the model was trained on conversations: talk to it"
+    return f"prep generate {model} --trace run.itrace …", "then: prep trace info run.itrace"

@@ -1,0 +1,40 @@
+"""Opening an engine from the command line, and small things about what comes back from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
+    from engine.outputs import RequestOutput
+
+
+@contextmanager
+def open_llm(model: str, engine: dict[str, Any]) -> Iterator[LLM]:
+    """A loaded model. A terminal sees that something happens: importing torch takes seconds."""
+    console = screen.err()
+    with console.status(f"[dim]loading {model}[/]") if screen.is_live(console) else _nothing():
+        from engine.llm import LLM
+
+        llm = LLM(model, **engine)
+    with llm:
+        yield llm
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def speed_line(output: RequestOutput, num_tokens: int, seconds: float) -> str:
+    """What an answer cost, for the dim line under it."""
+    reasons = {completion.finish_reason for completion in output.outputs}
+    ending = f", ended by {'/'.join(sorted(map(str, reasons)))}" if output.finished else ""
+    return (
+        f"{num_tokens} tokens in {seconds:.2f} s ({num_tokens / max(seconds, 1e-9):,.0f} tok/s), "
+        f"{output.num_cached_tokens} of {len(output.prompt_token_ids)} prompt tokens cached{ending}"
+    )
