@@ -33,7 +33,7 @@ from engine.core.trace_format import (
     VERSION,
     TraceError,
 )
-from engine.core.trace_replay import NOBODY, Blocks, Problem, Replay, RequestHistory, Stay
+from engine.core.trace_replay import NOBODY, BlockColumns, Blocks, Problem, Replay, RequestHistory, Stay
 
 
 class Event(NamedTuple):
@@ -152,8 +152,7 @@ class TraceState:
 class _Keyframe(NamedTuple):
     """The state before a step whose number is a multiple of CHECK_EVERY."""
 
-    latest: array[int]
-    """As in `Blocks`."""
+    blocks: BlockColumns
     live: array[int]
     """Numbers of the requests that live."""
 
@@ -175,7 +174,7 @@ class TraceReader:
         self._steps: list[bytes] = []
         self._added = array("i")
         """Per request, `RequestHistory.added`."""
-        self._keyframes = [_Keyframe(self._replay.latest[:], array("i"))]
+        self._keyframes = [_Keyframe(self._replay.blocks.copy(), array("i"))]
         self._lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
         self._positions: dict[str, array[int]] = {}
         """Per kind of block event, where in `_replay.changes` it stands; made when asked for."""
@@ -286,12 +285,9 @@ class TraceReader:
         """All blocks after a step."""
         self._check_step(step)
         frame = (step + 1) // CHECK_EVERY
-        latest = self._keyframes[frame].latest[:]
         changes = self._replay.changes
         first, last = bisect_left(changes.step, frame * CHECK_EVERY), bisect_right(changes.step, step)
-        for position, block in enumerate(changes.block[first:last], first):
-            latest[block] = position
-        return Blocks(changes, latest)
+        return Blocks(self._keyframes[frame].blocks, changes, slice(first, last))
 
     def state_at(self, step: int) -> TraceState:
         """Everything after a step."""
@@ -448,7 +444,7 @@ class TraceReader:
             self._steps.append(line)
             self._note_lifecycle(record)
             if self.num_steps % CHECK_EVERY == 0:
-                self._keyframes.append(_Keyframe(replay.latest[:], array("i", replay.live)))
+                self._keyframes.append(_Keyframe(replay.blocks.copy(), array("i", replay.live)))
         elif kind == "add":
             request = replay.add(record)
             self._added.append(request.added)

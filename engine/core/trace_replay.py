@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from engine.core.trace_format import BLOCK_EVENTS, RequestState, state_crc
+from engine.core.trace_format import BLOCK_EVENTS, HASH_BYTES, RequestState, state_crc
 
 NOBODY = -1
 """In place of a request number: a block without owner."""
+NULL_BLOCK = 0
+"""The block that is never handed out."""
 
 _KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
 _SEAL, _EVICT = _KIND_CODES["seal"], _KIND_CODES["evict"]
@@ -97,8 +99,10 @@ class RequestHistory:
 
     def stay_at(self, step: int) -> Stay | None:
         """The stay that covers the state at a step, if it runs then."""
-        stay = self.last_stay(step)
-        return stay if stay and (stay.left is None or step < stay.left) else None
+        for stay in reversed(self.stays):
+            if stay.admitted <= step:
+                return stay if stay.left is None or step < stay.left else None
+        return None
 
     def lives_at(self, step: int) -> bool:
         return self.added <= step and (self.ended is None or step < self.ended)
@@ -112,61 +116,83 @@ class RequestHistory:
         return self.row_outputs[row] if row >= 0 else 0
 
 
-class BlockChanges:
-    """Every change of every block, in order. The first entries, one per block, are the blocks as made."""
+class BlockColumns:
+    """What is known of blocks, one entry per block or per change of a block."""
 
-    def __init__(self, num_blocks: int) -> None:
-        self.step = array("i", [-1]) * num_blocks
-        self.kind = array("b", [-1]) * num_blocks
-        """Index into BLOCK_EVENTS."""
-        self.request = array("i", [NOBODY]) * num_blocks
-        """Number of the request that the event names."""
-        self.block = array("i", range(num_blocks))
-        # And what was true of the block afterwards:
-        self.ref = array("i", [0]) * num_blocks
-        self.owner = array("i", [NOBODY]) * num_blocks
-        """Number of the request that has held it longest."""
-        self.hash = array("Q", [0]) * num_blocks
+    def __init__(self, ref: array[int], owner: array[int], hash: array[int], rank: array[int]) -> None:
+        self.ref = ref
+        self.owner = owner
+        """Number of the request that has held it longest, or NOBODY."""
+        self.hash = hash
         """The `HASH_BYTES` bytes as they are in memory; 0 without a hash."""
-        self.rank = array("q", range(num_blocks))
+        self.rank = rank
         """Place in the free queue if the reference count is 0: the smallest is reused first."""
+
+    @classmethod
+    def fresh(cls, num_blocks: int) -> BlockColumns:
+        """Nothing used, nothing cached, the free queue in the order of the ids."""
+        nothing = array("i", [0]) * num_blocks
+        nobody = array("i", [NOBODY]) * num_blocks
+        return cls(nothing, nobody, array("Q", nothing), array("q", range(num_blocks)))
+
+    def copy(self) -> BlockColumns:
+        return BlockColumns(self.ref[:], self.owner[:], self.hash[:], self.rank[:])
+
+
+class BlockChanges:
+    """Every change of every block, in order: what happened, and what was true of the block after it."""
+
+    def __init__(self) -> None:
+        self.step = array("i")
+        self.kind = array("b")
+        """Index into BLOCK_EVENTS."""
+        self.request = array("i")
+        """Number of the request that the event names, or NOBODY."""
+        self.block = array("i")
+        self.after = BlockColumns(array("i"), array("i"), array("Q"), array("q"))
 
     def __len__(self) -> int:
         return len(self.block)
 
 
 class Blocks:
-    """All blocks at one moment: per block id, which change was its latest."""
+    """All blocks at one moment: a keyframe and the changes since. A column is made when asked for."""
 
-    def __init__(self, changes: BlockChanges, latest: array[int]) -> None:
+    def __init__(self, keyframe: BlockColumns, changes: BlockChanges, since: slice) -> None:
+        self._keyframe = keyframe
         self._changes = changes
-        self.latest = latest
-        """Index into the changes."""
+        self._since = since
 
     @cached_property
     def ref(self) -> array[int]:
         """Reference count, by block id."""
-        return array("i", map(self._changes.ref.__getitem__, self.latest))
+        return self._play(self._keyframe.ref[:], self._changes.after.ref)
 
     @cached_property
     def owner(self) -> array[int]:
         """Number of the request that has held it longest, or NOBODY, by block id."""
-        return array("i", map(self._changes.owner.__getitem__, self.latest))
+        return self._play(self._keyframe.owner[:], self._changes.after.owner)
 
     @cached_property
     def hash(self) -> array[int]:
         """By block id: 0 if no hash is published, else its first bytes; for comparing and as a key."""
-        return array("Q", map(self._changes.hash.__getitem__, self.latest))
+        return self._play(self._keyframe.hash[:], self._changes.after.hash)
 
     def hash_hex(self, block: int) -> str | None:
         """The first bytes of a block's published hash."""
-        value = self._changes.hash[self.latest[block]]
-        return array("Q", [value]).tobytes().hex() if value else None
+        value = self.hash[block]
+        return value.to_bytes(HASH_BYTES, sys.byteorder).hex() if value else None
 
     def free_queue(self) -> list[int]:
-        """The free blocks, the one that is reused next first."""
-        rank = {b: self._changes.rank[n] for b, n in enumerate(self.latest) if self._changes.ref[n] == 0}
-        return sorted(list(rank)[1:], key=rank.__getitem__)  # all but the null block
+        """The free blocks, the one that is reused next first. The null block is not among them."""
+        rank = self._play(self._keyframe.rank[:], self._changes.after.rank)
+        free = [block for block, ref in enumerate(self.ref) if ref == 0 and block != NULL_BLOCK]
+        return sorted(free, key=rank.__getitem__)
+
+    def _play(self, column: array[int], changes: array[int]) -> array[int]:
+        for block, value in zip(self._changes.block[self._since], changes[self._since], strict=True):
+            column[block] = value
+        return column
 
 
 class Replay:
@@ -178,9 +204,8 @@ class Replay:
         self.requests: list[RequestHistory] = []
         self.live: dict[int, RequestHistory] = {}
         self.running: dict[int, Stay] = {}
-        self.changes = BlockChanges(self.num_blocks)
-        self.latest = array("i", range(self.num_blocks))
-        """Per block, its latest change: all there is to know about it."""
+        self.blocks = BlockColumns.fresh(self.num_blocks)
+        self.changes = BlockChanges()
         self.owners: list[list[int]] = [[] for _ in range(self.num_blocks)]
         self.num_free = self.num_blocks - 1
         self.num_cached = 0
@@ -261,10 +286,9 @@ class Replay:
         """`state_crc` of the state that the records lead to."""
         order = sorted(self.running, key=lambda number: self.requests[number].key)
         requests = [self.requests[number] for number in order]
-        blocks = Blocks(self.changes, self.latest)
         return state_crc(
-            blocks.ref,
-            blocks.hash.tobytes(),
+            self.blocks.ref,
+            self.blocks.hash.tobytes(),
             [
                 RequestState(
                     request.request_id,
@@ -311,25 +335,26 @@ class Replay:
             stay.block_steps.append(step)
 
     def _change(self, step: int, code: int, number: int | None, block: int, content: str | None) -> None:
-        changes, owners = self.changes, self.owners[block]
-        before = self.latest[block]
-        ref, value, rank = len(owners), changes.hash[before], changes.rank[before]
+        blocks, owners = self.blocks, self.owners[block]
         if code == _SEAL or code == _EVICT:
             value = 0 if content is None else int.from_bytes(bytes.fromhex(content), sys.byteorder)
-            self.num_cached += (value != 0) - (changes.hash[before] != 0)
+            self.num_cached += (value != 0) - (blocks.hash[block] != 0)
+            blocks.hash[block] = value
         else:
-            self.num_free += (ref == 0) - (changes.ref[before] == 0)
-            if ref == 0:
-                rank = self._next_rank(to_back=value != 0)
-        self.latest[block] = len(changes)
+            self.num_free += (not owners) - (blocks.ref[block] == 0)
+            blocks.ref[block] = len(owners)
+            blocks.owner[block] = owners[0] if owners else NOBODY
+            if not owners:
+                blocks.rank[block] = self._next_rank(to_back=blocks.hash[block] != 0)
+        changes, after = self.changes, self.changes.after
         changes.step.append(step)
         changes.kind.append(code)
         changes.request.append(NOBODY if number is None else number)
         changes.block.append(block)
-        changes.ref.append(ref)
-        changes.owner.append(owners[0] if owners else NOBODY)
-        changes.hash.append(value)
-        changes.rank.append(rank)
+        after.ref.append(blocks.ref[block])
+        after.owner.append(blocks.owner[block])
+        after.hash.append(blocks.hash[block])
+        after.rank.append(blocks.rank[block])
 
     def _next_rank(self, to_back: bool) -> int:
         """A place in the free queue: cached blocks join at the back, the others at the front."""
