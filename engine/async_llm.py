@@ -262,14 +262,15 @@ class OutputStream:
 
     async def get(self) -> RequestOutput:
         """From the client."""
-        await self._ready.wait()
-        with self._lock:
-            output, self._output = self._output, None
-            if self._error is None:
+        while True:
+            await self._ready.wait()
+            with self._lock:
+                output, self._output = self._output, None
+                if output is not None:
+                    return output
+                if self._error is not None:
+                    raise self._error
                 self._ready.clear()
-        if output is not None:
-            return output
-        raise self._error
 
     def _wake(self) -> bool:
         try:

@@ -114,7 +114,7 @@ class LLM:
         """The model's tokenizer; with `skip_tokenizer_init` there is none, and this raises."""
         if self.llm_engine.tokenizer is None:
             raise InvalidRequestError(
-                "this engine has no tokenizer: it was started with skip_tokenizer_init=True"
+                "there is no tokenizer: this engine has skip_tokenizer_init=True"
             )
         return self.llm_engine.tokenizer
 

@@ -44,7 +44,6 @@ class Detokenizer:
         piece = self._bytes_of(token_id)
         if not piece:
             return ""
-        self._is_at_start = False
         if self._holds_prompt_bytes:
             self._holds_prompt_bytes = False
             if not _continues_character(piece):
@@ -58,9 +57,11 @@ class Detokenizer:
     def _bytes_of(self, token_id: int) -> bytes:
         if self._skip_special_tokens and self._tokenizer.is_special(token_id):
             return b""
-        if self._is_at_start:
+        piece = self._tokenizer.token_bytes(token_id)
+        if piece and self._is_at_start:
+            self._is_at_start = False
             return self._tokenizer.bytes_at_start(token_id)
-        return self._tokenizer.token_bytes(token_id)
+        return piece
 
     def _last_bytes(self, token_ids: Sequence[int]) -> bytes:
         """At least the last character's bytes of a prompt; empty if the prompt has no text."""

@@ -123,8 +123,8 @@ class InputProcessor:
         self._check_in_vocabulary("prompt_token_ids", token_ids)
         if len(token_ids) >= self._max_model_len:
             raise InvalidRequestError(
-                f"the prompt has {len(token_ids)} tokens, and with max_model_len={self._max_model_len} at most "
-                f"{self._max_model_len - 1} leave room for an answer; shorten it or raise max_model_len"
+                f"the prompt has {len(token_ids)} tokens, and with max_model_len={self._max_model_len} "
+                f"at most {self._max_model_len - 1} leave room for an answer; shorten it or raise max_model_len"
             )
 
     # The parameters
@@ -134,8 +134,8 @@ class InputProcessor:
         room = self._max_model_len - num_prompt_tokens
         if params.min_tokens > room:
             raise InvalidRequestError(
-                f"min_tokens is {params.min_tokens}, but a prompt of {num_prompt_tokens} tokens leaves room for "
-                f"{room} (max_model_len={self._max_model_len})"
+                f"min_tokens is {params.min_tokens}, but a prompt of {num_prompt_tokens} tokens leaves room "
+                f"for {room} (max_model_len={self._max_model_len})"
             )
         self._check_in_vocabulary("stop_token_ids", params.stop_token_ids)
         self._check_in_vocabulary("allowed_token_ids", params.allowed_token_ids or [])

@@ -96,11 +96,8 @@ class TokenBytes:
 
 def _byte_level_alphabet() -> dict[str, int]:
     """GPT-2's bijection: printable Latin-1 characters stand for themselves, the other bytes for U+0100 up."""
-    printable = [
-        *range(ord("!"), ord("~") + 1),
-        *range(ord("¡"), ord("¬") + 1),
-        *range(ord("®"), ord("ÿ") + 1),
-    ]
+    ranges = ("!~", "¡¬", "®ÿ")
+    printable = [byte for first, last in ranges for byte in range(ord(first), ord(last) + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 

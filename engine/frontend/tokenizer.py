@@ -37,11 +37,10 @@ class Tokenizer:
         backend.no_padding()
         backend.no_truncation()
         self._rule = TokenBytes.from_decoder(json.loads(backend.to_str())["decoder"])
-        self._added = {token_id: str(token) for token_id, token in backend.get_added_tokens_decoder().items()}
-        self._special_ids = {
-            token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
-        }
-        self._special_ids.update(filter(None.__ne__, map(backend.token_to_id, self.named_tokens.values())))
+        added = backend.get_added_tokens_decoder()
+        self._added = {token_id: token.content for token_id, token in added.items()}
+        self._special_ids = {token_id for token_id, token in added.items() if token.special}
+        self._special_ids |= {self._named_id(name) for name in self.named_tokens} - {None}
         self._bytes: dict[int, bytes] = {}
 
     @classmethod
@@ -50,9 +49,8 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise TokenizerError(
-                f"no tokenizer.json in {folder}; save one with transformers' "
-                "AutoTokenizer.from_pretrained(...).save_pretrained(...), give another folder as tokenizer=..., "
-                "or work with token ids alone: skip_tokenizer_init=True"
+                f"no tokenizer.json in {folder}; save one there with transformers' save_pretrained, give another "
+                "folder as tokenizer=..., or work with token ids alone: skip_tokenizer_init=True"
             )
         try:
             backend = Backend.from_file(str(path))
@@ -118,10 +116,13 @@ class Tokenizer:
 
     def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
         """Text of a whole sequence."""
-        text = b""
+        text = bytearray()
+        is_at_start = True
         for token_id in token_ids:
-            if not (skip_special_tokens and self.is_special(token_id)):
-                text += self.token_bytes(token_id) if text else self.bytes_at_start(token_id)
+            if skip_special_tokens and self.is_special(token_id):
+                continue
+            text += self.bytes_at_start(token_id) if is_at_start else self.token_bytes(token_id)
+            is_at_start &= not self.token_bytes(token_id)
         return text.decode(errors="replace")
 
     # Facts
