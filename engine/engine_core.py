@@ -11,6 +11,7 @@ going. Source: vLLM v1/engine/core.py.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -72,10 +73,10 @@ class EngineCore:
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
         """End requests now. Returns the last output of those that lived; other ids are ignored."""
-        ids = list(request_ids)
+        outputs = self.scheduler.abort(request_ids)
         if self.tracer is not None:
-            self.tracer.abort(ids)
-        return self.scheduler.abort(ids)
+            self.tracer.abort(output.request_id for output in outputs)
+        return outputs
 
     def has_unfinished(self) -> bool:
         """Whether `step` has something to do. A dead engine has not."""
@@ -86,9 +87,11 @@ class EngineCore:
         self.check_alive()
         try:
             return self._step()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             # A step that stopped half-way cannot be repeated, but without its requests the engine can go on.
             self.abort(list(self.scheduler.requests))
+            if self.tracer is not None:
+                self.tracer.error(interrupt)
             raise
         except Exception as error:
             return self._die(error)
@@ -152,8 +155,9 @@ def _describe(error: BaseException) -> str:
 
 
 def _make_tracer(config: EngineConfig, scheduler: Scheduler) -> TraceWriter | None:
-    if config.args.trace is None:
+    path, recorded = config.args.trace, os.environ.get("PREP_TRACE", "")  # the second: prep trace record
+    if not (path or recorded):
         return None
-    from engine.core.trace_writer import TraceWriter, trace_header
+    from engine.core.trace_writer import TraceWriter, trace_header, unused_path
 
-    return TraceWriter(config.args.trace, trace_header(config), scheduler)
+    return TraceWriter(path or unused_path(recorded), trace_header(config), scheduler)

@@ -226,7 +226,7 @@ class TraceReader:
 
     def step(self, step: int) -> StepRecord:
         record = self._record(step)
-        name = [request.request_id for request in self.requests]
+        newcomers = range(bisect_left(self._added, step), bisect_right(self._added, step))
         return StepRecord(
             step=step,
             time_s=record["ts"],
@@ -235,11 +235,11 @@ class TraceReader:
                 self._row(step, *row)
                 for row in zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True)
             ],
-            admitted=[name[number] for number, _ in record.get("new", ())],
-            resumed=[name[number] for number, _ in record.get("res", ())],
-            preempted=[name[number] for number in record.get("pre", ())],
-            finished=[(name[number], reason) for number, reason in record.get("fin", ())],
-            added=name[bisect_left(self._added, step) : bisect_right(self._added, step)],
+            admitted=[self._name(number) for number, _ in record.get("new", ())],
+            resumed=[self._name(number) for number, _ in record.get("res", ())],
+            preempted=[self._name(number) for number in record.get("pre", ())],
+            finished=[(self._name(number), reason) for number, reason in record.get("fin", ())],
+            added=[self._name(number) for number in newcomers],
             aborted=[str(event.request_id) for event in self._lifecycle_at("abort", step)],
             num_running=record["run"],
             num_waiting=record["wait"],
@@ -254,11 +254,12 @@ class TraceReader:
 
     def _not_scheduled(self, record: dict[str, Any]) -> list[NotScheduled]:
         return [
-            NotScheduled(
-                None if number is None else self.requests[number].request_id, Reason(reason), details
-            )
+            NotScheduled(None if number is None else self._name(number), Reason(reason), details)
             for number, reason, details in record.get("why", ())
         ]
+
+    def _name(self, number: int) -> str:
+        return self.requests[number].request_id
 
     def _row(self, step: int, number: int, num_tokens: int, tokens: int | list[int] | None) -> Row:
         request = self.requests[number]

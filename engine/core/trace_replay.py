@@ -73,6 +73,8 @@ class RequestHistory:
     """The step in which it finished, or before which it was aborted."""
     ended_s: float | None = None
     finish_reason: str | None = None
+    aborted: bool = False
+    """Ended from outside, between two steps: by a client, or by a stop string in the text."""
     stays: list[Stay] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     """Steps."""
@@ -233,6 +235,7 @@ class Replay:
 
     def abort(self, record: dict[str, Any]) -> RequestHistory:
         request: RequestHistory = self.requests[record["q"]]
+        request.aborted = True
         self._end(request, record["i"], record["ts"], record["why"])
         return request
 

@@ -385,6 +385,19 @@ def trace_header(config: EngineConfig) -> dict[str, Any]:
     }
 
 
+def unused_path(path: str | os.PathLike[str]) -> Path:
+    """The path itself or, where a file is in the way, `name-2.itrace`, `name-3.itrace` and so on.
+
+    `prep trace record` names one file for a command that may start several engines.
+    """
+    wanted = candidate = Path(path)
+    number = 2
+    while candidate.exists():
+        candidate = wanted.with_stem(f"{wanted.stem}-{number}")
+        number += 1
+    return candidate
+
+
 def code_revision() -> str | None:
     """The commit of this checkout, with a + when files differ from it; None outside one."""
     folder = Path(__file__).parent
