@@ -14,7 +14,9 @@ alone as in company.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +24,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.attention.backend import AttentionMetadata
-from kernels import ops
 
 QUERY_TILE = 256
 """Queries of one prefill SDPA call."""
@@ -38,7 +39,7 @@ class _DecodePortion:
     begin: int
     end: int
     pages: Tensor
-    """int64 [2 * rows * kv_heads * blocks]: keys, then values, see `_page_view`."""
+    """int64 [rows * 2 * kv_heads * blocks], see `_Geometry.pages`."""
     mask: Tensor
     """[rows, 1, 1, blocks * block_size]: 0 where the row has a visible token, -inf elsewhere."""
 
@@ -63,12 +64,32 @@ class _PrefillRow:
 class _Plan:
     """What the layers with one window size share in one step."""
 
-    decode_order: Tensor | None
+    order: Tensor | None
     """int64 [num_decode_rows]: decode rows sorted by padded length; None when they are already."""
+    inverse_order: Tensor | None
+    """Where each decode row lies in `order`."""
     decode: list[_DecodePortion]
     prefill: list[_PrefillRow]
     mask: Tensor | None
     """Bottom-right aligned causal mask that every tile cuts its own from."""
+
+
+class _WriteTargets(NamedTuple):
+    """Where this step's tokens go in any layer, padding left out."""
+
+    tokens: Tensor | None
+    """int64 [n]: the tokens that have a slot; None when all have."""
+    blocks: Tensor
+    offsets: Tensor
+    """int64 [n]: block and place within it of each such token."""
+
+    @classmethod
+    def of(cls, slot_mapping: Tensor, block_size: int) -> _WriteTargets:
+        tokens = (slot_mapping >= 0).nonzero().flatten()
+        if tokens.shape[0] == slot_mapping.shape[0]:
+            return cls(None, slot_mapping // block_size, slot_mapping % block_size)
+        slots = slot_mapping[tokens]
+        return cls(tokens, slots // block_size, slots % block_size)
 
 
 class SDPAAttention:
@@ -82,12 +103,18 @@ class SDPAAttention:
         self._workspace = torch.empty(0, device=device)
         self._causal_masks: dict[int | None, Tensor] = {}
         self._plans: dict[int | None, _Plan] = {}
+        self._write_targets: _WriteTargets | None = None
 
     def build(self, metadata: AttentionMetadata) -> None:
         self._plans.clear()
+        self._write_targets = None
 
     def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
-        ops.reshape_and_cache(key, value, kv, metadata.slot_mapping)
+        if self._write_targets is None:
+            self._write_targets = _WriteTargets.of(metadata.slot_mapping, block_size=kv.shape[3])
+        tokens, blocks, offsets = self._write_targets
+        pairs = torch.stack((key, value), dim=1).to(kv.dtype)
+        kv[blocks, :, :, offsets] = pairs if tokens is None else pairs[tokens]
 
     def attend(
         self,
@@ -101,42 +128,38 @@ class SDPAAttention:
         plan = self._plans.get(sliding_window)
         if plan is None:
             plan = self._plans[sliding_window] = self._make_plan(metadata, kv, sliding_window)
-        out = torch.empty_like(query)
-        out[metadata.query_start_loc_cpu[-1] :] = 0
+        pieces = []
         if plan.decode:
-            num_rows = metadata.num_decode_rows
-            self._decode(query[:num_rows], kv, plan, scale, out[:num_rows])
+            pieces.append(self._decode(query[: metadata.num_decode_rows], kv, plan, scale))
         for row in plan.prefill:
-            self._prefill(query, kv, row, plan.mask, scale, out)
-        return out
+            pieces += self._prefill(query, kv, row, plan.mask, scale)
+        num_tokens = metadata.query_start_loc_cpu[-1]
+        if num_tokens < query.shape[0]:
+            pieces.append(torch.zeros_like(query[num_tokens:]))
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
-    def _decode(self, query: Tensor, kv: Tensor, plan: _Plan, scale: float, out: Tensor) -> None:
-        """query, out [rows, heads, head_dim], one query per row."""
+    def _decode(self, query: Tensor, kv: Tensor, plan: _Plan, scale: float) -> Tensor:
+        """query [rows, heads, head_dim], one per row; the same shape out."""
         _, _, kv_heads, _, head_dim = kv.shape
-        if plan.decode_order is not None:
-            query = query[plan.decode_order]
+        if plan.order is not None:
+            query = query[plan.order]
         grouped = query.reshape(query.shape[0], kv_heads, -1, head_dim)
-        results = []
+        pieces = []
         for portion in plan.decode:
             rows = portion.end - portion.begin
-            key, value = self._gather(kv, portion.pages).view(2, rows, kv_heads, -1, head_dim)
-            results.append(
-                F.scaled_dot_product_attention(
-                    grouped[portion.begin : portion.end], key, value, attn_mask=portion.mask, scale=scale
-                )
-            )
-        result = torch.cat(results).view_as(out)
-        if plan.decode_order is None:
-            out.copy_(result)
-        else:
-            out[plan.decode_order] = result
+            key, value = self._gather(kv, portion.pages).view(rows, 2, kv_heads, -1, head_dim).unbind(1)
+            own = grouped[portion.begin : portion.end]
+            pieces.append(F.scaled_dot_product_attention(own, key, value, attn_mask=portion.mask, scale=scale))
+        out = (torch.cat(pieces) if len(pieces) > 1 else pieces[0]).flatten(1, 2)
+        return out if plan.inverse_order is None else out[plan.inverse_order]
 
     def _prefill(
-        self, query: Tensor, kv: Tensor, row: _PrefillRow, mask: Tensor | None, scale: float, out: Tensor
-    ) -> None:
-        """Attend one row's queries: query, out [T, heads, head_dim], of which the row has its tiles."""
+        self, query: Tensor, kv: Tensor, row: _PrefillRow, mask: Tensor | None, scale: float
+    ) -> list[Tensor]:
+        """One row's part of query [T, heads, head_dim]: a result [tile, heads, head_dim] for each of its tiles."""
         _, _, kv_heads, _, head_dim = kv.shape
-        key, value = self._gather(kv, row.pages).view(2, 1, kv_heads, -1, head_dim)
+        key, value = self._gather(kv, row.pages).view(1, 2, kv_heads, -1, head_dim).unbind(1)
+        pieces = []
         for tile in row.tiles:
             num_queries, num_keys = tile.query_end - tile.query_begin, tile.key_end - tile.key_begin
             result = F.scaled_dot_product_attention(
@@ -147,7 +170,8 @@ class SDPAAttention:
                 scale=scale,
                 enable_gqa=True,
             )
-            out[tile.query_begin : tile.query_end] = result[0].transpose(0, 1)
+            pieces.append(result[0].transpose(0, 1))
+        return pieces
 
     def _gather(self, kv: Tensor, pages: Tensor) -> Tensor:
         """Copy pages behind each other: [len(pages), block_size * head_dim], valid until the next call."""
@@ -161,14 +185,14 @@ class SDPAAttention:
 
     def _make_plan(self, metadata: AttentionMetadata, kv: Tensor, window: int | None) -> _Plan:
         geometry = _Geometry.of(kv)
-        decode_order, decode = self._plan_decode(metadata, geometry, window)
+        order, decode = self._plan_decode(metadata, geometry, window)
         prefill = [
             self._plan_prefill_row(row, metadata, geometry, window)
             for row in range(metadata.num_decode_rows, len(metadata.seq_lens_cpu))
         ]
         widest = max((tile.key_end - tile.key_begin for row in prefill for tile in row.tiles), default=0)
         mask = self._causal_mask(widest, window) if prefill else None
-        return _Plan(decode_order, decode, prefill, mask)
+        return _Plan(order, None if order is None else order.argsort(), decode, prefill, mask)
 
     def _plan_decode(
         self, metadata: AttentionMetadata, geometry: _Geometry, window: int | None
@@ -182,32 +206,43 @@ class SDPAAttention:
         first_token = np.maximum(seq_lens - window, 0) if window else np.zeros_like(seq_lens)
         first_block = first_token // block_size
         num_blocks = (seq_lens - 1) // block_size + 1 - first_block
-        padded = padded_num_blocks(num_blocks)
-
+        padded = padded_num_blocks(num_blocks, block_size)
         order = np.argsort(padded, kind="stable")
-        is_sorted = bool((order[1:] > order[:-1]).all())
         padded = padded[order]
-        rows = torch.from_numpy(order).to(self._device)
-        row_seq_lens = metadata.seq_lens[:num_rows].long()[rows, None]
-        row_first_block = torch.from_numpy(first_block[order]).to(self._device)[:, None]
-        row_num_blocks = torch.from_numpy(num_blocks[order]).to(self._device)[:, None]
-        portions = []
-        for begin, end in _portion_bounds(padded, geometry.bytes_per_block):
-            column = torch.arange(int(padded[begin]), device=self._device)
-            chosen = slice(begin, end)
-            exists = column < row_num_blocks[chosen]
-            columns = (row_first_block[chosen] + column).where(exists, 0)
-            blocks = metadata.block_table[rows[chosen, None], columns].long().where(exists, 0)
+        is_sorted = bool((order[1:] > order[:-1]).all())
+        rows = None if is_sorted else torch.from_numpy(order).to(self._device)
 
-            position = torch.arange(int(padded[begin]) * block_size, device=self._device)
-            position = position + row_first_block[chosen] * block_size
-            visible = position < row_seq_lens[chosen]
+        table = metadata.block_table[:num_rows] if rows is None else metadata.block_table[rows]
+        blocks = self._visible_blocks(table, first_block[order], num_blocks[order], int(padded[-1]))
+        # Both counted from the first token of the first gathered block.
+        visible_end = torch.from_numpy((seq_lens - first_block * block_size)[order]).to(self._device)[:, None]
+        visible_begin = torch.from_numpy((first_token - first_block * block_size)[order]).to(self._device)[:, None]
+        portions = []
+        for begin, end in _runs_of_equal(padded):
+            width = int(padded[begin])
+            pages = geometry.pages(blocks[begin:end, :width])
+            place = torch.arange(width * block_size, device=self._device)
+            hidden = place >= visible_end[begin:end]
             if window is not None:
-                visible &= position >= row_seq_lens[chosen] - window
-            mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device)
-            mask.masked_fill_(~visible, float("-inf"))
-            portions.append(_DecodePortion(begin, end, geometry.pages(blocks), mask[:, None, None, :]))
-        return (None if is_sorted else rows), portions
+                hidden |= place < visible_begin[begin:end]
+            mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
+            mask = mask.masked_fill_(hidden, float("-inf"))[:, None, None, :]
+            rows_per_portion = max(1, GATHER_BYTES // (width * geometry.bytes_per_block))
+            for start in range(begin, end, rows_per_portion):
+                own = slice(start - begin, start - begin + rows_per_portion)
+                stop = min(start + rows_per_portion, end)
+                portions.append(_DecodePortion(start, stop, pages[own].flatten(), mask[own]))
+        return rows, portions
+
+    def _visible_blocks(
+        self, table: Tensor, first_block: np.ndarray, num_blocks: np.ndarray, width: int
+    ) -> Tensor:
+        """int64 [rows, width]: the blocks a row reads, then the null block. Stale columns are not looked at."""
+        column = torch.arange(width, device=self._device)
+        first = torch.from_numpy(first_block).to(self._device)[:, None]
+        exists = column < torch.from_numpy(num_blocks).to(self._device)[:, None]
+        columns = (first + column).clamp_max(table.shape[1] - 1)
+        return table.gather(1, columns).long() * exists
 
     def _plan_prefill_row(
         self, row: int, metadata: AttentionMetadata, geometry: _Geometry, window: int | None
@@ -228,7 +263,7 @@ class SDPAAttention:
             end = min(begin + QUERY_TILE, query_end)
             key_begin = _window_begin(begin + to_position, window)
             tiles.append(_PrefillTile(begin, end, key_begin - gathered_from, end + to_position - gathered_from))
-        return _PrefillRow(geometry.pages(blocks), tiles)
+        return _PrefillRow(geometry.pages(blocks).flatten(), tiles)
 
     def _causal_mask(self, num_keys: int, window: int | None) -> Tensor:
         """Additive mask [QUERY_TILE, >= num_keys], aligned so that the last query and the last key coincide.
@@ -269,10 +304,10 @@ class _Geometry:
         return cls(kv_heads, block_size, kv.stride(0) // page_size, kv.stride(1) // page_size, bytes_per_block)
 
     def pages(self, blocks: Tensor) -> Tensor:
-        """blocks int64 [rows, n] -> pages [2 * rows * kv_heads * n], in the order SDPA reads them."""
-        kind = torch.arange(2, device=blocks.device)[:, None, None, None] * self.kind_stride
+        """blocks int64 [rows, n] -> pages [rows, 2, kv_heads, n]: each row's keys head by head, then its values."""
+        kind = torch.arange(2, device=blocks.device)[:, None, None] * self.kind_stride
         head = torch.arange(self.kv_heads, device=blocks.device)[:, None]
-        return (blocks[:, None, :] * self.block_stride + head + kind).flatten()
+        return (blocks * self.block_stride)[:, None, None, :] + (kind + head)
 
 
 def _page_view(kv: Tensor) -> Tensor:
@@ -287,20 +322,21 @@ def _page_view(kv: Tensor) -> Tensor:
     return kv.as_strided((span // page_size, page_size), (page_size, 1))
 
 
-def padded_num_blocks(num_blocks: np.ndarray) -> np.ndarray:
-    """Round up to 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, …: four sizes per doubling, at most a quarter more."""
-    step = 2 ** np.maximum(np.frexp(num_blocks)[1] - 3, 0)
+def padded_num_blocks(num_blocks: np.ndarray, block_size: int) -> np.ndarray:
+    """Round up to 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, … tokens.
+
+    Few sizes, so that rows share a call; from 256 tokens on four per doubling, so that padding adds
+    at most a quarter.
+    """
+    quarter = 2 ** np.maximum(np.frexp(num_blocks)[1] - 3, 0)
+    step = np.maximum(quarter, -(-64 // block_size))
     return -(-num_blocks // step) * step
 
 
-def _portion_bounds(padded: np.ndarray, bytes_per_block: int) -> list[tuple[int, int]]:
-    """Cut sorted rows where the padded length changes and where GATHER_BYTES is reached."""
-    bounds = []
-    changes = [0, *(np.flatnonzero(np.diff(padded)) + 1).tolist(), len(padded)]
-    for begin, end in zip(changes, changes[1:], strict=False):
-        most = max(1, GATHER_BYTES // (int(padded[begin]) * bytes_per_block))
-        bounds += [(start, min(start + most, end)) for start in range(begin, end, most)]
-    return bounds
+def _runs_of_equal(values: np.ndarray) -> Iterator[tuple[int, int]]:
+    """(begin, end) of every run of equal values in a sorted array."""
+    changes = (np.flatnonzero(values[1:] != values[:-1]) + 1).tolist()
+    return zip([0, *changes], [*changes, len(values)], strict=True)
 
 
 def _window_begin(position: int, window: int | None) -> int:
