@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .model import ShopModel
 
+NORM_SHARE = 0.1  # the scale of a whole stream moves more carefully than the place of one token
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
@@ -56,7 +57,7 @@ class MasterOptimizer:
                 parameter.grad = gradient.to(parameter.dtype)
                 by_shape.setdefault(gradient.shape, []).append(name)
             else:
-                self._adam(name, gradient, vector_lr)
+                self._adam(name, gradient, vector_lr if parameter.ndim == 2 else NORM_SHARE * vector_lr)
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
         for shape, names in by_shape.items():
             updates = orthogonalize(torch.stack([gradients[name].float() for name in names]))

@@ -16,9 +16,9 @@ class Recipe:
     minutes: float
     tokens_per_step: int = 6144
     matrix_lr: float = 0.02  # Muon, for the matrices inside the layers
-    vector_lr: float = 0.003  # AdamW, for embeddings and norms
+    vector_lr: float = 0.01  # AdamW, for embeddings and norms
     weight_decay: float = 0.01
-    warmup_steps: int = 50
+    warmup_steps: int = 20
     decay_fraction: float = 0.5  # the last part of the time in which the rates fall to zero
     seed: int = 1
     teacher: str | None = None  # learn from this model's distributions as well as from the answers
@@ -27,7 +27,7 @@ class Recipe:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=88),
-        Recipe("shop-draft", ModelConfig(96, 256, 3, 4, 2, head_dim=24), minutes=15, teacher="shop"),
+        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=80),
+        Recipe("shop-draft", ModelConfig(96, 192, 4, 4, 2), minutes=15, teacher="shop"),
     )
 }

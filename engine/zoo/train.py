@@ -27,6 +27,7 @@ from .model import ShopModel
 from .optimizer import MasterOptimizer
 from .recipes import RECIPES, Recipe
 from .registry import MODELS, resolve
+from .start import initialize
 from .tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
 
 
@@ -134,6 +135,7 @@ class Trainer:
         self.pad = tokenizer.token_to_id(END_OF_TEXT)
         torch.manual_seed(recipe.seed)
         model = ShopModel(recipe.model)
+        initialize(model)
         self.optimizer = MasterOptimizer(model, recipe.weight_decay)
         self.model = to_compute(model)
         self.position = Position()
