@@ -90,6 +90,30 @@ class StepRecord:
         return sum(row.num_tokens for row in self.rows)
 
 
+class StepSeries:
+    """One figure of every step, for charts: index i belongs to step i. Counts are those after the step."""
+
+    def __init__(self) -> None:
+        self.time_s = array("d")
+        """Begin, in seconds since the trace began."""
+        self.duration_s = array("d")
+        self.num_tokens = array("i")
+        """Computed in the step."""
+        self.running = array("i")
+        self.waiting = array("i")
+        self.free_blocks = array("i")
+        self.cached_blocks = array("i")
+
+    def append(self, record: dict[str, Any]) -> None:
+        self.time_s.append(record["ts"])
+        self.duration_s.append(record["dur"])
+        self.num_tokens.append(sum(record.get("n", ())))
+        self.running.append(record["run"])
+        self.waiting.append(record["wait"])
+        self.free_blocks.append(record["free"])
+        self.cached_blocks.append(record["cached"])
+
+
 class TraceState:
     """The engine after a step. Parts that take time to list are made when first asked for."""
 
@@ -171,6 +195,7 @@ class TraceReader:
         self.error: str | None = None
         """What the engine raised, if it did."""
         self._replay = Replay(self.header)
+        self.series = StepSeries()
         self._steps: list[bytes] = []
         self._added = array("i")
         """Per request, `RequestHistory.added`."""
@@ -207,10 +232,7 @@ class TraceReader:
     @property
     def duration_s(self) -> float:
         """From the beginning of the trace to the end of its last step."""
-        if not self._steps:
-            return 0.0
-        last = self._record(self.num_steps - 1)
-        return float(last["ts"] + last["dur"])
+        return self.series.time_s[-1] + self.series.duration_s[-1] if self._steps else 0.0
 
     @cached_property
     def workload_hash(self) -> str:
@@ -443,6 +465,7 @@ class TraceReader:
                 raise ValueError(f"step {step} where {self.num_steps} is due")
             replay.step(record)
             self._steps.append(line)
+            self.series.append(record)
             self._note_lifecycle(record)
             if self.num_steps % CHECK_EVERY == 0:
                 self._keyframes.append(_Keyframe(replay.blocks.copy(), array("i", replay.live)))

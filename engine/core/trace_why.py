@@ -119,7 +119,7 @@ def _name_the_head(reader: TraceReader, record: StepRecord, cause: str) -> str:
     if blocked is None or blocked.request_id is None:
         return cause
     figures = _CAUSES[blocked.reason].format_map(_Figures(blocked.details))
-    return f"{cause}: {blocked.request_id} cannot start, because {figures}"
+    return f"{cause}. {blocked.request_id} waits because {figures}"
 
 
 class _Figures(dict[str, int]):
@@ -130,25 +130,21 @@ class _Figures(dict[str, int]):
 
 
 _CAUSES = {
-    Reason.BUDGET_EXHAUSTED: "the step's token budget was used up: {need} tokens to compute, {left} left",
-    Reason.MAX_NUM_SEQS: "{running} requests ran, as many as max_num_seqs allows",
-    Reason.NO_BLOCKS: (
-        "the {need} blocks that its tokens still need do not fit in the {free} free ones "
-        "({evictable} of them cached, and counted as free)"
-    ),
-    Reason.BEHIND_IN_QUEUE: "a request ahead of it could not start, and nobody overtakes",
+    Reason.BUDGET_EXHAUSTED: "the step's token budget ran out: {need} to compute, {left} left",
+    Reason.MAX_NUM_SEQS: "as many requests run as max_num_seqs allows ({running})",
+    Reason.NO_BLOCKS: "it needs {need} more blocks with {free} free ({evictable} of these still cached)",
+    Reason.BEHIND_IN_QUEUE: "somebody ahead of it could not start, and nobody overtakes",
     Reason.LOWER_PRIORITY: (
         "it lost its blocks in this step to a more important request, which lacked {need} with {free} free"
     ),
     Reason.PREFIX_IN_FLIGHT: (
-        "block {block} of its prompt was being computed by another request in this very step, "
-        "and next step it is a prefix hit"
+        "block {block} of its tokens was being computed by another request in this very step: "
+        "next step it is a prefix hit"
     ),
     Reason.PREEMPTING: (
-        "{preempted} running requests lost their blocks in this step, and who is admitted now would lose "
-        "them next"
+        "requests lost their blocks in this step ({preempted}), and who is admitted now would be next"
     ),
 }
 _LOST_ITS_OWN = (
-    "it was the least important running request, lacked {need} blocks with {free} free, and gave its own back"
+    "it ran last in line, lacked {need} blocks with {free} free, and gave all its own back in this step"
 )

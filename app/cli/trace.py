@@ -1,0 +1,357 @@
+"""`prep trace`: record what every step of a run did, then look, ask, verify and export."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from engine.core.trace_reader import TraceReader
+    from engine.core.trace_replay import RequestHistory
+    from engine.core.trace_why import Why
+
+app = screen.command_app(no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(help="A trace: *.itrace.", metavar="FILE")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+MAX_ROWS = 40
+"""Of the request table, unless --all is given."""
+
+
+@app.callback()
+def trace() -> None:
+    """Record what every step did, and ask why."""
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def record(
+    command: Annotated[list[str], typer.Argument(help="A prep command, or any program.", metavar="CMD…")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Trace file; by default run.itrace, run-2.itrace, …")
+    ] = None,
+) -> None:
+    """Run a command with tracing on. Its own options follow it, and its exit code is passed on.
+
+    Every engine that the command starts writes a trace: the first to FILE, others to FILE-2, FILE-3.
+
+    \\b
+    Examples:
+      prep trace record generate shop --prompt "Hello"
+      prep trace record -o tour.itrace demo
+      prep trace record python my_script.py
+    """
+    from engine.core.trace_writer import unused_path
+
+    if output is not None and output.exists():
+        raise screen.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
+    path = (output or unused_path("run.itrace")).absolute()
+    if not path.parent.is_dir():
+        raise screen.Problem(f"there is no folder {path.parent}", next_step="create it, or choose another -o")
+    code = _run(_program(command), path)
+    written = sorted(path.parent.glob(f"{path.stem}*{path.suffix}")) if path.exists() else []
+    written = [file for file in written if file == path or _is_numbered(file, path)]
+    if not written:
+        screen.tell_error(f"{command[0]} started no engine, so there is no trace")
+        raise typer.Exit(code or screen.CHECKS_FAILED)
+    for file in written:
+        screen.err().print(f"recorded {_shown(file)}", soft_wrap=True)
+    screen.next_command(f"prep trace info {_shown(path)}", "what happened")
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def info(
+    file: File,
+    all_requests: Annotated[bool, typer.Option("--all", help="List every request.")] = False,
+    json: Json = False,
+) -> None:
+    """Figures of a run: steps, tokens, preemptions, prefix hits, evictions, and every request.
+
+    Example: prep trace info run.itrace
+    """
+    reader = _open(file)
+    summary = summarise(reader)
+    if json:
+        screen.print_json(summary)
+        return
+    _print_info(reader, summary, MAX_ROWS if not all_requests else len(reader.requests))
+    waited = max(reader.requests, key=lambda request: len(request.preempted), default=None)
+    if waited is not None:
+        screen.next_command(f"prep trace why {file} {waited.request_id}", "its life, step by step")
+
+
+@app.command()
+def why(
+    file: File,
+    request: Annotated[str, typer.Argument(help="Request id, as prep trace info lists it.", metavar="REQ")],
+    step: Annotated[int | None, typer.Option("--step", help="One step; its whole life by default.")] = None,
+    json: Json = False,
+) -> None:
+    """Why a request did or did not run: the scheduler's own reason, its figures, and a sentence.
+
+    \\b
+    Examples:
+      prep trace why run.itrace 3 --step 418
+      prep trace why run.itrace 3
+    """
+    from engine.core.trace_why import why as explain
+    from engine.core.trace_why import why_spans
+
+    reader = _open(file)
+    if step is not None:
+        answer = explain(reader, request, step)
+        if json:
+            screen.print_json(_plain(answer))
+        else:
+            screen.out().print(_coloured(answer), soft_wrap=True)
+        return
+    spans = why_spans(reader, request)
+    if json:
+        screen.print_json([{"first": s.first, "last": s.last, **_plain(s.why)} for s in spans])
+        return
+    headings = ("steps", "what", "in the first of them")
+    table = screen.table(*headings, left=headings)
+    for span in spans:
+        steps = str(span.first) if span.first == span.last else f"{span.first}-{span.last}"
+        what = span.why.reason.value if span.why.reason else span.why.answer
+        table.add_row(steps, what, _escape(span.why.sentence))
+    screen.show(f"{_escape(request)}, step by step", table)
+
+
+@app.command()
+def verify(file: File, json: Json = False) -> None:
+    """Replay a trace and compare it with the engine's own checks; exit code 1 if they differ.
+
+    Checked are every record's text, four counts per step, and a CRC over the whole state every 64 steps.
+
+    Example: prep trace verify run.itrace
+    """
+    reader = _open(file, quiet=json)
+    problems = reader.problems
+    if json:
+        screen.print_json(
+            {
+                "ok": not problems,
+                "steps": reader.num_steps,
+                "complete": reader.is_complete,
+                "warnings": reader.warnings,
+                "first_bad_step": min((problem.step for problem in problems), default=None),
+                "problems": [problem._asdict() for problem in problems],
+            }
+        )
+    elif problems:
+        first = min(problems)
+        screen.out().print(f"{screen.mark(False)} {file}: first bad step {first.step}", soft_wrap=True)
+        for problem in problems[:5]:
+            screen.out().print(f"  {_escape(problem.message)}", soft_wrap=True)
+        if len(problems) > 5:
+            screen.out().print(f"  and {len(problems) - 5} more that follow from these")
+    else:
+        screen.out().print(
+            f"{screen.mark(True)} {file}: {reader.num_steps} steps replayed, and each state is the engine's",
+            soft_wrap=True,
+        )
+    if problems:
+        raise typer.Exit(screen.CHECKS_FAILED)
+
+
+@app.command()
+def export(
+    file: File,
+    perfetto: Annotated[
+        Path | None, typer.Option("--perfetto", help="Chrome trace JSON for ui.perfetto.dev.", metavar="OUT")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Turn a trace into a timeline: a track per request, one for the steps, counters.
+
+    Example: prep trace export run.itrace --perfetto run.json
+    """
+    from engine.core.perfetto import export_perfetto
+
+    if perfetto is None:
+        raise screen.Problem(
+            "say what to export to", next_step=f"prep trace export {file} --perfetto {file.stem}.json"
+        )
+    reader = _open(file, quiet=json)
+    count = export_perfetto(reader, perfetto)
+    if json:
+        screen.print_json({"file": str(perfetto), "events": count})
+        return
+    screen.err().print(f"{count} events in {perfetto}: open it at https://ui.perfetto.dev", soft_wrap=True)
+
+
+# ---------------------------------------------------------------------- record
+
+
+def _program(command: list[str]) -> list[str]:
+    """What to start: a prep command in this Python, or the program as it stands."""
+    from app.cli.main import COMMANDS
+
+    words = command[1:] if command[0] == "prep" and len(command) > 1 else command
+    if words[0] in COMMANDS:
+        return [sys.executable, "-m", "app.cli.main", *words]
+    if words[0] in ("python", "python3"):
+        return [sys.executable, *words[1:]]
+    return words
+
+
+def _run(program: list[str], path: Path) -> int:
+    """Run a program with PREP_TRACE set. Ctrl-C is the program's to handle: its trace must be closed."""
+    import app as package
+
+    root = str(Path(package.__path__[0]).parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PREP_TRACE": str(path), "PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        process = subprocess.Popen(program, env=environment)
+    except OSError as error:
+        raise screen.Problem(
+            f"cannot run {program[0]}: {error.strerror}", next_step="prep --help lists the commands"
+        ) from None
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_numbered(file: Path, first: Path) -> bool:
+    number = file.stem.removeprefix(f"{first.stem}-")
+    return number.isdigit()
+
+
+def _shown(path: Path) -> str:
+    """Relative where that is shorter to type."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+# ---------------------------------------------------------------------- look
+
+
+def _open(file: Path, quiet: bool = False) -> TraceReader:
+    """Load a trace; what is missing from it is said on stderr."""
+    from engine.core.trace_reader import TraceReader
+
+    reader = TraceReader(file)
+    for warning in reader.warnings if not quiet else ():
+        screen.err().print(f"{screen.mark(None)} {file}: {_escape(warning)}", soft_wrap=True)
+    return reader
+
+
+def summarise(reader: TraceReader) -> dict[str, Any]:
+    """The figures of `prep trace info`."""
+    series = reader.series
+    requests = [_request_figures(reader, request) for request in reader.requests]
+    names = ("model", "seed", "blocks", "block_size", "code_rev", "machine")
+    return {
+        "header": {name: reader.header[name] for name in names},
+        "workload_hash": reader.workload_hash,
+        "complete": reader.is_complete,
+        "warnings": reader.warnings,
+        "steps": reader.num_steps,
+        "duration_s": round(reader.duration_s, 6),
+        "step_time_s": round(sum(series.duration_s), 6),
+        "computed_tokens": sum(series.num_tokens),
+        "prompt_tokens": sum(request["prompt_tokens"] for request in requests),
+        "output_tokens": sum(request["output_tokens"] for request in requests),
+        "cached_tokens": sum(request["cached_tokens"] for request in requests),
+        "hits": len(reader.events("hit")),
+        "preemptions": len(reader.events("preempt")),
+        "evictions": len(reader.events("evict")),
+        "max_running": max(series.running, default=0),
+        "max_waiting": max(series.waiting, default=0),
+        "min_free_blocks": min(series.free_blocks, default=reader.num_blocks - 1),
+        "requests": requests,
+    }
+
+
+def _request_figures(reader: TraceReader, request: RequestHistory) -> dict[str, Any]:
+    admitted = request.stays[0].admitted if request.stays else None
+    queued = None if admitted is None else max(0.0, reader.series.time_s[admitted] - request.added_s)
+    first = next((step for step, n in zip(request.row_steps, request.row_outputs, strict=True) if n), None)
+    return {
+        "request": request.request_id,
+        "added": request.added,
+        "admitted": admitted,
+        "ended": request.ended,
+        "finish_reason": request.finish_reason,
+        "prompt_tokens": request.num_prompt_tokens,
+        "cached_tokens": request.num_cached_tokens,
+        "output_tokens": len(request.tokens),
+        "preemptions": len(request.preempted),
+        "queued_s": None if queued is None else round(queued, 6),
+        "ttft_s": None if first is None else round(_end_of(reader, first) - request.added_s, 6),
+        "latency_s": None if request.ended_s is None else round(request.ended_s - request.added_s, 6),
+    }
+
+
+def _end_of(reader: TraceReader, step: int) -> float:
+    return reader.series.time_s[step] + reader.series.duration_s[step]
+
+
+def _print_info(reader: TraceReader, summary: dict[str, Any], max_rows: int) -> None:
+    head, out = summary["header"], screen.out()
+    prompt, cached = summary["prompt_tokens"], summary["cached_tokens"]
+    cache = f"{head['blocks']} blocks of {head['block_size']} tokens"
+    lines = {
+        "model": f"{head['model']}, seed {head['seed']}, {cache}",
+        "recorded on": f"{head['machine']}, code {head['code_rev'] or 'unknown'}",
+        "steps": f"{summary['steps']} in {summary['duration_s']:.3f} s, "
+        f"{summary['step_time_s']:.3f} s of it in steps",
+        "tokens": f"{summary['computed_tokens']} computed, {summary['output_tokens']} output",
+        "prefix hits": f"{summary['hits']}, {cached} of {prompt} prompt tokens at first admission",
+        "preemptions": str(summary["preemptions"]),
+        "evictions": str(summary["evictions"]),
+        "at most": f"{summary['max_running']} running, {summary['max_waiting']} waiting; "
+        f"at least {summary['min_free_blocks']} blocks free",
+    }
+    for name, value in lines.items():
+        out.print(f"[dim]{name:>12}[/]  {_escape(value)}", soft_wrap=True)
+    headings = ("request", "prompt", "cached", "output", "preempted", "queued", "TTFT", "total", "end")
+    table = screen.table(*headings, left=("end",))
+    for request in summary["requests"][:max_rows]:
+        counts = (
+            request[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")
+        )
+        times = (_milliseconds(request[name]) for name in ("queued_s", "ttft_s", "latency_s"))
+        end = request["finish_reason"] or "unfinished"
+        table.add_row(_escape(request["request"]), *map(str, counts), *times, end)
+    out.print()
+    screen.show(f"{len(summary['requests'])} requests [dim](tokens, preemptions, milliseconds)[/]", table)
+    if len(summary["requests"]) > max_rows:
+        out.print(f"and {len(summary['requests']) - max_rows} more: --all lists them, --json too")
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
+
+
+def _coloured(answer: Why) -> str:
+    what = answer.reason.value if answer.reason else answer.answer
+    return f"[bold]{what}[/]  {_escape(answer.sentence)}"
+
+
+def _plain(answer: Why) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(answer), "reason": answer.reason.value if answer.reason else None}
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
