@@ -15,11 +15,9 @@ from typing import Any, TypedDict
 from engine.config import EngineConfig
 from engine.core.request import Request
 from engine.frontend.chat_template import ChatMessage
-from engine.frontend.parallel_sampling import SubmittedRequest, fan_out
+from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer
 from engine.sampling_params import SamplingParams
-
-_NUM_SEEDS = 2**63
 
 
 class PromptDict(TypedDict, total=False):
@@ -71,7 +69,7 @@ class InputProcessor:
             arrival_time=time.monotonic() if arrival_time is None else arrival_time,
             priority=priority,
             eos_token_ids=self._eos_token_ids,
-            seed=(self._seeds.randrange(_NUM_SEEDS) if params.seed is None else params.seed) % _NUM_SEEDS,
+            seed=(self._seeds.randrange(NUM_SEEDS) if params.seed is None else params.seed) % NUM_SEEDS,
             cache_salt=cache_salt,
         )
         children = fan_out(request, params.n)

@@ -128,14 +128,13 @@ class _RequestState:
     def output(self) -> RequestOutput | None:
         """What the caller sees now, if anything."""
         kind = self.submitted.params.output_kind
+        is_due = self.is_finished or kind is not RequestOutputKind.FINAL_ONLY
+        if not is_due or not any(completion.has_news for completion in self.completions):
+            return None
         if kind is RequestOutputKind.DELTA:
             outputs = [completion.delta() for completion in self.completions if completion.has_news]
-        elif kind is RequestOutputKind.CUMULATIVE or self.is_finished:
-            outputs = [completion.snapshot() for completion in self.completions]
         else:
-            outputs = []
-        if not outputs:
-            return None
+            outputs = [completion.snapshot() for completion in self.completions]
         return RequestOutput(
             request_id=self.request_id,
             prompt=self.submitted.prompt,
@@ -178,8 +177,8 @@ class _CompletionState:
         self._shows_stop = params.include_stop_str_in_output
         self._logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
         self._cumulative_logprob = 0.0
-        self._num_taken = 0
-        self._end_is_taken = False
+        self._num_seen = 0
+        self._end_is_seen = False
 
     @property
     def has_stop_string(self) -> bool:
@@ -187,9 +186,9 @@ class _CompletionState:
 
     @property
     def has_news(self) -> bool:
-        """Something that `delta` has not handed out yet."""
-        return len(self.token_ids) > self._num_taken or (
-            self.finish_reason is not None and not self._end_is_taken
+        """Something that neither `delta` nor `snapshot` has handed out yet."""
+        return len(self.token_ids) > self._num_seen or (
+            self.finish_reason is not None and not self._end_is_seen
         )
 
     def update(self, output: EngineCoreOutput) -> None:
@@ -218,17 +217,23 @@ class _CompletionState:
 
     def snapshot(self) -> CompletionOutput:
         """Everything so far."""
+        self._mark_as_seen()
         text = self._text.text if self._text is not None else ""
         logprobs = None if self._logprobs is None else list(self._logprobs)
         return self._completion(text, list(self.token_ids), logprobs)
 
     def delta(self) -> CompletionOutput:
         """Everything since the last delta."""
-        since, self._num_taken = self._num_taken, len(self.token_ids)
-        self._end_is_taken = self.finish_reason is not None
+        since = self._mark_as_seen()
         text = self._text.take() if self._text is not None else ""
         logprobs = None if self._logprobs is None else self._logprobs[since:]
         return self._completion(text, self.token_ids[since:], logprobs)
+
+    def _mark_as_seen(self) -> int:
+        """Nothing is news any more; returns how many tokens were none before."""
+        num_seen, self._num_seen = self._num_seen, len(self.token_ids)
+        self._end_is_seen = self.finish_reason is not None
+        return num_seen
 
     def _completion(
         self, text: str, token_ids: list[int], logprobs: list[dict[int, Logprob]] | None

@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
 
+NUM_SEEDS = 2**63
+"""Seeds are counted modulo this, so that they are non-negative and fit in int64."""
+
 
 @dataclass(slots=True)
 class SubmittedRequest:
@@ -48,7 +51,7 @@ def fan_out(request: Request, n: int) -> list[Request]:
             arrival_time=request.arrival_time,
             priority=request.priority,
             eos_token_ids=request.eos_token_ids,
-            seed=request.seed + index,
+            seed=(request.seed + index) % NUM_SEEDS,
             cache_salt=request.cache_salt,
         )
         for index in range(n)
