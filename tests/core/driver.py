@@ -103,11 +103,19 @@ class Driver:
 
     def run(self, most: int = 1000) -> None:
         """Until everything is finished."""
+        self.run_until(lambda: not self.scheduler.has_unfinished(), most)
+
+    def run_until(self, reached: Callable[[], bool], most: int = 1000) -> SchedulerOutput | None:
+        """Step until something is so; returns the last step."""
         for _ in range(most):
-            if not self.scheduler.has_unfinished():
-                return
+            if reached():
+                return self.steps[-1] if self.steps else None
             self.step()
-        raise AssertionError(f"not finished after {most} steps")
+        raise AssertionError(f"not so after {most} steps")
+
+    def preempts(self) -> bool:
+        """Whether the last step preempted somebody."""
+        return bool(self.steps and self.steps[-1].preempted_request_ids)
 
     def tokens(self, request_id: str) -> list[int]:
         return [token for output in self.outputs.get(request_id, []) for token in output.new_token_ids]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from tests.core.shadow_kv import Summary, Workload, explain, failure, run
@@ -32,10 +34,8 @@ def test_the_workloads_reach_the_corners_they_are_for() -> None:
     total = Summary()
     for seed in range(150):
         summary = run(Workload.random(seed))
-        for name in ("preemptions", "hit_tokens", "accepted_drafts", "rejected_drafts", "aborted", "evictions"):
-            setattr(total, name, getattr(total, name) + getattr(summary, name))
-        total.refused += summary.refused
-        total.reasons += summary.reasons
+        for figure in fields(Summary):
+            setattr(total, figure.name, getattr(total, figure.name) + getattr(summary, figure.name))
     assert min(total.preemptions, total.hit_tokens, total.evictions) > 50
     assert min(total.accepted_drafts, total.rejected_drafts, total.aborted, total.refused) > 20
     assert len(total.reasons) == 7, "a reason never occurs"
