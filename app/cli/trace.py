@@ -34,7 +34,7 @@ def trace() -> None:
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def record(
-    command: Annotated[list[str], typer.Argument(help="A prep command, or any program.", metavar="CMD…")],
+    command: Annotated[list[str], typer.Argument(help="A prep command, or any program.", metavar="CMD")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Trace file; by default run.itrace, run-2.itrace, …")
     ] = None,
@@ -43,7 +43,7 @@ def record(
 
     Every engine that the command starts writes a trace: the first to FILE, others to FILE-2, FILE-3.
 
-    \\b
+    \b
     Examples:
       prep trace record generate shop --prompt "Hello"
       prep trace record -o tour.itrace demo
@@ -99,7 +99,7 @@ def why(
 ) -> None:
     """Why a request did or did not run: the scheduler's own reason, its figures, and a sentence.
 
-    \\b
+    \b
     Examples:
       prep trace why run.itrace 3 --step 418
       prep trace why run.itrace 3

@@ -15,7 +15,8 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, fields
+from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -427,13 +428,9 @@ def _sort_key(request: Request) -> Any:
 
 def _changed_fields(params: Any) -> dict[str, Any]:
     """The fields of a dataclass that are not at their default, as JSON can hold them."""
-    changed = {}
-    for f in fields(params):
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        value = getattr(params, f.name)
-        if value != default and not f.name.startswith("_"):
-            changed[f.name] = _plain(value)
-    return changed
+    default = type(params)()
+    values = {f.name: getattr(params, f.name) for f in fields(params) if not f.name.startswith("_")}
+    return {name: _plain(value) for name, value in values.items() if value != getattr(default, name)}
 
 
 def _plain(value: Any) -> Any:
@@ -444,4 +441,6 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(entry) for entry in value]
+    if isinstance(value, Enum):
+        return value.name
     return getattr(value, "__qualname__", str(value))
