@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from dataclasses import asdict, is_dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -63,10 +62,10 @@ def is_live(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-@cache
 def unicode_ok() -> bool:
-    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
-    return encoding.startswith("utf")
+    return (
+        out().encoding.lower().startswith("utf")
+    )  # not sys.stdout: inside a Live that is a proxy without one
 
 
 def mark(ok: bool | None) -> str:

@@ -1,0 +1,159 @@
+"""How the demo looks: a live block map on a terminal, one line per step anywhere else.
+
+Letters carry the meaning and colour repeats it, so that NO_COLOR and a screen reader lose nothing.
+"""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.demo.pool import Event, Frame, Row, Tile
+from app.cli.screen import unicode_ok
+from engine.core.sched_output import NotScheduled, Reason
+
+WIDTH = 80
+TILES_PER_ROW = 19
+COLOURS = {
+    "A": "bright_blue",
+    "B": "bright_green",
+    "C": "bright_yellow",
+    "D": "bright_magenta",
+    "E": "bright_cyan",
+    "F": "orange1",
+}
+EVENT_STYLE = {"hit": "bold green", "preempt": "bold red", "resume": "bold yellow", "finish": "dim"}
+STATUS_STYLE = {
+    "waiting": "yellow",
+    "prefill": "bold",
+    "decode": "bold",
+    "preempted": "bold red",
+    "done": "green",
+}
+WORDS = {
+    Reason.BUDGET_EXHAUSTED: "this step's token budget is used up",
+    Reason.MAX_NUM_SEQS: "as many run as may",
+    Reason.NO_BLOCKS: "needs {need} blocks, {free} are free",
+    Reason.BEHIND_IN_QUEUE: "behind one that does not fit",
+    Reason.LOWER_PRIORITY: "lost its blocks to an older request",
+    Reason.PREFIX_IN_FLIGHT: "another request computes its prefix right now",
+    Reason.PREEMPTING: "nobody starts in a step that preempts",
+}
+
+
+def why(entry: NotScheduled) -> str:
+    """A reason code as words, with its figures."""
+    return WORDS[entry.reason].format_map(entry.details)
+
+
+def race(rows: list[tuple[str, int, float]], total: int) -> Table:
+    """Progress of generations side by side: (name, tokens, seconds)."""
+    full, empty = ("█", "·") if unicode_ok() else ("#", ".")
+    table = Table.grid(padding=(0, 1))
+    for name, tokens, seconds in rows:
+        filled = round(36 * tokens / total)
+        bar = Text(full * filled, style="green") + Text(empty * (36 - filled), style="dim")
+        table.add_row(f"  {name:<14}", bar, f"{tokens:>3} tokens", f"{seconds:6.2f} s")
+    return table
+
+
+def picture(
+    frame: Frame, events: list[tuple[int, Event]], num_blocks: int, block_size: int
+) -> RenderableType:
+    """The whole live picture of part 2."""
+    used = sum(bool(tile.owners) for tile in frame.tiles)
+    head = Text.assemble(
+        (f"{num_blocks} KV blocks of {block_size} tokens", "bold"),
+        f"   {used} in use, {num_blocks - used} free   ",
+        (f"batch: {_batch(frame)}", "dim"),
+    )
+    parts = [block_map(frame.tiles), legend(), Text(), requests(frame.rows), Text(), log(events)]
+    body = Group(head, Text(), *parts)
+    return Panel(body, title=f"step {frame.step}", title_align="left", width=WIDTH, border_style="dim")
+
+
+def block_map(tiles: list[Tile]) -> Text:
+    """One tile per block in the order of ids; the letter is the owner."""
+    text = Text(no_wrap=True)
+    for index, tile in enumerate(tiles):
+        if index and index % TILES_PER_ROW == 0:
+            text.append("\n")
+        text.append_text(_tile(tile))
+        text.append(" ")
+    return text
+
+
+def _tile(tile: Tile) -> Text:
+    if len(tile.owners) == 1:
+        return Text(f" {tile.owners[0]} ", style=f"bold black on {COLOURS[tile.owners[0]]}")
+    if tile.owners:
+        return Text(f"{''.join(tile.owners):^3.3}", style="bold black on bright_white")
+    if tile.is_cached:
+        return Text(" ░ " if unicode_ok() else " o ", style="grey50 on grey15")
+    return Text(" · " if unicode_ok() else " . ", style="grey50")
+
+
+def legend() -> Text:
+    return Text.assemble(
+        (" A ", f"bold black on {COLOURS['A']}"),
+        (" owner  ", "dim"),
+        ("ABC", "bold black on bright_white"),
+        (" shared  ", "dim"),
+        _tile(Tile((), True)),
+        (" free, content kept  ", "dim"),
+        _tile(Tile((), False)),
+        (" free", "dim"),
+    )
+
+
+def requests(rows: list[Row]) -> Table:
+    """Each request: where it is, how far its KV has come, and what it asks, says or waits for."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=1)
+    table.add_column(width=9, no_wrap=True)
+    table.add_column(width=7, justify="right", no_wrap=True)
+    table.add_column(width=9, no_wrap=True)
+    table.add_column(width=45, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(
+            Text(row.name, style=f"bold {COLOURS[row.name]}"),
+            Text(row.status, style=STATUS_STYLE[row.status]),
+            f"{row.computed}/{row.known}",
+            Text(f"hit {row.hit}" if row.hit else "", style="green"),
+            _words(row),
+        )
+    return table
+
+
+def _words(row: Row) -> Text:
+    if row.reason is not None:
+        return Text(why(row.reason), style="yellow")
+    if row.text:
+        return Text(row.text.replace("\n", " "))
+    return Text(row.question, style="dim italic")
+
+
+def log(events: list[tuple[int, Event]], lines: int = 3) -> Text:
+    """The last things that happened, newest last; always the same height, so that nothing jumps."""
+    text = Text()
+    shown = events[-lines:]
+    for step, event in shown:
+        text.append(f"step {step:>2}  ", style="dim")
+        text.append(event.text + "\n", style=EVENT_STYLE[event.kind])
+    text.append("\n" * (lines - len(shown)))
+    text.rstrip()
+    return text
+
+
+def line_of(frame: Frame) -> str:
+    """A step as one plain line."""
+    used = sum(bool(tile.owners) for tile in frame.tiles)
+    waits = [f"{row.name} {row.status}: {why(row.reason)}" for row in frame.rows if row.reason is not None]
+    parts = [f"step {frame.step:>2}", f"blocks {used}/{len(frame.tiles)}", f"batch {_batch(frame)}", *waits]
+    return "  ".join(parts)
+
+
+def _batch(frame: Frame) -> str:
+    return " ".join(f"{name}+{count}" for name, count in frame.batch) or "empty"
