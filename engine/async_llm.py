@@ -252,7 +252,8 @@ class OutputStream:
         with self._lock:
             earlier = self._output
             self._output = earlier.with_delta(output) if earlier is not None and self._is_delta else output
-        return earlier is not None or self._wake()
+        is_woken = earlier is not None
+        return not self._loop.is_closed() and (is_woken or self._wake())
 
     def fail(self, error: Exception) -> bool:
         """From the engine thread: raise this in the client once it has read what came before."""
