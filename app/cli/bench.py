@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import screen
+from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
     from app.bench.timing import Tell
 
 app = screen.command_app(no_args_is_help=True)
 
+Model = Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -77,3 +79,128 @@ def scheduler(
             table.add_row(f"{row.waiting:,}", row.blocked_by, *figures)
         screen.show(f"the same with requests waiting (ms per step, {steps} steps each)", table)
     finish(report, "prep bench throughput", "how much of a step is the model")
+
+
+@app.command()
+@engine_options
+def throughput(
+    model: Model = "shop",
+    num_prompts: Annotated[int, typer.Option(min=1, help="Requests, all there from the start.")] = 64,
+    input_len: Annotated[int, typer.Option(min=1, help="Prompt tokens of each (random ids).")] = 128,
+    output_len: Annotated[int, typer.Option(min=1, help="Tokens generated for each.")] = 64,
+    json: Json = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Tokens per second with full batches, and the share of step time in matrix products.
+
+    \b
+    The matrix products are the floor under a step. They are timed in the same run, right after it: the
+    model's own weights, layer after layer, at the batch sizes that occurred, and nothing else.
+
+    \b
+    Examples:
+      prep bench throughput
+      prep bench throughput shop --num-prompts 256 --max-num-seqs 64 --json
+    """
+    from rich.table import Table
+
+    from app.bench.throughput import measure
+
+    with status() as tell:
+        report = measure(
+            tell, model, engine, num_prompts=num_prompts, input_len=input_len, output_len=output_len
+        )
+    if json:
+        screen.print_json(report)
+        raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
+    table = Table.grid(padding=(0, 2))
+    table.add_row("  output tokens/s", f"[bold]{report.output_tokens_per_s:,.0f}[/]")
+    table.add_row("  all tokens/s", f"{report.total_tokens_per_s:,.0f}")
+    table.add_row("  requests/s", f"{report.requests_per_s:.2f}")
+    table.add_row("  time in steps", f"{report.seconds:.2f} s")
+    table.add_row("  steps", f"{report.steps}, of {report.mean_batch:.1f} requests on average")
+    shares = {
+        "  model and sampling": report.execute_share,
+        "    of it matrix products": report.gemm_share,
+        "  schedule": report.schedule_share,
+        "  update": report.update_share,
+    }
+    for name, share in shares.items():
+        table.add_row(name, f"{share:.1%} of that time")
+    where = f"{report.device}, {report.dtype}, {report.threads} threads"
+    screen.show(
+        f"{model} on {where}: {report.finished} of {num_prompts} requests, {input_len} tokens in, "
+        f"{output_len} out",
+        table,
+    )
+    finish(report, "prep bench latency", "what a single user feels")
+
+
+@app.command()
+@engine_options
+def latency(
+    model: Model = "shop",
+    batch_sizes: Annotated[
+        str, typer.Option(help="How many requests at once, comma-separated.")
+    ] = "1,4,16,32",
+    input_len: Annotated[int, typer.Option(min=1, help="Prompt tokens of each (random ids).")] = 128,
+    output_len: Annotated[int, typer.Option(min=2, help="Tokens generated for each.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions of each batch size.")] = 3,
+    json: Json = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Time to the first token (TTFT) and between tokens (ITL), for requests that start together.
+
+    Example: prep bench latency shop --batch-sizes 1,8,64
+    """
+    from app.bench.latency import measure
+
+    try:
+        sizes = tuple(int(part) for part in batch_sizes.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise screen.Problem(
+            f"--batch-sizes must be whole numbers of at least 1, got {batch_sizes!r}",
+            next_step="--batch-sizes 1,8,64",
+        )
+    with status() as tell:
+        report = measure(
+            tell, model, engine, batch_sizes=sizes, input_len=input_len, output_len=output_len, rounds=rounds
+        )
+    if json:
+        screen.print_json(report)
+        raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
+    table = screen.table("at once", "TTFT p50", "p90", "p99", "ITL p50", "p90", "p99", "tokens/s")
+    for row in report.batches:
+        times = (row.ttft.p50, row.ttft.p90, row.ttft.p99, row.itl.p50, row.itl.p90, row.itl.p99)
+        table.add_row(str(row.batch_size), *(f"{ms:.1f}" for ms in times), f"{row.output_tokens_per_s:,.0f}")
+    screen.show(f"{model}: {input_len} tokens in, {output_len} out, {rounds} rounds (ms)", table)
+    finish(report, "prep bench scheduler", "what a step costs without a model")
+
+
+@app.command()
+def startup(
+    model: Model = "shop",
+    runs: Annotated[int, typer.Option(min=1, help="Processes to time, after one that is not counted.")] = 3,
+    json: Json = False,
+) -> None:
+    """From an empty process to the first tokens, phase by phase.
+
+    Example: prep bench startup --runs 5
+    """
+    from app.bench.startup import measure
+
+    with status() as tell:
+        report = measure(tell, model, runs=runs)
+    if json:
+        screen.print_json(report)
+        raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
+    table = screen.table("phase", "seconds")
+    for name, seconds in report.phases.items():
+        table.add_row(name, f"{seconds:.2f}")
+    table.add_row("[bold]whole process[/]", f"[bold]{report.total:.2f}[/]")
+    screen.show(f"{model}: median of {len(report.runs)} fresh processes", table)
+    finish(report, "prep bench throughput", "what it does once it runs")

@@ -132,7 +132,7 @@ def why(
 def verify(file: File, json: Json = False) -> None:
     """Replay a trace and compare it with the engine's own checks; exit code 1 if they differ.
 
-    Checked are every record's text, four counts per step, and a CRC over the whole state every 64 steps.
+    Checked are every record's text, five counts per step, and a CRC over the whole state every 64 steps.
 
     Example: prep trace verify run.itrace
     """

@@ -139,9 +139,9 @@ def _race(console: Console, core: EngineCore, prompt: list[int], *, live: bool) 
         cached = with_cache(core, prompt, TOKENS, lambda count, seconds: show(1, count, seconds))
     console.print(race([(rows[0][0], TOKENS, naive.seconds), (rows[1][0], TOKENS, cached.seconds)], TOKENS))
     same = naive.token_ids == cached.token_ids
-    faster = f"{naive.seconds / cached.seconds:.1f} times"
+    verdict = f"{screen.mark(same)} {'the same' if same else 'NOT the same'} {TOKENS} tokens"
     console.print(
-        f"  {screen.mark(same)} {'the same' if same else 'NOT the same'} {TOKENS} tokens, [bold]{faster}[/] faster. "
+        f"  {verdict}, [bold]{naive.seconds / cached.seconds:.1f} times[/] faster. "
         "Without a cache, each token sends all\n    before it through the model again: "
         f"[bold]{naive.computed:,}[/] positions in place of {cached.computed:,}."
     )

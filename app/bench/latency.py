@@ -1,0 +1,82 @@
+"""Time to the first token and between tokens, for batches that start at the same moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from app.bench.timing import Spread, Tell, spread
+from app.bench.workload import add_requests, timed_steps, warm_up
+from engine.config import EngineArgs
+from engine.engine_core import EngineCore
+
+
+@dataclass(frozen=True)
+class BatchLatency:
+    """Milliseconds, over all requests of all rounds with this many at once."""
+
+    batch_size: int
+    ttft: Spread
+    """Time to first token, from when the batch is handed over."""
+    itl: Spread
+    """Inter-token latency: between two tokens of one request."""
+    output_tokens_per_s: float
+
+
+@dataclass
+class LatencyReport:
+    model: str
+    input_len: int
+    output_len: int
+    rounds: int
+    batches: list[BatchLatency] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def measure(
+    tell: Tell,
+    model: str,
+    engine: dict[str, Any],
+    *,
+    batch_sizes: tuple[int, ...] = (1, 4, 16, 32),
+    input_len: int = 128,
+    output_len: int = 32,
+    rounds: int = 3,
+) -> LatencyReport:
+    """Run the benchmark; Ctrl-C ends it early with the batch sizes that are done."""
+    tell(f"loading {model}")
+    core = EngineCore.from_args(EngineArgs.create(model=model, **engine))
+    report = LatencyReport(model, input_len, output_len, rounds)
+    try:
+        tell("warming up")
+        warm_up(core, input_len)
+        for batch_size in batch_sizes:
+            report.batches.append(_batch(tell, core, batch_size, input_len, output_len, rounds))
+    except KeyboardInterrupt:
+        report.interrupted = True
+    core.shutdown()
+    return report
+
+
+def _batch(
+    tell: Tell, core: EngineCore, batch_size: int, input_len: int, output_len: int, rounds: int
+) -> BatchLatency:
+    ttft: list[float] = []
+    itl: list[float] = []
+    seconds, num_tokens = 0.0, 0
+    for number in range(rounds):
+        tell(f"{batch_size} at once, round {number + 1} of {rounds}")
+        start = perf_counter()
+        ids = add_requests(core, batch_size, input_len, output_len, label=f"latency-{batch_size}-{number}")
+        last = dict.fromkeys(ids, start)
+        seen: set[str] = set()
+        for step in timed_steps(core):
+            now = perf_counter()
+            for output in step.outputs:
+                (itl if output.request_id in seen else ttft).append(now - last[output.request_id])
+                seen.add(output.request_id)
+                last[output.request_id] = now
+                num_tokens += len(output.new_token_ids)
+        seconds += perf_counter() - start
+    return BatchLatency(batch_size, spread(ttft), spread(itl), num_tokens / seconds)

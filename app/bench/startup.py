@@ -1,0 +1,71 @@
+"""From an empty process to the first tokens, phase by phase, in processes that start fresh."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import time
+
+from app.bench.timing import Tell
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import time; marks = [time.time()]
+import torch; marks.append(time.time())
+from engine import LLM, SamplingParams; LLM; marks.append(time.time())
+llm = LLM({model!r}); marks.append(time.time())
+params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+llm.generate(["Hello"], params, use_tqdm=False); marks.append(time.time())
+import json; print(json.dumps(marks))
+"""
+PHASES = ("interpreter", "import torch", "import engine", "load model, size cache", "first 16 tokens", "exit")
+
+
+@dataclass
+class StartupReport:
+    """Seconds. `phases` and `total` are medians over the runs."""
+
+    model: str
+    runs: list[list[float]] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
+    total: float = 0.0
+    """Of the whole process, as a user waits for it."""
+    interrupted: bool = False
+
+
+def measure(tell: Tell, model: str, *, runs: int = 3) -> StartupReport:
+    """Run the benchmark; Ctrl-C ends it early with the runs that are done."""
+    report = StartupReport(model)
+    try:
+        for number in range(runs + 1):  # the first reads files from the disk, and warms its cache
+            tell(f"process {number + 1} of {runs + 1}")
+            durations = _one_process(model)
+            if number > 0:
+                report.runs.append(durations)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    if report.runs:
+        report.phases = {name: median(run[i] for run in report.runs) for i, name in enumerate(PHASES)}
+        report.total = median(sum(run) for run in report.runs)
+    return report
+
+
+def _one_process(model: str) -> list[float]:
+    start = time()
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(model=model)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    end = time()
+    if process.returncode != 0:
+        raise RuntimeError(f"the process failed: {process.stderr.strip().splitlines()[-1]}")
+    marks = [start, *json.loads(process.stdout.splitlines()[-1]), end]
+    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
