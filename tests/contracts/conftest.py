@@ -1,11 +1,19 @@
 """Contract tests judge any implementation of a seam, yours included.
 
     pytest tests/contracts -k attention --impl lessons.my_attention:MyAttention
+    pytest tests/contracts -k scheduler --impl lessons.my_scheduler:MyScheduler
+    pytest tests/contracts -k block_pool --impl lessons.my_pool:MyPool
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import pytest
+
+from engine.core.blocks import BlockPool
+from engine.core.scheduler import Scheduler
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,3 +24,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def impl(request: pytest.FixtureRequest) -> str | None:
     """What `--impl` names, or None: judge what we ship."""
     return request.config.getoption("--impl", default=None)
+
+
+@pytest.fixture
+def scheduler_class(impl: str | None) -> Any:
+    return _load(impl, Scheduler, ("add", "schedule", "update", "abort"))
+
+
+@pytest.fixture
+def block_pool_class(impl: str | None) -> Any:
+    return _load(impl, BlockPool, ("take", "touch", "release", "register"))
+
+
+def _load(impl: str | None, ours: type, methods: tuple[str, ...]) -> Any:
+    """The class that `--impl` names; skips the test if that is the implementation of another seam."""
+    if impl is None:
+        return ours
+    module, _, name = impl.partition(":")
+    if not name:
+        raise pytest.UsageError(f"--impl takes package.module:Class, got {impl!r}")
+    theirs = getattr(import_module(module), name)
+    missing = [method for method in methods if not hasattr(theirs, method)]
+    if missing:
+        pytest.skip(f"{impl} is no {ours.__name__}: it has no {', '.join(missing)}")
+    return theirs
