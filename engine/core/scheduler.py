@@ -36,6 +36,9 @@ from engine.core.stats import StepStats
 MAX_DEFERRED_PER_STEP = 64
 """How many waiting requests one step may pass over, so that its cost does not depend on the queue."""
 
+RUNNING = RequestStatus.RUNNING
+"""Under a name of its own: in the loop over rows, looking an enum member up costs more than using it."""
+
 _importance: Callable[[Request], SortKey] = attrgetter("sort_key")
 
 
@@ -91,7 +94,7 @@ class Scheduler:
         self.running: list[Request] = []
         """Most important first, always sorted."""
         self.stats = StepStats()
-        self._sort_key = POLICIES[config.policy]
+        self.sort_key = POLICIES[config.policy]
         self._order = count()
         self._step = count()
         self._finished_ids: list[str] = []
@@ -103,7 +106,7 @@ class Scheduler:
         """Queue a request, or raise RequestRejected if it could never finish."""
         self._check_admissible(request)
         request.max_num_tokens = self._max_num_tokens(request)
-        request.sort_key = self._sort_key(request, next(self._order))
+        request.sort_key = self.sort_key(request, next(self._order))
         self.kv.add(request)
         self.requests[request.request_id] = request
         self.waiting.push(request)
@@ -273,7 +276,7 @@ class Scheduler:
                 self.stats.prefix_cache_queries += request.num_tokens
                 self.stats.prefix_cache_hits += num_hit_tokens
         request.num_computed_tokens = num_hit_tokens
-        request.status = RequestStatus.RUNNING
+        request.status = RUNNING
         insort(self.running, request, key=_importance)
         self.stats.num_admitted += 1
         self._record(request, "SCHEDULED")
@@ -293,17 +296,17 @@ class Scheduler:
         init: RequestInit | None = None,
     ) -> None:
         start = request.num_computed_tokens
-        end = start + num_tokens
-        num_drafts = max(0, end - request.num_tokens)
-        drafts = request.spec_token_ids[:num_drafts]
-        request.spec_token_ids = []
+        num_known = request.num_tokens - start
+        drafts = request.spec_token_ids
+        if drafts:
+            drafts = drafts[: max(0, num_tokens - num_known)]
+            request.spec_token_ids = []
         plan.rows.append(Scheduled(request.request_id, start, num_tokens, new_block_ids, drafts, init))
         plan.budget_left -= num_tokens
-        self.kv.mark_in_flight(request, start, end)
-        is_decode = start == request.num_tokens - 1 and request.num_output_tokens > 0
-        if is_decode:
+        self.kv.mark_in_flight(request, start, start + num_tokens)
+        if num_known == 1 and request.num_output_tokens:
             self.stats.num_decode_tokens += num_tokens
-            self.stats.num_draft_tokens += num_drafts
+            self.stats.num_draft_tokens += len(drafts)
         else:
             self.stats.num_prefill_tokens += num_tokens
 
@@ -327,7 +330,7 @@ class Scheduler:
         outputs: list[EngineCoreOutput] = []
         for row in out.scheduled:
             request = self.requests.get(row.request_id)
-            if request is None or request.status is not RequestStatus.RUNNING:
+            if request is None or request.status is not RUNNING:
                 continue  # aborted while its step was in flight
             output = self._update_request(request, row, result)
             if output is not None:
@@ -348,10 +351,8 @@ class Scheduler:
         status, new_token_ids = self._append(request, sampled)
         request.num_computed_tokens = min(row.start + row.num_tokens - num_rejected, request.num_tokens)
         self.kv.publish(request)
-        self.stats.num_generated_tokens += len(new_token_ids)
-        self.stats.num_accepted_tokens += max(0, len(sampled) - 1)
-        prompt_logprobs = self._new_prompt_logprobs(request, row, result)
-        if status is not RequestStatus.RUNNING:
+        prompt_logprobs = self._new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
+        if status is not RUNNING:
             self._finish(request, status)
             self.stats.num_finished += 1
             output = _last_output(request, new_token_ids)
@@ -362,8 +363,10 @@ class Scheduler:
             )
         else:
             return None
+        self.stats.num_generated_tokens += len(new_token_ids)
+        self.stats.num_accepted_tokens += max(0, len(sampled) - 1)
         output.prompt_logprobs = prompt_logprobs
-        if logprobs := result.logprobs.get(row.request_id):
+        if result.logprobs and (logprobs := result.logprobs.get(row.request_id)):
             output.logprobs = logprobs[: len(new_token_ids)]
         return output
 
@@ -382,14 +385,13 @@ class Scheduler:
         for index, token_id in enumerate(sampled):
             request.token_ids.append(token_id)
             status = _status_after(request, token_id)
-            if status is not RequestStatus.RUNNING:
+            if status is not RUNNING:
                 return status, sampled[: index + 1]
-        return RequestStatus.RUNNING, sampled
+        return RUNNING, sampled
 
     def _take_drafts(self, request: Request, result: ModelRunnerOutput) -> None:
         """Keep the drafts that could still become output: the step itself adds one token more."""
-        drafts = result.draft_token_ids.get(request.request_id)
-        if drafts:
+        if result.draft_token_ids and (drafts := result.draft_token_ids.get(request.request_id)):
             request.spec_token_ids = drafts[: request.max_num_tokens - request.num_tokens - 1]
 
     def _new_prompt_logprobs(
@@ -405,7 +407,7 @@ class Scheduler:
 
     def _finish(self, request: Request, status: RequestStatus) -> None:
         """The one way out of the scheduler, for every request and from every state."""
-        if request.status is RequestStatus.RUNNING:
+        if request.status is RUNNING:
             del self.running[bisect_left(self.running, request.sort_key, key=_importance)]
             self._finished_ids.append(request.request_id)
         else:
@@ -482,7 +484,7 @@ def _status_after(request: Request, token_id: int) -> RequestStatus:
             return RequestStatus.FINISHED_STOPPED
     if request.num_tokens >= request.max_num_tokens:
         return RequestStatus.FINISHED_LENGTH
-    return RequestStatus.RUNNING
+    return RUNNING
 
 
 def _check_sampled(request: Request, row: Scheduled, sampled: list[int]) -> None:

@@ -146,7 +146,7 @@ MUTATIONS = [
         "drafts_cost_no_budget",
         "scheduler",
         "plan.budget_left -= num_tokens",
-        "plan.budget_left -= num_tokens - num_drafts",
+        "plan.budget_left -= num_tokens - len(drafts)",
     ),
     Mutation(
         "one_request_too_many_runs",
@@ -157,7 +157,7 @@ MUTATIONS = [
     Mutation(
         "an_aborted_step_is_taken_in",
         "scheduler",
-        "request is None or request.status is not RequestStatus.RUNNING",
+        "request is None or request.status is not RUNNING",
         "request is None",
     ),
     Mutation(
