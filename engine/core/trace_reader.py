@@ -35,6 +35,8 @@ from engine.core.trace_format import (
 )
 from engine.core.trace_replay import NOBODY, BlockColumns, Blocks, Problem, Replay, RequestHistory, Stay
 
+_CHUNK_BYTES = 1 << 16
+
 
 class Event(NamedTuple):
     """Something that happened, and when."""
@@ -82,6 +84,8 @@ class StepRecord:
     num_waiting: int
     num_free_blocks: int
     num_cached_blocks: int
+    num_kv_tokens: int
+    """Tokens of running requests whose KV exists."""
     not_scheduled: list[NotScheduled]
 
     @property
@@ -103,6 +107,8 @@ class StepSeries:
         self.waiting = array("i")
         self.free_blocks = array("i")
         self.cached_blocks = array("i")
+        self.kv_tokens = array("q")
+        """Tokens of running requests whose KV exists."""
 
     def append(self, record: dict[str, Any]) -> None:
         self.time_s.append(record["ts"])
@@ -112,6 +118,7 @@ class StepSeries:
         self.waiting.append(record["wait"])
         self.free_blocks.append(record["free"])
         self.cached_blocks.append(record["cached"])
+        self.kv_tokens.append(record["kv"])
 
 
 class TraceState:
@@ -188,7 +195,7 @@ class TraceReader:
         self.path = Path(path)
         self.warnings: list[str] = []
         """What is missing from the file, in sentences; empty for a complete one."""
-        lines = self._load()
+        lines, damage = self._load()
         self.header: dict[str, Any] = self._read_header(lines)
         self.is_complete = False
         """The writer was closed: nothing is missing at the end."""
@@ -204,6 +211,14 @@ class TraceReader:
         self._positions: dict[str, array[int]] = {}
         """Per kind of block event, where in `_replay.changes` it stands; made when asked for."""
         self._play(lines)
+        if damage:
+            self.warnings.append(f"the file is {damage}; read to the last whole record")
+            message = f"the file is {damage}: what follows step {self.num_steps - 1} is lost"
+            self.problems.append(Problem(self.num_steps, message))
+        elif not (self.is_complete or self.error or self.problems):
+            self.warnings.append(
+                "there is no end record: the engine was killed or still runs; read to its last flush"
+            )
 
     # ------------------------------------------------------------------ overview
 
@@ -267,6 +282,7 @@ class TraceReader:
             num_waiting=record["wait"],
             num_free_blocks=record["free"],
             num_cached_blocks=record["cached"],
+            num_kv_tokens=record["kv"],
             not_scheduled=self._not_scheduled(record),
         )
 
@@ -401,8 +417,8 @@ class TraceReader:
 
     # ------------------------------------------------------------------ opening
 
-    def _load(self) -> list[bytes]:
-        """The file's whole lines, without the checks that only `_play` can do."""
+    def _load(self) -> tuple[list[bytes], str]:
+        """The file's whole lines, and how the file is damaged, if it is."""
         try:
             data = self.path.read_bytes()
         except OSError as error:
@@ -411,10 +427,7 @@ class TraceReader:
             what = "is empty" if not data else "does not begin like a gzip file"
             raise TraceError(f"{self.path} is not a trace: it {what}. `prep trace record` makes traces")
         text, damage = _decompress(data)
-        if damage:
-            self.warnings.append(f"the file is {damage}; read to the last whole record")
-        lines = text.split(b"\n")
-        return lines[:-1]
+        return text.split(b"\n")[:-1], damage
 
     def _read_header(self, lines: list[bytes]) -> dict[str, Any]:
         try:
@@ -453,10 +466,6 @@ class TraceReader:
             log_crc = zlib.crc32(line + b"\n", log_crc)
         if self.error is not None:
             self.warnings.append(f"the engine raised {self.error}")
-        if not self.is_complete and not self.warnings:
-            self.warnings.append(
-                "there is no end record: the engine was killed or still runs; read to the last flush"
-            )
 
     def _play_record(self, record: dict[str, Any], line: bytes, log_crc: int) -> None:
         replay, kind, step = self._replay, record["t"], record["i"]
@@ -505,23 +514,27 @@ class TraceReader:
 
 
 def _decompress(data: bytes) -> tuple[bytes, str]:
-    """All text that can be trusted, and how the file is damaged, if it is.
+    """All text that can be used, and how the file is damaged, if it is.
 
     A member that is cut off gives what it holds; one whose checksum is wrong gives nothing, because
     any of it may be wrong, and neither does what follows.
     """
-    parts: list[bytes] = []
-    while data:
+    text: list[bytes] = []
+    view, position = memoryview(data), 0
+    while position < len(data):
         member = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        parts: list[bytes] = []
         try:
-            text = member.decompress(data)
+            while not member.eof and position < len(data):
+                chunk = view[position : position + _CHUNK_BYTES]
+                parts.append(member.decompress(chunk))
+                position += len(chunk) - len(member.unused_data)
         except zlib.error:
-            return b"".join(parts), f"damaged: of {len(parts) + 1} or more parts, number {len(parts) + 1}"
-        parts.append(text)
+            return b"".join(text), f"damaged near byte {position}"
+        text += parts
         if not member.eof:
-            return b"".join(parts), "cut off in the middle"
-        data = member.unused_data
-    return b"".join(parts), ""
+            return b"".join(text), "cut off in the middle"
+    return b"".join(text), ""
 
 
 def _key(request: RequestHistory) -> tuple[float, ...]:

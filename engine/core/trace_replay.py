@@ -219,7 +219,8 @@ class Replay:
 
     def add(self, record: dict[str, Any]) -> RequestHistory:
         if record["q"] != len(self.requests):
-            self._object(f"request {record['r']!r} is number {record['q']}, {len(self.requests)} expected")
+            message = f"request {record['r']!r} has number {record['q']}, {len(self.requests)} is due"
+            self._object(self.num_steps, message)
         request = RequestHistory(
             number=len(self.requests),
             request_id=record["r"],
@@ -315,7 +316,7 @@ class Replay:
     def _row(self, step: int, number: int, num_tokens: int, tokens: int | list[int] | None) -> None:
         request = self.requests[number]
         if number not in self.running:
-            self._object(f"step {step} computes tokens of {request.request_id!r}, which does not run")
+            self._object(step, f"step {step} computes tokens of {request.request_id!r}, which does not run")
             return
         if tokens is None:
             request.num_computed += num_tokens
@@ -341,7 +342,7 @@ class Replay:
         blocks, owners = self.blocks, self.owners[block]
         if code == _SEAL or code == _EVICT:
             value = 0 if content is None else int.from_bytes(bytes.fromhex(content), sys.byteorder)
-            self.num_cached += (value != 0) - (blocks.hash[block] != 0)
+            self.num_cached += 1 if code == _SEAL else -1
             blocks.hash[block] = value
         else:
             self.num_free += (not owners) - (blocks.ref[block] == 0)
@@ -377,16 +378,19 @@ class Replay:
     # ------------------------------------------------------------------ contradictions
 
     def _compare(self, step: int, record: dict[str, Any]) -> None:
-        """Every step carries four counts; they find a wrong step before the next CRC does."""
+        """Every step carries five counts; they find a wrong step before the next CRC does."""
         replayed = {
             "run": len(self.running),
             "wait": len(self.live) - len(self.running),
             "free": self.num_free,
             "cached": self.num_cached,
+            "kv": sum(self.requests[number].num_computed for number in self.running),
         }
         for name, count in replayed.items():
             if record[name] != count:
-                self._object(f"after step {step} the records give {name}={count}, the engine {record[name]}")
+                self._object(
+                    step, f"after step {step} the records give {name}={count}, the engine had {record[name]}"
+                )
 
-    def _object(self, message: str) -> None:
-        self.problems.append(Problem(self.num_steps, message))
+    def _object(self, step: int, message: str) -> None:
+        self.problems.append(Problem(step, message))

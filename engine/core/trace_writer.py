@@ -293,6 +293,7 @@ class TraceWriter:
             "wait": len(self._scheduler.waiting),
             "free": len(self._pool.free),
             "cached": len(self._pool.cached),
+            "kv": sum([request.num_computed_tokens for request in self._scheduler.running]),
             **{name: entries for name, entries in lists.items() if entries},
         }
 
