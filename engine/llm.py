@@ -113,9 +113,7 @@ class LLM:
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer; with `skip_tokenizer_init` there is none, and this raises."""
         if self.llm_engine.tokenizer is None:
-            raise InvalidRequestError(
-                "there is no tokenizer: this engine has skip_tokenizer_init=True"
-            )
+            raise InvalidRequestError("there is no tokenizer: this engine has skip_tokenizer_init=True")
         return self.llm_engine.tokenizer
 
     def reset_prefix_cache(self) -> bool:

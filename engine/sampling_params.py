@@ -78,7 +78,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
     """Leave special tokens out of the text."""
     spaces_between_special_tokens: bool = True
-    """Put a space between special tokens that are shown."""
+    """Accepted for compatibility: the tokenizers this engine reads put no space there, as in vLLM."""
     include_stop_str_in_output: bool = False
     """Keep the stop string (or the text of the stop token) at the end of the text."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE

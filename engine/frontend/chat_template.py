@@ -141,8 +141,6 @@ def _open_end(content: Any) -> str:
 def _cut_at_open_end(text: str) -> str:
     end = text.rfind(_CONTINUE_HERE.rstrip())
     if end < 0:
-        raise ChatTemplateError(
-            "the chat template changes the final message, so it cannot be continued"
-        )
+        raise ChatTemplateError("the chat template changes the final message, so it cannot be continued")
     is_trimmed = not text.startswith(_CONTINUE_HERE, end)
     return text[:end].rstrip() if is_trimmed else text[:end]

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, TypedDict
 
 from engine.config import EngineConfig
@@ -43,6 +44,7 @@ class InputProcessor:
         self.tokenizer = tokenizer
         self._vocab_size = config.model.vocab_size
         self._max_model_len = config.scheduler.max_model_len
+        self._policy = config.scheduler.policy
         self._max_logprobs = config.args.max_logprobs
         eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None} - {None}
         self._eos_token_ids = frozenset(eos)
@@ -60,6 +62,7 @@ class InputProcessor:
         """Check everything about a request and split it into what the core runs."""
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
+        self._check_priority(priority)
         text, token_ids, cache_salt = self._parse(prompt)
         self._check_prompt(token_ids)
         request = Request(
@@ -109,11 +112,7 @@ class InputProcessor:
     def _checked_ids(self, token_ids: Any) -> list[int]:
         if isinstance(token_ids, (str, bytes)) or not isinstance(token_ids, Iterable):
             raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {token_ids!r}")
-        token_ids = list(token_ids)
-        for token_id in token_ids:
-            if type(token_id) is not int:
-                raise InvalidRequestError(f"prompt_token_ids must hold integers, got {token_id!r}")
-        return token_ids
+        return [token_id if type(token_id) is int else _as_int(token_id) for token_id in token_ids]
 
     def _check_prompt(self, token_ids: list[int]) -> None:
         if not token_ids:
@@ -122,7 +121,7 @@ class InputProcessor:
         if len(token_ids) >= self._max_model_len:
             raise InvalidRequestError(
                 f"the prompt has {len(token_ids)} tokens, and with max_model_len={self._max_model_len} "
-                f"at most {self._max_model_len - 1} leave room for an answer; shorten it or raise max_model_len"
+                f"at most {self._max_model_len - 1} leave room to answer; shorten it or raise max_model_len"
             )
 
     # The parameters
@@ -188,6 +187,14 @@ class InputProcessor:
                     f"(0 to {self._vocab_size - 1})"
                 )
 
+    def _check_priority(self, priority: Any) -> None:
+        if type(priority) is not int:
+            raise InvalidRequestError(f"priority must be an integer (lower runs first), got {priority!r}")
+        if priority and self._policy != "priority":
+            raise InvalidRequestError(
+                f"priority {priority} would be ignored: start the engine with scheduling_policy='priority'"
+            )
+
     def _need_tokenizer(self, what: str) -> Tokenizer:
         if self.tokenizer is None:
             raise InvalidRequestError(
@@ -201,3 +208,10 @@ def _checked_salt(salt: Any) -> str | None:
     if salt is not None and (not isinstance(salt, str) or not salt):
         raise InvalidRequestError(f"cache_salt must be text that is not empty, got {salt!r}")
     return salt
+
+
+def _as_int(token_id: Any) -> int:
+    """An integer of another type, such as numpy's."""
+    if isinstance(token_id, bool) or not isinstance(token_id, Integral):
+        raise InvalidRequestError(f"prompt_token_ids must hold integers, got {token_id!r}")
+    return int(token_id)

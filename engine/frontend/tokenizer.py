@@ -49,8 +49,8 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise TokenizerError(
-                f"no tokenizer.json in {folder}; save one there with transformers' save_pretrained, give another "
-                "folder as tokenizer=..., or work with token ids alone: skip_tokenizer_init=True"
+                f"no tokenizer.json in {folder}; save one there with transformers' save_pretrained, give "
+                "another folder as tokenizer=..., or work with token ids alone: skip_tokenizer_init=True"
             )
         try:
             backend = Backend.from_file(str(path))

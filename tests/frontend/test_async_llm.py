@@ -101,7 +101,9 @@ async def test_twenty_clients_get_what_each_would_get_alone(
 ) -> None:
     prompts = [[10 + i, 20, 30 + i % 3] * (1 + i % 5) for i in range(20)]
     all_params = [params(4 + i % 7, seed=i, n=1 + i % 2) for i in range(20)]
-    together = await asyncio.gather(*(last(async_llm, p, s) for p, s in zip(prompts, all_params, strict=True)))
+    together = await asyncio.gather(
+        *(last(async_llm, p, s) for p, s in zip(prompts, all_params, strict=True))
+    )
     with LLM(**settings) as llm:
         alone = [llm.generate([p], s)[0] for p, s in zip(prompts, all_params, strict=True)]
     assert [o.outputs for o in together] == [o.outputs for o in alone]
@@ -183,6 +185,16 @@ async def test_abort_ends_a_stream_with_what_it_has(async_llm: AsyncLLM, gate: G
     assert all(0 < len(c.token_ids) < 100 for c in output.outputs)
 
 
+async def test_an_abort_in_the_step_that_finishes_comes_too_late(async_llm: AsyncLLM, gate: Gate) -> None:
+    reader = asyncio.create_task(last(async_llm, "hello", params(2), "r"))
+    await gate.arrival()
+    gate.let_pass()
+    await gate.arrival()  # its last step is in flight
+    await async_llm.abort("r")
+    gate.open()
+    assert (await reader).outputs[0].finish_reason == "length"
+
+
 async def test_abort_of_what_has_ended_or_never_was_does_nothing(async_llm: AsyncLLM) -> None:
     await last(async_llm, "hello", params(), "r")
     await async_llm.abort(["r", "unknown"])
@@ -208,7 +220,7 @@ async def test_a_stop_string_ends_a_stream(async_llm: AsyncLLM) -> None:
     assert output.outputs[0].text == text[: text.index(stop)]
 
 
-async def test_an_id_in_use_is_refused_and_its_owner_is_not_disturbed(async_llm: AsyncLLM, gate: Gate) -> None:
+async def test_an_id_in_use_is_refused_and_its_owner_goes_on(async_llm: AsyncLLM, gate: Gate) -> None:
     owner = asyncio.create_task(last(async_llm, "hello", params(4), "r"))
     await gate.arrival()
     with pytest.raises(InvalidRequestError, match="'r' is not finished yet"):

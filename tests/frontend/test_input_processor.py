@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.config import CacheConfig, EngineArgs, EngineConfig, ModelConfig, RopeConfig, SchedulerConfig
@@ -15,12 +16,25 @@ VOCAB_SIZE = 328
 MAX_MODEL_LEN = 32
 
 
-def config(**args: Any) -> EngineConfig:
+def config(policy: str = "fcfs", **args: Any) -> EngineConfig:
     model = ModelConfig(
-        "tiny", Path(), "LlamaForCausalLM", "float32", VOCAB_SIZE, 8, 8, 1, 1, 1, 8, 1e-5, RopeConfig(1e4), 64,
+        model="tiny",
+        path=Path(),
+        architecture="LlamaForCausalLM",
+        dtype="float32",
+        vocab_size=VOCAB_SIZE,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        rms_norm_eps=1e-5,
+        rope=RopeConfig(1e4),
+        max_position_embeddings=64,
         eos_token_ids=(1, 7),
-    )  # fmt: skip
-    scheduler = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=4, max_model_len=MAX_MODEL_LEN)
+    )
+    scheduler = SchedulerConfig(64, max_num_seqs=4, max_model_len=MAX_MODEL_LEN, policy=policy)
     return EngineConfig(model, CacheConfig(num_blocks=16), scheduler, EngineArgs.create(**args))
 
 
@@ -39,7 +53,8 @@ def test_every_way_to_write_a_prompt_is_the_same_request(
     processor: InputProcessor, byte_level: Tokenizer
 ) -> None:
     ids = byte_level.encode("hello")
-    for prompt in ("hello", ids, tuple(ids), {"prompt": "hello"}, {"prompt_token_ids": ids}):
+    numpy_ids = np.array(ids)
+    for prompt in ("hello", ids, tuple(ids), numpy_ids, {"prompt": "hello"}, {"prompt_token_ids": ids}):
         assert request(processor, prompt).prompt_token_ids == ids
 
 
@@ -100,7 +115,10 @@ def test_the_longest_prompt_leaves_room_for_one_token(processor: InputProcessor)
         ({"logit_bias": {VOCAB_SIZE: 1.0}}, "logit_bias holds 328"),
         ({"logprobs": 21}, "logprobs must be at most 20, got 21; .*max_logprobs"),
         ({"prompt_logprobs": -1}, "prompt_logprobs must be at most 20, got -1"),
-        ({"min_tokens": 40, "max_tokens": 50}, "min_tokens is 40, but a prompt of 1 tokens leaves room for 31"),
+        (
+            {"min_tokens": 40, "max_tokens": 50},
+            "min_tokens is 40, but a prompt of 1 tokens leaves room for 31",
+        ),
     ],
 )
 def test_parameters_that_do_not_fit_the_model_are_refused_at_the_door(
@@ -175,3 +193,12 @@ def test_only_the_first_child_computes_prompt_logprobs(processor: InputProcessor
     children = processor.process("r", "hello", SamplingParams(n=2, prompt_logprobs=1)).children
     assert [child.sampling_params.prompt_logprobs for child in children] == [1, None]
     assert [child.sampling_params.skip_reading_prefix_cache for child in children] == [True, False]
+
+
+def test_a_priority_that_would_be_ignored_is_refused(byte_level: Tokenizer) -> None:
+    params = SamplingParams()
+    for policy, priority, expected in (("fcfs", 1, "would be ignored"), ("priority", "high", "an integer")):
+        with pytest.raises(InvalidRequestError, match=expected):
+            InputProcessor(config(policy), byte_level).process("r", "hello", params, priority=priority)
+    submitted = InputProcessor(config("priority"), byte_level).process("r", "hello", params, priority=-3)
+    assert submitted.children[0].priority == -3

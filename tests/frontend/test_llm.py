@@ -126,6 +126,60 @@ def test_min_tokens_holds_off_every_way_to_stop(llm: LLM) -> None:
     assert output.outputs[0].token_ids[5:] == [1] and 1 not in output.outputs[0].token_ids[:5]
 
 
+def test_min_tokens_comes_before_stop_ids_and_stop_strings(llm: LLM) -> None:
+    (free,) = llm.generate("hello", GREEDY)
+    token_ids, text = free.outputs[0].token_ids, free.outputs[0].text
+    stops = {"stop_token_ids": token_ids[:1], "stop": text[:1]}
+    (output,) = llm.generate(
+        "hello", SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, min_tokens=4, **stops)
+    )
+    completion = output.outputs[0]
+    assert len(completion.token_ids) > 4 and token_ids[0] not in completion.token_ids[:4]
+
+
+def test_a_preempted_request_keeps_its_text_its_stop_strings_and_its_stream(
+    make_llm: Callable[..., LLM],
+) -> None:
+    """The cache holds 96 tokens, and six requests together want more than 200."""
+    stop = ["zz", "the mat!"]
+    params = [SamplingParams(max_tokens=30, ignore_eos=True, seed=i, stop=stop, logprobs=0) for i in range(6)]
+    prompts = [[20 + i] * 6 for i in range(6)]
+    roomy = make_llm().generate(prompts, params)
+    narrow = make_llm(num_gpu_blocks_override=25, max_model_len=64)
+    first = narrow.stream(prompts[0], params[0])
+    streamed = [next(first)]
+    cramped = narrow.generate(prompts[1:], params[1:])
+    streamed.extend(first)
+    assert sum(output.metrics.num_preemptions for output in [*cramped, streamed[-1]]) > 0
+    for with_preemption, without in zip(cramped, roomy[1:], strict=True):
+        after, before = with_preemption.outputs[0], without.outputs[0]
+        assert (after.text, after.token_ids, after.finish_reason) == (
+            before.text, before.token_ids, before.finish_reason,
+        )  # fmt: skip
+        # Recomputed in another batch shape: the same number but for its last bit.
+        assert after.cumulative_logprob == pytest.approx(before.cumulative_logprob, rel=1e-5)
+        assert len(after.logprobs) == len(after.token_ids)
+    assert "".join(delta.outputs[0].text for delta in streamed) == roomy[0].outputs[0].text
+    assert_idle(narrow)
+
+
+def test_a_bad_word_does_not_appear(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=60, ignore_eos=True, seed=3)
+    text = llm.generate("hello", params)[0].outputs[0].text
+    words = [text[10:12], text[20:21]]
+    banned = SamplingParams(max_tokens=60, ignore_eos=True, seed=3, bad_words=words)
+    spelled = llm.llm_engine.input_processor.process("r", "hello", banned).children[0].sampling_params
+    token_ids = llm.generate("hello", banned)[0].outputs[0].token_ids
+    for word in spelled.bad_words_token_ids:
+        places = range(len(token_ids) - len(word) + 1)
+        assert not any(token_ids[i : i + len(word)] == word for i in places)
+
+
+def test_only_allowed_ids_are_sampled(llm: LLM) -> None:
+    (output,) = llm.generate("hello", SamplingParams(max_tokens=20, allowed_token_ids=[40, 41], seed=1))
+    assert set(output.outputs[0].token_ids) == {40, 41}
+
+
 def test_n_completions_share_one_prefill_and_differ(llm: LLM) -> None:
     prompt = list(range(10, 34))
     params = SamplingParams(n=4, max_tokens=12, ignore_eos=True, seed=5)
@@ -155,9 +209,10 @@ def test_prompt_logprobs_cover_the_prompt_even_if_it_is_cached(llm: LLM) -> None
     assert first.prompt_logprobs[0] is None and second.num_cached_tokens == 0
     assert [next(iter(position)) for position in second.prompt_logprobs[1:]] == prompt[1:]
     assert second.prompt_logprobs == first.prompt_logprobs
-    chosen = [position[token] for position, token in zip(first.outputs[0].logprobs, first.outputs[0].token_ids)]
+    (completion,) = first.outputs
+    chosen = [p[token] for p, token in zip(completion.logprobs, completion.token_ids, strict=True)]
     assert [logprob.rank for logprob in chosen] == [1, 1]
-    assert first.outputs[0].cumulative_logprob == pytest.approx(sum(logprob.logprob for logprob in chosen))
+    assert completion.cumulative_logprob == pytest.approx(sum(logprob.logprob for logprob in chosen))
 
 
 # What is wrong is refused before anything starts
@@ -185,12 +240,10 @@ def test_one_bad_request_among_many_stops_all_before_the_start(
 def test_a_request_larger_than_the_cache_is_refused_and_takes_the_others_back(
     make_llm: Callable[..., LLM],
 ) -> None:
-    llm = make_llm(num_gpu_blocks_override=9, max_model_len=32, max_num_seqs=4)
-    small, large = SamplingParams(max_tokens=4, ignore_eos=True), SamplingParams(max_tokens=31)
-    llm.generate([[5] * 4], small)
-    llm.llm_engine.engine_core.scheduler.kv.pool.check_integrity()
-    with pytest.raises(ValueError, match="too|cache|blocks|max_model_len"):
-        llm.generate([[5] * 4, [5] * 32], [small, large])
+    llm = make_llm(num_gpu_blocks_override=9, max_model_len=64)
+    small, large = SamplingParams(max_tokens=4), SamplingParams(max_tokens=50)
+    with pytest.raises(ValueError, match="need 14 blocks, and the whole KV cache has 8"):
+        llm.generate([[5] * 4, [5] * 4], [small, large])
     assert_idle(llm)
 
 

@@ -34,7 +34,9 @@ class Script:
         """What LLMEngine.step does: the core ends what the frontend found a stop string in."""
         self.processor.update(outputs)
         stopped = self.processor.take_stopped()
-        self.processor.update(EngineCoreOutput(name, [], finish_reason="abort", events=[]) for name in stopped)
+        self.processor.update(
+            EngineCoreOutput(name, [], finish_reason="abort", events=[]) for name in stopped
+        )
         return self.processor.take_outputs()
 
     def say(self, text: str, request_id: str = "r", **fields: Any) -> list[RequestOutput]:

@@ -102,7 +102,9 @@ def test_minus_one_means_a_drawn_seed() -> None:
 
 def test_prompt_logprobs_need_the_whole_prompt_computed() -> None:
     assert SamplingParams(prompt_logprobs=0).skip_reading_prefix_cache is True
-    assert SamplingParams(prompt_logprobs=0, skip_reading_prefix_cache=False).skip_reading_prefix_cache is False
+    assert (
+        SamplingParams(prompt_logprobs=0, skip_reading_prefix_cache=False).skip_reading_prefix_cache is False
+    )
     assert SamplingParams().skip_reading_prefix_cache is False
 
 

@@ -114,7 +114,7 @@ TEMPLATES = {
         "{%- if add_generation_prompt %}\n[assistant]{% endif %}"
     ),
     "json": "{{ messages | tojson(indent=2) }}{{ tools | tojson }}{{ {'b': '<é>', 'a': 1} | tojson }}",
-    "loops": "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
+    "loops": "{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
     "namespace": (
         "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}"
     ),
