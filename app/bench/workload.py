@@ -8,14 +8,15 @@ from random import Random
 from time import perf_counter
 
 from engine.core.request import Request
-from engine.core.sched_output import EngineCoreOutput
+from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
+from engine.core.scheduler import Scheduler
 from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
 
 
 @dataclass(slots=True)
 class TimedStep:
-    """One engine step in seconds, and what it did."""
+    """One engine step in seconds, and what it did. `execute` is all but schedule and update."""
 
     schedule: float
     execute: float
@@ -48,25 +49,52 @@ def add_requests(
 
 
 def timed_steps(core: EngineCore) -> Iterator[TimedStep]:
-    """Run the engine until it has nothing to do. The same three calls as `EngineCore.step`."""
+    """Run the engine until it has nothing to do."""
+    watch = _Watch(core.scheduler)
     while core.has_unfinished():
         start = perf_counter()
-        out = core.scheduler.schedule()
-        planned = perf_counter()
-        result = core.executor.execute(out)
-        computed = perf_counter()
-        outputs = core.scheduler.update(out, result)
-        done = perf_counter()
+        outputs = core.step()
+        total = perf_counter() - start
         yield TimedStep(
-            planned - start,
-            computed - planned,
-            done - computed,
-            out.num_scheduled_tokens,
-            core.scheduler.stats.num_prefill_tokens,
-            len(out.scheduled),
-            len(result.sampled_token_ids),
-            outputs,
+            schedule=watch.schedule,
+            execute=total - watch.schedule - watch.update,
+            update=watch.update,
+            num_tokens=watch.out.num_scheduled_tokens,
+            num_prefill_tokens=core.scheduler.stats.num_prefill_tokens,
+            num_rows=len(watch.out.scheduled),
+            num_sampled=sum(len(output.new_token_ids) for output in outputs),
+            outputs=outputs,
         )
+    watch.remove()
+
+
+class _Watch:
+    """Stands before a scheduler's two methods with a clock, whatever its class."""
+
+    out: SchedulerOutput
+    schedule = update = 0.0
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        plan, take_in = scheduler.schedule, scheduler.update
+
+        def timed_schedule() -> SchedulerOutput:
+            start = perf_counter()
+            self.out = plan()
+            self.schedule = perf_counter() - start
+            return self.out
+
+        def timed_update(out: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
+            start = perf_counter()
+            outputs = take_in(out, result)
+            self.update = perf_counter() - start
+            return outputs
+
+        scheduler.schedule = timed_schedule  # type: ignore[method-assign]
+        scheduler.update = timed_update  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        del self._scheduler.schedule, self._scheduler.update
 
 
 def warm_up(core: EngineCore, input_len: int) -> None:

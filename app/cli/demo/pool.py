@@ -110,8 +110,18 @@ class Totals:
     answers: dict[str, list[int]] = field(default_factory=dict)
 
 
+class WatchedScheduler(Scheduler):
+    """The scheduler, keeping its last plan for whoever wants to look: EngineArgs(scheduler_cls=...)."""
+
+    last_output: SchedulerOutput
+
+    def schedule(self) -> SchedulerOutput:
+        self.last_output = super().schedule()
+        return self.last_output
+
+
 class SmallPool:
-    """Runs the visitors on an engine, one frame per step."""
+    """Runs the visitors on an engine whose scheduler is a `WatchedScheduler`, one frame per step."""
 
     def __init__(self, core: EngineCore, visitors: list[Visitor], decode: Callable[[list[int]], str]) -> None:
         self.core = core
@@ -124,14 +134,13 @@ class SmallPool:
         """KV tokens that a preempted request gave up, until it resumes."""
 
     def frames(self) -> Iterator[Frame]:
-        """Step until everyone is answered. The lines from `out` to `outputs` are `EngineCore.step`."""
-        scheduler, executor = self.core.scheduler, self.core.executor
+        """Step until everyone is answered."""
+        scheduler = self.core.scheduler
         for step in range(MAX_STEPS):
             self._let_in(step)
             computed = {name: request.num_computed_tokens for name, request in self._requests.items()}
-            out = scheduler.schedule()
-            result = executor.execute(out)
-            outputs = scheduler.update(out, result)
+            outputs = self.core.step()
+            out = scheduler.last_output
             events = [*self._preempted(out, computed), *self._started(out), *self._answered(outputs)]
             self._count(out, scheduler.stats)
             yield self._frame(step, out, events)

@@ -44,7 +44,7 @@ def demo(
     live = screen.is_live(console)
     pace = 1.0 if live and not fast else 0.0
     with _status(console, "loading the shipped model"):
-        from app.cli.demo.pool import BLOCK_SIZE, STEP_TOKENS, SmallPool, choose_pool
+        from app.cli.demo.pool import BLOCK_SIZE, STEP_TOKENS, SmallPool, WatchedScheduler, choose_pool
         from engine.config import EngineArgs
         from engine.engine_core import EngineCore
         from engine.frontend.tokenizer import Tokenizer
@@ -67,6 +67,7 @@ def demo(
             num_gpu_blocks_override=num_blocks,
             max_num_batched_tokens=STEP_TOKENS,
             max_num_seqs=len(visitors),
+            scheduler_cls=WatchedScheduler,
         )
     )
     pool = SmallPool(small, visitors, lambda ids: tokenizer.decode(ids, skip_special_tokens=True))

@@ -1,0 +1,196 @@
+"""`prep doctor`: is this installation complete, and does the engine run on this machine?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from app.cli import screen
+from app.cli.test import TOOLS
+from app.cli.version import version_of
+
+app = screen.command_app()
+
+LIBRARIES = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "safetensors": "safetensors",
+    "tokenizers": "tokenizers",
+    "jinja2": "jinja2",
+    "huggingface_hub": "huggingface_hub",
+    "rich": "rich",
+    "tqdm": "tqdm",
+    "psutil": "psutil",
+}
+"""Import name -> distribution."""
+REINSTALL = "./prep doctor   (in the checkout: repairs the environment), or pip install -e ."
+LEAST_MEMORY_GB, LEAST_DISK_GB = 1.0, 0.5
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report."""
+
+    status: Literal["ok", "warn", "fail"]
+    text: str
+    fix: str = ""
+
+
+@app.command()
+def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
+    """Check this installation and machine. Exit code 3 if something has to be mended.
+
+    Loads the shipped model, lets it answer, and compares the answer given alone with the same one from
+    a batch.
+
+    Example: prep doctor --json
+    """
+    checks: list[Check] = []
+    for check in run():
+        checks.append(check)
+        if not json:
+            _print(check)
+    failed = [check for check in checks if check.status == "fail"]
+    if json:
+        screen.print_json({"healthy": not failed, "checks": [asdict(check) for check in checks]})
+    elif failed:
+        screen.next_command(failed[0].fix or REINSTALL, f"{len(failed)} to mend")
+    else:
+        screen.next_command("prep demo", "everything it needs is here")
+    raise typer.Exit(screen.ENVIRONMENT if failed else 0)
+
+
+def run() -> Iterator[Check]:
+    """All checks, each as soon as it is known; one that breaks is a failure, never a traceback."""
+    for check in (_python, _libraries, _torch, _machine, _disk, _terminal, _test_tools):
+        yield _guarded(check)
+    yield from _engine()
+
+
+def _guarded(check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:
+        return Check("fail", f"{check.__name__.strip('_')}: {type(error).__name__}: {error}", REINSTALL)
+
+
+def _print(check: Check) -> None:
+    from rich.markup import escape
+
+    style = {"ok": "green", "warn": "yellow", "fail": "bold red"}[check.status]
+    console = screen.out()
+    console.print(f"[{style}]{check.status:<4}[/] {escape(check.text)}", soft_wrap=True)
+    if check.fix and check.status != "ok":
+        console.print(f"     [dim]{escape(check.fix)}[/]", soft_wrap=True)
+
+
+def _python() -> Check:
+    text = (
+        f"python {platform.python_version()}, prep {version_of('prep-workbench') or 'from the source tree'}"
+    )
+    return Check("ok", f"{text}, {sys.prefix}")
+
+
+def _libraries() -> Check:
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        return Check("fail", f"missing libraries: {', '.join(missing)}", REINSTALL)
+    return Check("ok", f"all {len(LIBRARIES)} libraries are installed")
+
+
+def _torch() -> Check:
+    import torch
+
+    text = f"torch {torch.__version__}, {torch.get_num_threads()} CPU threads"
+    if torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(0)
+        return Check("ok", f"{text}, {card.name} with {card.total_memory / 2**30:.0f} GiB")
+    return Check("ok", f"{text}, no GPU (none is needed)")
+
+
+def _machine() -> Check:
+    import psutil
+
+    free = psutil.virtual_memory().available / 1e9
+    text = f"{os.cpu_count()} cores, {platform.machine()}, {free:.1f} GB of memory free"
+    if free < LEAST_MEMORY_GB:
+        return Check("warn", text, "close something: the engine and torch take about 1 GB")
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > (os.cpu_count() or 1):
+        return Check("warn", f"{text}, load {load:.1f}", "other programs use the cores: timings will be slow")
+    return Check("ok", text)
+
+
+def _disk() -> Check:
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    text = f"{free:.1f} GB free on the disk of {Path.cwd()}"
+    if free < LEAST_DISK_GB:
+        return Check("warn", text, "traces and downloads may not fit")
+    return Check("ok", text)
+
+
+def _terminal() -> Check:
+    console = screen.out()
+    kind = f"{console.width} columns, {'live' if screen.is_live(console) else 'plain lines'}"
+    if not screen.unicode_ok():
+        return Check("warn", f"terminal without UTF-8 ({kind}): ASCII marks", "export PYTHONIOENCODING=utf-8")
+    return Check("ok", f"terminal with UTF-8, {kind}")
+
+
+def _test_tools() -> Check:
+    missing = [name for name in TOOLS if find_spec(name) is None]
+    if missing:
+        return Check("ok", "test tools not installed: ./prep test does it when it first runs")
+    return Check("ok", "test tools installed")
+
+
+def _engine() -> Iterator[Check]:
+    """Load the shipped model and let it answer; stops at the first thing that does not work."""
+    try:
+        from app.cli.shop import open_shop
+        from engine.llm import LLM
+        from engine.sampling_params import SamplingParams
+
+        start = time.perf_counter()
+        llm = LLM("shop")
+        core = llm.llm_engine.engine_core
+        loaded = time.perf_counter() - start
+        cache = core.config.cache
+        yield Check(
+            "ok",
+            f"model shop loads in {loaded:.2f} s; KV cache of {cache.num_blocks:,} blocks, "
+            f"{core.executor.worker.backend.name} attention",
+        )
+        shop = open_shop()
+        chats = [
+            [{"role": "system", "content": shop.system}, {"role": "user", "content": question}]
+            for question in shop.questions
+        ]
+        params = SamplingParams(temperature=0, max_tokens=32)
+        start = time.perf_counter()
+        alone = llm.chat(chats[0], params, use_tqdm=False)[0].outputs[0]
+        seconds = time.perf_counter() - start
+        text = f"{shop.questions[0]!r} -> {alone.text!r}: {len(alone.token_ids)} tokens in {seconds:.2f} s"
+        yield Check("ok" if alone.token_ids else "fail", text, REINSTALL)
+        batch = llm.chat(chats, params, use_tqdm=False)
+        same = batch[0].outputs[0].token_ids == alone.token_ids
+        hit = sum(output.num_cached_tokens for output in batch)
+        yield Check(
+            "ok" if same else "fail",
+            f"a batch of {len(batch)} gives {'the same tokens' if same else 'OTHER tokens'}, "
+            f"{hit} prompt tokens from the prefix cache",
+            "prep test tests/engine   (something is wrong with the engine on this machine)",
+        )
+        llm.shutdown()
+    except Exception as error:
+        yield Check("fail", f"the engine does not run: {type(error).__name__}: {error}", REINSTALL)

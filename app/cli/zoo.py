@@ -1,0 +1,147 @@
+"""`prep zoo`: the shipped models, how good they are, and how they were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.engine_options import engine_options
+from app.cli.session import open_llm
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
+    from engine.zoo.evaluate import EvalReport
+
+app = screen.command_app(no_args_is_help=True)
+
+
+@app.callback()
+def zoo() -> None:
+    """The shipped models: trained from scratch on an invented manga shop, in Hugging Face layout."""
+
+
+@app.command("list")
+def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
+    """Models in this checkout."""
+    from engine.zoo.registry import list_models
+
+    models = list_models()
+    if json:
+        screen.print_json(
+            [
+                {"name": m.name, "path": str(m.path), "parameters": m.parameters, "megabytes": m.megabytes}
+                for m in models
+            ]
+        )
+        return
+    if not models:
+        raise screen.Problem("the zoo is empty", next_step="prep zoo train shop", code=screen.ENVIRONMENT)
+    table = screen.table("model", "parameters", "MB", "folder", left=("folder",))
+    for model in models:
+        table.add_row(
+            model.name, f"{model.parameters / 1e6:.2f} M", f"{model.megabytes:.1f}", _short(model.path)
+        )
+    screen.out().print(table)
+    screen.next_command(f"prep chat {models[0].name}", "talk to it; prep zoo eval says how good it is")
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+@app.command("eval")
+@engine_options
+def eval_(
+    model: Annotated[str, typer.Argument(help="A shipped model or a folder.")] = "shop",
+    n: Annotated[
+        int, typer.Option("-n", min=1, help="Answers to judge (whole conversations are drawn).")
+    ] = 500,
+    seed: Annotated[int, typer.Option(help="Of the unseen shops.")] = 0,
+    split: Annotated[
+        str, typer.Option(help="test or validation: titles that training never showed.")
+    ] = "test",
+    misses: Annotated[int, typer.Option(help="Show this many wrong answers.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Exact match on shops the model has never seen: an answer counts when every character is right.
+
+    The engine answers, greedily, with everything on: batching, chunked prefill, prefix cache.
+
+    \b
+    Examples:
+      prep zoo eval shop
+      prep zoo eval shop -n 2000 --misses 5
+    """
+    from engine.zoo.evaluate import evaluate
+    from engine.zoo.registry import resolve
+
+    resolve(model)
+    with open_llm(model, engine) as llm:
+        report = evaluate(model, n, seed, split, lambda prompts: _answers(llm, prompts))
+    if json:
+        screen.print_json(report.as_dict())
+        return
+    screen.out().print(report.table())
+    _show_misses(report, misses)
+    screen.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
+
+
+def _answers(llm: LLM, prompts: list[str]) -> list[str]:
+    from engine.sampling_params import SamplingParams
+    from engine.zoo.evaluate import MAX_NEW_TOKENS
+
+    params = SamplingParams(temperature=0, max_tokens=MAX_NEW_TOKENS, skip_special_tokens=False)
+    show_bar = None if screen.is_live(screen.err()) else False
+    outputs = llm.generate(prompts, params, use_tqdm=show_bar)
+    return [output.outputs[0].text for output in outputs]
+
+
+def _show_misses(report: EvalReport, count: int) -> None:
+    from rich.markup import escape
+
+    for case, output in report.misses[:count]:
+        question = case.prompt.rsplit("<|im_start|>user\n", 1)[-1].split("<|im_end|>")[0]
+        screen.out().print(
+            f"[bold]{escape(question)}[/]\n  want {escape(case.answer)}\n  got  {escape(output)}"
+        )
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="shop or shop-draft.")] = "shop",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write; by default the zoo's own.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    minutes: Annotated[float | None, typer.Option(help="Training time; by default the recipe's.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Stop after this many steps.")] = None,
+) -> None:
+    """Train a shipped model from its recipe. Ctrl-C saves a checkpoint; --resume goes on from it.
+
+    \b
+    Examples:
+      prep zoo train shop --minutes 10 --out my-shop
+      prep zoo train shop --resume
+    """
+    from engine.zoo.recipes import RECIPES
+    from engine.zoo.registry import MODELS
+    from engine.zoo.train import checkpoint_path
+    from engine.zoo.train import train as run
+
+    if recipe not in RECIPES:
+        raise screen.Problem(f"no recipe {recipe!r}", next_step=f"prep zoo train {next(iter(RECIPES))}")
+    if resume and not checkpoint_path(recipe).exists():
+        raise screen.Problem(
+            f"no checkpoint of {recipe} at {checkpoint_path(recipe)}", next_step=f"prep zoo train {recipe}"
+        )
+    folder = out or MODELS / recipe
+    run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=screen.err())
+    screen.next_command(f"prep zoo eval {out or recipe}", "how good it has become")
