@@ -85,7 +85,7 @@ def build_model_input(
     if padding > 0:
         input_ids, positions = np.pad(input_ids, (0, padding)), np.pad(positions, (0, padding))
         slot_mapping = np.pad(slot_mapping, (0, padding), constant_values=-1)
-    if len(logits_rows) < min_tokens:
+    if 0 < len(logits_rows) < min_tokens:
         logits_rows = np.pad(logits_rows, (0, min_tokens - len(logits_rows)))
     longs = _to_device([input_ids, positions, slot_mapping, logits_rows], device)
     block_table = state.block_table[slots, :num_columns]

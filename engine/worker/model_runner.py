@@ -62,10 +62,7 @@ class ModelRunner:
             return ModelRunnerOutput()
         batch = build_model_input(out.scheduled, self.state, self.device, self._min_tokens)
         hidden = self._forward(batch)
-        logits = self.model.compute_logits(hidden[batch.logits_rows])[: len(batch.sampled_rows)]
-        sampled = self.sampler(logits, batch.sample_batch)
-        self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
-        result = _by_request(batch, sampled)
+        result = self._sample(batch, hidden) if len(batch.sampled_rows) else ModelRunnerOutput()
         if self._num_prompt_logprobs:
             result.prompt_logprobs = self._prompt_logprobs(batch, hidden)
         return result
@@ -95,6 +92,12 @@ class ModelRunner:
         self.backend.build(batch.metadata)
         with set_forward_context(ForwardContext(batch.metadata, self.backend, self.kv_cache)):
             return self.model(batch.input_ids, batch.positions)
+
+    def _sample(self, batch: ModelInput, hidden: Tensor) -> ModelRunnerOutput:
+        logits = self.model.compute_logits(hidden[batch.logits_rows])[: len(batch.sampled_rows)]
+        sampled = self.sampler(logits, batch.sample_batch)
+        self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
+        return _by_request(batch, sampled)
 
     def _prompt_logprobs(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[TokenLogprobs]]:
         """Position p of a prompt predicts token p + 1; the last one predicts output and is left out."""
