@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,7 @@ def random_run(
             abort()
         if rng.random() < 0.05:
             scheduler.reset_prefix_cache()
+        began = time.perf_counter()
         out = scheduler.schedule()
         run.num_preemptions += len(out.preempted_request_ids)
         result = sample(scheduler, out, rng)
@@ -153,7 +155,7 @@ def random_run(
                 index += 1
         outs = scheduler.update(out, result)
         run.num_evictions += scheduler.stats.num_evictions
-        tracer.step(out, result, outs, 0.001)
+        tracer.step(out, result, outs, time.perf_counter() - began)
         for output in outs:
             run.tokens[output.request_id] += output.new_token_ids
         run.outputs.append(out)

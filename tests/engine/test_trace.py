@@ -18,14 +18,14 @@ MakeEngine = Callable[..., EngineCore]
 
 def test_a_traced_engine_replays_to_its_own_state_and_tokens(make_engine: MakeEngine, tmp_path: Path) -> None:
     path = tmp_path / "run.itrace"
-    engine = make_engine(trace=str(path), num_gpu_blocks_override=20, max_num_batched_tokens=32)
+    engine = make_engine(trace=str(path), num_gpu_blocks_override=20, max_num_batched_tokens=64)
     outputs = run(engine, [request(f"r{i}", [5, 6, 7, 8] * 3 + [i], max_tokens=20) for i in range(8)])
     engine.shutdown()
     reader = TraceReader(path)
     assert (reader.problems, reader.warnings) == ([], []) and reader.is_complete
     assert {name: [token for _, token in reader.tokens(name)] for name in outputs} == tokens(outputs)
     assert reader.events("preempt") and reader.events("hit")
-    assert reader.header["config"]["scheduler"]["max_num_batched_tokens"] == 32
+    assert reader.header["config"]["scheduler"]["max_num_batched_tokens"] == 64
     assert reader.header["blocks"] == 20 and reader.header["seed"] == 0
 
 
