@@ -33,7 +33,7 @@ LIBRARIES = {
     "psutil": "psutil",
 }
 """Import name -> distribution."""
-REINSTALL = "./prep doctor   (in the checkout: repairs the environment), or pip install -e ."
+REINSTALL = "rm -rf .venv && ./prep doctor   (in the checkout), or pip install -e . in your own environment"
 LEAST_MEMORY_GB, LEAST_DISK_GB = 1.0, 0.5
 
 

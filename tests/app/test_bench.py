@@ -1,0 +1,104 @@
+"""Benchmarks at a small size: the figures are consistent, and Ctrl-C keeps what there is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from app.bench import latency, scheduler, startup, throughput
+from app.bench.timing import spread
+from app.cli.main import app
+
+SMALL = {"num_gpu_blocks_override": 128}
+
+
+class InterruptAt:
+    """A status line whose n-th message is Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, text: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def say_nothing(text: str) -> None:
+    pass
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    result = spread([value / 1000 for value in range(1, 101)])
+    assert (result.p50, result.p90, result.p99, result.max, result.count) == (50, 90, 99, 100, 100)
+    assert spread([]).count == 0
+
+
+def test_the_scheduler_bench_measures_both_ways_of_waiting() -> None:
+    report = scheduler.measure(say_nothing, requests=8, steps=5, queues=(10, 20))
+    assert report.decode.total.count == 5
+    assert [(row.waiting, row.blocked_by) for row in report.queues] == [
+        (10, "max_seqs"),
+        (20, "max_seqs"),
+        (10, "no_blocks"),
+        (20, "no_blocks"),
+    ]
+
+
+def test_an_interrupted_bench_returns_what_it_has() -> None:
+    report = scheduler.measure(InterruptAt(3), requests=8, steps=5, queues=(10, 20))
+    assert report.interrupted
+    assert report.decode is not None and len(report.queues) == 1
+
+
+def test_throughput_counts_every_token_and_its_shares_make_sense() -> None:
+    report = throughput.measure(say_nothing, "shop", SMALL, num_prompts=4, input_len=16, output_len=8)
+    assert report.finished == 4
+    assert report.output_tokens == 4 * 8
+    assert report.prompt_tokens == 4 * 16
+    assert report.schedule_share + report.execute_share + report.update_share == pytest.approx(1)
+    assert 0 < report.gemm_share < report.execute_share * 1.5
+
+
+def test_an_interrupted_throughput_run_reports_the_steps_it_made() -> None:
+    report = throughput.measure(InterruptAt(6), "shop", SMALL, num_prompts=4, input_len=16, output_len=8)
+    assert report.interrupted
+    assert report.steps == 4 and report.output_tokens_per_s > 0
+
+
+def test_latency_has_one_first_token_per_request_and_the_rest_between() -> None:
+    report = latency.measure(
+        say_nothing, "shop", SMALL, batch_sizes=(1, 3), input_len=16, output_len=4, rounds=2
+    )
+    assert [row.ttft.count for row in report.batches] == [2, 6]
+    assert [row.itl.count for row in report.batches] == [2 * 3, 6 * 3]
+
+
+@pytest.mark.slow
+def test_startup_phases_add_up_to_the_whole_process() -> None:
+    report = startup.measure(say_nothing, "shop", runs=1)
+    assert set(report.phases) == set(startup.PHASES)
+    assert report.total == pytest.approx(sum(report.phases.values()))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["scheduler", "--requests", "4", "--steps", "2"],
+        ["throughput", "--num-prompts", "2", "--input-len", "8", "--output-len", "2"],
+        ["latency", "--batch-sizes", "2", "--input-len", "8", "--output-len", "2", "--rounds", "1"],
+    ],
+)
+def test_json_and_tables(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["bench", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["interrupted"] is False
+    assert "next: prep" in CliRunner().invoke(app, ["bench", *arguments]).stderr
+
+
+def test_wrong_batch_sizes_are_refused() -> None:
+    result = CliRunner().invoke(app, ["bench", "latency", "--batch-sizes", "1,x"])
+    assert result.exit_code == 2
+    assert "--batch-sizes must be whole numbers" in result.stderr

@@ -1,0 +1,57 @@
+"""`prep doctor` and `prep zoo`: what they find, and how they say it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli import doctor
+from app.cli.main import app
+
+
+def test_a_working_installation_is_healthy() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["healthy"]
+    assert any("the same tokens" in check["text"] for check in report["checks"])
+
+
+def test_something_missing_fails_with_exit_code_3_and_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(doctor.LIBRARIES, "no_such_library", "no-such-library")
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 3
+    assert "missing libraries: no_such_library" in result.stdout
+    assert "next: rm -rf .venv" in result.stderr
+
+
+def test_a_check_that_breaks_is_a_failure_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _disk() -> doctor.Check:
+        raise OSError("no such disk")
+
+    monkeypatch.setattr(doctor, "_disk", _disk)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 3
+    assert "fail disk: OSError: no such disk" in result.stdout
+
+
+def test_zoo_list_shows_the_shipped_models() -> None:
+    result = CliRunner().invoke(app, ["zoo", "list", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "shop" in [model["name"] for model in json.loads(result.stdout)]
+
+
+def test_zoo_eval_judges_the_engines_answers_by_type() -> None:
+    result = CliRunner().invoke(app, ["zoo", "eval", "shop", "-n", "4", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["overall"]["total"] >= 4
+    assert sum(group["total"] for group in report["by_type"].values()) == report["overall"]["total"]
+
+
+def test_an_unknown_recipe_is_refused() -> None:
+    result = CliRunner().invoke(app, ["zoo", "train", "bakery"])
+    assert result.exit_code == 2
+    assert "no recipe 'bakery'" in result.stderr

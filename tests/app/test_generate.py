@@ -1,0 +1,142 @@
+"""`prep generate` and `prep chat` on the shipped model."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from app.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--num-gpu-blocks-override", "128"]
+
+
+def prep(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+def generated(*arguments: str) -> list[dict]:
+    result = prep("generate", "shop", *arguments, "--json", *SMALL)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_json_is_the_request_outputs() -> None:
+    (output,) = generated("-p", "Readers of", "--max-tokens", "5", "--logprobs", "2")
+    (completion,) = output["outputs"]
+    assert output["prompt"] == "Readers of"
+    assert len(completion["token_ids"]) == len(completion["logprobs"]) == 5
+    assert completion["finish_reason"] == "length"
+
+
+def test_a_seed_repeats_its_completions_and_children_differ() -> None:
+    arguments = ["-p", "Of", "-n", "3", "--temperature", "1.5", "--seed", "4", "--max-tokens", "12"]
+    first, second = generated(*arguments), generated(*arguments)
+    texts = [completion["text"] for completion in first[0]["outputs"]]
+    assert texts == [completion["text"] for completion in second[0]["outputs"]]
+    assert len(set(texts)) == 3
+
+
+def test_several_prompts_are_answered_in_order() -> None:
+    outputs = generated("-p", "One", "-p", "Two", "-p", "Three", "--max-tokens", "2")
+    assert [output["prompt"] for output in outputs] == ["One", "Two", "Three"]
+
+
+def test_text_alone_goes_to_stdout() -> None:
+    result = prep("generate", "shop", "-p", "Readers of", "--max-tokens", "4", *SMALL)
+    (output,) = generated("-p", "Readers of", "--max-tokens", "4")
+    assert result.stdout == output["outputs"][0]["text"] + "\n"
+    assert "tok/s" in result.stderr and "next:" in result.stderr
+
+
+def test_a_pipe_is_one_prompt() -> None:
+    result = prep("generate", "shop", "--max-tokens", "3", "--json", *SMALL, stdin="Two\nlines\n")
+    assert json.loads(result.stdout)[0]["prompt"] == "Two\nlines"
+
+
+def test_chat_wraps_the_prompt_in_the_models_template_and_the_shops_notes() -> None:
+    (output,) = generated("--chat", "-p", "Hello!", "--max-tokens", "2")
+    assert output["prompt"].endswith("<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n")
+    assert "manga" in output["prompt"]
+
+
+def test_logprobs_are_a_table_with_one_line_per_token() -> None:
+    result = prep("generate", "shop", "-p", "Of", "--max-tokens", "3", "--logprobs", "1", *SMALL)
+    lines = result.stderr.splitlines()
+    assert any("logprob" in line and "rank" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["-p", ""], "prompt is empty"),
+        (["-p", "x", "--temperature", "-1"], "temperature must be"),
+        (["-p", "x", "--top-p", "0"], "top_p must be"),
+        (["-p", "x", "-n", "2"], "n must be 1 when temperature is 0"),
+        (["-p", "x", "--logprobs", "99"], "logprobs must be at most"),
+        (["-p", "x", "--block-size", "0"], "block_size must be"),
+        (["-p", "x", "--max-tokens", "1000", "--num-gpu-blocks-override", "5"], "the whole KV cache has 4"),
+        (["-p", "x", "--attention-backend", "warp"], "warp"),
+        (["-p", "x", "--scheduler-cls", "nowhere:Nothing"], "scheduler_cls"),
+        (["-p", "word " * 3000], "max_model_len"),
+    ],
+)
+def test_bad_input_is_refused_with_a_reason(arguments: list[str], told: str) -> None:
+    result = prep("generate", "shop", *arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [("./nowhere", "no folder"), ("nobody/nothing", "nobody/nothing"), ("shopp", "shopp")],
+)
+def test_a_model_that_is_not_there_is_named(model: str, told: str) -> None:
+    result = prep("generate", model, "-p", "x")
+    assert result.exit_code in (2, 3)
+    assert told in result.stderr
+
+
+def test_ctrl_c_stops_a_generation_without_a_traceback() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", "generate", "shop", "-p", "x", "--ignore-eos"]
+        + ["--max-tokens", "1900", "-n", "64", "--temperature", "1"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(8)
+    assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+
+
+def test_a_piped_chat_remembers_the_conversation_in_the_prefix_cache() -> None:
+    result = prep("chat", "shop", *SMALL, stdin="What do you recommend?\nThank you!\n")
+    assert result.exit_code == 0, result.output
+    cached = [line for line in result.stderr.splitlines() if "prompt tokens cached" in line]
+    assert len(cached) == 2
+    assert int(cached[1].split("tok/s), ")[1].split()[0]) > 200
+
+
+def test_chat_commands_work_and_an_unknown_one_is_named() -> None:
+    result = prep(
+        "chat", "shop", *SMALL, stdin="/system You are brief.\n/system\n/reset\n/what\n/quit\nnot read\n"
+    )
+    assert result.exit_code == 0
+    assert "You are brief." in result.stderr
+    assert "no command /what" in result.stderr
+    assert "not read" not in result.output
+    assert result.stdout == ""

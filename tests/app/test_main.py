@@ -1,0 +1,146 @@
+"""The command itself: fast, helpful, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli import screen
+from app.cli.main import COMMANDS, app
+from engine.config import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def prep(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli.main", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], *([name, "--help"] for name in COMMANDS)])
+def test_no_help_page_imports_torch(arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from app.cli.main import app\n"
+        f"app({arguments!r}, prog_name='prep', standalone_mode=False)\n"
+        "heavy = {'torch', 'numpy', 'tokenizers'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "Usage: prep" in result.stdout
+
+
+def test_the_overview_imports_no_command() -> None:
+    program = (
+        "import sys\n"
+        "from app.cli.main import COMMANDS, app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "loaded = {entry.module for entry in COMMANDS.values()} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_command_has_an_example_in_its_help() -> None:
+    for name in COMMANDS:
+        page = CliRunner().invoke(app, [name, "--help"]).stdout
+        if "Commands:" not in page and name not in ("demo", "version"):
+            assert "prep " + name in page.split("Options:")[0], f"prep {name} --help shows no example"
+
+
+def test_no_arguments_print_the_help_and_succeed() -> None:
+    result = CliRunner().invoke(app, [])
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout and "demo" in result.stdout
+
+
+def test_a_misspelt_command_gets_a_suggestion() -> None:
+    result = prep("generat")
+    assert result.returncode == 2
+    assert "generate" in result.stderr
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    assert prep("generate", "--no-such-option").returncode == 2
+
+
+def test_version_names_what_a_bug_report_needs() -> None:
+    result = CliRunner().invoke(app, ["version"])
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["prep", "python", "torch"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ConfigError("block_size must be positive"), 2, "error: block_size must be positive"),
+        (screen.Problem("no prompt", next_step="give one"), 2, "next: give one"),
+        (OSError(28, "No space left on device", "run.itrace"), 3, "No space left on device"),
+        (ModuleNotFoundError("No module named 'torch'"), 3, "No module named 'torch'"),
+        (RuntimeError("a bug"), 1, "PREP_DEBUG=1"),
+    ],
+)
+def test_every_error_is_one_clear_line_with_its_exit_code(
+    error: BaseException, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = screen.explain(error)
+    assert isinstance(result, typer.Exit)
+    assert result.exit_code == code
+    assert told in capsys.readouterr().err
+
+
+def test_error_text_is_shown_as_it_is_not_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    screen.explain(ValueError("expected [bold]x[/] in [0, 1]"))
+    assert "expected [bold]x[/] in [0, 1]" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback() -> None:
+    quiet = prep("generate", "shop", "-p", "x", "--temperature", "-1")
+    loud = prep("--debug", "generate", "shop", "-p", "x", "--temperature", "-1")
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+
+
+def test_a_reader_that_leaves_early_causes_no_noise() -> None:
+    command = f"{sys.executable} -m app.cli.main generate --help | head -n 1"
+    result = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert "Usage" in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_plain_terminals_get_plain_text(variables: dict[str, str]) -> None:
+    result = prep("--help", env={**os.environ, **variables})
+    assert "\x1b" not in result.stdout
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", "bench", "scheduler", "--steps", "100000", "--json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
