@@ -3,15 +3,37 @@
 T is the number of tokens of a step, R the number of requests (rows). Inputs may be strided views;
 arithmetic is fp32 inside, whatever the storage type.
 
-Every operation has a reference implementation in plain torch (`kernels/reference/`), which says what is
-right and runs everywhere.
+Every operation has a reference implementation in plain torch (`kernels/reference/`, for `linear` torch's own),
+which says what is right and runs everywhere.
 """
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.reference import activation, attention, norm, rotary
+
+
+def pack_weight(weight: Tensor) -> Tensor:
+    """The matrix [out, in] in the layout that `linear` is fastest with on its device; opaque from then on.
+
+    On a CPU in fp32 that is oneDNN's blocked layout. Two things are gained over the plain matrix: products of
+    a few rows (decode) do not re-arrange the weights each time, and a row's result no longer
+    depends on how many rows there are, which BLAS does not promise (its kernels for one, for two
+    or three and for more rows add in different orders). `.to_dense()` gives the plain matrix back.
+    """
+    if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        return torch.ops.mkldnn._reorder_linear_weight(weight, None)
+    return weight
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], as it is or from `pack_weight`."""
+    if weight.is_mkldnn:
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return F.linear(x, weight, bias)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.layers.linear import empty_parameter
+from engine.layers.linear import Linear, empty_parameter
 
 
 class TokenEmbedding(nn.Module):
@@ -20,17 +20,18 @@ class TokenEmbedding(nn.Module):
         return F.embedding(input_ids, self.weight)
 
 
-class LMHead(nn.Module):
+class LMHead(Linear):
     """hidden [S, hidden] -> logits fp32 [S, vocab].
 
-    A tied head computes with the embedding's own table: one tensor in memory, one in the checkpoint.
+    A tied head starts from the embedding's own table: there is one tensor in the checkpoint.
     """
 
     def __init__(
         self, vocab_size: int, hidden_size: int, *, dtype: torch.dtype, tied_to: TokenEmbedding | None = None
     ) -> None:
-        super().__init__()
-        self.weight = tied_to.weight if tied_to else empty_parameter(vocab_size, hidden_size, dtype=dtype)
+        super().__init__(hidden_size, vocab_size, bias=False, dtype=dtype)
+        if tied_to is not None:
+            self.weight = tied_to.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.weight).float()
+        return super().forward(hidden).float()

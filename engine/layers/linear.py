@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from kernels import ops
 
 
 def empty_parameter(*shape: int, dtype: torch.dtype, device: torch.device | str | None = None) -> nn.Parameter:
@@ -40,8 +41,12 @@ class Linear(nn.Module):
         self.weight = empty_parameter(out_features, in_features, dtype=dtype)
         self.bias = empty_parameter(out_features, dtype=dtype) if bias else None
 
+    def finish_loading(self) -> None:
+        """Called once the weights are in: put them into the layout that computes fastest."""
+        self.weight = nn.Parameter(ops.pack_weight(self.weight.data), requires_grad=False)
+
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return ops.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in={self.in_features}, out={self.out_features}, bias={self.bias is not None}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import ConfigError, ModelConfig
-from engine.layers.linear import MergedLinear
+from engine.layers.linear import Linear, MergedLinear
 from engine.models.checkpoint import StoredTensor, read_headers
 from engine.models.registry import create_model
 
@@ -30,6 +30,9 @@ def load_model(config: ModelConfig, device: torch.device | str) -> nn.Module:
         fill_with_random(model, config.seed)
     else:
         load_weights(model, config)
+    for module in model.modules():
+        if isinstance(module, Linear):
+            module.finish_loading()
     return model.eval()
 
 
