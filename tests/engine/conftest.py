@@ -20,13 +20,14 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
-def model_dir(tmp_path: Path) -> Path:
-    (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
-    return tmp_path
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    (folder / "config.json").write_text(json.dumps(TINY_LLAMA))
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make_engine(model_dir: Path) -> Iterator[Callable[..., EngineCore]]:
     """make_engine(**engine_args): block size 4, every invariant checked after every step."""
     engines: list[EngineCore] = []

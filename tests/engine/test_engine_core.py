@@ -30,9 +30,12 @@ def workload() -> list[Request]:
     return requests
 
 
-def alone(engine: EngineCore, requests: list[Request]) -> dict[str, list[int]]:
+@pytest.fixture(scope="module")
+def said_alone(make_engine: MakeEngine) -> dict[str, list[int]]:
+    """What each request of the workload says when it has the engine to itself."""
+    engine = make_engine()
     said: dict[str, list[int]] = {}
-    for item in requests:
+    for item in workload():
         said |= tokens(run(engine, [item]))
     return said
 
@@ -52,11 +55,12 @@ def alone(engine: EngineCore, requests: list[Request]) -> dict[str, list[int]]:
     ],
     ids=lambda settings: ",".join(settings) or "one batch",
 )
-def test_a_request_says_the_same_alone_and_in_any_batch(make_engine: MakeEngine, settings: dict) -> None:
-    expected = alone(make_engine(), workload())
+def test_a_request_says_the_same_alone_and_in_any_batch(
+    make_engine: MakeEngine, said_alone: dict[str, list[int]], settings: dict
+) -> None:
     engine = make_engine(**settings)
     outputs = run(engine, workload())
-    assert tokens(outputs) == expected
+    assert tokens(outputs) == said_alone
     if "num_gpu_blocks_override" in settings:
         assert sum(outs[-1].num_preemptions for outs in outputs.values()) > 0, "nothing was preempted"
     assert engine.scheduler.kv.usage == 0

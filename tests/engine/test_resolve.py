@@ -34,7 +34,7 @@ def test_none_becomes_vllms_default_for_a_cpu(make_engine: MakeEngine) -> None:
     ("settings", "budget", "num_seqs"),
     [
         ({"max_num_batched_tokens": 100, "max_num_seqs": None}, 100, 100),
-        ({"max_num_seqs": 5000, "max_num_batched_tokens": None}, 5000, 5000),
+        ({"max_num_seqs": 5000, "num_gpu_blocks_override": 99}, 5000, 5000),
         ({"max_num_seqs": 3, "enable_chunked_prefill": False}, 4096, 3),
     ],
 )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
 from engine.core.sched_output import RequestInit, Scheduled
+from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
 from engine.worker.batch_state import BatchState
 from engine.worker.model_input import build_model_input
+from tests.engine.harness import request, run, tokens
 
 CPU = torch.device("cpu")
 BLOCK = 4
@@ -116,3 +119,12 @@ def test_padding_stands_behind_everything_and_is_stored_nowhere() -> None:
     assert batch.metadata.slot_mapping.tolist() == [14, -1, -1, -1]
     assert batch.metadata.query_start_loc_cpu == [0, 1] and batch.logits_rows.tolist() == [0, 0, 0, 0]
     assert batch.sampled_rows.tolist() == [0] and len(batch.sample_batch.slots) == 1
+
+
+def test_the_largest_step_runs_without_a_request(make_engine: Callable[..., EngineCore]) -> None:
+    """On a GPU it measures the memory of activations; here it must run, and leave the cache alone."""
+    engine = make_engine(max_num_batched_tokens=100)
+    worker = engine.executor.worker
+    worker._largest_step(engine.config.scheduler)
+    assert not worker.runner.kv_cache.any()
+    assert tokens(run(engine, [request("a", [5, 6])])) == tokens(run(make_engine(), [request("a", [5, 6])]))
