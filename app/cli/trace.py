@@ -56,15 +56,15 @@ def record(
     path = (output or unused_path("run.itrace")).absolute()
     if not path.parent.is_dir():
         raise screen.Problem(f"there is no folder {path.parent}", next_step="create it, or choose another -o")
+    before = set(path.parent.iterdir())
     code = _run(_program(command), path)
-    written = sorted(path.parent.glob(f"{path.stem}*{path.suffix}")) if path.exists() else []
-    written = [file for file in written if file == path or _is_numbered(file, path)]
+    written = sorted(file for file in set(path.parent.iterdir()) - before if _is_numbered(file, path))
     if not written:
         screen.tell_error(f"{command[0]} started no engine, so there is no trace")
         raise typer.Exit(code or screen.CHECKS_FAILED)
     for file in written:
         screen.err().print(f"recorded {_shown(file)}", soft_wrap=True)
-    screen.next_command(f"prep trace info {_shown(path)}", "what happened")
+    screen.next_command(f"prep trace info {_shown(written[0])}", "what happened")
     if code:
         raise typer.Exit(code)
 
@@ -227,8 +227,9 @@ def _run(program: list[str], path: Path) -> int:
 
 
 def _is_numbered(file: Path, first: Path) -> bool:
+    """Whether it is the first engine's file or another's: `unused_path` adds a number."""
     number = file.stem.removeprefix(f"{first.stem}-")
-    return number.isdigit()
+    return file == first or (file.suffix == first.suffix and number.isdigit())
 
 
 def _shown(path: Path) -> str:
