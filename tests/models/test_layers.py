@@ -1,0 +1,115 @@
+"""The building blocks against their definitions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from engine.attention.backend import get_backend
+from engine.attention.forward_context import ForwardContext, get_forward_context, set_forward_context
+from engine.config import ConfigError, RopeConfig
+from engine.layers.linear import MergedLinear
+from engine.layers.norm import RMSNorm
+from engine.layers.rope import RotaryTable, inverse_frequencies
+from kernels import ops
+from tests.differential.harness import make_metadata
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_fused_norm_leaves_its_input_and_the_residual_alone(dtype: torch.dtype) -> None:
+    x, residual, weight = (torch.randn(3, 16).to(dtype) for _ in range(3))
+    before = x.clone(), residual.clone(), weight.clone()
+    normed, total = ops.fused_add_rms_norm(x, residual, weight[0], 1e-6)
+    for now, then in zip((x, residual, weight), before, strict=True):
+        assert torch.equal(now, then)
+    assert torch.equal(total, x + residual)
+    assert torch.equal(normed, ops.rms_norm(total, weight[0], 1e-6))
+    assert normed.data_ptr() != total.data_ptr()
+
+
+def test_rms_norm_multiplies_in_the_dtype_of_the_weight() -> None:
+    x, weight = torch.randn(4, 64).bfloat16(), (1 + torch.rand(64)).bfloat16()
+    normed = x.float() / (x.float().square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(ops.rms_norm(x, weight, 1e-5), normed.bfloat16() * weight, rtol=1e-2, atol=0)
+    assert ops.rms_norm(x, weight, 1e-5).dtype == torch.bfloat16
+    assert ops.rms_norm(x, weight.float(), 1e-5).dtype == torch.float32
+
+
+def test_rms_norm_module_with_a_residual_is_norm_of_the_sum() -> None:
+    norm = RMSNorm(8, 1e-6, dtype=torch.float32)
+    norm.weight.data = torch.rand(8)
+    x, residual = torch.randn(2, 8), torch.randn(2, 8)
+    assert torch.equal(norm.add_and_norm(x, residual)[0], norm(x + residual))
+
+
+def test_rotation_keeps_lengths_and_depends_on_distance_only() -> None:
+    table = RotaryTable(RopeConfig(10000.0), head_dim=8, max_position=64)
+    query, key = torch.randn(1, 2, 8).expand(64, 2, 8), torch.randn(1, 2, 8).expand(64, 2, 8)
+    cos, sin = table(torch.arange(64))
+    rotated_query, rotated_key = ops.rotary_embedding(query, cos, sin), ops.rotary_embedding(key, cos, sin)
+    torch.testing.assert_close(rotated_query.norm(dim=-1), query.norm(dim=-1))
+    assert torch.equal(rotated_query[0], query[0])
+    scores = torch.einsum("qhd,khd->hqk", rotated_query, rotated_key)
+    torch.testing.assert_close(scores[:, 10, 3], scores[:, 60, 53], rtol=1e-4, atol=1e-4)
+
+
+def test_llama3_scaling_keeps_fast_pairs_and_slows_the_rest_by_the_factor() -> None:
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    plain = inverse_frequencies(RopeConfig(500000.0), 128)
+    scaled = inverse_frequencies(RopeConfig(500000.0, scaling), 128)
+    wavelength = 2 * math.pi / plain
+    fast, slow = wavelength < 8192 / 4, wavelength > 8192
+    assert torch.equal(scaled[fast], plain[fast])
+    torch.testing.assert_close(scaled[slow], plain[slow] / 8)
+    between = ~fast & ~slow
+    assert between.any() and (scaled[between] < plain[between]).all() and (scaled[between] > plain[between] / 8).all()
+
+
+def test_an_unknown_rope_type_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="'yarn'; supported: default, linear, llama3"):
+        inverse_frequencies(RopeConfig(1e4, {"rope_type": "yarn", "factor": 2.0}), 8)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 17])
+def test_a_packed_weight_gives_the_product_of_the_plain_one(rows: int) -> None:
+    x, weight, bias = torch.randn(rows, 24), torch.randn(10, 24), torch.randn(10)
+    packed = ops.pack_weight(weight)
+    torch.testing.assert_close(ops.linear(x, packed, bias), ops.linear(x, weight, bias), rtol=1e-5, atol=1e-5)
+
+
+def test_parts_of_a_merged_projection_are_views_of_its_rows() -> None:
+    layer = MergedLinear(4, {"q_proj": 6, "k_proj": 2, "v_proj": 2}, bias=True, dtype=torch.float32)
+    parts = dict(layer.checkpoint_tensors())
+    assert {name: tuple(part.shape) for name, part in parts.items()} == {
+        "q_proj.weight": (6, 4),
+        "k_proj.weight": (2, 4),
+        "v_proj.weight": (2, 4),
+        "q_proj.bias": (6,),
+        "k_proj.bias": (2,),
+        "v_proj.bias": (2,),
+    }
+    parts["k_proj.weight"].fill_(7.0)
+    assert (layer.weight[6:8] == 7.0).all()
+
+
+def test_forward_contexts_do_not_nest_and_end_with_their_block() -> None:
+    backend = get_backend("reference", "cpu", torch.float32)
+    context = ForwardContext(make_metadata([([1], 0, 1)], 4), backend, torch.zeros(0))
+    with pytest.raises(RuntimeError, match="no forward pass is under way"):
+        get_forward_context()
+    with pytest.raises(ZeroDivisionError), set_forward_context(context):
+        assert get_forward_context() is context
+        with pytest.raises(RuntimeError, match="do not nest"), set_forward_context(context):
+            pass
+        assert get_forward_context() is context
+        raise ZeroDivisionError
+    with set_forward_context(context):
+        pass
