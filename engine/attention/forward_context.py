@@ -47,5 +47,7 @@ def get_forward_context() -> ForwardContext:
     """The context of the forward pass under way."""
     context = _current.get()
     if context is None:
-        raise RuntimeError("no forward pass is under way: call the model inside `with set_forward_context(...)`")
+        raise RuntimeError(
+            "no forward pass is under way: call the model inside `with set_forward_context(...)`"
+        )
     return context

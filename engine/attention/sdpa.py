@@ -149,7 +149,9 @@ class SDPAAttention:
             rows = portion.end - portion.begin
             key, value = self._gather(kv, portion.pages).view(rows, 2, kv_heads, -1, head_dim).unbind(1)
             own = grouped[portion.begin : portion.end]
-            pieces.append(F.scaled_dot_product_attention(own, key, value, attn_mask=portion.mask, scale=scale))
+            pieces.append(
+                F.scaled_dot_product_attention(own, key, value, attn_mask=portion.mask, scale=scale)
+            )
         out = (torch.cat(pieces) if len(pieces) > 1 else pieces[0]).flatten(1, 2)
         return out if plan.inverse_order is None else out[plan.inverse_order]
 
@@ -216,7 +218,9 @@ class SDPAAttention:
         blocks = self._visible_blocks(table, first_block[order], num_blocks[order], int(padded[-1]))
         # Both counted from the first token of the first gathered block.
         visible_end = torch.from_numpy((seq_lens - first_block * block_size)[order]).to(self._device)[:, None]
-        visible_begin = torch.from_numpy((first_token - first_block * block_size)[order]).to(self._device)[:, None]
+        visible_begin = torch.from_numpy((first_token - first_block * block_size)[order]).to(self._device)[
+            :, None
+        ]
         portions = []
         for begin, end in _runs_of_equal(padded):
             width = int(padded[begin])
@@ -262,7 +266,9 @@ class SDPAAttention:
         for begin in range(query_begin, query_end, QUERY_TILE):
             end = min(begin + QUERY_TILE, query_end)
             key_begin = _window_begin(begin + to_position, window)
-            tiles.append(_PrefillTile(begin, end, key_begin - gathered_from, end + to_position - gathered_from))
+            tiles.append(
+                _PrefillTile(begin, end, key_begin - gathered_from, end + to_position - gathered_from)
+            )
         return _PrefillRow(geometry.pages(blocks).flatten(), tiles)
 
     def _causal_mask(self, num_keys: int, window: int | None) -> Tensor:
@@ -278,7 +284,11 @@ class SDPAAttention:
             hidden = distance < 0
             if window is not None:
                 hidden |= distance >= window
-            mask = torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, float("-inf")).to(self._device)
+            mask = (
+                torch.zeros(hidden.shape, dtype=self._dtype)
+                .masked_fill_(hidden, float("-inf"))
+                .to(self._device)
+            )
             self._causal_masks[window] = mask
         return mask
 
@@ -287,7 +297,7 @@ class SDPAAttention:
 class _Geometry:
     """Where the pages of a layer's cache lie, counted in pages from the layer's first.
 
-        page(block, kind, head) = block * block_stride + kind * kind_stride + head      kind: 0 keys, 1 values
+    page(block, kind, head) = block * block_stride + kind * kind_stride + head      kind: 0 keys, 1 values
     """
 
     kv_heads: int
@@ -301,7 +311,9 @@ class _Geometry:
         _, _, kv_heads, block_size, head_dim = kv.shape
         page_size = block_size * head_dim
         bytes_per_block = 2 * kv_heads * page_size * kv.element_size()
-        return cls(kv_heads, block_size, kv.stride(0) // page_size, kv.stride(1) // page_size, bytes_per_block)
+        return cls(
+            kv_heads, block_size, kv.stride(0) // page_size, kv.stride(1) // page_size, bytes_per_block
+        )
 
     def pages(self, blocks: Tensor) -> Tensor:
         """blocks int64 [rows, n] -> pages [rows, 2, kv_heads, n]: each row's keys head by head, then its values."""

@@ -31,7 +31,9 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
         case "llama3":
             return _llama3(inv_freq, scaling)
         case other:
-            raise ConfigError(f"unsupported rope_type {other!r}; supported: {', '.join(SUPPORTED_ROPE_TYPES)}")
+            raise ConfigError(
+                f"unsupported rope_type {other!r}; supported: {', '.join(SUPPORTED_ROPE_TYPES)}"
+            )
 
 
 def _llama3(inv_freq: Tensor, scaling: dict[str, Any]) -> Tensor:

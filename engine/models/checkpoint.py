@@ -38,11 +38,15 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path.parent} has no {path.name}; expected a folder in Hugging Face layout") from None
+        raise ConfigError(
+            f"{path.parent} has no {path.name}; expected a folder in Hugging Face layout"
+        ) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:  # not JSON, or not UTF-8
-        raise ConfigError(f"{path} is not valid JSON ({error}); the file is damaged, fetch it again") from error
+        raise ConfigError(
+            f"{path} is not valid JSON ({error}); the file is damaged, fetch it again"
+        ) from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} holds a {type(content).__name__}, expected a JSON object; fetch it again")
     return content
@@ -91,13 +95,16 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
     with file.open("rb") as stream:
         header_size = int.from_bytes(stream.read(8), "little")
         if size < 8 or header_size > size - 8:
-            raise ConfigError(f"{file} is cut short or not a safetensors file ({size:,} bytes); fetch it again")
+            raise ConfigError(
+                f"{file} is cut short or not a safetensors file ({size:,} bytes); fetch it again"
+            )
         try:
             header = json.loads(stream.read(header_size))
             tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
             end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
             stored = {
-                name: StoredTensor(file, entry["dtype"], tuple(entry["shape"])) for name, entry in tensors.items()
+                name: StoredTensor(file, entry["dtype"], tuple(entry["shape"]))
+                for name, entry in tensors.items()
             }
         except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
             raise ConfigError(f"{file} has a damaged safetensors header; fetch it again") from error

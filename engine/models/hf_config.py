@@ -20,7 +20,13 @@ from engine.models.hub import download
 from engine.zoo import registry as zoo
 
 DTYPES = ("float32", "bfloat16", "float16")
-_SHORT_DTYPES = {"float": "float32", "fp32": "float32", "bf16": "bfloat16", "half": "float16", "fp16": "float16"}
+_SHORT_DTYPES = {
+    "float": "float32",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "half": "float16",
+    "fp16": "float16",
+}
 
 _COMMON_DEFAULTS: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "hidden_act": "silu"}
 _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -72,6 +78,8 @@ def load_model_config(args: EngineArgs) -> ModelConfig:
 def find_model(args: EngineArgs) -> Path:
     """The folder of a shipped model, a local folder, or a Hub repository (downloaded when needed)."""
     name = args.model
+    if not name:
+        raise ConfigError("the model's name is empty; give a shipped model, a folder or a Hub id (org/name)")
     path = Path(name).expanduser()
     shipped = [info.name for info in zoo.list_models()]
     if name in shipped:
@@ -84,9 +92,11 @@ def find_model(args: EngineArgs) -> Path:
     if looks_like_hub_id:
         return download(name, revision=args.revision, cache_dir=args.download_dir, shipped=shipped)
     if "/" in name or "\\" in name or name.startswith((".", "~")):
-        raise ConfigError(f"no folder {path}; give an existing folder, a Hub id (org/name) or a shipped model")
+        raise ConfigError(
+            f"no folder {path}; give an existing folder, a Hub id (org/name) or a shipped model"
+        )
     close = get_close_matches(name, shipped, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"; did you mean {close[0]!r}?" if close else "."
     raise ConfigError(
         f"no model {name!r}{hint} Shipped: {', '.join(shipped) or 'none'}. "
         "Otherwise give a folder (./path) or a Hub id (org/name)."
@@ -138,7 +148,8 @@ def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> Mod
         max_position_embeddings=_positive_int(raw, "max_position_embeddings", source),
         tie_word_embeddings=bool(raw["tie_word_embeddings"]),
         # Qwen2 always has biases on q, k and v and never on o; Mistral has none; the others say so.
-        attention_bias=architecture == "Qwen2ForCausalLM" or (attention_bias and architecture != "MistralForCausalLM"),
+        attention_bias=architecture == "Qwen2ForCausalLM"
+        or (attention_bias and architecture != "MistralForCausalLM"),
         attention_output_bias=attention_bias and architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM"),
         mlp_bias=bool(raw.get("mlp_bias", False)) and architecture == "LlamaForCausalLM",
         qk_norm=architecture == "Qwen3ForCausalLM",
@@ -152,7 +163,9 @@ def _architecture(raw: dict[str, Any], source: Path | str) -> str:
     for name in names:
         if name in _CLASS_DEFAULTS:
             return name
-    found = f"architecture {', '.join(map(str, names))} is not supported" if names else "no architecture is named"
+    found = (
+        f"architecture {', '.join(map(str, names))} is not supported" if names else "no architecture is named"
+    )
     raise ConfigError(f"{source}: {found}; supported: {', '.join(_CLASS_DEFAULTS)}")
 
 
@@ -168,13 +181,17 @@ def _rope(raw: dict[str, Any], source: Path | str) -> RopeConfig:
     """Base frequency and scaling rule from either style; the newer one wins where both are present."""
     parameters = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
     if any(isinstance(value, dict) for value in parameters.values()):
-        raise ConfigError(f"{source}: rope_parameters per layer type are not supported, only one rule for all layers")
+        raise ConfigError(
+            f"{source}: rope_parameters per layer type are not supported, only one rule for all layers"
+        )
     theta = float(parameters.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
     rope_type = parameters.pop("type", None)
     rope_type = parameters.pop("rope_type", None) or rope_type or "default"
     partial = parameters.pop("partial_rotary_factor", None) or raw.get("partial_rotary_factor") or 1.0
     if partial != 1.0:
-        raise ConfigError(f"{source}: partial_rotary_factor {partial} is not supported, heads rotate as a whole")
+        raise ConfigError(
+            f"{source}: partial_rotary_factor {partial} is not supported, heads rotate as a whole"
+        )
     if rope_type == "default":
         return RopeConfig(theta)
 
@@ -260,7 +277,9 @@ def _fingerprint(config: ModelConfig, raw: dict[str, Any]) -> str:
 
     A moved or renamed folder keeps it; other weights, another dtype or an override change it.
     """
-    digest = hashlib.sha256(json.dumps([raw, config.dtype, config.load_format, config.seed], sort_keys=True).encode())
+    digest = hashlib.sha256(
+        json.dumps([raw, config.dtype, config.load_format, config.seed], sort_keys=True, default=str).encode()
+    )
     if config.load_format == "safetensors":
         for file in weight_files(config.path):
             digest.update(content_hash(file).encode())

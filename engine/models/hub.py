@@ -46,12 +46,16 @@ def download(repo_id: str, *, revision: str | None, cache_dir: str | None, shipp
     try:
         files = HfApi().model_info(repo_id, revision=revision, timeout=_TIMEOUT_S).siblings or []
         if not any(file.rfilename.endswith(".safetensors") for file in files):
-            raise ConfigError(f"{repo_id} has no safetensors weights on the Hub; pickled weights are not read")
+            raise ConfigError(
+                f"{repo_id} has no safetensors weights on the Hub; pickled weights are not read"
+            )
         return fetch(local_files_only=False)
     except ConfigError:
         raise
     except GatedRepoError as error:
-        raise ConfigError(f"{repo_id} is gated: accept its licence on the Hub and log in (`hf auth login`)") from error
+        raise ConfigError(
+            f"{repo_id} is gated: accept its licence on the Hub and log in (`hf auth login`)"
+        ) from error
     except RevisionNotFoundError as error:
         raise ConfigError(f"{repo_id} has no revision {revision!r} on the Hub") from error
     except (RepositoryNotFoundError, HFValidationError) as error:

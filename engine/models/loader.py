@@ -61,7 +61,9 @@ def load_weights(model: nn.Module, config: ModelConfig) -> None:
     from safetensors import safe_open
 
     targets = checkpoint_tensors(model)
-    stored = {name: tensor for name, tensor in read_headers(config.path).items() if not _is_derived(name, config)}
+    stored = {
+        name: tensor for name, tensor in read_headers(config.path).items() if not _is_derived(name, config)
+    }
     _check_agreement(targets, stored, config)
 
     names_by_file = defaultdict(list)
@@ -78,7 +80,9 @@ def _is_derived(name: str, config: ModelConfig) -> bool:
     return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and config.tie_word_embeddings)
 
 
-def _check_agreement(targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig) -> None:
+def _check_agreement(
+    targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig
+) -> None:
     """Names, shapes and types of the checkpoint are those of the model, or a ConfigError that lists the rest."""
     faults = []
     if missing := targets.keys() - stored.keys():

@@ -31,13 +31,17 @@ def paged_attention(
     for row, seq_len in enumerate(seq_lens.tolist()):
         start, end = starts[row], starts[row + 1]
         num_blocks = -(-seq_len // block_size)
-        pages = kv[block_table[row, :num_blocks].long()].float()  # [blocks, 2, kv_heads, block_size, head_dim]
+        pages = kv[
+            block_table[row, :num_blocks].long()
+        ].float()  # [blocks, 2, kv_heads, block_size, head_dim]
         key, value = pages.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :seq_len]
         out[start:end] = _attend_one(query[start:end].float(), key, value, scale, sliding_window)
     return out
 
 
-def _attend_one(query: Tensor, key: Tensor, value: Tensor, scale: float, sliding_window: int | None) -> Tensor:
+def _attend_one(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, sliding_window: int | None
+) -> Tensor:
     """Softmax attention of one request: query [n, heads, head_dim], key and value [kv_heads, seq_len, head_dim]."""
     num_queries, num_heads, _ = query.shape
     num_kv_heads, seq_len, _ = key.shape

@@ -1,8 +1,8 @@
 """Contract tests judge any implementation of a seam, yours included.
 
-    pytest tests/contracts -k attention --impl lessons.my_attention:MyAttention
-    pytest tests/contracts -k scheduler --impl lessons.my_scheduler:MyScheduler
-    pytest tests/contracts -k block_pool --impl lessons.my_pool:MyPool
+pytest tests/contracts -k attention --impl lessons.my_attention:MyAttention
+pytest tests/contracts -k scheduler --impl lessons.my_scheduler:MyScheduler
+pytest tests/contracts -k block_pool --impl lessons.my_pool:MyPool
 """
 
 from __future__ import annotations

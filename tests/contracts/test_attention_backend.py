@@ -36,7 +36,9 @@ class Workload:
     def random(seed: int) -> Workload:
         rng = random.Random(seed)
         decode = [(rng.randrange(90), 1) for _ in range(rng.randrange(6))]
-        prefill = [(rng.choice((0, rng.randrange(60))), rng.randrange(2, 40)) for _ in range(rng.randrange(4))]
+        prefill = [
+            (rng.choice((0, rng.randrange(60))), rng.randrange(2, 40)) for _ in range(rng.randrange(4))
+        ]
         if seed % 10 == 0:
             prefill.append((rng.randrange(80), rng.randrange(250, 600)))
         if seed % 10 == 5:
@@ -71,7 +73,9 @@ class Workload:
         heads = self.num_heads + 2 * self.num_kv_heads
         qkv = torch.randn(num_tokens, heads, self.head_dim, generator=generator).to(self.dtype)
         query, key, value = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
-        return Batch(self, query, key, value, cache, make_metadata(rows, self.block_size, padding=self.padding))
+        return Batch(
+            self, query, key, value, cache, make_metadata(rows, self.block_size, padding=self.padding)
+        )
 
 
 @dataclass
@@ -108,10 +112,17 @@ def assert_agrees(workload: Workload, impl: str | None) -> None:
     cache_expected = batch.after
     actual = batch.run(backend_for(impl, workload.dtype))
     torch.testing.assert_close(
-        batch.after, cache_expected, rtol=0, atol=0, equal_nan=True, msg=lambda text: f"cache: {text}\n{workload}"
+        batch.after,
+        cache_expected,
+        rtol=0,
+        atol=0,
+        equal_nan=True,
+        msg=lambda text: f"cache: {text}\n{workload}",
     )
     tolerance = TOLERANCE[workload.dtype]
-    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance, msg=lambda text: f"{text}\n{workload}")
+    torch.testing.assert_close(
+        actual, expected, rtol=0, atol=tolerance, msg=lambda text: f"{text}\n{workload}"
+    )
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -120,7 +131,9 @@ def test_attention_agrees_with_the_reference_on_a_random_ragged_batch(seed: int,
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_attention_in_16_bit_stays_within_rounding_of_the_reference(dtype: torch.dtype, impl: str | None) -> None:
+def test_attention_in_16_bit_stays_within_rounding_of_the_reference(
+    dtype: torch.dtype, impl: str | None
+) -> None:
     for seed in range(10):
         workload = Workload.random(seed)
         workload.dtype = dtype
@@ -148,7 +161,9 @@ def test_the_null_block_and_the_other_layers_stay_as_they_were(impl: str | None)
     batch.run(backend_for(impl), layer=1)
     assert (batch.after[0] == 0).all()
     for layer in (0, 2):
-        torch.testing.assert_close(batch.after[:, layer], batch.cache[:, layer], rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            batch.after[:, layer], batch.cache[:, layer], rtol=0, atol=0, equal_nan=True
+        )
 
 
 def test_the_cache_may_be_laid_out_layer_by_layer(impl: str | None) -> None:

@@ -16,13 +16,17 @@ STALE = 2**20
 """What fills block-table columns past a row's end: reading it would fail loudly."""
 
 
-def make_metadata(rows: list[tuple[list[int], int, int]], block_size: int, *, padding: int = 0) -> AttentionMetadata:
+def make_metadata(
+    rows: list[tuple[list[int], int, int]], block_size: int, *, padding: int = 0
+) -> AttentionMetadata:
     """rows: (block ids, start, num_tokens), decode rows first; `padding` tokens of slot -1 at the end."""
     width = max(len(blocks) for blocks, _, _ in rows) + 1
     query_start_loc, slots = [0], []
     for blocks, start, num_tokens in rows:
         query_start_loc.append(query_start_loc[-1] + num_tokens)
-        slots += [blocks[p // block_size] * block_size + p % block_size for p in range(start, start + num_tokens)]
+        slots += [
+            blocks[p // block_size] * block_size + p % block_size for p in range(start, start + num_tokens)
+        ]
     seq_lens = [start + num_tokens for _, start, num_tokens in rows]
     return AttentionMetadata(
         query_start_loc=torch.tensor(query_start_loc, dtype=torch.int32),
@@ -52,7 +56,13 @@ class PagedModel:
     """Runs a model step by step over a paged cache with scrambled blocks."""
 
     def __init__(
-        self, model: nn.Module, config: ModelConfig, backend: str, *, num_blocks: int = 128, block_size: int = 4
+        self,
+        model: nn.Module,
+        config: ModelConfig,
+        backend: str,
+        *,
+        num_blocks: int = 128,
+        block_size: int = 4,
     ) -> None:
         self.model = model
         self.block_size = block_size

@@ -37,7 +37,9 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-def run(paged: PagedModel, sequence: Sequence, others: list[tuple[Sequence, int]], place: int) -> list[Tensor]:
+def run(
+    paged: PagedModel, sequence: Sequence, others: list[tuple[Sequence, int]], place: int
+) -> list[Tensor]:
     """Prefill 20 tokens and decode 3 of `sequence`, each step with the others around it."""
     logits = []
     for num_tokens in (20, 1, 1, 1):

@@ -70,7 +70,11 @@ def test_llama3_scaling_keeps_fast_pairs_and_slows_the_rest_by_the_factor() -> N
     assert torch.equal(scaled[fast], plain[fast])
     torch.testing.assert_close(scaled[slow], plain[slow] / 8)
     between = ~fast & ~slow
-    assert between.any() and (scaled[between] < plain[between]).all() and (scaled[between] > plain[between] / 8).all()
+    assert (
+        between.any()
+        and (scaled[between] < plain[between]).all()
+        and (scaled[between] > plain[between] / 8).all()
+    )
 
 
 def test_an_unknown_rope_type_names_the_known_ones() -> None:
