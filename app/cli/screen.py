@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +76,17 @@ def mark(ok: bool | None) -> str:
         return "[yellow]warn[/]"
     sign = ("✓" if ok else "✗") if unicode_ok() else ("ok" if ok else "x")
     return f"[green]{sign}[/]" if ok else f"[bold red]{sign}[/]"
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """A spinner while something is loaded: importing torch takes seconds. Silent where nobody watches."""
+    console = err()
+    if is_live(console):
+        with console.status(f"[dim]loading {what}[/]"):
+            yield
+    else:
+        yield
 
 
 def table(*headings: str, left: tuple[str, ...] = ()) -> Table:

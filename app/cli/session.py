@@ -15,19 +15,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_llm(model: str, engine: dict[str, Any]) -> Iterator[LLM]:
-    """A loaded model. A terminal sees that something happens: importing torch takes seconds."""
-    console = screen.err()
-    with console.status(f"[dim]loading {model}[/]") if screen.is_live(console) else _nothing():
+    """A loaded model, shut down at the end."""
+    with screen.loading(model):
         from engine.llm import LLM
 
         llm = LLM(model, **engine)
     with llm:
         yield llm
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def speed_line(output: RequestOutput, num_tokens: int, seconds: float) -> str:

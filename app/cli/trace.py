@@ -58,7 +58,10 @@ def record(
         raise screen.Problem(f"there is no folder {path.parent}", next_step="create it, or choose another -o")
     before = set(path.parent.iterdir())
     code = _run(_program(command), path)
-    written = sorted(file for file in set(path.parent.iterdir()) - before if _is_numbered(file, path))
+    new = set(path.parent.iterdir()) - before
+    written = sorted(
+        (file for file in new if _is_numbered(file, path)), key=lambda file: (len(file.stem), file)
+    )
     if not written:
         screen.tell_error(f"{command[0]} started no engine, so there is no trace")
         raise typer.Exit(code or screen.CHECKS_FAILED)
@@ -322,7 +325,7 @@ def _print_info(reader: TraceReader, summary: dict[str, Any], max_rows: int) -> 
     }
     for name, value in lines.items():
         out.print(f"[dim]{name:>12}[/]  {_escape(value)}", soft_wrap=True)
-    headings = ("request", "prompt", "cached", "output", "preempted", "queued", "TTFT", "total", "end")
+    headings = ("request", "prompt", "cached", "output", "preempt", "queued", "TTFT", "total", "end")
     table = screen.table(*headings, left=("end",))
     for request in summary["requests"][:max_rows]:
         counts = (

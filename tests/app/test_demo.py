@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -26,7 +27,7 @@ def told() -> str:
 
 
 def test_the_naive_and_the_cached_tokens_are_the_same(told: str) -> None:
-    assert "the same 48 tokens" in told and "NOT" not in told
+    assert re.search(r"the same \d+ tokens", told) and "NOT the same" not in told
 
 
 def test_a_prefix_hit_and_a_preemption_happen(told: str) -> None:
@@ -66,7 +67,7 @@ def test_the_picture_fits_eighty_columns_even_with_six_long_answers() -> None:
     rows = [Row(name, "decode", "What?", 100, 101, 96, "word " * 40, None) for name in "ABCDE"]
     rows.append(Row("F", "preempted", "What?", 0, 101, 0, "", reason))
     events = [(step, Event("preempt", "F gives everything back, " * 5)) for step in range(9)]
-    text = drawn(picture(frame([Tile(("A",), False)] * 60, rows), events, 60, 8))
+    text = drawn(picture(frame([Tile(("A",), False)] * 60, rows), events))
     assert max(map(len, text.splitlines())) <= 80
     assert "needs 12 blocks, 3 are free" in text
 

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.demo.pool import Event, Frame, Row, Tile
+from app.cli.demo.pool import BLOCK_SIZE, Event, Frame, Row, Tile
 from app.cli.screen import unicode_ok
 from engine.core.sched_output import NotScheduled, Reason
 
@@ -48,30 +48,32 @@ def why(entry: NotScheduled) -> str:
     return WORDS[entry.reason].format_map(entry.details)
 
 
-def race(rows: list[tuple[str, int, float]], total: int) -> Table:
-    """Progress of generations side by side: (name, tokens, seconds)."""
+def race(runners: dict[str, tuple[int, float]], total: int) -> Table:
+    """Generations side by side: name -> (tokens, seconds)."""
     full, empty = ("█", "·") if unicode_ok() else ("#", ".")
     table = Table.grid(padding=(0, 1))
-    for name, tokens, seconds in rows:
+    for name, (tokens, seconds) in runners.items():
         filled = round(36 * tokens / total)
         bar = Text(full * filled, style="green") + Text(empty * (36 - filled), style="dim")
         table.add_row(f"  {name:<14}", bar, f"{tokens:>3} tokens", f"{seconds:6.2f} s")
     return table
 
 
-def picture(
-    frame: Frame, events: list[tuple[int, Event]], num_blocks: int, block_size: int
-) -> RenderableType:
+def picture(frame: Frame, events: list[tuple[int, Event]]) -> RenderableType:
     """The whole live picture of part 2."""
-    used = sum(bool(tile.owners) for tile in frame.tiles)
+    used, num_blocks = _num_used(frame), len(frame.tiles)
     head = Text.assemble(
-        (f"{num_blocks} KV blocks of {block_size} tokens", "bold"),
+        (f"{num_blocks} KV blocks of {BLOCK_SIZE} tokens", "bold"),
         f"   {used} in use, {num_blocks - used} free   ",
         (f"batch: {_batch(frame)}", "dim"),
     )
-    parts = [block_map(frame.tiles), legend(), Text(), requests(frame.rows), Text(), log(events)]
+    parts = [block_map(frame.tiles), Text(), legend(), Text(), requests(frame.rows), Text(), log(events)]
     body = Group(head, Text(), *parts)
     return Panel(body, title=f"step {frame.step}", title_align="left", width=WIDTH, border_style="dim")
+
+
+def _num_used(frame: Frame) -> int:
+    return sum(bool(tile.owners) for tile in frame.tiles)
 
 
 def block_map(tiles: list[Tile]) -> Text:
@@ -87,9 +89,9 @@ def block_map(tiles: list[Tile]) -> Text:
 
 def _tile(tile: Tile) -> Text:
     if len(tile.owners) == 1:
-        return Text(f" {tile.owners[0]} ", style=f"bold black on {COLOURS[tile.owners[0]]}")
+        return Text(f" {tile.owners[0]} ", style=f"bold #101010 on {COLOURS[tile.owners[0]]}")
     if tile.owners:
-        return Text(f"{''.join(tile.owners):^3.3}", style="bold black on bright_white")
+        return Text(f"{''.join(tile.owners):^3.3}", style="bold #101010 on bright_white")
     if tile.is_cached:
         return Text(" ░ " if unicode_ok() else " o ", style="grey50 on grey15")
     return Text(" · " if unicode_ok() else " . ", style="grey50")
@@ -97,9 +99,9 @@ def _tile(tile: Tile) -> Text:
 
 def legend() -> Text:
     return Text.assemble(
-        (" A ", f"bold black on {COLOURS['A']}"),
+        (" A ", f"bold #101010 on {COLOURS['A']}"),
         (" owner  ", "dim"),
-        ("ABC", "bold black on bright_white"),
+        ("ABC", "bold #101010 on bright_white"),
         (" shared  ", "dim"),
         _tile(Tile((), True)),
         (" free, content kept  ", "dim"),
@@ -149,9 +151,13 @@ def log(events: list[tuple[int, Event]], lines: int = 3) -> Text:
 
 def line_of(frame: Frame) -> str:
     """A step as one plain line."""
-    used = sum(bool(tile.owners) for tile in frame.tiles)
     waits = [f"{row.name} {row.status}: {why(row.reason)}" for row in frame.rows if row.reason is not None]
-    parts = [f"step {frame.step:>2}", f"blocks {used}/{len(frame.tiles)}", f"batch {_batch(frame)}", *waits]
+    parts = [
+        f"step {frame.step:>2}",
+        f"blocks {_num_used(frame)}/{len(frame.tiles)}",
+        f"batch {_batch(frame)}",
+        *waits,
+    ]
     return "  ".join(parts)
 
 

@@ -16,7 +16,6 @@ from engine.core.sched_output import (
     EngineCoreOutput,
     ModelRunnerOutput,
     NotScheduled,
-    Reason,
     SchedulerOutput,
     reason_of,
 )
@@ -133,6 +132,11 @@ class SmallPool:
         self._lost: dict[str, int] = {}
         """KV tokens that a preempted request gave up, until it resumes."""
 
+    @property
+    def num_blocks(self) -> int:
+        """That can be handed out."""
+        return self.core.scheduler.kv.pool.num_usable
+
     def frames(self) -> Iterator[Frame]:
         """Step until everyone is answered."""
         scheduler = self.core.scheduler
@@ -160,15 +164,8 @@ class SmallPool:
         for name in out.preempted_request_ids:
             self._lost[name] = computed[name]
             self.totals.given_up += computed[name]
-            reason = reason_of(out, name)
-            need = "a more important request" if reason and reason.reason is Reason.LOWER_PRIORITY else "it"
-            events.append(
-                Event(
-                    "preempt",
-                    f"{name} is preempted: {need} needs a block and none is free, so {name}, "
-                    f"the newest, gives all of its {computed[name]} tokens back",
-                )
-            )
+            given_back = f"{name} is preempted: no block was free, so it gives {computed[name]} tokens back"
+            events.append(Event("preempt", given_back))
         return events
 
     def _started(self, out: SchedulerOutput) -> list[Event]:

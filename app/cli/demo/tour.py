@@ -2,247 +2,243 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
 
-import typer
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
 from app.cli import screen
+from app.cli.demo.drawing import WIDTH, line_of, picture, race
+from app.cli.demo.naive import Run, with_cache, without_cache
+from app.cli.demo.pool import (
+    BLOCK_SIZE,
+    MAX_TOKENS,
+    STEP_TOKENS,
+    Event,
+    Frame,
+    SmallPool,
+    Visitor,
+    WatchedScheduler,
+    choose_pool,
+)
+from app.cli.shop import open_shop
+from engine.config import EngineArgs
+from engine.core.request import Request
+from engine.engine_core import EngineCore
+from engine.frontend.tokenizer import Tokenizer
+from engine.sampling_params import SamplingParams
+from engine.zoo.registry import count_parameters
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from app.cli.demo.naive import Run
-    from app.cli.demo.pool import SmallPool, Visitor
-    from engine.engine_core import EngineCore
-    from engine.frontend.tokenizer import Tokenizer
-
-app = screen.command_app()
-
-TOKENS = 48
-"""Length of the two generations of part 1."""
+MAX_TOKENS_RACED, RACE_SECONDS = 48, 12.0
+"""Part 1 generates so many tokens twice, fewer on a machine where that would take longer."""
 STEP_SECONDS = 0.25
 PAUSE_SECONDS = {"hit": 1.2, "preempt": 2.0, "resume": 1.2, "finish": 0.0}
+"""Extra time for the eye after a step in which this happened."""
 ARRIVALS = [("A", 0, 0), ("B", 1, 0), ("C", 3, 1), ("D", 5, 1), ("E", 7, 0), ("F", 8, 1)]
-"""Name, step of arrival, shop. A, B and E ask one shop, C, D and F another."""
+"""Name, step of arrival, shop."""
 
 
-@app.command()
-def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="Do not slow down for the eye.")] = False,
-) -> None:
-    """A tour of the live engine: under a minute, no input needed.
+class Tour:
+    """Three parts; each prints what it measured and keeps it for the last."""
 
-    1. the same tokens with and without a KV cache; 2. six requests in a block pool that is too small:
-    a prefix hit, a preemption, and who waits for what; 3. what the figures mean.
+    naive: Run
+    cached: Run
+    answers: dict[str, list[int]]
+    pool: SmallPool
 
-    Everything is computed while you watch. Ctrl-C leaves.
-    """
-    console = screen.out()
-    live = screen.is_live(console)
-    pace = 1.0 if live and not fast else 0.0
-    with _status(console, "loading the shipped model"):
-        from app.cli.demo.pool import BLOCK_SIZE, STEP_TOKENS, SmallPool, WatchedScheduler, choose_pool
-        from engine.config import EngineArgs
-        from engine.engine_core import EngineCore
-        from engine.frontend.tokenizer import Tokenizer
-
-        core = EngineCore.from_args(
+    def __init__(self, console: Console, *, live: bool, pace: float, svg: Path | None) -> None:
+        self.console = console
+        self.live = live
+        self.pace = pace
+        self.svg = svg
+        self.core = EngineCore.from_args(
             EngineArgs("shop", enable_prefix_caching=False, num_gpu_blocks_override=256)
         )
-        tokenizer = Tokenizer.from_folder(core.config.model.path)
-    _introduce(console, core)
-    visitors = _visitors(tokenizer)
-    cached, naive = _race(console, core, visitors[0].prompt, live=live)
-    answers = _answers(core, visitors)
-    core.shutdown()
+        self.tokenizer = Tokenizer.from_folder(self.core.config.model.path)
 
-    num_blocks = choose_pool(visitors, answers, core.config.scheduler.max_model_len)
-    small = EngineCore.from_args(
-        EngineArgs(
-            "shop",
-            block_size=BLOCK_SIZE,
-            num_gpu_blocks_override=num_blocks,
-            max_num_batched_tokens=STEP_TOKENS,
-            max_num_seqs=len(visitors),
-            scheduler_cls=WatchedScheduler,
+    def run(self) -> None:
+        self._introduce()
+        visitors = self._visitors()
+        self._race(visitors[0].prompt)
+        self._answer_alone(visitors)
+        self._crowd(visitors)
+        self._figures()
+
+    def _introduce(self) -> None:
+        model = self.core.config.model
+        millions = count_parameters(model.path) / 1e6
+        self.console.print("\n[bold]prep[/]  a readable LLM inference engine, running live")
+        self.console.print(
+            f"[dim]model {model.model}: {millions:.1f} M parameters, {model.num_hidden_layers} layers, "
+            f"{model.dtype}; {torch.get_num_threads()} CPU threads. It answers for an invented manga shop.[/]"
         )
-    )
-    pool = SmallPool(small, visitors, lambda ids: tokenizer.decode(ids, skip_special_tokens=True))
-    _crowd(console, pool, num_blocks - 1, pace, live=live)
-    small.shutdown()
-    _figures(console, pool, num_blocks - 1, cached, naive, answers)
-    screen.next_command("prep chat shop", "talk to the model yourself")
 
+    def _heading(self, number: int, text: str) -> None:
+        self.console.print(f"\n[bold cyan]{number}[/]  [bold]{text}[/]")
 
-@contextmanager
-def _status(console: Console, text: str) -> Iterator[None]:
-    if screen.is_live(console):
-        with console.status(f"[dim]{text}[/]"):
-            yield
-    else:
-        yield
+    def _visitors(self) -> list[Visitor]:
+        """Six questions to two shops, written with the model's chat template."""
+        shops = [open_shop(seed, titles=2) for seed in (1, 2)]
+        questions = [iter(shop.questions) for shop in shops]
+        visitors = []
+        for name, arrives, shop in ARRIVALS:
+            question = next(questions[shop])
+            messages = [
+                {"role": "system", "content": shops[shop].system},
+                {"role": "user", "content": question},
+            ]
+            prompt = self.tokenizer.encode(self.tokenizer.render_chat(messages))
+            visitors.append(Visitor(name, arrives, question, prompt))
+        return visitors
 
+    @contextmanager
+    def _redrawn(self, *, transient: bool = False) -> Iterator[Live | None]:
+        """A part of the screen that is drawn over and over; None where that is not possible."""
+        if not self.live:
+            yield None
+            return
+        with Live(console=self.console, auto_refresh=False, transient=transient) as area:
+            yield area
 
-def _heading(console: Console, number: int, text: str) -> None:
-    console.print(f"\n[bold cyan]{number}[/]  [bold]{text}[/]")
+    # 1
 
+    def _race(self, prompt: list[int]) -> None:
+        # First calls are slow everywhere, so one run goes unmeasured; a second tells how fast this machine is.
+        for _ in range(2):
+            prefill = with_cache(self.core, prompt, 1, lambda *_: None).seconds
+        count = max(8, min(MAX_TOKENS_RACED, int(RACE_SECONDS / prefill)))
+        self._heading(1, f"{count} tokens, twice: what a KV cache saves")
+        runners = {"without cache": (0, 0.0), "with KV cache": (0, 0.0)}
+        with self._redrawn(transient=True) as area:
 
-def _introduce(console: Console, core: EngineCore) -> None:
-    import torch
+            def show(name: str, tokens: int, seconds: float) -> None:
+                runners[name] = (tokens, seconds)
+                if area is not None:
+                    area.update(race(runners, count), refresh=True)
 
-    from engine.zoo.registry import count_parameters
+            self.naive = without_cache(self.core, prompt, count, lambda *at: show("without cache", *at))
+            self.cached = with_cache(self.core, prompt, count, lambda *at: show("with KV cache", *at))
+        self.console.print(race(runners, count))
+        same = self.naive.token_ids == self.cached.token_ids
+        verdict = f"{screen.mark(same)} {'the same' if same else 'NOT the same'} {count} tokens"
+        self.console.print(
+            f"  {verdict}, [bold]{self._speed_up:.1f} times[/] faster. Without a cache, each token sends all\n"
+            f"    before it through the model again: [bold]{self.naive.computed:,}[/] positions in place of "
+            f"{self.cached.computed:,}."
+        )
 
-    model = core.config.model
-    millions = count_parameters(model.path) / 1e6
-    console.print("\n[bold]prep[/]  a readable LLM inference engine, running live", soft_wrap=True)
-    console.print(
-        f"[dim]model {model.model}: {millions:.1f} M parameters, {model.num_hidden_layers} layers, "
-        f"{model.dtype}; {torch.get_num_threads()} CPU threads. It answers for an invented manga shop.[/]"
-    )
+    @property
+    def _speed_up(self) -> float:
+        return self.naive.seconds / self.cached.seconds
 
+    # 2
 
-def _visitors(tokenizer: Tokenizer) -> list[Visitor]:
-    """Six questions to two shops, written with the model's chat template."""
-    from app.cli.demo.pool import Visitor
-    from app.cli.shop import open_shop
+    def _answer_alone(self, visitors: list[Visitor]) -> None:
+        """What each request says with the engine to itself: the yardstick for the crowd."""
+        core = self.core
+        eos = frozenset(core.config.model.eos_token_ids)
+        params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
+        self.answers = {visitor.name: [] for visitor in visitors}
+        for visitor in visitors:
+            core.add_request(Request(visitor.name, visitor.prompt, params, eos_token_ids=eos))
+            while core.has_unfinished():
+                for output in core.step():
+                    self.answers[visitor.name] += output.new_token_ids
+        core.shutdown()
 
-    shops = [open_shop(seed, titles=2) for seed in (1, 2)]
-    questions = [iter(shop.questions) for shop in shops]
-    visitors = []
-    for name, arrives, shop in ARRIVALS:
-        question = next(questions[shop])
-        messages = [{"role": "system", "content": shops[shop].system}, {"role": "user", "content": question}]
-        visitors.append(Visitor(name, arrives, question, tokenizer.encode(tokenizer.render_chat(messages))))
-    return visitors
+    def _crowd(self, visitors: list[Visitor]) -> None:
+        """Step by step: the block map on a terminal, a line per step elsewhere."""
+        num_blocks = choose_pool(visitors, self.answers, self.core.config.scheduler.max_model_len)
+        core = EngineCore.from_args(
+            EngineArgs(
+                "shop",
+                block_size=BLOCK_SIZE,
+                num_gpu_blocks_override=num_blocks,
+                max_num_batched_tokens=STEP_TOKENS,
+                max_num_seqs=len(visitors),
+                scheduler_cls=WatchedScheduler,
+            )
+        )
+        self.pool = SmallPool(
+            core, visitors, lambda token_ids: self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        )
+        self._heading(2, f"six requests, {self.pool.num_blocks} blocks: not enough for all")
+        self.console.print(
+            f"[dim]   A, B, E ask one shop and C, D, F another, {STEP_TOKENS} tokens per step at most.[/]"
+        )
+        events: list[tuple[int, Event]] = []
+        with self._redrawn() as area:
+            for frame in self.pool.frames():
+                events += [(frame.step, event) for event in frame.events]
+                if area is None:
+                    print(line_of(frame), *(f"         {event.text}" for event in frame.events), sep="\n")
+                else:
+                    area.update(picture(frame, events), refresh=True)
+                    self._wait(frame.events)
+                self._save_first_preemption(frame, events)
+        core.shutdown()
 
+    def _wait(self, events: list[Event]) -> None:
+        pause = max((PAUSE_SECONDS[event.kind] for event in events), default=0.0)
+        time.sleep(self.pace * (STEP_SECONDS + pause))
 
-def _race(console: Console, core: EngineCore, prompt: list[int], *, live: bool) -> tuple[Run, Run]:
-    """Part 1: returns the run with the cache and the one without."""
-    from rich.live import Live
+    def _save_first_preemption(self, frame: Frame, events: list[tuple[int, Event]]) -> None:
+        if self.svg is None or not any(event.kind == "preempt" for event in frame.events):
+            return
+        with open(os.devnull, "w") as nowhere:
+            recorder = Console(width=WIDTH, record=True, force_terminal=True, file=nowhere)
+            recorder.print(picture(frame, events))
+            recorder.save_svg(str(self.svg), title="prep demo")
+        self.svg = None
 
-    from app.cli.demo.drawing import race
-    from app.cli.demo.naive import with_cache, without_cache
+    # 3
 
-    _heading(console, 1, f"{TOKENS} tokens, twice: what a KV cache saves")
-    with_cache(core, prompt, 2, lambda *_: None)  # first calls are slow everywhere; measure the others
-    rows = [("without cache", 0, 0.0), ("with KV cache", 0, 0.0)]
-    with Live(console=console, auto_refresh=False, transient=True) if live else _no_live() as screen_part:
-
-        def show(row: int, count: int, seconds: float) -> None:
-            rows[row] = (rows[row][0], count, seconds)
-            if live:
-                screen_part.update(race(rows, TOKENS), refresh=True)
-
-        naive = without_cache(core, prompt, TOKENS, lambda count, seconds: show(0, count, seconds))
-        cached = with_cache(core, prompt, TOKENS, lambda count, seconds: show(1, count, seconds))
-    console.print(race([(rows[0][0], TOKENS, naive.seconds), (rows[1][0], TOKENS, cached.seconds)], TOKENS))
-    same = naive.token_ids == cached.token_ids
-    verdict = f"{screen.mark(same)} {'the same' if same else 'NOT the same'} {TOKENS} tokens"
-    console.print(
-        f"  {verdict}, [bold]{naive.seconds / cached.seconds:.1f} times[/] faster. "
-        "Without a cache, each token sends all\n    before it through the model again: "
-        f"[bold]{naive.computed:,}[/] positions in place of {cached.computed:,}."
-    )
-    return cached, naive
-
-
-@contextmanager
-def _no_live() -> Iterator[None]:
-    yield
-
-
-def _answers(core: EngineCore, visitors: list[Visitor]) -> dict[str, list[int]]:
-    """What each request says when memory is plenty: the yardstick for part 2."""
-    from app.cli.demo.pool import MAX_TOKENS
-    from engine.core.request import Request
-    from engine.sampling_params import SamplingParams
-
-    eos = frozenset(core.config.model.eos_token_ids)
-    params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
-    answers: dict[str, list[int]] = {}
-    for visitor in visitors:  # one after the other: alone in the engine
-        core.add_request(Request(visitor.name, visitor.prompt, params, eos_token_ids=eos))
-        answers[visitor.name] = []
-        while core.has_unfinished():
-            for output in core.step():
-                answers[visitor.name] += output.new_token_ids
-    return answers
-
-
-def _crowd(console: Console, pool: SmallPool, num_blocks: int, pace: float, *, live: bool) -> None:
-    """Part 2: step by step, with the block map on a terminal and a line per step elsewhere."""
-    from rich.live import Live
-
-    from app.cli.demo.drawing import line_of, picture
-    from app.cli.demo.pool import BLOCK_SIZE, STEP_TOKENS
-
-    _heading(console, 2, f"six requests, {num_blocks} blocks: not enough for all")
-    console.print(
-        f"[dim]   A, B, E ask one shop and C, D, F another, {STEP_TOKENS} tokens per step at most.[/]"
-    )
-    events = []
-    with Live(console=console, auto_refresh=False) if live else _no_live() as screen_part:
-        for frame in pool.frames():
-            events += [(frame.step, event) for event in frame.events]
-            if live:
-                screen_part.update(picture(frame, events, num_blocks, BLOCK_SIZE), refresh=True)
-                pause = max((PAUSE_SECONDS[event.kind] for event in frame.events), default=0.0)
-                time.sleep(pace * (STEP_SECONDS + pause))
-            else:
-                print(line_of(frame))
-                for event in frame.events:
-                    print(f"         {event.text}")
-
-
-def _figures(
-    console: Console,
-    pool: SmallPool,
-    num_blocks: int,
-    cached: Run,
-    naive: Run,
-    answers: dict[str, list[int]],
-) -> None:
-    """Part 3: what was measured, with one sentence each on why."""
-    from rich.table import Table
-
-    totals = pool.totals
-    num_tokens = sum(len(ids) for ids in answers.values())
-    same = sum(totals.answers[name] == ids for name, ids in answers.items())
-    _heading(console, 3, "the figures, and why")
-    table = Table.grid(padding=(0, 2, 1, 2))
-    table.add_column(justify="right", style="bold", width=16)
-    table.add_column(width=56)
-    table.add_row(
-        f"{naive.seconds / cached.seconds:.1f}x",
-        "faster with a KV cache: a token's keys and values depend only on what stands before it, so they are "
-        "computed once and read by every later token.",
-    )
-    table.add_row(
-        f"{totals.hit} of {totals.prompt}",
-        "prompt tokens came from the prefix cache: a full block is found by the hash of everything up to its "
-        "end, so requests to one shop share the blocks of its notes.",
-    )
-    table.add_row(
-        f"{totals.preemptions} preempted",
-        "because a running request needed a block and none was free: the newest gives all of its own back. "
-        f"Of {totals.given_up} tokens given up, {totals.taken_back} were still cached when it resumed.",
-    )
-    table.add_row(
-        f"{totals.rows / totals.steps:.1f} per step",
-        f"requests in a batch on average: {totals.steps} steps for {num_tokens} tokens in six answers. "
-        "Requests join and leave between any two steps; three cost a step little more than one.",
-    )
-    table.add_row(
-        f"{totals.peak_blocks} of {num_blocks}",
-        "blocks in use at the peak: an answer takes a block when it has filled the last one, and no request "
-        "reserves room for words it never says.",
-    )
-    table.add_row(
-        f"{same} of {len(answers)}",
-        "answers are those given alone with plenty of memory: batching, chunking, sharing and preemption "
-        "change when a token is computed, never which.",
-    )
-    console.print(table)
+    def _figures(self) -> None:
+        """What was measured, with one sentence each on why."""
+        totals, answers = self.pool.totals, self.answers
+        num_tokens = sum(len(token_ids) for token_ids in answers.values())
+        same = sum(totals.answers[name] == token_ids for name, token_ids in answers.items())
+        self._heading(3, "the figures, and why")
+        table = Table.grid(padding=(0, 2, 1, 2))
+        table.add_column(justify="right", style="bold", width=16)
+        table.add_column(width=56)
+        table.add_row(
+            f"{self._speed_up:.1f}x",
+            "faster with a KV cache: a token's keys and values depend only on what stands before it, so they "
+            "are computed once and read by every later token.",
+        )
+        table.add_row(
+            f"{totals.hit} of {totals.prompt}",
+            "prompt tokens came from the prefix cache: a full block is found by the hash of everything up to "
+            "its end, so requests to one shop share the blocks of its notes.",
+        )
+        table.add_row(
+            f"{totals.preemptions} preempted",
+            "because a running request needed a block and none was free: the newest gives all of its own back. "
+            f"Of {totals.given_up} tokens given up, {totals.taken_back} were still cached when it resumed.",
+        )
+        table.add_row(
+            f"{totals.rows / totals.steps:.1f} per step",
+            f"requests in a batch on average: {totals.steps} steps for {num_tokens} tokens in six answers. "
+            "Requests join and leave between any two steps; three cost a step little more than one.",
+        )
+        table.add_row(
+            f"{totals.peak_blocks} of {self.pool.num_blocks}",
+            "blocks in use at the peak: an answer takes a block when it has filled the last one, and no "
+            "request reserves room for words it never says.",
+        )
+        table.add_row(
+            f"{same} of {len(answers)}",
+            "answers are those given alone with plenty of memory: batching, chunking, sharing and preemption "
+            "change when a token is computed, never which."
+            + (
+                "" if same == len(answers) else " Here they did: please report it, with prep doctor's output."
+            ),
+        )
+        self.console.print(table)
