@@ -68,17 +68,18 @@ def build_model_input(
     query_start = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(num_scheduled, out=query_start[1:])
 
-    # Token t of row r stands at position start[r] + (t - query_start[r]).
     num_tokens = int(query_start[-1])
-    positions = np.arange(num_tokens) + np.repeat(starts - query_start[:-1], num_scheduled)
-    token_slots = np.repeat(slots, num_scheduled)
+    if num_tokens == len(rows):
+        positions, token_slots = starts, slots
+    else:  # token t of row r stands at position start[r] + (t - query_start[r])
+        positions = np.arange(num_tokens) + np.repeat(starts - query_start[:-1], num_scheduled)
+        token_slots = np.repeat(slots, num_scheduled)
     input_ids = state.token_ids[token_slots, positions].astype(np.int64)
-    block_size = state.block_size
-    block_ids = state.block_table[token_slots, positions // block_size]
-    slot_mapping = block_ids.astype(np.int64) * block_size + positions % block_size
+    block_index, offset = np.divmod(positions, state.block_size)
+    slot_mapping = state.block_table[token_slots, block_index] * np.int64(state.block_size) + offset
 
     max_seq_len = int(seq_lens.max())
-    num_columns = -(-max_seq_len // block_size)
+    num_columns = -(-max_seq_len // state.block_size)
     sampled_rows = np.flatnonzero(seq_lens >= state.num_tokens[slots])
     logits_rows = query_start[sampled_rows + 1] - 1
     padding = min_tokens - num_tokens
