@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from engine.core.trace_format import (
     short_hash,
     state_crc,
 )
+from engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
@@ -452,11 +454,17 @@ def _sort_key(request: Request) -> Any:
     return request.sort_key
 
 
-def _changed_fields(params: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not at their default, as JSON can hold them."""
-    default = type(params)()
-    values = {f.name: getattr(params, f.name) for f in fields(params) if not f.name.startswith("_")}
-    return {name: _plain(value) for name, value in values.items() if value != getattr(default, name)}
+def _changed_fields(params: SamplingParams) -> dict[str, Any]:
+    """The sampling parameters that are not at their default, as JSON can hold them."""
+    values = {name: (getattr(params, name), default) for name, default in _default_fields().items()}
+    return {name: _plain(value) for name, (value, default) in values.items() if value != default}
+
+
+@cache
+def _default_fields() -> dict[str, Any]:
+    """After validation, which turns some defaults into others."""
+    params = SamplingParams()
+    return {f.name: getattr(params, f.name) for f in fields(params) if not f.name.startswith("_")}
 
 
 def _plain(value: Any) -> Any:
