@@ -170,8 +170,11 @@ class LLM:
 
     def _step(self) -> None:
         with interrupt_afterwards():
-            for output in self.llm_engine.step():
+            outputs = self.llm_engine.step()
+            for output in outputs:
                 self._inboxes[output.request_id].append(output)
+        if not outputs and not self.llm_engine.has_unfinished():
+            raise RuntimeError("these requests are gone: Ctrl-C was pressed twice in another call")
 
     @contextmanager
     def _submitted(self, requests: list[SubmittedRequest]) -> Iterator[deque[RequestOutput]]:

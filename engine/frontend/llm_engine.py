@@ -54,7 +54,11 @@ class LLMEngine:
     def step(self) -> list[RequestOutput]:
         """Run one step of the core; return what callers should see of it, or raise EngineDeadError."""
         processor = self.output_processor
-        core_outputs = self.engine_core.step()
+        try:
+            core_outputs = self.engine_core.step()
+        except KeyboardInterrupt:  # in the middle of a step: the core has dropped all its requests
+            processor.clear()
+            raise
         self.engine_core.check_alive()  # if this step was its last, that is for everyone to know
         processor.update(core_outputs)
         processor.update(self.engine_core.abort(processor.take_stopped()))

@@ -45,6 +45,11 @@ class OutputProcessor:
         for child, completion in zip(submitted.children, state.completions, strict=True):
             self._completions[child.request_id] = (state, completion)
 
+    def clear(self) -> None:
+        """Forget every request."""
+        for states in (self._requests, self._completions, self._changed, self._stopped):
+            states.clear()
+
     def core_ids(self, request_ids: Iterable[str]) -> list[str]:
         """Ids in the core of the completions that still grow; unknown and finished requests have none."""
         states = [self._requests[name] for name in request_ids if name in self._requests]

@@ -276,7 +276,7 @@ def test_a_tokenizer_may_come_from_another_folder(
 # Interruptions
 
 
-def interrupt_in_step(llm: LLM, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def interrupt_in_step(llm: LLM, monkeypatch: pytest.MonkeyPatch, number: int, times: int = 1) -> None:
     """Press Ctrl-C in the middle of the given step, while the model computes."""
     executor = llm.llm_engine.engine_core.executor
     steps = iter(range(1_000_000))
@@ -284,7 +284,8 @@ def interrupt_in_step(llm: LLM, monkeypatch: pytest.MonkeyPatch, number: int) ->
 
     def execute_and_press(out: Any) -> Any:
         if next(steps) == number:
-            signal.raise_signal(signal.SIGINT)
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
         return execute(out)
 
     monkeypatch.setattr(executor, "execute", execute_and_press)
@@ -311,6 +312,21 @@ def test_ctrl_c_in_one_call_leaves_an_open_stream_alone(llm: LLM, monkeypatch: p
     streamed += "".join(delta.outputs[0].text for delta in stream)
     assert [streamed] == expected
     assert_idle(llm)
+
+
+def test_a_second_ctrl_c_drops_every_request_and_the_engine_goes_on(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = texts(llm.generate("hello", GREEDY))
+    stream = llm.stream("hello", GREEDY)
+    next(stream)
+    interrupt_in_step(llm, monkeypatch, number=2, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate("the cat", SamplingParams(max_tokens=50, ignore_eos=True))
+    with pytest.raises(RuntimeError, match="pressed twice in another call"):
+        list(stream)
+    assert_idle(llm)
+    assert texts(llm.generate("hello", GREEDY)) == expected
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
