@@ -30,7 +30,8 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> TraceReader:
         for step in range(NUM_STEPS):
             while len(scheduler.requests) < 11:
                 prompt = [rng.randrange(1000) for _ in range(rng.randint(5, 60))]
-                request = Request(f"r{step}-{rng.random()}", prompt, SamplingParams(max_tokens=300), step)
+                params = SamplingParams(max_tokens=rng.randint(100, 500))
+                request = Request(f"r{step}-{rng.random()}", prompt, params, step)
                 scheduler.add(request)
                 tracer.add(request)
             out = scheduler.schedule()
