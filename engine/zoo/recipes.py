@@ -15,8 +15,8 @@ class Recipe:
     model: ModelConfig
     minutes: float
     tokens_per_step: int = 6144
-    matrix_lr: float = 0.02  # Muon, for the matrices inside the layers
-    vector_lr: float = 0.01  # AdamW, for embeddings and norms
+    matrix_lr: float = 0.006  # Muon, for the matrices inside the layers
+    vector_lr: float = 0.002  # AdamW, for embeddings and norms
     weight_decay: float = 0.01
     warmup_steps: int = 20
     decay_fraction: float = 0.5  # the last part of the time in which the rates fall to zero
@@ -27,7 +27,7 @@ class Recipe:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=80),
+        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=72),
         Recipe("shop-draft", ModelConfig(96, 192, 4, 4, 2), minutes=15, teacher="shop"),
     )
 }

@@ -1,13 +1,15 @@
-"""Where training starts: two layers that already copy.
+"""Where training starts: two layers that already look things up.
 
 Left to itself, a model of this size spends most of an hour on a plateau before it finds induction ("what came after
 these words last time?"), and everything the shop does is built on that. So the first two layers begin as the known
 circuit, built by hand from the model's own parts, and training goes on from there:
 
     layer 0   head j looks j+1 tokens back and writes that token's code into its own part of the residual stream
-    layer 1   key/value head j finds the places whose token j+1 back is my token j back, and adds what stands there
+    layer 1   each key/value head compares two of a place's last four tokens with mine, and repeats what stands there
+              if both agree; one head is enough for `Harbor` AND `costs`, where two heads could only vote
 
-    ... Harbor costs 620 ...   Harbor costs ___     head 0: after "costs"; head 1: two after "Harbor"; both say 620
+    notes:   ... Harbor costs 620 ... Garden costs 480 ... Harbor is by Mika ...
+    answer:  Harbor costs ___         only one place has `Harbor` two back and `costs` one back: 620
 
 Source of the circuit: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
 """
@@ -20,10 +22,15 @@ from torch import Tensor, nn
 from .model import ShopModel
 
 CONSTANT = 4.0  # one coordinate is the same for all tokens: what a head that only counts positions reads
-MATCH = 1.7  # scale of queries and keys that compare tokens
+BACK = 4  # how many of the last tokens layer 0 keeps apart
+MATCH = 3.0  # scale of queries and keys that compare tokens
 POSITION = 8.0  # the same for those that compare positions
-COPY = 4.0  # how loudly layer 1 says what it found, against the token's own embedding
+COPY = 10.0  # how loudly layer 1 says what it found, against the token's own embedding
 FASTEST_TURN = 0.15  # radians from one position to the next above which a pair tells neighbours apart
+# Which tokens a head of layer 1 compares: n is my own n-th last token (0 is the one just read). For values they are the
+# last word of the title and the word that names the attribute; how far back they stand differs by sentence.
+#     Harbor costs _      Harbor is by _      港の価格は_      Silver _
+COMPARED = ((0, 1), (0, 2), (1, 3), (0, 0))
 SLOWEST_TURN = 2.0  # radians over 512 positions up to which a rotary pair still compares tokens and not places
 
 
@@ -38,24 +45,23 @@ def initialize(model: ShopModel) -> None:
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 weight.mul_(0.1)  # at first the stream carries the tokens, not noise
     # The stream has tokens of size one in it; the tied output layer wants small logits.
-    model.model.norm.weight.fill_(0.5 * width**-0.5)
+    model.model.norm.weight.fill_(width**-0.5)
 
     basis = torch.linalg.qr(torch.randn(width, width))[0]
     half = width // 2
     constant, words, free = basis[:, 0], basis[:, 1:half], basis[:, half:]
     embedding = model.model.embed_tokens.weight
-    # All tokens equally long, or a loud token would outshout a near one in the heads that compare positions.
-    coordinates = nn.functional.normalize(torch.randn(config.vocab_size, half - 1)) * width**0.5
+    # Signs make all codes equally long in any part of the stream; a loud token would outshout a matching one.
+    coordinates = 2**0.5 * torch.randn(config.vocab_size, half - 1).sign()
     embedding.copy_(coordinates @ words.T + CONSTANT * constant)
 
-    offsets = config.num_key_value_heads
     group = config.num_attention_heads // config.num_key_value_heads
-    code = min(head_dim, half // offsets)
-    spaces = [free[:, index * code : (index + 1) * code] for index in range(offsets)]
+    code = min(head_dim, half // BACK)
+    spaces = [free[:, index * code : (index + 1) * code] for index in range(BACK)]
     frequencies = config.rope_theta ** -(torch.arange(0, head_dim, 2) / head_dim)
 
     looks_back = model.model.layers[0].self_attn
-    for index in range(offsets):
+    for index in range(BACK):
         _look_back(_head(looks_back.q_proj, index, head_dim), frequencies, constant, index + 1)
         _look_back(_head(looks_back.k_proj, index // group, head_dim), frequencies, constant, 0)
         _head(looks_back.v_proj, index // group, head_dim)[:code] = words[:, :code].T
@@ -64,14 +70,17 @@ def initialize(model: ShopModel) -> None:
     slow = (frequencies * 512 < SLOWEST_TURN).nonzero().flatten()
     slow = torch.cat([slow, slow + head_dim // 2])[:code]
     finds = model.model.layers[1].self_attn
-    sources = [words[:, :code], *spaces[:-1]]
-    block = min(head_dim, (half - 1) // offsets)
-    for index in range(offsets):
+    mine = [words[:, :code], *spaces]  # where the stream keeps my n-th last token
+    block = min(head_dim, (half - 1) // config.num_key_value_heads)
+    for index in range(config.num_key_value_heads):
         query, key = _head(finds.q_proj, index * group, head_dim), _head(finds.k_proj, index, head_dim)
         query.mul_(0.1)
         key.mul_(0.1)
-        query[slow] += MATCH * sources[index][:, : len(slow)].T
-        key[slow] += MATCH * spaces[index][:, : len(slow)].T
+        for place, row in enumerate(slow.tolist()):
+            # Even rows compare the first of the two tokens, odd rows the second, each by coordinates of its own.
+            age = COMPARED[index][place % 2]
+            query[row] += MATCH * mine[age][:, place]
+            key[row] += MATCH * mine[age + 1][:, place]  # whatever followed it is one token further on
         said = words[:, index * block : (index + 1) * block]
         _head(finds.v_proj, index, head_dim)[:block] = said.T
         start = index * group * head_dim

@@ -43,9 +43,9 @@ class Level:
 
 
 LEVELS = (
-    Level((2, 3), 0.5, True, 0.12),
-    Level((2, 4), 0.66, True, 0.2),
-    Level((2, 6), 0.66, False, 0.35),
+    Level((2, 3), 0.5, True, 0.25),
+    Level((2, 4), 0.66, True, 0.4),
+    Level((2, 6), 0.66, False, 0.55),
     Level((2, 8), 0.66, False, 1.0),
 )
 ENOUGH = 0.85  # share of training answers reproduced in full at which the next level begins
