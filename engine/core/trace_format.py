@@ -104,13 +104,17 @@ def state_crc(
     crc = crc32(_int32(refs))
     crc = crc32(hashes, crc)
     for request in running:
-        crc = crc32(request.request_id.encode() + b"\0", crc)
+        crc = crc32(_bytes(request.request_id) + b"\0", crc)
         figures = (request.num_computed, request.num_tokens, len(request.blocks))
         crc = crc32(_int32((*figures, *request.blocks)), crc)
-    names = [name.encode() for name in waiting]
+    names = [_bytes(name) for name in waiting]
     queue = sum(map(crc32, names)) & 0xFFFFFFFF
     crc = crc32(len(names).to_bytes(4, "little") + queue.to_bytes(4, "little"), crc)
     return f"{crc:08x}"
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
 
 
 def _int32(values: Iterable[int]) -> bytes:

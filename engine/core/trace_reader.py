@@ -256,7 +256,7 @@ class TraceReader:
         for request in self.requests:
             names = ("prompt", "params", "priority", "seed", "lora", "salt")
             work = {name: request.record[name] for name in names}
-            digest.update(json.dumps(work, separators=(",", ":"), ensure_ascii=False).encode())
+            digest.update(json.dumps(work, separators=(",", ":")).encode())
         return digest.hexdigest()
 
     # ------------------------------------------------------------------ one step

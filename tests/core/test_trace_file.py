@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,45 @@ def test_a_second_engine_gets_a_file_of_its_own(tmp_path: Path) -> None:
     assert unused_path(wanted).name == "run-2.itrace"
     (tmp_path / "run-2.itrace").touch()
     assert unused_path(wanted).name == "run-3.itrace"
+
+
+@pytest.mark.parametrize("name", ["", "two words\n", 'say "hi"', "\0", "\ud800", "日本 🍣", "x" * 5000])
+def test_any_name_of_a_request_survives_the_file(tmp_path: Path, name: str) -> None:
+    scheduler = make_scheduler(num_blocks=400)
+    with TraceWriter(tmp_path / "run.itrace", header(), scheduler) as tracer:
+        for request_id in (name, "other"):
+            request = Request(request_id, [1, 2], SamplingParams(max_tokens=500))
+            scheduler.add(request)
+            tracer.add(request)
+        endless_steps(scheduler, tracer, 70)
+    reader = TraceReader(tmp_path / "run.itrace")
+    assert reader.problems == [] and reader.state_at(69).running[:2] == [name, "other"]
+
+
+def test_figures_of_a_custom_scheduler_that_json_does_not_know_do_not_stop_anything(tmp_path: Path) -> None:
+    class Odd(int):
+        pass
+
+    scheduler = make_scheduler(max_num_seqs=1)
+    with TraceWriter(tmp_path / "run.itrace", header(), scheduler) as tracer:
+        for number in range(2):
+            request = Request(f"r{number}", [1], SamplingParams())
+            scheduler.add(request)
+            tracer.add(request)
+        out = scheduler.schedule()
+        out.not_scheduled[0].details = {"running": Odd(1), "share": Fraction(1, 2), "who": object()}
+        result = sample(scheduler, out, random.Random(0))
+        tracer.step(out, result, scheduler.update(out, result), 0.001)
+    details = TraceReader(tmp_path / "run.itrace").reasons(0)[0].details
+    assert details["running"] == 1 and details["share"] == 0.5 and "object" in str(details["who"])
+
+
+def test_a_scheduler_without_a_block_pool_is_refused_by_name(tmp_path: Path) -> None:
+    class Mine:
+        requests: dict[str, Request] = {}
+
+    with pytest.raises(TraceError, match="Mine cannot be traced: it has no kv.pool"):
+        TraceWriter(tmp_path / "run.itrace", header(), Mine())  # type: ignore[arg-type]
 
 
 def test_a_step_without_work_is_recorded_too(tmp_path: Path) -> None:
