@@ -1,9 +1,9 @@
 """The scheduler's view of KV memory: block tables, prefix hits, and when a block becomes visible.
 
-    request.token_ids   t t t t | t t t t | t t t t | t t         block_size = 4
-    request.blocks        b0    |   b1    |   b2    |  b3
-                        ^ published ^     ^ computed            num_computed_tokens = 10
-                        hash in the index   KV written          num_published_blocks = 2
+    token_ids   t t t t | t t t t | t t t t | t t      block_size = 4, 14 tokens known
+    blocks        b7    |   b2    |   b9    |  b4      the block table
+                |<---- published -->|                  num_published_blocks = 2: others may hit b7 and b2
+                |<----- computed ------->|             num_computed_tokens = 10: their KV is written
 
 A block is published only by `publish`, after the step that wrote its last token: nobody can ever
 read KV that was planned and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers

@@ -17,6 +17,7 @@ from operator import attrgetter
 
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import Block, OnBlockEvent
+from engine.core.door import check_can_run, max_num_tokens
 from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
 from engine.core.kv_manager import KVManager
 from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
@@ -53,7 +54,7 @@ class StepPlan:
     is_head_blocked: bool = False
     """A waiting request could not start, and those behind it may not overtake."""
 
-    def refuse(self, request_id: str | None, reason: Reason, **details: int) -> None:
+    def refuse(self, request_id: str, reason: Reason, details: dict[str, int]) -> None:
         self.not_scheduled.append(NotScheduled(request_id, reason, details))
 
 
@@ -104,8 +105,11 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request, or raise RequestRejected if it could never finish."""
-        self._check_admissible(request)
-        request.max_num_tokens = self._max_num_tokens(request)
+        if request.request_id in self.requests:
+            message = "a request with this id is not finished yet; use another id"
+            raise RequestRejected(request.request_id, "duplicate_id", message)
+        check_can_run(request, self.config.max_model_len, self.kv)
+        request.max_num_tokens = max_num_tokens(request, self.config.max_model_len)
         request.sort_key = self.sort_key(request, next(self._order))
         self.kv.add(request)
         self.requests[request.request_id] = request
@@ -131,37 +135,6 @@ class Scheduler:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
         return self.kv.reset_prefix_cache()
-
-    def _max_num_tokens(self, request: Request) -> int:
-        max_tokens = request.sampling_params.max_tokens
-        limit = self.config.max_model_len
-        return limit if max_tokens is None else min(request.num_prompt_tokens + max_tokens, limit)
-
-    def _check_admissible(self, request: Request) -> None:
-        request_id, num_prompt = request.request_id, request.num_prompt_tokens
-        if request_id in self.requests:
-            raise RequestRejected(
-                request_id, "duplicate_id", "a request with this id is not finished yet; use another id"
-            )
-        if num_prompt == 0:
-            raise RequestRejected(request_id, "empty_prompt", "the prompt has no tokens; send at least one")
-        if num_prompt >= self.config.max_model_len:
-            raise RequestRejected(
-                request_id,
-                "prompt_too_long",
-                f"the prompt has {num_prompt} tokens and max_model_len is {self.config.max_model_len}, which "
-                "leaves no room for output; shorten the prompt or raise max_model_len",
-            )
-        # The last token is sampled and never computed, so it needs no slot.
-        most = self._max_num_tokens(request) - 1
-        need, usable = self.kv.num_blocks_for(most), self.kv.pool.num_usable
-        if need > usable:
-            raise RequestRejected(
-                request_id,
-                "exceeds_cache",
-                f"prompt and max_tokens may grow to {most} cached tokens, which need {need} blocks, and the "
-                f"whole KV cache has {usable}; lower max_tokens or give the cache more memory",
-            )
 
     # -- schedule
 
@@ -190,17 +163,17 @@ class Scheduler:
             num_scheduled += 1
         for request in self.running[num_scheduled:]:
             need = request.num_tokens - request.num_computed_tokens
-            plan.refuse(request.request_id, Reason.BUDGET_EXHAUSTED, need=need, left=plan.budget_left)
+            details = {"need": need, "left": plan.budget_left}
+            plan.refuse(request.request_id, Reason.BUDGET_EXHAUSTED, details)
 
     def _make_room(self, request: Request, num_tokens: int, plan: StepPlan) -> list[int] | None:
         """Blocks for `num_tokens` tokens of a running request, taken from the least important if need be."""
         while (new_block_ids := self.kv.allocate(request, num_tokens)) is None:
             victim = self.running[-1]
-            details = self._block_figures(self.kv.num_missing(request, num_tokens))
             reason = Reason.NO_BLOCKS if victim is request else Reason.LOWER_PRIORITY
-            self._preempt(victim)
+            plan.refuse(victim.request_id, reason, self._lack_of_blocks(request, num_tokens))
             plan.preempted.append(victim.request_id)
-            plan.refuse(victim.request_id, reason, **details)
+            self._preempt(victim)
             if victim is request:
                 return None
         return new_block_ids
@@ -261,10 +234,10 @@ class Scheduler:
         if num_tokens < need and not self.config.enable_chunked_prefill:
             details = {"need": need, "left": plan.budget_left}
             return NotScheduled(request.request_id, Reason.BUDGET_EXHAUSTED, details)
-        missing = self.kv.num_missing(request, request.num_tokens, hit)
         block_ids = self.kv.allocate(request, request.num_tokens, hit)
         if block_ids is None:
-            return NotScheduled(request.request_id, Reason.NO_BLOCKS, self._block_figures(missing, hit))
+            details = self._lack_of_blocks(request, request.num_tokens, hit)
+            return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
         self._start(request, start)
         self._add_row(plan, request, num_tokens, block_ids, _init(request))
         return None
@@ -284,8 +257,8 @@ class Scheduler:
     def _num_new_tokens(self, request: Request, start: int, plan: StepPlan) -> int:
         """How far a request can catch up in this step. At least 1 while budget is left."""
         num_tokens = request.num_tokens + len(request.spec_token_ids) - start
-        threshold = self.config.long_prefill_token_threshold or num_tokens
-        return min(num_tokens, plan.budget_left, threshold)
+        longest_chunk = self.config.long_prefill_token_threshold or num_tokens
+        return min(num_tokens, plan.budget_left, longest_chunk)
 
     def _add_row(
         self,
@@ -316,12 +289,14 @@ class Scheduler:
         finished_ids, self._finished_ids = self._finished_ids, []
         return SchedulerOutput(stats.step, plan.rows, finished_ids, plan.preempted, plan.not_scheduled)
 
-    def _block_figures(self, need: int, hit: Sequence[Block] = ()) -> dict[str, int]:
+    def _lack_of_blocks(self, request: Request, num_tokens: int, hit: Sequence[Block] = ()) -> dict[str, int]:
         """The details of a reason that is about memory: what was missing and what there was."""
-        pool = self.kv.pool
         num_revived = sum(block.ref_count == 0 for block in hit)
-        free = len(pool.free) - num_revived
-        return {"need": need, "free": free, "evictable": pool.num_evictable - num_revived}
+        return {
+            "need": self.kv.num_missing(request, num_tokens, hit),
+            "free": len(self.kv.pool.free) - num_revived,
+            "evictable": self.kv.pool.num_evictable - num_revived,
+        }
 
     # -- update
 
@@ -357,7 +332,7 @@ class Scheduler:
             self.stats.num_finished += 1
             output = _last_output(request, new_token_ids)
         elif new_token_ids or prompt_logprobs:
-            self._take_drafts(request, result)
+            self._take_drafts(request, result.draft_token_ids.get(request.request_id, []))
             output = EngineCoreOutput(
                 request.request_id, new_token_ids, num_cached_tokens=request.num_cached_tokens
             )
@@ -389,10 +364,9 @@ class Scheduler:
                 return status, sampled[: index + 1]
         return RUNNING, sampled
 
-    def _take_drafts(self, request: Request, result: ModelRunnerOutput) -> None:
-        """Keep the drafts that could still become output: the step itself adds one token more."""
-        if result.draft_token_ids and (drafts := result.draft_token_ids.get(request.request_id)):
-            request.spec_token_ids = drafts[: request.max_num_tokens - request.num_tokens - 1]
+    def _take_drafts(self, request: Request, drafts: list[int]) -> None:
+        """Keep those that could still become output: the step itself adds one token more."""
+        request.spec_token_ids = drafts[: request.max_num_tokens - request.num_tokens - 1]
 
     def _new_prompt_logprobs(
         self, request: Request, row: Scheduled, result: ModelRunnerOutput

@@ -17,7 +17,7 @@ from typing import Any
 import engine.core
 
 CORE = Path(engine.core.__path__[0])
-COPIED = ("hashing", "blocks", "kv_manager", "queues", "scheduler")
+COPIED = ("hashing", "blocks", "kv_manager", "door", "queues", "scheduler")
 """In import order. Types, errors and stats are shared with the real core."""
 
 
@@ -194,7 +194,7 @@ MUTATIONS = [
         "            pass\n",
     ),
     Mutation(
-        "oversized_requests_are_accepted", "scheduler", "        if need > usable:\n", "        if False:\n"
+        "oversized_requests_are_accepted", "door", "    if need > usable:\n", "    if False:\n"
     ),
     Mutation(
         "short_requests_overtake_the_head",

@@ -110,12 +110,15 @@ class Ask:
         )
 
 
-Moment = Literal["before", "in_flight", "after"]
+Moment = Literal["before", "in_flight", "error", "after"]
 
 
 @dataclass
 class Abort:
-    """Abort a request at a step: before it is planned, while it is in flight, or after its update."""
+    """End a request at a step: before it is planned, while it is in flight, or after its update.
+
+    `error` lets the worker report that the request cannot go on, if the step has a row for it.
+    """
 
     request_id: str
     step: int
@@ -151,7 +154,7 @@ class Workload:
             Abort(
                 rng.choice(asks).request_id,
                 step=rng.randint(0, 40),
-                moment=rng.choice(["before", "in_flight", "after"]),
+                moment=rng.choice(["before", "in_flight", "error", "after"]),
                 again=rng.random() < 0.3,
             )
             for _ in range(rng.choice([0, 0, 1, 3, 6]))
@@ -201,7 +204,7 @@ def _random_asks(rng: random.Random, scheduler: SchedulerConfig, cache: CacheCon
             ignore_eos=rng.random() < 0.2,
             stop_ids=[STOP_ID, EOS] if rng.random() < 0.2 else None,
             min_tokens=rng.choice([0, 0, 0, min(3, max_tokens)]),
-            prompt_logprobs=1 if rng.random() < 0.1 else None,
+            prompt_logprobs=1 if rng.random() < 0.2 else None,
             skip_reading=rng.choice([None, None, None, False, True]),
         )
 
@@ -603,6 +606,7 @@ class Simulation:
                 )
         self._abort(step, "in_flight")
         result = self.worker.execute(out)
+        self._inject_errors(step, out, result)
         if self.strict:
             self._check_no_double_work(out)
         for output in self.scheduler.update(out, result):
@@ -613,6 +617,13 @@ class Simulation:
             self.replica.check(self.scheduler)
         if step % 4 == 0 or not self.scheduler.has_unfinished():
             self.scheduler.check_integrity()
+
+    def _inject_errors(self, step: int, out: SchedulerOutput, result: ModelRunnerOutput) -> None:
+        rows = {row.request_id for row in out.scheduled}
+        for abort in self.workload.aborts:
+            if (abort.step, abort.moment) == (step, "error") and abort.request_id in rows:
+                result.errors[abort.request_id] = "a planted error"
+                result.sampled_token_ids.pop(abort.request_id, None)
 
     def _check_no_double_work(self, out: SchedulerOutput) -> None:
         """Nobody starts by computing a block that another row of the same step computes."""
@@ -693,7 +704,9 @@ class Simulation:
         if last is None:
             raise ShadowError(f"{ask.request_id} never finished")
         expected = generate_alone(ask, self.workload.scheduler, self.workload.cache)
-        if last.finish_reason == "abort":
+        if last.finish_reason in ("abort", "error"):
+            has_cause = last.error is not None
+            require(has_cause == (last.finish_reason == "error"), f"an error without a cause: {last}")
             prefix = expected.token_ids[: len(received.token_ids)]
             require(
                 received.token_ids == prefix, f"{ask.request_id}: {received.token_ids} is not {prefix}..."

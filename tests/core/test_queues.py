@@ -60,10 +60,10 @@ def test_priority_comes_before_arrival_and_arrival_before_order() -> None:
 def seconds_to_abort(waiting: int, aborts: int = 2000) -> float:
     queue, requests = queued(waiting)
     victims = random.Random(0).sample(requests, aborts)
-    start = time.perf_counter()
+    start = time.process_time()
     for request in victims:
         queue.remove(request)
-    return (time.perf_counter() - start) / aborts
+    return (time.process_time() - start) / aborts
 
 
 def test_removing_one_of_100_000_waiting_requests_takes_microseconds() -> None:

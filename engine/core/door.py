@@ -1,0 +1,39 @@
+"""What can never run is refused when it arrives: the loop has no case for it."""
+
+from __future__ import annotations
+
+from engine.core.errors import RequestRejected
+from engine.core.kv_manager import KVManager
+from engine.core.request import Request
+
+
+def max_num_tokens(request: Request, max_model_len: int) -> int:
+    """Where a request ends at the latest, prompt and output together."""
+    max_tokens = request.sampling_params.max_tokens
+    if max_tokens is None:
+        return max_model_len
+    return min(request.num_prompt_tokens + max_tokens, max_model_len)
+
+
+def check_can_run(request: Request, max_model_len: int, kv: KVManager) -> None:
+    """Raise RequestRejected unless the request, alone on an empty cache, would reach its end."""
+    request_id, num_prompt = request.request_id, request.num_prompt_tokens
+    if num_prompt == 0:
+        raise RequestRejected(request_id, "empty_prompt", "the prompt has no tokens; send at least one")
+    if num_prompt >= max_model_len:
+        raise RequestRejected(
+            request_id,
+            "prompt_too_long",
+            f"the prompt has {num_prompt} tokens and max_model_len is {max_model_len}, which leaves no room "
+            "for output; shorten the prompt or raise max_model_len",
+        )
+    # The last token is sampled and never computed, so it needs no slot.
+    num_slots = max_num_tokens(request, max_model_len) - 1
+    need, usable = kv.num_blocks_for(num_slots), kv.pool.num_usable
+    if need > usable:
+        raise RequestRejected(
+            request_id,
+            "exceeds_cache",
+            f"prompt and max_tokens may grow to {num_slots} cached tokens, which need {need} blocks, and the "
+            f"whole KV cache has {usable}; lower max_tokens or give the cache more memory",
+        )
