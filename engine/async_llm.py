@@ -93,7 +93,7 @@ class AsyncLLM:
                 yield output
         finally:
             if not is_finished:
-                self._commands.put(partial(self._drop, request_id))
+                self._commands.put(partial(self._drop, request_id, stream))
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """End requests: whoever reads them gets what there is, with finish_reason "abort"."""
@@ -207,10 +207,11 @@ class AsyncLLM:
     def _abort(self, request_ids: list[str]) -> None:
         self._deliver(self.llm_engine.abort(request_ids))
 
-    def _drop(self, request_id: str) -> None:
-        """The client is gone."""
-        self.llm_engine.abort([request_id])
-        self._streams.pop(request_id, None)
+    def _drop(self, request_id: str, stream: OutputStream) -> None:
+        """The client is gone. By now its id may belong to another one."""
+        if self._streams.get(request_id) is stream:
+            del self._streams[request_id]
+            self.llm_engine.abort([request_id])
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:
@@ -220,7 +221,7 @@ class AsyncLLM:
             if output.finished:
                 del self._streams[output.request_id]
             if not stream.put(output):
-                self._commands.put(partial(self._drop, output.request_id))
+                self._drop(output.request_id, stream)
 
     def _close(self, end: EngineDeadError) -> None:
         """Turn the health red and tell everyone who waits."""

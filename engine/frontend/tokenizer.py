@@ -36,7 +36,7 @@ class Tokenizer:
         """By name; most models have only "default"."""
         backend.no_padding()
         backend.no_truncation()
-        self._rule = TokenBytes.from_decoder(json.loads(backend.to_str())["decoder"])
+        self._rule = TokenBytes.from_decoder(_decoder_json(backend))
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
         self._special_ids = {token_id for token_id, token in added.items() if token.special}
@@ -149,6 +149,11 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocab_size} tokens, {', '.join(self.chat_templates) or 'no'} chat template)"
+
+
+def _decoder_json(backend: Backend) -> dict[str, Any] | None:
+    """The `decoder` entry of tokenizer.json: a decoder's pickled state. `to_str` would write all the vocabulary."""
+    return None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
 
 
 def _read_json(path: Path) -> dict[str, Any]:
