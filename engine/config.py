@@ -170,9 +170,6 @@ class EngineArgs:
     """reference or sdpa; None picks the fastest that works here."""
     logits_processors: list[str | type] | None = None
     max_logprobs: int = 20
-    batch_invariant: bool = False
-    """The same bits for a request alone and in any batch (float32 on a CPU), for a slower lone request. Where a
-    prompt is cut, cached or computed again after a preemption may still change the last bits."""
     enforce_eager: bool = False
     disable_log_stats: bool = False
     trace: str | None = None

@@ -41,7 +41,6 @@ HELP = {
     "scheduler_cls": "Your scheduler, as package.module:Class.",
     "attention_backend": "reference or sdpa; by default the fastest that works here.",
     "max_logprobs": "Most --logprobs that a request may ask for.",
-    "batch_invariant": "The same bits alone and in any batch (float32, CPU).",
     "enforce_eager": "No graphs and no compilation.",
     "disable_log_stats": "Keep no statistics.",
     "trace": "Write a step trace to this file; look at it with prep trace.",

@@ -41,20 +41,14 @@ class ModelInput:
     """int64 [T]"""
     metadata: AttentionMetadata
     logits_rows: Tensor
-    """int64 [S, or more with padding]: index into the T tokens of those whose logits are needed."""
+    """int64 [S]: index into the T tokens of those whose logits are needed."""
     sampled_rows: np.ndarray
     """int64 [S]: index into `rows`."""
     sample_batch: SampleBatch
 
 
-def build_model_input(
-    rows: list[Scheduled], state: BatchState, device: torch.device, min_tokens: int = 1
-) -> ModelInput:
-    """Gather what `rows` (at least one) compute in this step from the state tables.
-
-    Fewer than `min_tokens` tokens, or logits rows, are filled up with padding: token 0 at position 0,
-    its KV stored nowhere, behind everything that counts.
-    """
+def build_model_input(rows: list[Scheduled], state: BatchState, device: torch.device) -> ModelInput:
+    """Gather what `rows` (at least one) compute in this step from the state tables."""
     num_scheduled = np.array([row.num_tokens for row in rows], np.int64)
     is_decode = num_scheduled == 1
     num_decode_rows = int(np.count_nonzero(is_decode))
@@ -81,14 +75,7 @@ def build_model_input(
     max_seq_len = int(seq_lens.max())
     num_columns = -(-max_seq_len // state.block_size)
     sampled_rows = np.flatnonzero(seq_lens >= state.num_tokens[slots])
-    logits_rows = query_start[sampled_rows + 1] - 1
-    padding = min_tokens - num_tokens
-    if padding > 0:
-        input_ids, positions = np.pad(input_ids, (0, padding)), np.pad(positions, (0, padding))
-        slot_mapping = np.pad(slot_mapping, (0, padding), constant_values=-1)
-    if 0 < len(logits_rows) < min_tokens:
-        logits_rows = np.pad(logits_rows, (0, min_tokens - len(logits_rows)))
-    longs = _to_device([input_ids, positions, slot_mapping, logits_rows], device)
+    longs = _to_device([input_ids, positions, slot_mapping, query_start[sampled_rows + 1] - 1], device)
     block_table = state.block_table[slots, :num_columns]
     ints = _to_device([query_start.astype(np.int32), seq_lens.astype(np.int32), block_table], device)
     sampled_slots = slots[sampled_rows]

@@ -23,10 +23,6 @@ from engine.worker.model_input import ModelInput, build_model_input
 PROMPT_LOGPROBS_CHUNK = 256
 """Prompt positions whose logits exist at once: a whole prompt's would be larger than the model."""
 
-BATCH_INVARIANT_TOKENS = 4
-"""From this many rows on, BLAS (MKL, float32) sums every row of a matrix product in the same order; with
-one row, or with two or three, it takes other kernels whose last bits differ."""
-
 
 class ModelRunner:
     """Runs the model on what the scheduler chose. Knows requests only by their state slots."""
@@ -41,7 +37,6 @@ class ModelRunner:
         max_num_seqs: int,
         max_model_len: int,
         block_size: int,
-        batch_invariant: bool = False,
         logits_processors: Sequence[type[LogitsProcessor]] = (),
     ) -> None:
         self.model = model
@@ -51,7 +46,6 @@ class ModelRunner:
         self.vocab_size = vocab_size
         self.state = BatchState(max_num_seqs, max_model_len, block_size)
         self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
-        self._min_tokens = BATCH_INVARIANT_TOKENS if batch_invariant else 1
         self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
 
     @torch.inference_mode()
@@ -60,7 +54,7 @@ class ModelRunner:
         self._update_state(out)
         if not out.scheduled:
             return ModelRunnerOutput()
-        batch = build_model_input(out.scheduled, self.state, self.device, self._min_tokens)
+        batch = build_model_input(out.scheduled, self.state, self.device)
         hidden = self._forward(batch)
         result = self._sample(batch, hidden) if len(batch.sampled_rows) else ModelRunnerOutput()
         if self._num_prompt_logprobs:
@@ -94,7 +88,7 @@ class ModelRunner:
             return self.model(batch.input_ids, batch.positions)
 
     def _sample(self, batch: ModelInput, hidden: Tensor) -> ModelRunnerOutput:
-        logits = self.model.compute_logits(hidden[batch.logits_rows])[: len(batch.sampled_rows)]
+        logits = self.model.compute_logits(hidden[batch.logits_rows])
         sampled = self.sampler(logits, batch.sample_batch)
         self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
         return _by_request(batch, sampled)

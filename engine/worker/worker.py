@@ -66,7 +66,6 @@ class Worker:
             max_num_seqs=scheduler.max_num_seqs,
             max_model_len=scheduler.max_model_len,
             block_size=self.args.block_size,
-            batch_invariant=self.args.batch_invariant,
             logits_processors=self._logits_processors,
         )
 

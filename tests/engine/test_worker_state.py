@@ -110,17 +110,6 @@ def test_the_packed_batch_is_what_the_rows_say(seed: int) -> None:
     }
 
 
-def test_padding_stands_behind_everything_and_is_stored_nowhere() -> None:
-    state = BatchState(2, 32, BLOCK)
-    state.add("a", init([5, 6, 7]))
-    state.append_blocks([Scheduled("a", 0, 3, [3])])
-    batch = build_model_input([Scheduled("a", 2, 1, [])], state, CPU, min_tokens=4)
-    assert batch.input_ids.tolist() == [7, 0, 0, 0] and batch.positions.tolist() == [2, 0, 0, 0]
-    assert batch.metadata.slot_mapping.tolist() == [14, -1, -1, -1]
-    assert batch.metadata.query_start_loc_cpu == [0, 1] and batch.logits_rows.tolist() == [0, 0, 0, 0]
-    assert batch.sampled_rows.tolist() == [0] and len(batch.sample_batch.slots) == 1
-
-
 def test_the_largest_step_runs_without_a_request(make_engine: Callable[..., EngineCore]) -> None:
     """On a GPU it measures the memory of activations; here it must run, and leave the cache alone."""
     engine = make_engine(max_num_batched_tokens=100)
