@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import Field, fields
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
@@ -54,11 +54,12 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the engine's options; it receives them as one argument, `engine`, for `EngineArgs`."""
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "engine"]
-    added = [_parameter(name) for name in HELP]
+    settings = [f for f in fields(EngineArgs) if f.name not in NOT_OPTIONS]
+    added = [_parameter(setting) for setting in settings]
 
     @wraps(command)
     def with_engine(**values: Any) -> None:
-        engine = {name: values.pop(name) for name in HELP}
+        engine = {setting.name: values.pop(setting.name) for setting in settings}
         engine["hf_overrides"] = _json_object("--hf-overrides", engine["hf_overrides"])
         command(**values, engine=engine)
 
@@ -67,15 +68,15 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_engine
 
 
-def _parameter(name: str) -> inspect.Parameter:
-    default = next(f.default for f in fields(EngineArgs) if f.name == name)
+def _parameter(setting: Field[Any]) -> inspect.Parameter:
+    name, default = setting.name, setting.default
     kind = get_type_hints(EngineArgs)[name]
     flag = f"--{name.replace('_', '-')}"
     if name in ("hf_overrides", "scheduler_cls"):
         kind, default = str | None, None
     elif kind is bool and default:
         flag = f"{flag}/--no-{flag[2:]}"
-    option = typer.Option(flag, help=HELP[name])
+    option = typer.Option(flag, help=HELP.get(name, ""))
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
