@@ -107,7 +107,10 @@ BACKENDS: dict[str, str] = {
 
 
 def get_backend(name: str | None, device: torch.device | str, dtype: torch.dtype) -> AttentionBackend:
-    """A backend by name, by dotted path `package.module:Class`, or (None) the fastest that works here."""
+    """A backend by name, by dotted path `package.module:Class`, or (None) the fastest that works here.
+
+    The class is called with (device, dtype of the cache). Queries may be of another type, and so is the result.
+    """
     path = BACKENDS.get(name or "sdpa", name)
     if path is None or ":" not in path:
         raise ConfigError(

@@ -28,8 +28,7 @@ class SDPAAttention:
     name = "sdpa"
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-        self._planner = Planner(device, dtype)
+        self._planner = Planner(device)
         self._workspace = torch.empty(0, device=device)
         self._plans: dict[int | None, Plan] = {}
         self._write_targets: WriteTargets | None = None
@@ -57,7 +56,7 @@ class SDPAAttention:
     ) -> Tensor:
         plan = self._plans.get(sliding_window)
         if plan is None:
-            plan = self._planner.plan(metadata, CacheGeometry.of(kv), sliding_window)
+            plan = self._planner.plan(metadata, CacheGeometry.of(kv), sliding_window, query.dtype)
             self._plans[sliding_window] = plan
         pieces = []
         if plan.decode:
@@ -78,7 +77,8 @@ class SDPAAttention:
         pieces = []
         for portion in plan.decode:
             rows = portion.end - portion.begin
-            key, value = self._gather(kv, portion.pages).view(rows, 2, kv_heads, -1, head_dim).unbind(1)
+            pages = self._gather(kv, portion.pages, query.dtype)
+            key, value = pages.view(rows, 2, kv_heads, -1, head_dim).unbind(1)
             own = grouped[portion.begin : portion.end]
             pieces.append(F.scaled_dot_product_attention(own, key, value, portion.mask, scale=scale))
         out = (torch.cat(pieces) if len(pieces) > 1 else pieces[0]).flatten(1, 2)
@@ -87,7 +87,8 @@ class SDPAAttention:
     def _prefill(self, query: Tensor, kv: Tensor, row: PrefillRow, scale: float) -> list[Tensor]:
         """One row's part of query [T, heads, head_dim]: a result [tile, heads, head_dim] for each of its tiles."""
         _, _, kv_heads, _, head_dim = kv.shape
-        key, value = self._gather(kv, row.pages).view(1, 2, kv_heads, -1, head_dim).unbind(1)
+        pages = self._gather(kv, row.pages, query.dtype)
+        key, value = pages.view(1, 2, kv_heads, -1, head_dim).unbind(1)
         pieces = []
         for tile in row.tiles:
             result = F.scaled_dot_product_attention(
@@ -101,8 +102,8 @@ class SDPAAttention:
             pieces.append(result[0].transpose(0, 1))
         return pieces
 
-    def _gather(self, kv: Tensor, pages: Tensor) -> Tensor:
-        """Copy pages behind each other: [len(pages), block_size * head_dim], valid until the next call.
+    def _gather(self, kv: Tensor, pages: Tensor, dtype: torch.dtype) -> Tensor:
+        """Copy pages behind each other: [len(pages), block_size * head_dim] in dtype, valid until the next call.
 
         One buffer is used over and over: fresh memory of this size costs more than the copy.
         """
@@ -112,4 +113,4 @@ class SDPAAttention:
             self._workspace = torch.empty(size, dtype=kv.dtype, device=kv.device)
         gathered = self._workspace[:size].view(-1, page_size)
         torch.index_select(page_view(kv), 0, pages, out=gathered)
-        return gathered.to(self._dtype)
+        return gathered.to(dtype)

@@ -133,23 +133,27 @@ class Plan:
 class Planner:
     """Makes the plan of a step; keeps the causal masks that all steps cut theirs from."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._dtype = dtype
-        self._causal_masks: dict[int | None, Tensor] = {}
+        self._causal_masks: dict[tuple[int | None, torch.dtype], Tensor] = {}
 
-    def plan(self, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None) -> Plan:
-        decode, order = self._decode(metadata, geometry, window) if metadata.num_decode_rows else ([], None)
+    def plan(
+        self, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None, dtype: torch.dtype
+    ) -> Plan:
+        """dtype is the queries', and so the masks'."""
+        decode, order = [], None
+        if metadata.num_decode_rows:
+            decode, order = self._decode(metadata, geometry, window, dtype)
         prefill_rows = range(metadata.num_decode_rows, len(metadata.seq_lens_cpu))
         return Plan(
             decode=decode,
             order=order,
             inverse_order=None if order is None else order.argsort(),
-            prefill=[self._prefill_row(row, metadata, geometry, window) for row in prefill_rows],
+            prefill=[self._prefill_row(row, metadata, geometry, window, dtype) for row in prefill_rows],
         )
 
     def _decode(
-        self, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None
+        self, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None, dtype: torch.dtype
     ) -> tuple[list[DecodePortion], Tensor | None]:
         """Sort decode rows by padded length, and cut them into portions of equal length and limited size."""
         block_size = geometry.block_size
@@ -183,7 +187,7 @@ class Planner:
             hidden = place >= visible_to[begin:end]
             if window is not None:
                 hidden |= place < visible_from[begin:end]
-            mask = self._additive(hidden)[:, None, None, :]
+            mask = _additive(hidden, dtype)[:, None, None, :]
             num_rows = max(1, GATHER_BYTES // (width * geometry.bytes_per_block))
             for start in range(0, end - begin, num_rows):
                 stop = min(start + num_rows, end - begin)
@@ -192,7 +196,12 @@ class Planner:
         return portions, order_tensor
 
     def _prefill_row(
-        self, row: int, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None
+        self,
+        row: int,
+        metadata: AttentionMetadata,
+        geometry: CacheGeometry,
+        window: int | None,
+        dtype: torch.dtype,
     ) -> PrefillRow:
         """Cut one row's queries into tiles, and find the pages that its first to last query see."""
         query_begin, query_end = metadata.query_start_loc_cpu[row : row + 2]
@@ -209,17 +218,17 @@ class Planner:
             # Counted from the first gathered token, as the keys will lie.
             key_begin = _first_visible(position, window) - first_block * geometry.block_size
             key_end = position + (end - begin) - first_block * geometry.block_size
-            mask = self._causal_mask(end - begin, key_end - key_begin, window)
+            mask = self._causal_mask(end - begin, key_end - key_begin, window, dtype)
             tiles.append(PrefillTile(begin, end, key_begin, key_end, mask))
         return PrefillRow(geometry.pages(blocks).flatten(), tiles)
 
-    def _causal_mask(self, num_queries: int, num_keys: int, window: int | None) -> Tensor:
+    def _causal_mask(self, num_queries: int, num_keys: int, window: int | None, dtype: torch.dtype) -> Tensor:
         """[num_queries, num_keys] for queries and keys that end at the same position.
 
         Visibility depends only on the distance between query and key, so every such mask is the
         bottom-right corner of one large mask.
         """
-        mask = self._causal_masks.get(window)
+        mask = self._causal_masks.get((window, dtype))
         if mask is None or mask.shape[1] < num_keys:
             width = num_keys if mask is None else max(num_keys, 2 * mask.shape[1])
             query_from_end = torch.arange(QUERY_TILE - 1, -1, -1, device=self._device)[:, None]
@@ -227,14 +236,8 @@ class Planner:
             hidden = distance < 0
             if window is not None:
                 hidden |= distance >= window
-            mask = self._causal_masks[window] = self._additive(hidden)
+            mask = self._causal_masks[window, dtype] = _additive(hidden, dtype)
         return mask[-num_queries:, -num_keys:]
-
-    def _additive(self, hidden: Tensor) -> Tensor:
-        """-inf where hidden, 0 elsewhere: what SDPA adds to the scores."""
-        return torch.zeros(hidden.shape, dtype=self._dtype, device=self._device).masked_fill_(
-            hidden, -torch.inf
-        )
 
 
 def padded_num_blocks(num_blocks: np.ndarray, block_size: int) -> np.ndarray:
@@ -256,6 +259,11 @@ def _gathered_blocks(table: Tensor, first: Tensor, count: Tensor, width: int) ->
     column = torch.arange(width, device=table.device)
     columns = (first + column).clamp_max(table.shape[1] - 1)
     return table.gather(1, columns).long() * (column < count)
+
+
+def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """-inf where hidden, 0 elsewhere: what SDPA adds to the scores."""
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
 
 
 def _runs_of_equal(values: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -140,6 +140,15 @@ def test_attention_in_16_bit_stays_within_rounding_of_the_reference(
         assert_agrees(workload, impl)
 
 
+def test_a_cache_of_another_type_than_the_queries_costs_only_its_rounding(impl: str | None) -> None:
+    batch = Workload(4, 4, 2, 8, None, [(30, 1), (0, 25)]).build()
+    batch.cache = batch.cache.bfloat16()
+    expected = batch.run(get_backend("reference", "cpu", torch.bfloat16))
+    actual = batch.run(backend_for(impl, torch.bfloat16))
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual, expected, rtol=0, atol=2e-5)
+
+
 def test_attention_decodes_256_rows_of_all_lengths(impl: str | None) -> None:
     rng = random.Random(0)
     assert_agrees(Workload(16, 4, 2, 8, None, [(rng.randrange(200), 1) for _ in range(256)]), impl)
