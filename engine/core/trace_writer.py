@@ -18,7 +18,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from enum import Enum
+from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cache
+from io import FileIO
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,13 +108,7 @@ class TraceWriter:
         self._preempted: set[int] = set()
         self._events: list[tuple[str, int | None, int, str | None]] = []
         """Since the last step: kind, q, block, hash."""
-        try:
-            self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - open as long as the engine
-        except OSError as error:
-            raise TraceError(
-                f"cannot write a trace to {self.path}: {error.strerror or error}. "
-                "Choose a file in a folder that exists and that you may write to"
-            ) from error
+        self._file = _open(self.path)
         self.active = True
         self._pool.on_event = self._on_event
         atexit.register(self.close)
@@ -402,6 +398,42 @@ class TraceWriter:
         self._pool.on_event = None
         self._file.close()
         atexit.unregister(self.close)
+
+
+def _open(path: Path) -> FileIO:
+    """An empty file that is ours alone. What is no trace is never overwritten."""
+    try:
+        file = FileIO(path, "a+")
+    except OSError as error:
+        raise TraceError(
+            f"cannot write a trace to {path}: {error.strerror or error}. "
+            "Choose a file in a folder that exists and that you may write to"
+        ) from error
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise TraceError(
+            f"cannot write a trace to {path}: another engine is writing it. Shut that one down first, or give "
+            "each engine a file of its own"
+        ) from error
+    except OSError:
+        logger.debug("%s is on a file system without locks", path)
+    file.seek(0)
+    head = file.read(512) if path.is_file() else b""
+    if head and not _begins_like_a_trace(head):
+        file.close()
+        raise TraceError(f"{path} exists and is no trace: it was left as it is. Choose another name")
+    if head:
+        file.truncate(0)
+    return file
+
+
+def _begins_like_a_trace(head: bytes) -> bool:
+    try:
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head).startswith(b'{"t":"hdr"')
+    except zlib.error:
+        return False
 
 
 def trace_header(config: EngineConfig) -> dict[str, Any]:

@@ -135,6 +135,30 @@ def test_a_folder_that_does_not_exist_is_refused_before_the_engine_starts(tmp_pa
         TraceWriter(tmp_path / "nowhere" / "run.itrace", header(), make_scheduler())
 
 
+def test_a_file_that_is_no_trace_is_never_overwritten_and_an_old_trace_is(tmp_path: Path) -> None:
+    precious = tmp_path / "model.safetensors"
+    for content in (b"weights", gzip.compress(b"an archive")):
+        precious.write_bytes(content)
+        with pytest.raises(TraceError, match="exists and is no trace: it was left as it is"):
+            TraceWriter(precious, header(), make_scheduler())
+        assert precious.read_bytes() == content
+    path = tmp_path / "run.itrace"
+    for steps in (300, 5):
+        with TraceWriter(path, header(), scheduler := make_scheduler()) as tracer:
+            endless_steps(scheduler, tracer, steps)
+    assert TraceReader(path).num_steps == 5 and TraceReader(path).is_complete
+
+
+def test_two_engines_cannot_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.itrace"
+    with TraceWriter(path, header(), scheduler := make_scheduler()) as tracer:
+        endless_steps(scheduler, tracer, 5)
+        with pytest.raises(TraceError, match="another engine is writing it"):
+            TraceWriter(path, header(), make_scheduler())
+        endless_steps(scheduler, tracer, 5)
+    assert TraceReader(path).num_steps == 10 and not TraceReader(path).problems
+
+
 def test_tracing_refuses_a_scheduler_that_has_already_worked(tmp_path: Path) -> None:
     scheduler = make_scheduler()
     scheduler.add(Request("r0", [1], SamplingParams()))
