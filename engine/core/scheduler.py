@@ -194,7 +194,7 @@ class Scheduler:
         """Admit from the head of the queue, in order, until something is used up.
 
         Only a request whose prefix is in flight is passed over. One that does not fit is not: if smaller
-        ones overtook it, it could wait for ever.
+        ones overtook it, it could wait for ever. Nobody running loses anything to somebody who waits.
         """
         passed: list[Request] = []
         rest: NotScheduled | None = None

@@ -265,6 +265,31 @@ def test_a_request_can_be_preempted_in_the_middle_of_its_prompt() -> None:
     assert len(driver.tokens("low")) == 2
 
 
+@pytest.mark.parametrize("prompt", [7, 8, 9])
+def test_a_victim_recomputes_only_its_newest_token_and_the_block_that_was_taken(prompt: int) -> None:
+    driver = Driver(num_blocks=6)
+    driver.add("a", prompt, max_tokens=24 - prompt)
+    driver.add("b", prompt, max_tokens=24 - prompt)
+    driver.run_until(driver.preempts)
+    known = driver.scheduler.requests["b"].num_tokens
+    driver.scheduler.abort(["a"])
+    start, num_tokens = rows(driver.step())["b"]
+    assert start + num_tokens == known and num_tokens <= 4 + 1
+    driver.run()
+    assert len(driver.tokens("b")) == 24 - prompt
+
+
+def test_a_waiting_request_never_takes_blocks_from_a_running_one() -> None:
+    """Priority decides who starts next and who loses when memory runs out, as in vLLM."""
+    driver = Driver(num_blocks=6, policy="priority")
+    driver.add("low", 16, priority=9, max_tokens=4)
+    driver.step()
+    driver.add("high", 16, priority=0, max_tokens=4)
+    out = driver.step()
+    assert set(rows(out)) == {"low"} and not out.preempted_request_ids
+    assert reason_of(out, "high").reason is Reason.NO_BLOCKS  # type: ignore[union-attr]
+
+
 def test_a_request_can_be_preempted_twice_in_a_row() -> None:
     driver = Driver(num_blocks=8, caching=False)
     driver.add("short", 4, max_tokens=8)  # takes low's blocks, then leaves
