@@ -229,6 +229,15 @@ async def test_an_id_in_use_is_refused_and_its_owner_goes_on(async_llm: AsyncLLM
     assert (await owner).outputs[0].finish_reason == "length"
 
 
+async def test_a_late_farewell_does_not_end_the_next_owner_of_the_id(async_llm: AsyncLLM, gate: Gate) -> None:
+    owner = asyncio.create_task(last(async_llm, "hello", params(4), "r"))
+    await gate.arrival()
+    earlier_owner = OutputStream(asyncio.get_running_loop(), DELTA)
+    async_llm._commands.put(lambda: async_llm._drop("r", earlier_owner))
+    gate.open()
+    assert (await owner).outputs[0].finish_reason == "length"
+
+
 async def test_a_wrong_request_is_its_clients_problem_alone(async_llm: AsyncLLM, gate: Gate) -> None:
     good = asyncio.create_task(last(async_llm, "hello", params(), "0_r"))
     await gate.arrival()

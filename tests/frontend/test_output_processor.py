@@ -206,6 +206,17 @@ def test_prompt_logprobs_of_all_chunks_come_once_they_are_complete(
     assert seen[0].prompt_logprobs[0] is None and seen[0].prompt_logprobs[1][6].rank == 2
 
 
+@pytest.mark.parametrize("kind", [RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE])
+def test_a_completion_that_is_ahead_does_not_show_half_of_the_prompt_logprobs(
+    byte_level: Tokenizer, kind: RequestOutputKind
+) -> None:
+    script = Script(byte_level, n=2, prompt_logprobs=0, output_kind=kind)
+    (ahead,) = script.say("a", "1_r")
+    assert ahead.prompt_logprobs is None
+    (complete,) = script.say("b", "0_r", prompt_logprobs=[TokenLogprobs([6], [-0.5], 2)])
+    assert len(complete.prompt_logprobs) == 2
+
+
 def test_without_a_tokenizer_there_are_ids_and_no_text() -> None:
     script = Script(None, logprobs=0)
     (output,) = script.step(
