@@ -210,8 +210,8 @@ class MinTokens:
 
     def add_request(self, slot: int, init: RequestInit) -> bool:
         params = init.sampling_params
-        stops = {*init.eos_token_ids, *(params.stop_token_ids or ())}
-        stops = sorted(token for token in stops if token < self.vocab_size)
+        ends = {*init.eos_token_ids, *(params.stop_token_ids or ())}
+        stops = sorted(token for token in ends if token < self.vocab_size)
         if not stops or len(init.token_ids) - init.num_prompt_tokens >= params.min_tokens:
             return False
         self._stops[slot] = (params.min_tokens, stops)

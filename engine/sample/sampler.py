@@ -99,9 +99,9 @@ class Sampler:
         if not healthy.all():
             output.errors = {row: _why_not(peaks[row]) for row in np.flatnonzero(~healthy).tolist()}
         if raw is not None:
-            rows = plan.logprob_rows.tolist()
-            found = token_logprobs(raw, torch.from_numpy(token_ids[rows]), plan.logprob_counts)
-            output.logprobs = dict(zip(rows, found, strict=True))
+            asking = plan.logprob_rows.tolist()
+            found = token_logprobs(raw, torch.from_numpy(token_ids[asking]), plan.logprob_counts)
+            output.logprobs = dict(zip(asking, found, strict=True))
         return output
 
     def _plan_for(self, slots: np.ndarray) -> _Plan:
