@@ -262,7 +262,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
     requests = [_request_figures(reader, request) for request in reader.requests]
     names = ("model", "seed", "blocks", "block_size", "code_rev", "machine")
     return {
-        "header": {name: reader.header[name] for name in names},
+        "header": {name: reader.header.get(name) for name in names},
         "workload_hash": reader.workload_hash,
         "complete": reader.is_complete,
         "warnings": reader.warnings,

@@ -37,7 +37,7 @@ def export_perfetto(reader: TraceReader, path: str | os.PathLike[str]) -> int:
     document = {
         "traceEvents": events,
         "displayTimeUnit": "ms",
-        "otherData": {"model": str(reader.header["model"]), "machine": str(reader.header["machine"])},
+        "otherData": {"model": str(reader.header.get("model")), "machine": str(reader.header.get("machine"))},
     }
     with open(path, "w", encoding="utf-8") as file:
         json.dump(document, file, separators=(",", ":"))

@@ -383,13 +383,20 @@ class TraceReader:
 
     def find(self, request_id: str, step: int | None = None) -> RequestHistory:
         """A request by name. Of several that bore it, the last that had arrived at `step`."""
-        namesakes = [request for request in self.requests if request.request_id == request_id]
+        namesakes = self._by_name.get(request_id)
         if not namesakes:
-            close = get_close_matches(request_id, [request.request_id for request in self.requests], n=3)
+            close = get_close_matches(request_id, list(self._by_name)[:10_000], n=3)
             known = f"close to it: {', '.join(close)}" if close else f"it holds {len(self.requests)} requests"
             raise TraceError(f"{self.path.name} knows no request {request_id!r}; {known}")
         arrived = [request for request in namesakes if step is None or request.added <= step]
         return arrived[-1] if arrived else namesakes[0]
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[RequestHistory]]:
+        by_name: dict[str, list[RequestHistory]] = {}
+        for request in self.requests:
+            by_name.setdefault(request.request_id, []).append(request)
+        return by_name
 
     def _lifecycle_at(self, kind: str, step: int) -> list[Event]:
         events = self._lifecycle[kind]
@@ -435,6 +442,9 @@ class TraceReader:
             version = header["v"]
             if header["t"] != "hdr" or not isinstance(version, int):
                 raise ValueError("the first record is no header")
+            sizes = (header["blocks"], header["block_size"]) if version <= VERSION else ()
+            if not all(isinstance(size, int) and size > 0 for size in sizes):
+                raise ValueError("the header has no sizes")
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise TraceError(
                 f"{self.path} is not a trace: its first line is no trace header. `prep trace record` makes "

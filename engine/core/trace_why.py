@@ -53,13 +53,22 @@ def why_spans(reader: TraceReader, request_id: str) -> list[WhySpan]:
     """A request's whole life, as spans of one answer and reason each."""
     request = reader.find(request_id)
     last = reader.num_steps - 1 if request.ended is None else min(request.ended, reader.num_steps - 1)
+    scheduled = set(request.row_steps)
     spans: list[WhySpan] = []
+    before: tuple[str, Reason | None] | None = None
     for step in range(request.added, last + 1):
-        found = _why(reader, request, reader.step(step))
-        if spans and (spans[-1].why.answer, spans[-1].why.reason) == (found.answer, found.reason):
+        if step in scheduled:
+            kind: tuple[str, Reason | None] = ("scheduled", None)
+        elif not request.lives_at(step):
+            kind = ("ended", None)
+        else:
+            entry = _entry_for(request.request_id, reader.reasons(step))
+            kind = ("not_scheduled", entry.reason if entry else None)
+        if kind == before:
             spans[-1] = WhySpan(spans[-1].first, step, spans[-1].why)
         else:
-            spans.append(WhySpan(step, step, found))
+            spans.append(WhySpan(step, step, _why(reader, request, reader.step(step))))
+        before = kind
     return spans
 
 

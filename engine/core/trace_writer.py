@@ -191,7 +191,7 @@ class TraceWriter:
     def error(self, error: BaseException) -> None:
         """A step raised.
 
-        An engine that dropped all its requests (`abort`) is in a known state and may go on: the trace
+        An engine that aborted all its requests is in a known state and may go on: the trace
         counts the step as one that computed nothing. Otherwise the engine is dead in the middle of a
         step, in a state that no record can tell, and the trace ends.
         """
@@ -201,7 +201,7 @@ class TraceWriter:
         self._write(
             {"t": "error", "i": self._steps, "ts": self._now(), "message": message, "log": self._log()}
         )
-        if self._scheduler.requests:
+        if self._numbers:
             self.flush()
             self._detach()
         else:
@@ -426,6 +426,7 @@ def _open(path: Path) -> FileIO:
         raise TraceError(f"{path} exists and is no trace: it was left as it is. Choose another name")
     if head:
         file.truncate(0)
+    file.seek(0, os.SEEK_END)
     return file
 
 

@@ -96,6 +96,7 @@ def test_a_process_that_forgets_to_close_or_ends_with_an_exception_still_complet
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX resource limits")
 def test_a_full_disk_stops_the_trace_with_one_warning_and_not_the_engine(tmp_path: Path) -> None:
     path = tmp_path / "run.itrace"
+    random_run(path, seed=0)  # an old trace in the same place leaves nothing behind
     process = child(
         """
         import resource
@@ -251,6 +252,8 @@ def test_a_newer_version_is_refused_by_name_with_what_to_do(tmp_path: Path) -> N
         (gzip.compress(b"hello\n"), "first line is no trace header"),
         (gzip.compress(b'{"t":"step"}\n'), "first line is no trace header"),
         (gzip.compress(b"[1]\n"), "first line is no trace header"),
+        (gzip.compress(b'{"t":"hdr","v":1}\n'), "first line is no trace header"),
+        (gzip.compress(b'{"t":"hdr","v":1,"blocks":"x","block_size":4}\n'), "first line is no trace header"),
         (gzip.compress(b"hello\n")[:12], "first line is no trace header"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput, reason_of
 from engine.core.trace_reader import TraceReader
-from engine.core.trace_why import why
+from engine.core.trace_why import why, why_spans
 from engine.core.trace_writer import TraceWriter
 from engine.sampling_params import SamplingParams
 from tests.core.trace_workloads import Snapshot, header, make_scheduler, random_run, sample
@@ -114,6 +114,22 @@ def test_a_request_that_does_not_wait_has_an_answer_too(tmp_path: Path) -> None:
                 assert (answer.answer == "scheduled") == (row is not None)
                 if request.ended is not None and step > request.ended:
                     assert answer.answer == ("aborted" if request.aborted else "finished")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_spans_of_a_life_agree_with_each_of_its_steps(tmp_path: Path, seed: int) -> None:
+    reader = TraceReader(random_run(tmp_path / "run.itrace", seed).path)
+    for name in {request.request_id for request in reader.requests}:
+        request = reader.find(name)
+        spans = why_spans(reader, name)
+        assert request.ended is not None
+        assert [step for span in spans for step in range(span.first, span.last + 1)] == list(
+            range(request.added, request.ended + 1)
+        )
+        for span in spans:
+            for step in range(span.first, span.last + 1):
+                answer = why(reader, name, step)
+                assert (answer.answer, answer.reason) == (span.why.answer, span.why.reason)
 
 
 def test_the_rest_of_a_long_queue_shares_one_entry_and_each_knows_its_place(tmp_path: Path) -> None:
