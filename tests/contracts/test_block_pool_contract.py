@@ -16,7 +16,8 @@ import pytest
 from engine.core.blocks import Block, BlockPool
 from engine.core.errors import OutOfBlocks
 from engine.core.scheduler import Scheduler
-from tests.core.shadow_kv import Workload, explain, failure
+from tests.core.shadow_kv import explain, failure
+from tests.core.workloads import Workload
 
 NUM_BLOCKS = 12
 

@@ -13,7 +13,8 @@ import pytest
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
-from tests.core.shadow_kv import Workload, explain, failure
+from tests.core.shadow_kv import explain, failure
+from tests.core.workloads import Workload
 
 WORKLOADS = 200
 

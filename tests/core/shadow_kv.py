@@ -15,16 +15,13 @@ token ids and never looks at a Request.
 from __future__ import annotations
 
 import random
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
-from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import Block
 from engine.core.errors import RequestRejected
-from engine.core.request import Request
 from engine.core.sched_output import (
     EngineCoreOutput,
     ModelRunnerOutput,
@@ -35,211 +32,37 @@ from engine.core.sched_output import (
     reason_of,
 )
 from engine.core.scheduler import Scheduler
-from engine.sampling_params import SamplingParams
-
-VOCAB = 30
-EOS = 7
-STOP_ID = 11
-Digest = int
+from tests.core.workloads import (
+    VOCAB,
+    Ask,
+    Digest,
+    Moment,
+    Workload,
+    extend_digest,
+    generate_alone,
+    next_token,
+    root_digest,
+)
 
 
 class ShadowError(AssertionError):
     """The core did something it must never do."""
 
 
-def require(condition: bool, complaint: str) -> None:
+def require(condition: bool, complaint: str, *facts: object) -> None:
+    """Facts are written out only for a complaint: most of the time there is none."""
     if not condition:
-        raise ShadowError(complaint)
+        raise ShadowError(": ".join([complaint, *map(_brief, facts)]))
 
 
-# -- the model: a token stream that depends on every token before it and on nothing else
-
-
-def root_digest(lora_key: str | None, cache_salt: str | None) -> Digest:
-    return zlib.crc32(repr((lora_key, cache_salt)).encode())
-
-
-def extend_digest(digest: Digest, token_id: int) -> Digest:
-    return hash((digest, token_id))  # of integers: the same in every process
-
-
-def next_token(digest: Digest) -> int:
-    return digest % 1_000_003 % VOCAB
-
-
-# -- workloads
-
-
-@dataclass
-class Ask:
-    """A request of a workload."""
-
-    request_id: str
-    step: int
-    prompt: list[int]
-    max_tokens: int | None = 8
-    priority: int = 0
-    arrival: float = 0.0
-    lora_key: str | None = None
-    cache_salt: str | None = None
-    eos: bool = True
-    ignore_eos: bool = False
-    stop_ids: list[int] | None = None
-    min_tokens: int = 0
-    prompt_logprobs: int | None = None
-    skip_reading: bool | None = None
-
-    def make(self) -> Request:
-        params = SamplingParams(
-            max_tokens=self.max_tokens,
-            min_tokens=self.min_tokens,
-            ignore_eos=self.ignore_eos,
-            stop_token_ids=self.stop_ids,
-            prompt_logprobs=self.prompt_logprobs,
-            skip_reading_prefix_cache=self.skip_reading,
+def _brief(fact: object) -> str:
+    if isinstance(fact, Scheduled):
+        drafts = f", drafts {fact.spec_token_ids}" if fact.spec_token_ids else ""
+        kind = "starts" if fact.init else "goes on"
+        return (
+            f"{kind} at {fact.start} with {fact.num_tokens} tokens, new blocks {fact.new_block_ids}{drafts}"
         )
-        return Request(
-            self.request_id,
-            self.prompt,
-            params,
-            arrival_time=self.arrival,
-            priority=self.priority,
-            eos_token_ids=frozenset({EOS} if self.eos else ()),
-            lora_key=self.lora_key,
-            cache_salt=self.cache_salt,
-        )
-
-
-Moment = Literal["before", "in_flight", "error", "after"]
-
-
-@dataclass
-class Abort:
-    """End a request at a step: before it is planned, while it is in flight, or after its update.
-
-    `error` lets the worker report that the request cannot go on, if the step has a row for it.
-    """
-
-    request_id: str
-    step: int
-    moment: Moment
-    again: bool = False
-    """Add a new request with the same id at once."""
-
-
-@dataclass
-class Workload:
-    """Everything that determines a run. Its repr is the call that makes it again."""
-
-    scheduler: SchedulerConfig
-    cache: CacheConfig
-    asks: list[Ask]
-    aborts: list[Abort] = field(default_factory=list)
-    draft_length: int = 0
-    draft_quality: float = 0.7
-    """Chance that a draft token is the right one."""
-    seed: int = 0
-
-    @staticmethod
-    def random(seed: int) -> Workload:
-        rng = random.Random(seed)
-        cache = CacheConfig(
-            num_blocks=rng.randint(5, 40),
-            block_size=rng.choice([1, 2, 4, 4, 8]),
-            enable_prefix_caching=rng.random() < 0.85,
-        )
-        scheduler = _random_limits(rng)
-        asks = list(_random_asks(rng, scheduler, cache))
-        aborts = [
-            Abort(
-                rng.choice(asks).request_id,
-                step=rng.randint(0, 40),
-                moment=rng.choice(["before", "in_flight", "error", "after"]),
-                again=rng.random() < 0.3,
-            )
-            for _ in range(rng.choice([0, 0, 1, 3, 6]))
-        ]
-        draft_length = rng.choice([0, 0, 1, 3, 5])
-        return Workload(scheduler, cache, asks, aborts, draft_length, rng.choice([0.3, 0.8, 1.0]), seed)
-
-
-def _random_limits(rng: random.Random) -> SchedulerConfig:
-    max_model_len = rng.choice([1000, 1000, 60, 24])
-    chunked = rng.random() < 0.85
-    return SchedulerConfig(
-        max_num_batched_tokens=rng.choice([3, 8, 16, 64]) if chunked else max_model_len + rng.choice([0, 8]),
-        max_num_seqs=rng.choice([1, 2, 4, 8, 8]),
-        max_model_len=max_model_len,
-        policy=rng.choice(["fcfs", "priority"]),
-        enable_chunked_prefill=chunked,
-        long_prefill_token_threshold=rng.choice([0, 0, 1, 4]) if chunked else 0,
-    )
-
-
-def _random_asks(rng: random.Random, scheduler: SchedulerConfig, cache: CacheConfig) -> Iterator[Ask]:
-    capacity = (cache.num_blocks - 1) * cache.block_size
-    longest = max(1, min(60, capacity * 2 // 3, scheduler.max_model_len))
-    shared = [rng.randrange(VOCAB) for _ in range(longest)]
-    tenants = [(None, None), (None, None), ("a", None), (None, "a"), ("a", "a")]
-    for index in range(rng.randint(2, 12)):
-        length = rng.randint(1, longest)
-        if rng.random() < 0.3:  # where off-by-one errors live
-            length = max(1, length // cache.block_size * cache.block_size)
-        if rng.random() < 0.03:
-            length = rng.choice([0, scheduler.max_model_len, capacity + 1])
-        prompt = shared[: length if rng.random() < 0.3 else rng.randint(0, length)]
-        prompt += [rng.randrange(VOCAB) for _ in range(length - len(prompt))]
-        lora_key, cache_salt = rng.choice(tenants)
-        max_tokens = max(1, min(rng.randint(1, 30), capacity - length + rng.choice([1, 1, 1, 2])))
-        yield Ask(
-            request_id=f"r{index}",
-            step=rng.choice([0, 0, rng.randint(0, 20)]),
-            prompt=prompt,
-            max_tokens=None if scheduler.max_model_len < capacity and rng.random() < 0.3 else max_tokens,
-            priority=rng.choice([0, 0, 1, 2]),
-            arrival=float(rng.choice([0, index])),
-            lora_key=lora_key,
-            cache_salt=cache_salt,
-            eos=rng.random() < 0.5,
-            ignore_eos=rng.random() < 0.2,
-            stop_ids=[STOP_ID, EOS] if rng.random() < 0.2 else None,
-            min_tokens=rng.choice([0, 0, 0, min(3, max_tokens)]),
-            prompt_logprobs=1 if rng.random() < 0.2 else None,
-            skip_reading=rng.choice([None, None, None, False, True]),
-        )
-
-
-@dataclass
-class Expected:
-    """What generating a request alone gives, computed without the core."""
-
-    rejected: bool
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: str = ""
-    stop_reason: int | None = None
-
-
-def generate_alone(ask: Ask, scheduler: SchedulerConfig, cache: CacheConfig) -> Expected:
-    room = scheduler.max_model_len - len(ask.prompt)
-    longest = room if ask.max_tokens is None else min(ask.max_tokens, room)
-    slots = (cache.num_blocks - 1) * cache.block_size
-    if not ask.prompt or room <= 0 or len(ask.prompt) + longest - 1 > slots:
-        return Expected(rejected=True)
-    digest = root_digest(ask.lora_key, ask.cache_salt)
-    for token_id in ask.prompt:
-        digest = extend_digest(digest, token_id)
-    output: list[int] = []
-    while len(output) < longest:
-        token_id = next_token(digest)
-        digest = extend_digest(digest, token_id)
-        output.append(token_id)
-        if len(output) < ask.min_tokens:
-            continue
-        if ask.eos and token_id == EOS and not ask.ignore_eos:
-            return Expected(False, output, "stop")
-        if ask.stop_ids and token_id in ask.stop_ids:
-            return Expected(False, output, "stop", token_id)
-    return Expected(False, output, "length")
+    return str(fact)
 
 
 # -- the worker
@@ -319,11 +142,11 @@ class ShadowWorker:
             self.slots[row.request_id] = slot
         end = row.start + row.num_tokens
         known = len(slot.token_ids)
-        require(row.start == slot.num_computed, f"{row.request_id} skips or repeats tokens: {row}")
+        require(row.start == slot.num_computed, f"{row.request_id} skips or repeats tokens", row)
         require(
-            len(row.spec_token_ids) == max(0, end - known), f"{row.request_id} has drafts out of place: {row}"
+            len(row.spec_token_ids) == max(0, end - known), f"{row.request_id} has drafts out of place", row
         )
-        require(end <= len(slot.block_table) * self.block_size, f"{row.request_id} has too few blocks: {row}")
+        require(end <= len(slot.block_table) * self.block_size, f"{row.request_id} has too few blocks", row)
         slot.append(row.spec_token_ids)
 
     def _slot_number(self, slot: Slot, position: int) -> int:
@@ -334,13 +157,13 @@ class ShadowWorker:
             held = self.cache.get(self._slot_number(slot, position))
             if held != slot.digests[position]:
                 what = "unwritten" if held is None else "another prefix's"
-                raise ShadowError(f"{row.request_id} reads {what} KV at position {position}: {row}")
+                raise ShadowError(f"{row.request_id} reads {what} KV at position {position}: {_brief(row)}")
 
     def _write(self, row: Scheduled, slot: Slot, written: set[int]) -> None:
         for position in range(row.start, row.start + row.num_tokens):
             number = self._slot_number(slot, position)
-            require(number >= self.block_size, f"{row.request_id} writes into the null block: {row}")
-            require(number not in written, f"{row.request_id} writes a slot that another row writes: {row}")
+            require(number >= self.block_size, f"{row.request_id} writes into the null block", row)
+            require(number not in written, f"{row.request_id} writes a slot that another row writes", row)
             written.add(number)
             self.cache[number] = slot.digests[position]
 
@@ -408,25 +231,25 @@ class StepRules:
     def _limits(self, scheduler: Any, out: SchedulerOutput) -> None:
         limits = self.limits
         ids = [row.request_id for row in out.scheduled]
-        require(len(set(ids)) == len(ids), f"a request has two rows: {ids}")
-        require(all(row.num_tokens > 0 for row in out.scheduled), f"a row computes nothing: {out.scheduled}")
+        require(len(set(ids)) == len(ids), "a request has two rows", ids)
+        require(all(row.num_tokens > 0 for row in out.scheduled), "a row computes nothing", out.scheduled)
         require(out.num_scheduled_tokens <= limits.max_num_batched_tokens, "the step is over its budget")
         require(len(scheduler.running) <= limits.max_num_seqs, "more requests run than max_num_seqs")
         require(set(ids) <= {r.request_id for r in scheduler.running}, "a row's request does not run")
         for row in out.scheduled:
             known = scheduler.requests[row.request_id].num_tokens
             if limits.long_prefill_token_threshold:
-                require(row.num_tokens <= limits.long_prefill_token_threshold, f"chunk too long: {row}")
+                require(row.num_tokens <= limits.long_prefill_token_threshold, "chunk too long", row)
             if not limits.enable_chunked_prefill:
-                require(row.start + row.num_tokens >= known, f"a prompt was cut: {row}")
+                require(row.start + row.num_tokens >= known, "a prompt was cut", row)
 
     def _reasons(self, scheduler: Any, out: SchedulerOutput) -> None:
         scheduled = {row.request_id for row in out.scheduled}
         named = [entry.request_id for entry in out.not_scheduled if entry.request_id is not None]
         shared = [entry for entry in out.not_scheduled if entry.request_id is None]
         idle = set(scheduler.requests) - scheduled
-        require(len(set(named)) == len(named), f"a request has two reasons: {out.not_scheduled}")
-        require(set(named) <= idle, f"a reason for a request that is scheduled or gone: {out.not_scheduled}")
+        require(len(set(named)) == len(named), "a request has two reasons", out.not_scheduled)
+        require(set(named) <= idle, "a reason for a request that is scheduled or gone", out.not_scheduled)
         require(
             len(shared) == (set(named) != idle), f"unexplained or overexplained: {idle} {out.not_scheduled}"
         )
@@ -440,15 +263,15 @@ class StepRules:
         for entry in out.not_scheduled:
             details = entry.details
             if entry.reason is Reason.BUDGET_EXHAUSTED:
-                require(left == 0 or details["need"] > details["left"], f"budget was left: {entry}")
+                require(left == 0 or details["need"] > details["left"], "budget was left", entry)
             elif entry.reason is Reason.MAX_NUM_SEQS:
-                require(len(scheduler.running) == self.limits.max_num_seqs, f"there was a seat: {entry}")
+                require(len(scheduler.running) == self.limits.max_num_seqs, "there was a seat", entry)
             elif entry.reason in (Reason.NO_BLOCKS, Reason.LOWER_PRIORITY):
-                require(details["need"] > details["free"] >= details["evictable"] >= 0, f"it fits: {entry}")
+                require(details["need"] > details["free"] >= details["evictable"] >= 0, "it fits", entry)
             elif entry.reason is Reason.PREEMPTING:
-                require(bool(out.preempted_request_ids), f"nobody was preempted: {entry}")
+                require(bool(out.preempted_request_ids), "nobody was preempted", entry)
             elif entry.reason is Reason.PREFIX_IN_FLIGHT:
-                require(self.caching and bool(out.scheduled), f"nothing is in flight: {entry}")
+                require(self.caching and bool(out.scheduled), "nothing is in flight", entry)
 
     def _importance(self, scheduler: Any, out: SchedulerOutput, running_before: set[str]) -> None:
         def key(request_id: str) -> tuple[int, float, int]:
@@ -602,7 +425,8 @@ class Simulation:
                 received = self.received[row.request_id]
                 require(
                     row.init.token_ids == received.ask.prompt + received.token_ids,
-                    f"{row.request_id} starts with tokens that are not its own: {row}",
+                    f"{row.request_id} starts with tokens that are not its own",
+                    row,
                 )
         self._abort(step, "in_flight")
         result = self.worker.execute(out)
@@ -690,7 +514,7 @@ class Simulation:
         for received in self.received.values():
             self._check_finished(received)
         final = self.scheduler.schedule()
-        require(not final.scheduled and not final.not_scheduled, f"work after the end: {final}")
+        require(not final.scheduled and not final.not_scheduled, "work after the end", final)
         self.worker.execute(final)
         require(not self.worker.slots, f"worker slots leaked: {list(self.worker.slots)}")
         self.scheduler.check_integrity()
@@ -706,7 +530,7 @@ class Simulation:
         expected = generate_alone(ask, self.workload.scheduler, self.workload.cache)
         if last.finish_reason in ("abort", "error"):
             has_cause = last.error is not None
-            require(has_cause == (last.finish_reason == "error"), f"an error without a cause: {last}")
+            require(has_cause == (last.finish_reason == "error"), "an error without a cause", last)
             prefix = expected.token_ids[: len(received.token_ids)]
             require(
                 received.token_ids == prefix, f"{ask.request_id}: {received.token_ids} is not {prefix}..."
@@ -780,4 +604,5 @@ def explain(workload: Workload, factory: SchedulerFactory = Scheduler, strict: b
     """A failure as a text that can be pasted: what went wrong, and the smallest workload that shows it."""
     small = shrink(workload, factory, strict)
     error = failure(small, factory, strict)
-    return f"{type(error).__name__}: {error}\n\nfrom tests.core.shadow_kv import *\n\nrun({small!r})\n"
+    imports = "from tests.core.shadow_kv import run\nfrom tests.core.workloads import *"
+    return f"{type(error).__name__}: {error}\n\n{imports}\n\nrun({small!r})\n"

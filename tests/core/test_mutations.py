@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.core.mutants import MUTATIONS, Mutation, load_core
-from tests.core.shadow_kv import Workload, failure
+from tests.core.shadow_kv import failure
+from tests.core.workloads import Workload
 
 WITHIN = 150
 """Workloads. The slowest mutant needs about 60."""

@@ -6,7 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from tests.core.shadow_kv import Summary, Workload, explain, failure, run
+from tests.core import workloads
+from tests.core.shadow_kv import Summary, explain, failure, run
+from tests.core.workloads import Workload
 
 WORKLOADS = 2000
 CHUNK = 250
@@ -42,7 +44,5 @@ def test_the_workloads_reach_the_corners_they_are_for() -> None:
 
 
 def test_a_workload_prints_as_the_call_that_makes_it_again() -> None:
-    from tests.core import shadow_kv
-
     workload = Workload.random(3)
-    assert eval(repr(workload), vars(shadow_kv)) == workload
+    assert eval(repr(workload), vars(workloads)) == workload
