@@ -22,11 +22,9 @@ from torch import Tensor, nn
 from kernels import ops
 
 
-def empty_parameter(
-    *shape: int, dtype: torch.dtype, device: torch.device | str | None = None
-) -> nn.Parameter:
+def empty_parameter(*shape: int, dtype: torch.dtype) -> nn.Parameter:
     """A parameter without values and without gradients: loading fills it."""
-    return nn.Parameter(torch.empty(*shape, dtype=dtype, device=device), requires_grad=False)
+    return nn.Parameter(torch.empty(*shape, dtype=dtype), requires_grad=False)
 
 
 class Linear(nn.Module):

@@ -231,8 +231,8 @@ def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) ->
 def _resolve_dtype(args: EngineArgs, raw: dict[str, Any]) -> str:
     """The dtype to compute in. `auto` is the checkpoint's own, except that a CPU gets float32.
 
-    CPUs have no fast 16-bit arithmetic as a rule, and only in float32 does a request give the same
-    bits alone and in a batch.
+    Most CPUs have no fast 16-bit arithmetic, and in float32 a request is known to give the same bits
+    alone and in a batch (tests/models/test_batch_invariance.py).
     """
     if args.dtype != "auto":
         asked = _SHORT_DTYPES.get(args.dtype, args.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,3 +193,16 @@ def test_the_names_a_model_asks_for_are_those_of_the_format(tmp_path: Path) -> N
         "model.norm.weight",
         "lm_head.weight",
     }
+
+
+def test_loading_brings_in_neither_transformers_nor_the_compiler(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    code = (
+        "import sys; from engine.config import EngineArgs; from engine.models.hf_config import load_model_config;"
+        "from engine.models.loader import load_model; from engine.attention.backend import get_backend;"
+        f"config = load_model_config(EngineArgs(model={str(tmp_path)!r}, device='cpu'));"
+        "load_model(config, 'cpu'); get_backend(None, 'cpu', None);"
+        "print(*[name for name in ('transformers', 'torch._dynamo', 'sympy', 'triton') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
