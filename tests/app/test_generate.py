@@ -7,12 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.cli.chat import Conversation
 from app.cli.main import app
+from engine.outputs import CompletionOutput, RequestOutput
+from engine.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--num-gpu-blocks-override", "128"]
@@ -139,3 +144,29 @@ def test_chat_commands_work_and_an_unknown_one_is_named() -> None:
     assert "no command /what" in result.stderr
     assert "not read" not in result.output
     assert result.stdout == ""
+
+
+def test_ctrl_c_in_a_chat_stops_the_answer_and_keeps_what_was_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Engine:
+        """Says one word and is interrupted."""
+
+        input_processor = SimpleNamespace(chat_prompt=lambda messages: messages)
+
+        def stream(self, prompt: object, params: object) -> Iterator[RequestOutput]:
+            asked.append(prompt)
+            words = CompletionOutput(0, "Well, ", [7])
+            yield RequestOutput("0", None, [1, 2, 3], None, [words], finished=False)
+            raise KeyboardInterrupt
+
+    asked: list[list[dict[str, str]]] = []
+    engine = Engine()
+    engine.llm_engine = engine
+    conversation = Conversation(engine, SamplingParams(), system=None)
+    conversation.ask("Why?")
+    conversation.ask("And then?")
+    assert [message["content"] for message in asked[1]] == ["Why?", "Well, ", "And then?"]
+    printed = capsys.readouterr()
+    assert printed.out == "Well, \nWell, \n"
+    assert "(stopped)" in printed.err
