@@ -193,9 +193,7 @@ MUTATIONS = [
         "            plan.not_scheduled.append(rest)\n",
         "            pass\n",
     ),
-    Mutation(
-        "oversized_requests_are_accepted", "door", "    if need > usable:\n", "    if False:\n"
-    ),
+    Mutation("oversized_requests_are_accepted", "door", "    if need > usable:\n", "    if False:\n"),
     Mutation(
         "short_requests_overtake_the_head",
         "scheduler",
