@@ -68,7 +68,7 @@ class ModelRunner:
             self._remove(request_id)
         for row in out.scheduled:
             if row.init is not None:
-                self._remove(row.request_id)  # preempted and resumed within one step
+                self._remove(row.request_id)  # known only if an interrupted step never told us of its end
                 slot = self.state.add(row.request_id, row.init)
                 self.sampler.add_request(slot, row.init)
                 asked = resolve_num_logprobs(row.init.sampling_params.prompt_logprobs, self.vocab_size)

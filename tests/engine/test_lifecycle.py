@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.core.errors import RequestRejected
-from engine.core.request import Request
+from engine.core.request import Request, RequestStatus
 from engine.core.scheduler import Scheduler
 from engine.engine_core import EngineCore
 from tests.engine.harness import VOCAB_SIZE, free_slots, request, run, tokens
@@ -65,6 +65,20 @@ def test_an_abort_frees_its_slot_and_leaves_the_others_alone(make_engine: MakeEn
     assert said == expected | {"5": [], "1": expected["1"][:2], "3": expected["3"][:4]}
     engine.step()
     assert free_slots(engine) == 64 and engine.scheduler.kv.usage == 0
+
+
+def test_a_preempted_request_holds_no_slot_while_it_waits(make_engine: MakeEngine) -> None:
+    engine = make_engine(num_gpu_blocks_override=16)
+    for i in range(4):
+        engine.add_request(request(str(i), random_prompt(9, seed=i), max_tokens=30))
+    while not any(item.status is RequestStatus.PREEMPTED for item in engine.scheduler.requests.values()):
+        engine.step()
+    engine.abort(
+        [r.request_id for r in engine.scheduler.requests.values() if r.status is RequestStatus.PREEMPTED]
+    )
+    run(engine, [])
+    engine.step()
+    assert free_slots(engine) == 64
 
 
 def test_a_used_id_can_be_used_again_right_after_an_abort(make_engine: MakeEngine) -> None:
