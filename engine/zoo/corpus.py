@@ -85,7 +85,9 @@ def to_cases(conversation: Conversation) -> list[Case]:
         if message.kind is not None:
             before = [earlier.as_dict() for earlier in conversation.messages[:position]]
             prompt = render_chat(before, tools, add_generation_prompt=True)
-            cases.append(Case(conversation.language, message.kind, conversation.rows, prompt, message.content))
+            cases.append(
+                Case(conversation.language, message.kind, conversation.rows, prompt, message.content)
+            )
     return cases
 
 

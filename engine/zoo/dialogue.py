@@ -169,7 +169,11 @@ FOLLOW_UPS = {
         "genre": ["What genre is it?", "What is it about?", "What kind of manga is it?"],
         "stock": ["Is it in stock?", "Do you have it?", "How many copies are left?"],
         "like": ["What should I read after it?", "Anything similar to it?", "And what comes after it?"],
-        "reserve": ["Please reserve it for me.", "Can you hold it for me?", "I will take it. Please put it aside."],
+        "reserve": [
+            "Please reserve it for me.",
+            "Can you hold it for me?",
+            "I will take it. Please put it aside.",
+        ],
     },
     "ja": {
         "author": ["作者は誰ですか?", "それは誰が描きましたか?"],
@@ -210,7 +214,11 @@ TOOLS = [
         "function": {
             "name": "get_order_status",
             "description": "State of an order",
-            "parameters": {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"order_id": {"type": "string"}},
+                "required": ["order_id"],
+            },
         },
     },
     {
@@ -218,7 +226,11 @@ TOOLS = [
         "function": {
             "name": "reserve_title",
             "description": "Put one copy aside",
-            "parameters": {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"title": {"type": "string"}},
+                "required": ["title"],
+            },
         },
     },
 ]
@@ -322,7 +334,9 @@ class Talk:
                 break
         asked = self.rng.choice(["price", "stock", "stock", "author"])
         self.focus = None
-        return self._pair("unknown", self._ask(asked, t=title), ANSWERS[self.language]["unknown"].format(t=title))
+        return self._pair(
+            "unknown", self._ask(asked, t=title), ANSWERS[self.language]["unknown"].format(t=title)
+        )
 
     def _recommend(self, kind: str) -> list[Message]:
         catalogue = self.catalogue
@@ -364,7 +378,9 @@ class Talk:
             Message("user", self._ask("order", n=number)),
             Message("assistant", tool_call("get_order_status", order_id=number), "order"),
             Message("tool", json.dumps({"status": state}, ensure_ascii=False)),
-            Message("assistant", ANSWERS[self.language]["order_result"].format(n=number, s=state), "order_result"),
+            Message(
+                "assistant", ANSWERS[self.language]["order_result"].format(n=number, s=state), "order_result"
+            ),
         ]
 
     def _reserve(self) -> list[Message]:
@@ -374,7 +390,9 @@ class Talk:
             Message("user", question),
             Message("assistant", tool_call("reserve_title", title=item.title), "reserve"),
             Message("tool", json.dumps({"reserved": True})),
-            Message("assistant", ANSWERS[self.language]["reserve_result"].format(t=item.title), "reserve_result"),
+            Message(
+                "assistant", ANSWERS[self.language]["reserve_result"].format(t=item.title), "reserve_result"
+            ),
         ]
 
 
@@ -388,7 +406,9 @@ def write_conversation(rng: Random, catalogue: Catalogue, turns: int, held_out: 
     messages = [Message("system", system_prompt(rng, catalogue))]
     said: set[str] = set()
     for kind in kinds:
-        for _ in range(6):  # people do not ask the same thing twice, as long as there is something else to ask
+        for _ in range(
+            6
+        ):  # people do not ask the same thing twice, as long as there is something else to ask
             focus, turn = talk.focus, talk.turn(kind)
             if turn[1].content not in said:
                 break

@@ -86,7 +86,13 @@ class EvalReport:
 
     def table(self) -> Table:
         table = Table(title=f"{self.model}: exact match on {self.split}")
-        for heading, justify in (("group", "left"), ("which", "left"), ("right", "right"), ("of", "right"), ("share", "right")):
+        for heading, justify in (
+            ("group", "left"),
+            ("which", "left"),
+            ("right", "right"),
+            ("of", "right"),
+            ("share", "right"),
+        ):
             table.add_column(heading, justify=justify)
         groups = {
             "all": {"": self.overall},
@@ -112,7 +118,9 @@ def draw_cases(n: int, seed: int = 0, split: str = "test", rows: tuple[int, int]
     return cases
 
 
-def score(cases: Sequence[Case], outputs: Iterable[str], model: str = "model", split: str = "test") -> EvalReport:
+def score(
+    cases: Sequence[Case], outputs: Iterable[str], model: str = "model", split: str = "test"
+) -> EvalReport:
     """Judge outputs that were made elsewhere."""
     report = EvalReport(model, split)
     for case, output in zip(cases, outputs, strict=True):

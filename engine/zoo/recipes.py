@@ -28,6 +28,6 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=72),
-        Recipe("shop-draft", ModelConfig(96, 192, 4, 4, 2), minutes=15, teacher="shop"),
+        Recipe("shop-draft", ModelConfig(128, 112, 3, 4, 4), minutes=15, teacher="shop"),
     )
 }

@@ -27,12 +27,16 @@ def resolve(name: str | Path) -> Path:
     if path.is_dir():
         return path
     known = ", ".join(info.name for info in list_models()) or "none yet"
-    raise FileNotFoundError(f"no model {str(name)!r}: neither a folder nor one of the shipped models ({known})")
+    raise FileNotFoundError(
+        f"no model {str(name)!r}: neither a folder nor one of the shipped models ({known})"
+    )
 
 
 def list_models() -> list[ModelInfo]:
     """Every model and adapter in the zoo, with its size."""
-    folders = sorted(folder for folder in MODELS.glob("*") if folder.is_dir() and not folder.name.startswith("."))
+    folders = sorted(
+        folder for folder in MODELS.glob("*") if folder.is_dir() and not folder.name.startswith(".")
+    )
     return [
         ModelInfo(folder.name, folder, count_parameters(folder), sum(_sizes(folder)) / 1e6)
         for folder in folders

@@ -31,7 +31,9 @@ FASTEST_TURN = 0.15  # radians from one position to the next above which a pair 
 # last word of the title and the word that names the attribute; how far back they stand differs by sentence.
 #     Harbor costs _      Harbor is by _      港の価格は_      Silver _
 COMPARED = ((0, 1), (0, 2), (1, 3), (0, 0))
-SLOWEST_TURN = 2.0  # radians over 512 positions up to which a rotary pair still compares tokens and not places
+SLOWEST_TURN = (
+    2.0  # radians over 512 positions up to which a rotary pair still compares tokens and not places
+)
 
 
 @torch.no_grad()
@@ -71,7 +73,8 @@ def initialize(model: ShopModel) -> None:
     slow = torch.cat([slow, slow + head_dim // 2])[:code]
     finds = model.model.layers[1].self_attn
     mine = [words[:, :code], *spaces]  # where the stream keeps my n-th last token
-    block = min(head_dim, (half - 1) // config.num_key_value_heads)
+    block = min(head_dim, half - 1)
+    stride = (half - 1 - block) // max(1, config.num_key_value_heads - 1)  # blocks overlap in a narrow model
     for index in range(config.num_key_value_heads):
         query, key = _head(finds.q_proj, index * group, head_dim), _head(finds.k_proj, index, head_dim)
         query.mul_(0.1)
@@ -81,7 +84,7 @@ def initialize(model: ShopModel) -> None:
             age = COMPARED[index][place % 2]
             query[row] += MATCH * mine[age][:, place]
             key[row] += MATCH * mine[age + 1][:, place]  # whatever followed it is one token further on
-        said = words[:, index * block : (index + 1) * block]
+        said = words[:, index * stride : index * stride + block]
         _head(finds.v_proj, index, head_dim)[:block] = said.T
         start = index * group * head_dim
         finds.o_proj.weight[:, start : start + block] = COPY * said

@@ -81,7 +81,9 @@ def render_chat(
     add_generation_prompt: bool = False,
 ) -> str:
     """The chat as one text, exactly as transformers' `apply_chat_template` writes it."""
-    return _compiled_template().render(messages=messages, tools=tools, add_generation_prompt=add_generation_prompt)
+    return _compiled_template().render(
+        messages=messages, tools=tools, add_generation_prompt=add_generation_prompt
+    )
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

@@ -11,6 +11,7 @@ import argparse
 import os
 import signal
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -31,13 +32,14 @@ from .start import initialize
 from .tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
 
 
-
 @dataclass(frozen=True)
 class Level:
     """A stage of the curriculum: how large the shops are, and how many tokens make a step."""
 
     rows: tuple[int, int]
-    step_share: float  # of the recipe's tokens_per_step: looking things up is found sooner in many small steps
+    step_share: (
+        float  # of the recipe's tokens_per_step: looking things up is found sooner in many small steps
+    )
     echoes: bool  # learn from repetitions in the context too
     until: float  # progress at which the next level begins even if this one is not mastered
 
@@ -101,7 +103,10 @@ def pool_batches(recipe: Recipe, tokenizer: Tokenizer, pool: int, level: int) ->
     """One pool of conversations as batches of about `tokens_per_step` tokens, in random order."""
     budget = LEVELS[level].step_share * recipe.tokens_per_step
     indices = range(pool * POOL, (pool + 1) * POOL)
-    samples = [tokenize(draw_conversation("train", recipe.seed, index, LEVELS[level].rows), tokenizer) for index in indices]
+    samples = [
+        tokenize(draw_conversation("train", recipe.seed, index, LEVELS[level].rows), tokenizer)
+        for index in indices
+    ]
     samples.sort(key=lambda sample: len(sample.tokens))
     batches: list[list[Sample]] = [[]]
     for sample in samples:
@@ -171,7 +176,9 @@ class Trainer:
         self.optimizer.step(self.model, *rates(self.recipe, self.position.step, progress))
         with torch.no_grad():
             wrong = (logits.argmax(-1) != batch.targets).long()
-            per_answer = torch.zeros(int(batch.answers.max()) + 1, dtype=torch.long).index_add_(0, batch.answers, wrong)
+            per_answer = torch.zeros(int(batch.answers.max()) + 1, dtype=torch.long).index_add_(
+                0, batch.answers, wrong
+            )
             exact = float((per_answer[1:] == 0).float().mean())
         position = self.position
         keep = 0.95 if position.step else 0.0
@@ -227,7 +234,8 @@ def train(
     position, stop = trainer.position, _StopOnSignal()
     budget, said = recipe.minutes * 60, time.monotonic()
     saved = exported = time.monotonic()
-    with stop:
+    spinner = console.status("first step ...") if console.is_terminal else nullcontext()
+    with stop, spinner as live:
         while True:
             progress = position.step / max_steps if max_steps else position.elapsed / budget
             if progress >= 1.0 or stop.asked:
@@ -236,7 +244,9 @@ def train(
             trainer.step(progress)
             now = time.monotonic()
             position.elapsed += now - began
-            if now - said > 15:
+            if live is not None:
+                live.update(status_line(position, budget, progress))
+            elif now - said > 15:
                 said = now
                 console.print(status_line(position, budget, progress), highlight=False, soft_wrap=True)
             if now - saved > 120:
@@ -268,7 +278,9 @@ class _StopOnSignal:
 
     def __enter__(self) -> _StopOnSignal:
         self.asked = False
-        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {
+            number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         return self
 
     def _ask(self, *_: object) -> None:

@@ -67,14 +67,19 @@ def sentences(text: str, language: str) -> list[str]:
 def test_every_answer_can_be_derived_from_its_prompt() -> None:
     """Each sentence of an answer stands in the notes, or follows from two sentences that do, or from the question."""
     for case in draw_cases(1500):
-        notes, question = case.prompt.split("<|im_end|>", 1)[0], case.prompt.rsplit("user\n", 1)[1].split("<|im_end|>")[0]
+        notes, question = (
+            case.prompt.split("<|im_end|>", 1)[0],
+            case.prompt.rsplit("user\n", 1)[1].split("<|im_end|>")[0],
+        )
         if case.kind in ("order", "reserve"):
             call = json.loads(case.answer.removeprefix("<tool_call>").removesuffix("</tool_call>"))
             (argument,) = call["arguments"].values()
             assert call["name"] in notes
             assert argument in case.prompt
         elif case.kind == "unknown":
-            title = next(t for t in re.findall(r"[A-Z]\w+ [A-Z]\w+|\w+の\w+(?=は扱)", case.answer.replace("We do", "")))
+            title = next(
+                t for t in re.findall(r"[A-Z]\w+ [A-Z]\w+|\w+の\w+(?=は扱)", case.answer.replace("We do", ""))
+            )
             assert title in question
             assert title not in notes
         elif case.kind in ("cheaper", "longer"):
@@ -83,7 +88,11 @@ def test_every_answer_can_be_derived_from_its_prompt() -> None:
             values = [int(re.findall(r"\d+", part)[-1]) for part in (first, second)]
             wanted = min(values) if case.kind == "cheaper" else max(values)
             winner = (first, second)[values.index(wanted)]
-            title = verdict.split(" is ")[0].strip() if case.language == "en" else verdict[4:].removesuffix("です。")
+            title = (
+                verdict.split(" is ")[0].strip()
+                if case.language == "en"
+                else verdict[4:].removesuffix("です。")
+            )
             assert title and title in winner
         elif case.kind == "order_result":
             status = json.loads(case.prompt.rsplit("tool\n", 1)[1].split("<|im_end|>")[0])["status"]

@@ -24,7 +24,10 @@ CHATS = [
             "role": "assistant",
             "content": None,
             "tool_calls": [
-                {"type": "function", "function": {"name": "get_order_status", "arguments": {"order_id": "銀 & <48213>"}}}
+                {
+                    "type": "function",
+                    "function": {"name": "get_order_status", "arguments": {"order_id": "銀 & <48213>"}},
+                }
             ],
         },
         {"role": "tool", "content": '{"status": "packed"}'},
@@ -53,7 +56,12 @@ def test_a_digit_is_never_part_of_a_longer_token(shipped: Tokenizer) -> None:
 
 def test_the_words_of_titles_are_single_tokens(shipped: Tokenizer) -> None:
     """The last word of a title is what an answer is looked up by, so it must not fall apart."""
-    for words, prefix in ((NOUNS["en"], " "), (ADJECTIVES["en"], " "), (ADJECTIVES["en"], ""), (NOUNS["ja"], "")):
+    for words, prefix in (
+        (NOUNS["en"], " "),
+        (ADJECTIVES["en"], " "),
+        (ADJECTIVES["en"], ""),
+        (NOUNS["ja"], ""),
+    ):
         assert [word for word in words if len(shipped.encode(prefix + word).ids) != 1] == []
 
 
@@ -73,7 +81,9 @@ def test_transformers_renders_and_encodes_a_chat_as_we_do(shipped: Tokenizer, ch
     theirs = transformers.AutoTokenizer.from_pretrained(SHOP)
     text = render_chat(chat, tools, prompt)
     assert theirs.apply_chat_template(chat, tools=tools, add_generation_prompt=prompt, tokenize=False) == text
-    ids = theirs.apply_chat_template(chat, tools=tools, add_generation_prompt=prompt, return_dict=True)["input_ids"]
+    ids = theirs.apply_chat_template(chat, tools=tools, add_generation_prompt=prompt, return_dict=True)[
+        "input_ids"
+    ]
     assert ids == shipped.encode(text).ids
 
 
@@ -81,9 +91,9 @@ def test_transformers_knows_the_end_of_a_turn() -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(SHOP)
     assert (theirs.eos_token, theirs.pad_token) == ("<|im_end|>", "<|endoftext|>")
-    assert theirs.decode(theirs("<tool_call>x</tool_call><|im_end|>")["input_ids"], skip_special_tokens=True) == (
-        "<tool_call>x</tool_call>"
-    )
+    assert theirs.decode(
+        theirs("<tool_call>x</tool_call><|im_end|>")["input_ids"], skip_special_tokens=True
+    ) == ("<tool_call>x</tool_call>")
 
 
 def test_a_conversation_survives_the_tokenizer(shipped: Tokenizer) -> None:

@@ -19,7 +19,9 @@ from engine.zoo.optimizer import orthogonalize
 from engine.zoo.recipes import RECIPES, Recipe
 from engine.zoo.registry import list_models, resolve
 
-TINY = Recipe("tiny", ModelConfig(32, 64, 2, 4, 2, head_dim=8), minutes=1, tokens_per_step=1024, warmup_steps=2)
+TINY = Recipe(
+    "tiny", ModelConfig(32, 64, 2, 4, 2, head_dim=8), minutes=1, tokens_per_step=1024, warmup_steps=2
+)
 QUIET = Console(file=io.StringIO())
 
 
@@ -27,7 +29,9 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_model(folder).state_dict()
 
 
-def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
     whole = training.Trainer(TINY, tokenizer)
     for step in range(6):
         whole.step(step / 6)
@@ -51,7 +55,9 @@ def test_train_writes_a_folder_and_resume_goes_on_from_there(tmp_path: Path, tok
     before = weights(out)
     assert training.train(TINY, out, resume=True, max_steps=3, **where).step == 3
     assert any(not torch.equal(before[name], weight) for name, weight in weights(out).items())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tiny.pt"], "nothing half-written stays behind"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tiny.pt"], (
+        "nothing half-written stays behind"
+    )
 
 
 def test_the_learning_rate_ends_at_zero_when_the_time_is_up() -> None:
@@ -97,7 +103,9 @@ def test_an_exported_model_is_the_same_llama_in_transformers(tmp_path: Path, tok
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "tiny", dtype=torch.float32)
     tokens = torch.tensor([tokenizer.encode("銀の港 Silver Harbor 620").ids])
     with torch.no_grad():
-        torch.testing.assert_close(ours.logits(ours.hidden(tokens)[0]), theirs(tokens).logits, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            ours.logits(ours.hidden(tokens)[0]), theirs(tokens).logits, atol=1e-4, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("name", ["shop", "shop-draft"])
@@ -111,7 +119,9 @@ def test_a_shipped_model_answers_alike_in_transformers(name: str) -> None:
     cases = draw_cases(4)
     for case, ours in zip(cases, torch_generate_fn(folder)([case.prompt for case in cases]), strict=True):
         inputs = tokenizer(case.prompt, return_tensors="pt")
-        output = theirs.generate(**inputs, max_new_tokens=96, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+        output = theirs.generate(**inputs, max_new_tokens=96, do_sample=False)[
+            0, inputs["input_ids"].shape[1] :
+        ]
         assert tokenizer.decode(output, skip_special_tokens=True) == ours
 
 
@@ -125,7 +135,9 @@ def test_the_zoo_fits_in_the_repository() -> None:
 
 
 def test_a_draft_speaks_the_language_of_its_target() -> None:
-    vocabularies = [json.loads((resolve(name) / "tokenizer.json").read_text()) for name in ("shop", "shop-draft")]
+    vocabularies = [
+        json.loads((resolve(name) / "tokenizer.json").read_text()) for name in ("shop", "shop-draft")
+    ]
     assert vocabularies[0] == vocabularies[1]
 
 
