@@ -239,15 +239,15 @@ async def test_a_late_farewell_does_not_end_the_next_owner_of_the_id(async_llm: 
 
 
 async def test_a_wrong_request_is_its_clients_problem_alone(async_llm: AsyncLLM, gate: Gate) -> None:
-    good = asyncio.create_task(last(async_llm, "hello", params(), "0_r"))
+    good = asyncio.create_task(last(async_llm, "hello", params(), "1_r"))
     await gate.arrival()
     for prompt, sampling_params in (("", params()), ("hello", params(logprobs=100)), ([400], params())):
         with pytest.raises(InvalidRequestError):
             await last(async_llm, prompt, sampling_params)
-    clash = asyncio.create_task(last(async_llm, "hello", params(n=2), "r"))  # its first child is 0_r
+    clash = asyncio.create_task(last(async_llm, "hello", params(n=2), "r"))  # its second child is 1_r
     await asyncio.sleep(0)
     gate.open()
-    with pytest.raises(ValueError, match="0_r"):  # only the core can know, in the engine's thread
+    with pytest.raises(ValueError, match="1_r"):  # only the core can know, in the engine's thread
         await clash
     assert (await good).finished
     await async_llm.check_health()
