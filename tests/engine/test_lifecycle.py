@@ -71,12 +71,14 @@ def test_a_preempted_request_holds_no_slot_while_it_waits(make_engine: MakeEngin
     engine = make_engine(num_gpu_blocks_override=16)
     for i in range(4):
         engine.add_request(request(str(i), random_prompt(9, seed=i), max_tokens=30))
-    while not any(item.status is RequestStatus.PREEMPTED for item in engine.scheduler.requests.values()):
+    preempted: list[str] = []
+    while not preempted:
         engine.step()
-    engine.abort(
-        [r.request_id for r in engine.scheduler.requests.values() if r.status is RequestStatus.PREEMPTED]
-    )
-    run(engine, [])
+        live = engine.scheduler.requests.values()
+        preempted = [item.request_id for item in live if item.status is RequestStatus.PREEMPTED]
+    engine.abort(preempted)
+    while engine.has_unfinished():
+        engine.step()
     engine.step()
     assert free_slots(engine) == 64
 

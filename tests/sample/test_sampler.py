@@ -219,6 +219,10 @@ def test_eos_and_stop_ids_wait_for_min_tokens() -> None:
         int(sample(logits, [Row(settings, 0, [2], [5] * count, eos=[1])]).token_ids[0]) for count in range(4)
     ]
     assert said == [0, 0, 1, 1]
+    sampler = Sampler(VOCAB, 1)
+    sampler.add_request(0, Row(settings, 0, [2], eos=[1]).init)
+    grown = [batch_of([Row(settings, 0, [2], [5] * count)]) for count in range(4)]
+    assert [int(sampler(logits.clone(), batch).token_ids[0]) for batch in grown] == [0, 0, 1, 1]
 
 
 def test_ids_outside_the_vocabulary_are_ignored() -> None:
