@@ -90,9 +90,10 @@ def params(max_tokens: int = 8, **others: Any) -> SamplingParams:
 async def last(
     async_llm: AsyncLLM, prompt: Any, sampling_params: SamplingParams, request_id: str | None = None
 ) -> RequestOutput:
-    """Read a request to its end."""
-    async for output in async_llm.generate(prompt, sampling_params, request_id):
-        final = output
+    """Read a request to its end. A client that is forgotten fails here instead of waiting for ever."""
+    async with asyncio.timeout(60):
+        async for output in async_llm.generate(prompt, sampling_params, request_id):
+            final = output
     return final
 
 
