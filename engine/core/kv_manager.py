@@ -100,6 +100,10 @@ class KVManager:
         """Blocks to take before `num_tokens` tokens of the request have a place."""
         return self.num_blocks_for(num_tokens) - len(request.blocks) - len(hit)
 
+    def has_room(self, request: Request, num_tokens: int) -> bool:
+        """Whether a running request can grow to `num_tokens` tokens without anybody losing blocks."""
+        return self.num_missing(request, num_tokens) <= len(self.pool.free)
+
     def allocate(self, request: Request, num_tokens: int, hit: Sequence[Block] = ()) -> list[int] | None:
         """Extend the block table to `num_tokens` tokens: first the hit, then fresh blocks.
 
@@ -140,10 +144,10 @@ class KVManager:
         if not self.enable_prefix_caching:
             return
         self.hasher.extend(request)
-        num_written = min(request.num_computed_tokens // self.block_size, len(request.block_hashes))
+        num_written = request.num_computed_tokens // self.block_size
         for index in range(request.num_published_blocks, num_written):
             self.pool.register(request.blocks[index], request.block_hashes[index], request.request_id)
-        request.num_published_blocks = max(request.num_published_blocks, num_written)
+        request.num_published_blocks = num_written
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any block is used."""

@@ -155,8 +155,12 @@ class Scheduler:
         num_scheduled = 0
         while num_scheduled < len(self.running) and plan.budget_left:
             request = self.running[num_scheduled]
-            num_tokens = self._num_new_tokens(request, request.num_computed_tokens, plan)
-            new_block_ids = self._make_room(request, request.num_computed_tokens + num_tokens, plan)
+            start = request.num_computed_tokens
+            num_tokens = self._num_new_tokens(request, start, plan)
+            if request.spec_token_ids and not self.kv.has_room(request, start + num_tokens):
+                request.spec_token_ids = []  # nobody loses blocks for a guess
+                num_tokens = self._num_new_tokens(request, start, plan)
+            new_block_ids = self._make_room(request, start + num_tokens, plan)
             if new_block_ids is None:
                 break  # it was the last in line and lost its own blocks
             self._add_row(plan, request, num_tokens, new_block_ids)

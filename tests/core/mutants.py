@@ -87,7 +87,7 @@ MUTATIONS = [
     Mutation(
         "blocks_are_published_before_their_last_token",
         "kv_manager",
-        "min(request.num_computed_tokens // self.block_size, len(request.block_hashes))",
+        "request.num_computed_tokens // self.block_size",
         "min(-(-request.num_computed_tokens // self.block_size), len(request.block_hashes))",
     ),
     Mutation(

@@ -456,6 +456,18 @@ def test_drafts_are_cut_to_the_budget() -> None:
     assert out.scheduled[1].spec_token_ids == []
 
 
+def test_nobody_loses_blocks_for_a_draft() -> None:
+    driver = Driver(num_blocks=4)
+    driver.add("a", 6, max_tokens=4)
+    driver.add("b", 6, max_tokens=2)
+    driver.drafts = {"a": [5, 5, 5]}
+    driver.step()
+    out = driver.step()  # 7 tokens in 2 blocks: one more fits, three drafts do not
+    assert rows(out) == {"a": (6, 1), "b": (6, 1)}
+    driver.run()
+    assert not any(out.preempted_request_ids for out in driver.steps)
+
+
 def test_tokens_behind_an_eos_inside_accepted_drafts_never_existed() -> None:
     driver = speculate([5, 7, 5], [5, 7, 5, 9], eos=(7,))
     assert driver.tokens("a") == [DULL_TOKEN, 5, 7]
