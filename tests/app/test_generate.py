@@ -110,17 +110,20 @@ def test_a_model_that_is_not_there_is_named(model: str, told: str) -> None:
     assert told in result.stderr
 
 
-def test_ctrl_c_stops_a_generation_without_a_traceback() -> None:
+def test_ctrl_c_stops_a_generation_without_a_traceback(tmp_path: Path) -> None:
+    trace = tmp_path / "run.itrace"
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli.main", "generate", "shop", "-p", "x", "--ignore-eos"]
-        + ["--max-tokens", "1900", "-n", "64", "--temperature", "1"],
+        + ["--max-tokens", "1900", "-n", "64", "--temperature", "1", "--trace", str(trace)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(8)
-    assert process.poll() is None, process.communicate()
+    while not trace.exists():  # the engine is there, and starts to step
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
