@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import psutil
 import torch
 from torch import Tensor
@@ -89,6 +90,11 @@ def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torc
     )
     dtype = kv_cache_dtype(model, args)
     try:
+        if (
+            device.type == "cpu"
+        ):  # numpy leaves the pages to the system until they are used, torch writes them
+            size_bytes = torch.Size(shape).numel() * dtype.itemsize
+            return torch.from_numpy(np.zeros(size_bytes, np.uint8)).view(dtype).view(shape)
         return torch.zeros(shape, dtype=dtype, device=device)
     except (RuntimeError, MemoryError) as error:  # torch's out-of-memory errors are RuntimeErrors
         size = torch.Size(shape).numel() * dtype.itemsize / 2**20

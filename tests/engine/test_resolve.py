@@ -151,3 +151,14 @@ def test_a_users_logits_processor_is_called_for_those_who_want_it(make_engine: M
     engine = make_engine(logits_processors=[spec])
     said = tokens(run(engine, [request("a", [5, 6], logprobs=0), request("b", [7, 8])]))
     assert said == {"a": [12] * 8, "b": plain["b"]}
+
+
+def test_a_cache_nobody_used_yet_takes_no_memory(make_engine: MakeEngine) -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    num_blocks = (256 << 20) // BLOCK_BYTES
+    config = make_engine().config
+    cache = kv_cache.allocate(config.model, config.args, num_blocks, torch.device("cpu"))
+    assert cache.nbytes > 250 << 20
+    assert process.memory_info().rss - before < 64 << 20
+    assert not cache[-1].any()
