@@ -77,6 +77,8 @@ class CacheConfig:
     enable_prefix_caching: bool = True
     kv_cache_dtype: str = "auto"
     """auto: the model's dtype."""
+    detect_hash_collisions: bool = False
+    """Remember what every block hash stands for, and fail when two prefixes share one. For debugging."""
 
     def __post_init__(self) -> None:
         _require_at_least(1, block_size=self.block_size)
@@ -175,7 +177,8 @@ class EngineArgs:
     trace: str | None = None
     """Write a step trace to this file (`prep trace`)."""
     debug_checks: bool = False
-    """Check the cache's invariants after every step: slow, for tests and hunting bugs."""
+    """Check the cache's invariants after every step and every block hash for collisions: slow, for tests
+    and hunting bugs."""
 
     @classmethod
     def create(cls, **kwargs: Any) -> EngineArgs:

@@ -58,7 +58,11 @@ class EngineCore:
         executor = UniProcExecutor(model, args, processors)
         num_blocks = executor.determine_num_blocks(scheduler_config)
         cache_config = CacheConfig(
-            num_blocks, args.block_size, args.enable_prefix_caching, args.kv_cache_dtype
+            num_blocks,
+            args.block_size,
+            args.enable_prefix_caching,
+            args.kv_cache_dtype,
+            detect_hash_collisions=args.debug_checks,
         )
         executor.init_cache(num_blocks, scheduler_config)
         scheduler = scheduler_cls(scheduler_config, cache_config, model_fingerprint=model.fingerprint)

@@ -29,7 +29,6 @@ class KVManager:
         *,
         model_fingerprint: str = "",
         on_event: OnBlockEvent | None = None,
-        detect_collisions: bool = False,
     ) -> None:
         self.block_size = config.block_size
         self.enable_prefix_caching = config.enable_prefix_caching
@@ -38,7 +37,7 @@ class KVManager:
             config.block_size,
             model_fingerprint=model_fingerprint,
             kv_cache_dtype=config.kv_cache_dtype,
-            detect_collisions=detect_collisions,
+            detect_collisions=config.detect_hash_collisions,
         )
         self._in_flight: set[bytes] = set()
         """Hashes of the prompt blocks that rows of the current step work on."""

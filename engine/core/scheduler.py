@@ -79,15 +79,9 @@ class Scheduler:
         model_fingerprint: str = "",
         clock: Callable[[], float] = time.monotonic,
         on_event: OnBlockEvent | None = None,
-        detect_collisions: bool = False,
     ) -> None:
         self.config = config
-        self.kv = KVManager(
-            cache_config,
-            model_fingerprint=model_fingerprint,
-            on_event=on_event,
-            detect_collisions=detect_collisions,
-        )
+        self.kv = KVManager(cache_config, model_fingerprint=model_fingerprint, on_event=on_event)
         self.clock = clock
         self.requests: dict[str, Request] = {}
         """Every request that is not finished: the waiting and the running."""

@@ -61,12 +61,13 @@ class Driver:
         policy: Any = "fcfs",
         chunked: bool = True,
         long_prefill: int = 0,
+        detect_collisions: bool = False,
         **options: Any,
     ) -> None:
         """`num_blocks` counts the usable ones: the null block comes on top."""
         self.scheduler = Scheduler(
             SchedulerConfig(budget, max_num_seqs, max_model_len, policy, chunked, long_prefill),
-            CacheConfig(num_blocks + 1, block_size, caching),
+            CacheConfig(num_blocks + 1, block_size, caching, detect_hash_collisions=detect_collisions),
             **options,
         )
         self.sample: Callable[[Request], list[int]] = lambda request: [DULL_TOKEN]

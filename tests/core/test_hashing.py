@@ -90,7 +90,7 @@ def test_a_forced_collision_is_detected_in_debug_mode_and_not_served() -> None:
     def four_bits(data: bytes) -> bytes:
         return bytes([sha256(data)[0] & 0xF0])
 
-    driver = Driver(detect_collisions=True)
+    driver = Driver()
     driver.scheduler.kv.hasher = BlockHasher(4, digest=four_bits, detect_collisions=True)
     with pytest.raises(HashCollisionError, match="would read another's KV"):
         for index in range(20):

@@ -6,9 +6,10 @@ from dataclasses import fields
 
 import pytest
 
+from engine.config import CacheConfig, SchedulerConfig
 from tests.core import workloads
-from tests.core.shadow_kv import Summary, explain, failure, run
-from tests.core.workloads import Workload
+from tests.core.shadow_kv import Simulation, Summary, explain, failure, run
+from tests.core.workloads import Ask, Workload
 
 WORKLOADS = 2000
 CHUNK = 250
@@ -41,6 +42,16 @@ def test_the_workloads_reach_the_corners_they_are_for() -> None:
     assert min(total.preemptions, total.hit_tokens, total.evictions) > 50
     assert min(total.accepted_drafts, total.rejected_drafts, total.aborted, total.refused) > 20
     assert len(total.reasons) == 7, "a reason never occurs"
+
+
+def test_a_cached_repeat_gives_the_tokens_of_the_first_request() -> None:
+    prompt = list(range(16))
+    asks = [Ask("first", 0, prompt, max_tokens=9), Ask("again", 12, prompt, max_tokens=9)]
+    limits = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=4, max_model_len=100)
+    simulation = Simulation(Workload(limits, CacheConfig(20, 4), asks))
+    assert simulation.run().hit_tokens == 12
+    first, again = simulation.received["first"], simulation.received["again"]
+    assert first.token_ids == again.token_ids and len(first.token_ids) > 0
 
 
 def test_a_workload_prints_as_the_call_that_makes_it_again() -> None:
