@@ -89,17 +89,15 @@ def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torc
         num_blocks, model.num_hidden_layers, model.num_key_value_heads, args.block_size, model.head_dim
     )
     dtype = kv_cache_dtype(model, args)
+    num_bytes = torch.Size(shape).numel() * dtype.itemsize
     try:
-        if (
-            device.type == "cpu"
-        ):  # numpy leaves the pages to the system until they are used, torch writes them
-            size_bytes = torch.Size(shape).numel() * dtype.itemsize
-            return torch.from_numpy(np.zeros(size_bytes, np.uint8)).view(dtype).view(shape)
+        if device.type == "cpu":
+            # torch would write every page now; numpy leaves them to the system until they are used.
+            return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)
         return torch.zeros(shape, dtype=dtype, device=device)
     except (RuntimeError, MemoryError) as error:  # torch's out-of-memory errors are RuntimeErrors
-        size = torch.Size(shape).numel() * dtype.itemsize / 2**20
         raise ConfigError(
-            f"no memory for a KV cache of {num_blocks} blocks ({size:.0f} MiB); lower "
+            f"no memory for a KV cache of {num_blocks} blocks ({num_bytes / 2**20:.0f} MiB); lower "
             "num_gpu_blocks_override or kv_cache_memory_bytes"
         ) from error
 
