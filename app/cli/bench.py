@@ -12,6 +12,10 @@ from app.cli import screen
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
+    from app.bench.latency import LatencyReport
+    from app.bench.scheduler import SchedulerReport
+    from app.bench.startup import StartupReport
+    from app.bench.throughput import ThroughputReport
     from app.bench.timing import Tell
 
 app = screen.command_app(no_args_is_help=True)
@@ -36,12 +40,15 @@ def status() -> Iterator[Tell]:
         yield lambda text: line.update(f"[dim]{text}[/]")
 
 
-def finish(report: Any, next_command: str, why: str) -> None:
-    """The closing line, and the exit code of a benchmark that was cut short."""
+def finish(report: Any, *, as_json: bool, next_command: str, why: str) -> None:
+    """JSON if asked for, the closing line otherwise, and the exit code of a benchmark that was cut short."""
+    if as_json:
+        screen.print_json(report)
     if report.interrupted:
         screen.err().print("[yellow]interrupted: only what was measured until then[/]")
         raise typer.Exit(screen.INTERRUPTED)
-    screen.next_command(next_command, why)
+    if not as_json:
+        screen.next_command(next_command, why)
 
 
 @app.command()
@@ -62,23 +69,24 @@ def scheduler(
 
     with status() as tell:
         report = measure(tell, requests=requests, steps=steps)
-    if json:
-        screen.print_json(report)
-        raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
+    if not json:
+        show_scheduler(report)
+    finish(report, as_json=json, next_command="prep bench throughput", why="how much of a step is the model")
 
+
+def show_scheduler(report: SchedulerReport) -> None:
     if report.decode is not None:
         table = screen.table("", "median", "p90", "p99", "max")
         for name in ("schedule", "update", "total"):
             times = getattr(report.decode, name)
             table.add_row(name, *(f"{value:.2f}" for value in (times.p50, times.p90, times.p99, times.max)))
-        screen.show(f"{requests} decodes per step, nobody waiting (ms)", table)
+        screen.show(f"{report.decode.requests} decodes per step, nobody waiting (ms)", table)
     if report.queues:
         table = screen.table("waiting", "because", "median", "p99", "µs to add one", left=("because",))
         for row in report.queues:
             figures = (f"{row.total.p50:.2f}", f"{row.total.p99:.2f}", f"{row.add_us:.1f}")
             table.add_row(f"{row.waiting:,}", row.blocked_by, *figures)
-        screen.show(f"the same with requests waiting (ms per step, {steps} steps each)", table)
-    finish(report, "prep bench throughput", "how much of a step is the model")
+        screen.show("the same with requests waiting (ms per step)", table)
 
 
 @app.command()
@@ -103,17 +111,20 @@ def throughput(
       prep bench throughput
       prep bench throughput shop --num-prompts 256 --max-num-seqs 64 --json
     """
-    from rich.table import Table
-
     from app.bench.throughput import measure
 
     with status() as tell:
         report = measure(
             tell, model, engine, num_prompts=num_prompts, input_len=input_len, output_len=output_len
         )
-    if json:
-        screen.print_json(report)
-        raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
+    if not json:
+        show_throughput(report)
+    finish(report, as_json=json, next_command="prep bench latency", why="what a single user feels")
+
+
+def show_throughput(report: ThroughputReport) -> None:
+    from rich.table import Table
+
     table = Table.grid(padding=(0, 2))
     table.add_row("  output tokens/s", f"[bold]{report.output_tokens_per_s:,.0f}[/]")
     table.add_row("  all tokens/s", f"{report.total_tokens_per_s:,.0f}")
@@ -127,14 +138,13 @@ def throughput(
         "  update": report.update_share,
     }
     for name, share in shares.items():
-        table.add_row(name, f"{share:.1%} of that time")
+        table.add_row(name, f"{share:.1%} of that time" if share else "not measured")
     where = f"{report.device}, {report.dtype}, {report.threads} threads"
     screen.show(
-        f"{model} on {where}: {report.finished} of {num_prompts} requests, {input_len} tokens in, "
-        f"{output_len} out",
+        f"{report.model} on {where}: {report.finished} of {report.num_prompts} requests, {report.input_len} tokens in, "
+        f"{report.output_len} out",
         table,
     )
-    finish(report, "prep bench latency", "what a single user feels")
 
 
 @app.command()
@@ -170,15 +180,20 @@ def latency(
         report = measure(
             tell, model, engine, batch_sizes=sizes, input_len=input_len, output_len=output_len, rounds=rounds
         )
-    if json:
-        screen.print_json(report)
-        raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
+    if not json:
+        show_latency(report)
+    finish(report, as_json=json, next_command="prep bench scheduler", why="what a step costs without a model")
+
+
+def show_latency(report: LatencyReport) -> None:
     table = screen.table("at once", "TTFT p50", "p90", "p99", "ITL p50", "p90", "p99", "tokens/s")
     for row in report.batches:
         times = (row.ttft.p50, row.ttft.p90, row.ttft.p99, row.itl.p50, row.itl.p90, row.itl.p99)
         table.add_row(str(row.batch_size), *(f"{ms:.1f}" for ms in times), f"{row.output_tokens_per_s:,.0f}")
-    screen.show(f"{model}: {input_len} tokens in, {output_len} out, {rounds} rounds (ms)", table)
-    finish(report, "prep bench scheduler", "what a step costs without a model")
+    screen.show(
+        f"{report.model}: {report.input_len} tokens in, {report.output_len} out, {report.rounds} rounds (ms)",
+        table,
+    )
 
 
 @app.command()
@@ -195,12 +210,14 @@ def startup(
 
     with status() as tell:
         report = measure(tell, model, runs=runs)
-    if json:
-        screen.print_json(report)
-        raise typer.Exit(screen.INTERRUPTED if report.interrupted else 0)
+    if not json:
+        show_startup(report)
+    finish(report, as_json=json, next_command="prep bench throughput", why="what it does once it runs")
+
+
+def show_startup(report: StartupReport) -> None:
     table = screen.table("phase", "seconds")
     for name, seconds in report.phases.items():
         table.add_row(name, f"{seconds:.2f}")
     table.add_row("[bold]whole process[/]", f"[bold]{report.total:.2f}[/]")
-    screen.show(f"{model}: median of {len(report.runs)} fresh processes", table)
-    finish(report, "prep bench throughput", "what it does once it runs")
+    screen.show(f"{report.model}: median of {len(report.runs)} fresh processes", table)
