@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 
@@ -44,7 +45,7 @@ class Worker:
         """Fill the model's weights and choose how attention is computed."""
         cache_dtype = kv_cache.kv_cache_dtype(self.model_config, self.args)
         self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype)
-        self.model = load_model(self.model_config, self.device)
+        self.model = cast(CausalLM, load_model(self.model_config, self.device))
 
     def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
         """How many KV blocks fit beside the model on this device."""
