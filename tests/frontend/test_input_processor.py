@@ -67,6 +67,14 @@ def test_chat_messages_become_the_templates_text_without_a_second_beginning(
     assert byte_level.decode(submitted.prompt_token_ids) == submitted.prompt
 
 
+def test_a_chat_begins_once(sentencepiece: Tokenizer) -> None:
+    processor = InputProcessor(config(), sentencepiece)
+    prompt = processor.chat_prompt(
+        [{"role": "user", "content": "cat"}], chat_template="{{ bos_token }}{{ messages[0].content }}"
+    )
+    assert prompt["prompt_token_ids"].count(sentencepiece.bos_token_id) == 1
+
+
 def test_text_is_reported_back_and_ids_alone_are_not_decoded(processor: InputProcessor) -> None:
     assert processor.process("r", "hello", SamplingParams()).prompt == "hello"
     assert processor.process("r", [5, 6], SamplingParams()).prompt is None

@@ -203,6 +203,8 @@ def test_prompt_logprobs_of_all_chunks_come_once_they_are_complete(
     seen = script.say("a") + script.say("b", finish_reason="length")
     counts = [output.prompt_logprobs and len(output.prompt_logprobs) for output in seen]
     assert counts == {"CUMULATIVE": [2, 2], "DELTA": [2, None], "FINAL_ONLY": [2]}[kind.name]
+    if kind is RequestOutputKind.DELTA:
+        assert seen[0].with_delta(seen[1]).prompt_logprobs == seen[0].prompt_logprobs
     assert seen[0].prompt_logprobs[0] is None and seen[0].prompt_logprobs[1][6].rank == 2
 
 

@@ -39,6 +39,11 @@ def test_the_beginning_of_sequence_token_is_written_where_the_model_wants_it(
     assert byte_level.bos_token_id not in byte_level.encode("cat")
 
 
+def test_a_named_token_is_special_even_if_the_tokenizer_does_not_say_so() -> None:
+    tokenizer = Tokenizer(Backend.from_str(byte_level_json()), named_tokens={"eos_token": "the"})
+    assert tokenizer.decode([tokenizer.eos_token_id, 50], skip_special_tokens=True) == tokenizer.decode([50])
+
+
 def test_settings_for_training_batches_do_not_reach_prompts() -> None:
     backend = Backend.from_str(byte_level_json())
     backend.enable_truncation(3)
