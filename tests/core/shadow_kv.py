@@ -430,9 +430,9 @@ class Simulation:
                 )
         self._abort(step, "in_flight")
         result = self.worker.execute(out)
-        self._inject_errors(step, out, result)
         if self.strict:
-            self._check_no_double_work(out)
+            self._check_no_double_work(out, result)
+        self._inject_errors(step, out, result)
         for output in self.scheduler.update(out, result):
             self._receive(output)
         self._count(out, result)
@@ -449,8 +449,11 @@ class Simulation:
                 result.errors[abort.request_id] = "a planted error"
                 result.sampled_token_ids.pop(abort.request_id, None)
 
-    def _check_no_double_work(self, out: SchedulerOutput) -> None:
-        """Nobody starts by computing a block that another row of the same step computes."""
+    def _check_no_double_work(self, out: SchedulerOutput, result: ModelRunnerOutput) -> None:
+        """Nobody starts by computing a block that another row of the same step computes.
+
+        A block counts as the other's only if all its tokens were known when the step was planned.
+        """
         size = self.workload.cache.block_size
         for index, row in enumerate(out.scheduled):
             if row.init is None or not self._reads_cache(self.received[row.request_id].ask):
@@ -461,8 +464,9 @@ class Simulation:
                 continue  # the last token is never waited for: it must be computed anyway
             for other in out.scheduled[:index]:
                 digests = self.worker.slots[other.request_id].digests
+                num_known = len(digests) - len(result.sampled_token_ids.get(other.request_id, []))
                 works_on_it = other.start <= last and other.start + other.num_tokens > first * size
-                if works_on_it and last < len(digests) and digests[last] == slot.digests[last]:
+                if works_on_it and last < num_known and digests[last] == slot.digests[last]:
                     raise ShadowError(f"{row.request_id} and {other.request_id} compute the same block")
 
     def _reads_cache(self, ask: Ask) -> bool:
