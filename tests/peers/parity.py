@@ -59,7 +59,9 @@ def run_ours(model: Path, workload: Workload) -> dict[str, Any]:
     with LLM(str(model), **settings) as llm:
         for prompts in workload.rounds:
             outputs = llm.generate(
-                [{"prompt_token_ids": ids} for ids in prompts], SamplingParams(**workload.sampling), use_tqdm=False
+                [{"prompt_token_ids": ids} for ids in prompts],
+                SamplingParams(**workload.sampling),
+                use_tqdm=False,
             )
             for output in outputs:
                 completion = output.outputs[0]
@@ -79,7 +81,13 @@ def run_ours(model: Path, workload: Workload) -> dict[str, Any]:
 
 def run_vllm(python: str, model: Path, workload: Workload) -> dict[str, Any]:
     """Run in real vLLM, in its own environment."""
-    settings = {"dtype": "float32", "block_size": BLOCK_SIZE, "enforce_eager": True, "seed": 0, **workload.engine}
+    settings = {
+        "dtype": "float32",
+        "block_size": BLOCK_SIZE,
+        "enforce_eager": True,
+        "seed": 0,
+        **workload.engine,
+    }
     settings.setdefault("max_num_batched_tokens", 4096)
     job = {"model": str(model), "engine": settings, "rounds": workload.rounds, "sampling": workload.sampling}
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +127,12 @@ def first_difference(prompt: int, ours: dict[str, Any], theirs: dict[str, Any]) 
     x = a[position] if position < len(a) else -1
     y = b[position] if position < len(b) else -1
     return Difference(
-        prompt, position, x, y, _gap(ours["logprobs"], position, x, y), _gap(theirs["logprobs"], position, y, x)
+        prompt,
+        position,
+        x,
+        y,
+        _gap(ours["logprobs"], position, x, y),
+        _gap(theirs["logprobs"], position, y, x),
     )
 
 
@@ -130,7 +143,9 @@ def _gap(logprobs: list[dict[str, float]], position: int, chosen: int, other: in
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--vllm-python", required=True, help="the interpreter of vLLM's environment")
     parser.add_argument("--model", default="shop")
     parser.add_argument("--prompts", type=int, default=200)
