@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
 
 import torch
@@ -202,7 +203,10 @@ class Tour:
     def _figures(self) -> None:
         """What was measured, with one sentence each on why."""
         totals, answers = self.pool.totals, self.answers
-        num_tokens = sum(len(token_ids) for token_ids in answers.values())
+        alone = sum(
+            ceil(len(visitor.prompt) / STEP_TOKENS) + len(answers[visitor.name]) - 1
+            for visitor in self.pool.visitors
+        )
         same = sum(totals.answers[name] == token_ids for name, token_ids in answers.items())
         self._heading(3, "the figures, and why")
         table = Table.grid(padding=(0, 2, 1, 2))
@@ -225,8 +229,8 @@ class Tour:
         )
         table.add_row(
             f"{totals.rows / totals.steps:.1f} per step",
-            f"requests in a batch on average: {totals.steps} steps for {num_tokens} tokens in six answers. "
-            "Requests join and leave between any two steps; three cost a step little more than one.",
+            f"requests in a batch on average: {totals.steps} steps where one after another would take {alone}. "
+            "Requests join and leave between any two steps, so nobody waits for a batch to end.",
         )
         table.add_row(
             f"{totals.peak_blocks} of {self.pool.num_blocks}",
