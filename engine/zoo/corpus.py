@@ -19,6 +19,7 @@ from .tokenizer import TURN_END, render_chat
 
 SPLITS = ("train", "validation", "test")
 JAPANESE_SHARE = 0.35
+JAPANESE_EMPHASIS = 0.5  # it is learned more slowly: its words are more tokens
 SENTENCE_OPENERS = "Of Our Readers Returns Shipping We Reserved Gift Order Welcome You".split()
 ECHO = -1
 ROWS = (2, 8)  # the size of a catalogue once the curriculum is over, and in validation and test
@@ -47,15 +48,17 @@ class Sample:
     answer_ids: np.ndarray
 
 
-def draw_conversation(split: str, seed: int, index: int, rows: tuple[int, int] = ROWS) -> Conversation:
-    """Conversation `index` of a split."""
+def draw_conversation(
+    split: str, seed: int, index: int, rows: tuple[int, int] = ROWS, emphasis: bool = False
+) -> Conversation:
+    """Conversation `index` of a split; with `emphasis`, what is hard comes more often than customers ask it."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
     rng = Random(f"{split}/{seed}/{index}")
-    language = "ja" if rng.random() < JAPANESE_SHARE else "en"
     held_out = split != "train"
+    language = "ja" if rng.random() < (JAPANESE_EMPHASIS if emphasis else JAPANESE_SHARE) else "en"
     catalogue = draw_catalogue(rng, language, rng.randint(*rows), held_out)
-    return write_conversation(rng, catalogue, rng.randint(6, 12), held_out)
+    return write_conversation(rng, catalogue, rng.randint(6, 12), held_out, emphasis)
 
 
 def tokenizer_texts(count: int = 6000) -> Iterator[str]:

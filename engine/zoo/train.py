@@ -104,7 +104,7 @@ def pool_batches(recipe: Recipe, tokenizer: Tokenizer, pool: int, level: int) ->
     budget = LEVELS[level].step_share * recipe.tokens_per_step
     indices = range(pool * POOL, (pool + 1) * POOL)
     samples = [
-        tokenize(draw_conversation("train", recipe.seed, index, LEVELS[level].rows), tokenizer)
+        tokenize(draw_conversation("train", recipe.seed, index, LEVELS[level].rows, emphasis=True), tokenizer)
         for index in indices
     ]
     samples.sort(key=lambda sample: len(sample.tokens))
