@@ -69,7 +69,7 @@ def test_the_learning_rate_ends_at_zero_when_the_time_is_up() -> None:
 
 
 def test_training_lowers_the_loss(tokenizer: Tokenizer) -> None:
-    trainer = training.Trainer(replace(TINY, warmup_steps=1), tokenizer)
+    trainer = training.Trainer(replace(TINY, warmup_steps=1, matrix_lr=0.02, vector_lr=0.01), tokenizer)
     losses = []
     for _ in range(12):
         trainer.step(0.0)
