@@ -243,20 +243,23 @@ def test_a_newer_version_is_refused_by_name_with_what_to_do(tmp_path: Path) -> N
         TraceReader(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b"", "is empty"),
-        (b"hello", "does not begin like a gzip file"),
-        (gzip.compress(b""), "first line is no trace header"),
-        (gzip.compress(b"hello\n"), "first line is no trace header"),
-        (gzip.compress(b'{"t":"step"}\n'), "first line is no trace header"),
-        (gzip.compress(b"[1]\n"), "first line is no trace header"),
-        (gzip.compress(b'{"t":"hdr","v":1}\n'), "first line is no trace header"),
-        (gzip.compress(b'{"t":"hdr","v":1,"blocks":"x","block_size":4}\n'), "first line is no trace header"),
-        (gzip.compress(b"hello\n")[:12], "first line is no trace header"),
-    ],
-)
+OTHER_FILES = {
+    "empty": (b"", "is empty"),
+    "not gzip": (b"hello", "does not begin like a gzip file"),
+    "no line": (gzip.compress(b""), "first line is no trace header"),
+    "text": (gzip.compress(b"hello\n"), "first line is no trace header"),
+    "no header": (gzip.compress(b'{"t":"step"}\n'), "first line is no trace header"),
+    "a list": (gzip.compress(b"[1]\n"), "first line is no trace header"),
+    "no blocks": (gzip.compress(b'{"t":"hdr","v":1}\n'), "first line is no trace header"),
+    "blocks of text": (
+        gzip.compress(b'{"t":"hdr","v":1,"blocks":"x","block_size":4}\n'),
+        "first line is no trace header",
+    ),
+    "cut gzip": (gzip.compress(b"hello\n")[:12], "first line is no trace header"),
+}
+
+
+@pytest.mark.parametrize(("content", "complaint"), OTHER_FILES.values(), ids=OTHER_FILES.keys())
 def test_another_file_is_not_a_trace_and_says_so(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "other.itrace"
     path.write_bytes(content)
