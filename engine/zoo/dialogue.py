@@ -29,7 +29,7 @@ KIND_WEIGHTS = {
     "policy": 4, "order": 2.5, "reserve": 2.5, "courtesy": 1,
 }  # fmt: skip
 # Training asks more often for what is rare, and for comparisons: of a whole answer, one token is decided, not copied.
-EMPHASIS = {"order": 3.0, "reserve": 1.5, "unknown": 2.5, "cheaper": 2.2, "longer": 2.0}
+EMPHASIS = {"order": 3.0, "reserve": 1.5, "unknown": 2.5, "cheaper": 4.0, "longer": 4.0}
 NEEDS_TOOLS = {"order", "reserve"}
 
 FACTS = {

@@ -54,6 +54,7 @@ def export_model(folder: Path, config: ModelConfig, weights: dict[str, Tensor], 
     tokenizer.save(str(fresh / "tokenizer.json"))
     halves = {name: weight.to(torch.bfloat16).contiguous() for name, weight in weights.items()}
     save_file(halves, str(fresh / "model.safetensors"), metadata={"format": "pt"})
+    (fresh / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner only
     if folder.exists():
         old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
         folder.rename(old)

@@ -27,7 +27,7 @@ class Recipe:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=80),
+        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=91.5),
         Recipe("shop-draft", ModelConfig(128, 112, 3, 4, 4), minutes=28, matrix_lr=0.01, vector_lr=0.003),
     )
 }
