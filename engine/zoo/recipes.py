@@ -21,7 +21,6 @@ class Recipe:
     warmup_steps: int = 20
     decay_fraction: float = 0.5  # the last part of the time in which the rates fall to zero
     seed: int = 1
-    teacher: str | None = None  # learn from this model's distributions as well as from the answers
 
 
 RECIPES = {

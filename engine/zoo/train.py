@@ -23,11 +23,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from .corpus import Sample, draw_conversation, tokenize, tokenizer_texts
-from .export import export_model, load_model
+from .export import export_model
 from .model import ShopModel
 from .optimizer import MasterOptimizer
 from .recipes import RECIPES, Recipe
-from .registry import MODELS, resolve
+from .registry import MODELS
 from .start import initialize
 from .tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
 
@@ -135,8 +135,8 @@ def to_compute(model: ShopModel) -> ShopModel:
 class Trainer:
     """One run of a recipe."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, teacher: ShopModel | None = None) -> None:
-        self.recipe, self.tokenizer, self.teacher = recipe, tokenizer, teacher
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
+        self.recipe, self.tokenizer = recipe, tokenizer
         self.pad = tokenizer.token_to_id(END_OF_TEXT)
         torch.manual_seed(recipe.seed)
         model = ShopModel(recipe.model)
@@ -167,11 +167,6 @@ class Trainer:
         hidden, _ = self.model.hidden(batch.tokens)
         logits = self.model.logits(hidden.flatten(0, 1)[batch.places]).float()
         loss = F.cross_entropy(logits, batch.targets)
-        if self.teacher is not None:
-            with torch.no_grad():
-                taught = self.teacher.hidden(batch.tokens)[0].flatten(0, 1)[batch.places]
-                target = self.teacher.logits(taught).float().softmax(-1)
-            loss = 0.5 * loss + 0.5 * F.cross_entropy(logits, target)
         loss.backward()
         self.optimizer.step(self.model, *rates(self.recipe, self.position.step, progress))
         with torch.no_grad():
@@ -224,11 +219,10 @@ def train(
     recipe = replace(recipe, minutes=minutes) if minutes is not None else recipe
     console = console or Console()
     checkpoint = checkpoint or checkpoint_path(recipe.name)
-    teacher = load_model(resolve(recipe.teacher), torch.bfloat16) if recipe.teacher else None
     if tokenizer is None:
         shared = MODELS / "shop"
         tokenizer = load_tokenizer(shared) if shared.exists() else train_tokenizer(tokenizer_texts())
-    trainer = Trainer(recipe, tokenizer, teacher)
+    trainer = Trainer(recipe, tokenizer)
     if resume:
         trainer.load(checkpoint)
     position, stop = trainer.position, _StopOnSignal()
