@@ -1,19 +1,26 @@
 """The only door to the kernels: one function per operation, and its docstring is the contract.
 
-T is the number of tokens of a step, R the number of requests (rows). Inputs may be strided views;
-arithmetic is fp32 inside, whatever the storage type.
+    T  tokens of a step        R  requests (rows) of a step        S  rows that get a token        V  vocabulary
 
-Every operation has a reference implementation in plain torch (`kernels/reference/`, for `linear` torch's own),
-which says what is right and runs everywhere.
+Inputs may be strided views unless a line says otherwise; the last dimension is contiguous. Arithmetic is fp32
+inside, whatever the storage type. Outputs are new tensors unless a line says "in place". A row's result depends on
+nothing but that row: alone or in a batch it is the same bit for bit, and a NaN stays in the row it came from.
+
+Which implementation runs is decided in `registry.py` by device, dtype and shape, or by the variable PREP_KERNELS.
+The reference (`reference/`, plain torch) says what is right and runs everywhere; on float64 inputs it computes in
+float64, which is what every other implementation is measured against.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.reference import activation, attention, norm, rotary
+from kernels.registry import dispatch, kind
+
+# --- dense linear algebra ----------------------------------------------------------------------------------
 
 
 def pack_weight(weight: Tensor) -> Tensor:
@@ -33,50 +40,63 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], as it is or from `pack_weight`."""
     if weight.is_mkldnn:
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return F.linear(x, weight, bias)
+    return torch.nn.functional.linear(x, weight, bias)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / rms(x) * weight over the last dimension.
 
     x [..., hidden], weight [hidden]; returns weight's dtype and never touches x. The product with the
-    weight is taken in the weight's dtype, as checkpoints were trained.
+    weight is taken in the weight's dtype, as checkpoints were trained. Source: Zhang & Sennrich 2019.
     """
-    return norm.rms_norm(x, weight, eps)
+    return dispatch("rms_norm", kind(x, weight), x, weight, eps)(x, weight, eps)
 
 
 def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Add the residual, then normalise: returns (rms_norm(x + residual), x + residual).
 
-    x, residual [T, hidden], weight [hidden]. Neither input is modified: a caller that keeps its
-    residual in fp32 finds it unchanged.
+    x, residual [T, hidden], weight [hidden]; the sum has the dtype that torch gives x + residual. Neither
+    input is modified: a caller that keeps its residual in fp32 finds it unchanged.
     """
-    return norm.fused_add_rms_norm(x, residual, weight, eps)
+    run = dispatch("fused_add_rms_norm", kind(x, residual, weight), x, residual, weight, eps)
+    return run(x, residual, weight, eps)
 
 
 def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate every head by its token's position; a new tensor like x.
 
-    x [T, heads, head_dim]; cos, sin fp32 [T, head_dim / 2], the rows of the tokens' positions. The pair
-    of dimension i is i + head_dim / 2 (NeoX layout). Query and key heads can be rotated in one call.
+    x [T, heads, head_dim]; cos, sin fp32 [T, rotary_dim / 2], the rows of the tokens' positions, with
+    rotary_dim <= head_dim: dimensions from rotary_dim on pass through. The pair of dimension i is
+    i + rotary_dim / 2 (NeoX layout). Query and key heads can be rotated in one call. Source: Su et al. 2021.
     """
-    return rotary.rotary_embedding(x, cos, sin)
+    return dispatch("rotary_embedding", kind(x), x, cos, sin)(x, cos, sin)
 
 
 def silu_and_mul(x: Tensor) -> Tensor:
-    """silu(first half) * second half of the last dimension: x [T, 2 * n] -> [T, n]."""
-    return activation.silu_and_mul(x)
+    """silu(first half) * second half of the last dimension: x [T, 2 * n] -> [T, n]. Source: SwiGLU, Shazeer 2020."""
+    return dispatch("silu_and_mul", kind(x), x)(x)
 
 
-def reshape_and_cache(key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor) -> None:
+# --- the paged KV cache ------------------------------------------------------------------------------------
+
+
+def reshape_and_cache(
+    key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor, kv_scale: Tensor | None = None
+) -> None:
     """Write keys and values to their slots of one layer's cache, in place.
 
-    key, value [T, kv_heads, head_dim]; kv [num_blocks, 2, kv_heads, block_size, head_dim];
+    key, value [T, kv_heads, head_dim]; kv [num_blocks, 2, kv_heads, block_size, head_dim], a view with any
+    stride between blocks (a cache holds all layers of a block together), contiguous within a block;
     slot_mapping int64 [T] = block_id * block_size + offset. A slot of -1 is padding and writes
     nothing: it must never reach kv[-1]. Block 0 is the null block, to which no slot points.
-    Keys are converted to the cache's dtype.
+    Keys are converted to the cache's dtype. Two quantised caches need kv_scale:
+
+      float8_e4m3fn  fp32 [2], of keys and of values, given: stored = clamp(x / scale, -448, 448)
+      int8           fp32 [num_blocks, 2, kv_heads, block_size], written along: scale = max|x| / 127 of the
+                     token's head, stored = round-half-even(x / scale), 0 where scale is 0
     """
-    attention.reshape_and_cache(key, value, kv, slot_mapping)
+    run = dispatch("reshape_and_cache", kind(key, kv), key, value, kv, slot_mapping, kv_scale)
+    run(key, value, kv, slot_mapping, kv_scale)
 
 
 def paged_attention(
@@ -88,15 +108,166 @@ def paged_attention(
     *,
     scale: float,
     sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+    max_query_len: int | None = None,
 ) -> Tensor:
     """Causal attention of packed queries over the paged cache: [T, heads, head_dim], like query.
 
-    query [T, heads, head_dim]: row r owns tokens query_start_loc[r] .. query_start_loc[r + 1] - 1, which
-    are the last of its seq_lens[r] tokens. kv as in `reshape_and_cache`, already holding them.
-    block_table [R, max_blocks]: only the first ceil(seq_len / block_size) columns of a row are read.
-    heads is a multiple of kv_heads; query head h reads kv head h // (heads / kv_heads). With a
-    sliding window of w, position p sees p - w + 1 .. p. Tokens of no row (padding) get zeros.
+    query [T, heads, head_dim]: row r owns tokens query_start_loc[r] .. query_start_loc[r + 1] - 1 (int32
+    [R + 1]), which are the last of its seq_lens[r] (int32 [R]) tokens. kv and kv_scale as in
+    `reshape_and_cache`, already holding them. block_table int32 [R, max_blocks], rows may be strided: only the
+    first ceil(seq_len / block_size) columns of a row are read, and of the last of these blocks only the slots
+    before seq_len matter. heads is a multiple of kv_heads; query head h reads kv head h // (heads / kv_heads).
+    With a sliding window of w, position p sees p - w + 1 .. p. Tokens of no row (padding) get zeros.
+    max_query_len, if the caller knows it, spares a look at query_start_loc: 1 means decode.
+    Sources: PagedAttention (Kwon et al. 2023), online softmax (Milakov & Gimelshein 2018), FlashAttention-2.
     """
-    return attention.paged_attention(
-        query, kv, query_start_loc, seq_lens, block_table, scale=scale, sliding_window=sliding_window
+    key = (*kind(query, kv), query.shape[2], kv.shape[3], query.shape[1] // kv.shape[2], max_query_len == 1)
+    inputs = (query, kv, query_start_loc, seq_lens, block_table)
+    options = {
+        "scale": scale,
+        "sliding_window": sliding_window,
+        "kv_scale": kv_scale,
+        "max_query_len": max_query_len,
+    }
+    return dispatch("paged_attention", key, *inputs, **options)(*inputs, **options)
+
+
+def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
+    """Copy whole blocks, target[b] = source[a] for every pair (a, b), in place: fork, swap out, swap in.
+
+    source, target [num_blocks, ...] with the same shape behind the first dimension and the same dtype, each
+    block contiguous; they may be one tensor, and may lie on different devices. block_pairs int64 [n, 2] on the
+    CPU. No block is both a source and a target within one tensor, and no target occurs twice.
+    """
+    dispatch("copy_blocks", (*_copy_kind(source, target),), source, target, block_pairs)(
+        source, target, block_pairs
     )
+
+
+def _copy_kind(source: Tensor, target: Tensor) -> tuple[str, str]:
+    device = "cuda" if "cuda" in (source.device.type, target.device.type) else "cpu"
+    return device, f"{source.device.type} to {target.device.type}"
+
+
+# --- quantised weights -------------------------------------------------------------------------------------
+
+
+def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
+    """x [T, K] times a 4-bit matrix, transposed: [T, N] in x's dtype (W4A16; AWQ and GPTQ after repacking).
+
+    qweight uint8 [N, K / 2]: byte j of a row holds column 2j in its low and 2j + 1 in its high nibble.
+    scale [N, K / group_size] in fp16, bf16 or fp32, zero uint8 of the same shape:
+    weight[n, k] = (nibble - zero[n, g]) * scale[n, g] with g = k // group_size. group_size is even and divides K.
+    """
+    run = dispatch("int4_linear", (*kind(x, scale), x.shape[0] <= 8), x, qweight, scale, zero, group_size)
+    return run(x, qweight, scale, zero, group_size)
+
+
+def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
+    """x [T, K] times an int8 matrix, transposed: [T, N] in x's dtype; x is quantised on the fly (W8A8, dynamic).
+
+    qweight int8 [N, K], scale fp32 [N]: weight[n, k] = qweight[n, k] * scale[n]. Each row of x gets its own
+    scale max|x| / 127 and is rounded half to even; the integer sums are exact in int32, so every
+    implementation agrees bit for bit before scaling. A row of zeros gives zeros.
+    """
+    return dispatch("int8_linear", (*kind(x), x.shape[0] <= 8), x, qweight, scale)(x, qweight, scale)
+
+
+def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | None = None) -> Tensor:
+    """x [T, K] times an fp8 matrix, transposed: [T, N] in x's dtype (W8A8).
+
+    qweight float8_e4m3fn [N, K], scale fp32 [N]. x is quantised to e4m3 as well: with the given input_scale
+    (fp32, one number, static), or each row with max|x| / 448 (dynamic). Values beyond 448 saturate.
+    """
+    run = dispatch("fp8_linear", kind(x), x, qweight, scale, input_scale)
+    return run(x, qweight, scale, input_scale)
+
+
+def grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Tensor:
+    """Rows sorted by group, each group with its own matrix (experts of an MoE): x [T, K] -> [T, N].
+
+    weight [groups, N, K]; group_ends int32 [groups]: group g owns rows group_ends[g - 1] .. group_ends[g] - 1.
+    """
+    return dispatch("grouped_linear", kind(x, weight), x, weight, group_ends)(x, weight, group_ends)
+
+
+# --- LoRA --------------------------------------------------------------------------------------------------
+
+
+def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
+    """Down to the rank: [slices, T, rank] fp32, slice s of token t = lora_a[s, adapter of t] @ x[t].
+
+    x [T, K]; lora_a [slices, adapters, rank, K]; token_adapter int32 [T], -1 for none, whose rows are zeros.
+    Slices are the parts of a merged projection (q, k, v). Source: Punica (Chen et al. 2023), S-LoRA.
+    """
+    return dispatch("lora_shrink", kind(x, lora_a), x, lora_a, token_adapter)(x, lora_a, token_adapter)
+
+
+def lora_expand(
+    shrunk: Tensor, lora_b: Sequence[Tensor], token_adapter: Tensor, y: Tensor, scaling: Tensor
+) -> None:
+    """Back up, added to y in place: y[t, part s] += scaling[adapter of t] * lora_b[s][adapter of t] @ shrunk[s, t].
+
+    shrunk fp32 [slices, T, rank]; lora_b: one [adapters, N_s, rank] per slice; y [T, sum of N_s], whose part s
+    follows part s - 1; scaling fp32 [adapters]; rows with adapter -1 are left as they are.
+    """
+    run = dispatch("lora_expand", kind(y, lora_b[0]), shrunk, lora_b, token_adapter, y, scaling)
+    run(shrunk, lora_b, token_adapter, y, scaling)
+
+
+# --- choosing tokens ---------------------------------------------------------------------------------------
+
+
+def sample(
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Choose one token per row without sorting: (token_ids int64 [S], peaks fp32 [S]).
+
+    logits fp32 [S, V], not modified. Per row, all on the logits' device: temperature fp32 [S], 0 for greedy; top_k
+    int32 [S], V for off; top_p fp32 [S], 1 for off; min_p fp32 [S], 0 for off; keys int32 [S, 2], the bits
+    of a row's noise key. peaks is the row's highest logit (NaN if it holds a NaN; the token is then arbitrary).
+
+    Greedy takes the lowest id among the highest. Otherwise, with x = (logit - peak) / temperature, a token stays
+    if exp(x) >= min_p, then if x is not under the top_k-th highest survivor, then if x is not under the
+    token at which the survivors' probability, summed from the top, reaches top_p. Equal logits share
+    their fate. Of those that stay the highest x + Gumbel(hash(key, token)) wins: a sample of the softmax that
+    depends on nothing but key and logits. The hash is that of `reference/sampling.py` bit for bit.
+    """
+    run = dispatch("sample", kind(logits), logits, temperature, top_k, top_p, min_p, keys)
+    return run(logits, temperature, top_k, top_p, min_p, keys)
+
+
+def apply_penalties(
+    logits: Tensor,
+    in_prompt: Tensor,
+    output_counts: Tensor,
+    repetition: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+) -> None:
+    """Discourage what was said, in place: logits fp32 [S, V], in_prompt bool [S, V], output_counts int32 [S, V].
+
+    Per row, fp32 [S]. For tokens in prompt or output a positive logit is divided by `repetition`, another
+    multiplied; then `frequency` times the count in the output and, if that is not zero, `presence` are
+    subtracted. Source: vLLM v1/sample/ops/penalties.py.
+    """
+    inputs = (logits, in_prompt, output_counts, repetition, presence, frequency)
+    dispatch("apply_penalties", kind(logits), *inputs)(*inputs)
+
+
+def gather_logprobs(logits: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """(log-probability fp32 [S], rank int64 [S]) of one token per row, without a table of all log-probabilities.
+
+    logits fp32 [S, V], token_ids int64 [S]. Rank 1 is the most likely; equal logits do not push a token down.
+    """
+    return dispatch("gather_logprobs", kind(logits), logits, token_ids)(logits, token_ids)
+
+
+def apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> None:
+    """Forbid tokens, in place: logits fp32 [S, V] becomes -inf where the token's bit is 0.
+
+    bitmask int32 [S, ceil(V / 32)]: token v is bit v % 32 of word v // 32 (xgrammar's layout). Bits past V are
+    not looked at.
+    """
+    dispatch("apply_token_bitmask", kind(logits), logits, bitmask)(logits, bitmask)

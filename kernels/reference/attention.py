@@ -1,18 +1,12 @@
-"""Paged attention: storing keys and values in blocks, and attending to them through a block table."""
+"""Attention over the paged cache: gather a row's blocks, then softmax attention as in the textbook."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-
-def reshape_and_cache(key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor) -> None:
-    block_size = kv.shape[3]
-    real = (slot_mapping >= 0).nonzero().flatten()
-    slots = slot_mapping[real]
-    blocks, offsets = slots // block_size, slots % block_size
-    kv[blocks, 0, :, offsets] = key[real].to(kv.dtype)
-    kv[blocks, 1, :, offsets] = value[real].to(kv.dtype)
+from kernels.reference.kv_write import dequantise
+from kernels.reference.precision import wide
 
 
 def paged_attention(
@@ -24,6 +18,8 @@ def paged_attention(
     *,
     scale: float,
     sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+    max_query_len: int | None = None,
 ) -> Tensor:
     block_size = kv.shape[3]
     out = torch.zeros_like(query)
@@ -31,11 +27,10 @@ def paged_attention(
     for row, seq_len in enumerate(seq_lens.tolist()):
         start, end = starts[row], starts[row + 1]
         num_blocks = -(-seq_len // block_size)
-        pages = kv[
-            block_table[row, :num_blocks].long()
-        ].float()  # [blocks, 2, kv_heads, block_size, head_dim]
+        block_ids = block_table[row, :num_blocks].long()
+        pages = wide(dequantise(kv[block_ids], kv_scale, block_ids))
         key, value = pages.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :seq_len]
-        out[start:end] = _attend_one(query[start:end].float(), key, value, scale, sliding_window)
+        out[start:end] = _attend_one(wide(query[start:end]), key, value, scale, sliding_window)
     return out
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels.reference.precision import wide
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    x32 = x.float()
+    x32 = wide(x)
     normed = x32 * torch.rsqrt(x32.square().mean(dim=-1, keepdim=True) + eps)
     return normed.to(weight.dtype) * weight
 

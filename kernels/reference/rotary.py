@@ -5,9 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels.reference.precision import wide
+
 
 def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = x.float().chunk(2, dim=-1)
+    rotary_dim = 2 * cos.shape[-1]
+    first, second = wide(x[..., :rotary_dim]).chunk(2, dim=-1)
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-    return rotated.to(x.dtype)
+    return torch.cat((rotated.to(x.dtype), x[..., rotary_dim:]), dim=-1)

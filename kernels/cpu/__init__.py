@@ -1,0 +1,10 @@
+"""C++ for the CPU, compiled on first use (`build.py`) and called through ctypes."""
+
+from __future__ import annotations
+
+
+def unavailable() -> str | None:
+    """Why the C++ kernels cannot be used in this process; None if they can."""
+    from kernels.cpu.build import library
+
+    return library().problem

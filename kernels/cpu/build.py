@@ -1,0 +1,202 @@
+"""The C++ kernels as one shared library: compiled on first use, kept in the user's cache, loaded with ctypes.
+
+    *.cpp --g++ -c--> *.o --link with the OpenMP runtime torch has loaded--> <cache>/kernels/<key>/kernels.so
+
+The key covers the sources, the flags, the compiler and the processor, so that an edit, an upgrade or another
+machine on the same home directory builds anew. There must be one OpenMP runtime in a process: two
+fight over the cores, and both slow down tenfold. So torch is imported first, and its runtime is the one linked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+SOURCES = Path(__file__).parent
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
+COMPILE_TIMEOUT_S = 180
+
+
+class BuildError(RuntimeError):
+    """The library cannot be built or loaded; the message is one line: what, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The loaded library, or why there is none."""
+
+    handle: ctypes.CDLL | None
+    problem: str | None
+    path: Path | None = None
+    build_seconds: float = 0.0
+    """0 if it was found in the cache."""
+
+
+@cache
+def library() -> Library:
+    """The library of this process, built if it must be. Never raises: without it others take over."""
+    start = time.perf_counter()
+    try:
+        path, built = build()
+        handle = ctypes.CDLL(str(path))
+    except BuildError as error:
+        return Library(None, str(error))
+    except OSError as error:
+        return Library(None, f"the compiled kernels do not load: {error}")
+    return Library(handle, None, path, time.perf_counter() - start if built else 0.0)
+
+
+def function(name: str, signature: str) -> ctypes._CFuncPtr:
+    """A C function that returns nothing. signature: one letter per argument, p pointer, l int64, f float."""
+    types = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "f": ctypes.c_float}
+    handle = library().handle
+    assert handle is not None, library().problem
+    bound = getattr(handle, name)
+    bound.argtypes = [types[letter] for letter in signature]
+    bound.restype = None
+    return bound
+
+
+def build() -> tuple[Path, bool]:
+    """(path of the library for the current sources, whether it had to be built)."""
+    if os.environ.get("PREP_KERNELS_COMPILER") == "":
+        raise BuildError("switched off: PREP_KERNELS_COMPILER is empty")
+    compiler = find_compiler()
+    folder = cache_folder() / build_key(compiler)
+    path = folder / "kernels.so"
+    if path.exists():
+        return path, False
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+    except OSError as error:
+        raise BuildError(
+            f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder"
+        ) from error
+    try:
+        _compile(compiler, scratch)
+        try:
+            scratch.rename(folder)
+        except OSError:  # another process was faster
+            if not path.exists():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return path, True
+
+
+def cache_folder() -> Path:
+    """$PREP_CACHE/kernels, by default ~/.cache/prep/kernels."""
+    if root := os.environ.get("PREP_CACHE"):
+        return Path(root) / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep" / "kernels"
+
+
+def find_compiler() -> str:
+    """$PREP_KERNELS_COMPILER, $CXX, g++ or clang++, the first that exists."""
+    asked = os.environ.get("PREP_KERNELS_COMPILER") or os.environ.get("CXX")
+    for name in (asked,) if asked else ("g++", "clang++"):
+        if found := shutil.which(name):
+            return found
+    what = f"the compiler {asked!r} does not exist" if asked else "no C++ compiler (g++ or clang++)"
+    raise BuildError(f"{what}; install one: apt install g++, dnf install gcc-c++ or xcode-select --install")
+
+
+def build_key(compiler: str) -> str:
+    """What the library depends on, as 16 hex digits."""
+    digest = hashlib.sha256()
+    real = Path(compiler).resolve()
+    stat = real.stat()
+    for part in (FLAGS, str(real), stat.st_size, stat.st_mtime_ns, _processor(), _openmp_runtime()):
+        digest.update(repr(part).encode())
+    for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> str:
+    """What -march=native looks at."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    keys = ("vendor_id", "cpu family", "model\t", "flags", "CPU part", "Features")
+    return "\n".join(sorted({line for line in lines if line.startswith(keys)}))
+
+
+def _openmp_runtime() -> str | None:
+    """The OpenMP library that torch brought into this process."""
+    names = ("libgomp", "libiomp5", "libomp")
+    try:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        paths = {line.split(maxsplit=5)[5] for line in maps if line.count("/")}
+    except OSError:
+        paths = {str(path) for path in (Path(torch.__file__).parent / "lib").iterdir()}
+    found = sorted(path for path in paths if Path(path).name.startswith(names))
+    return found[0] if found else None
+
+
+def _compile(compiler: str, folder: Path) -> None:
+    sources = sorted(SOURCES.glob("*.cpp"))
+    print(f"prep: compiling {len(sources)} CPU kernels with {compiler} (once)", file=sys.stderr, flush=True)
+    runtime = _openmp_runtime()
+    openmp = (
+        ()
+        if runtime is None
+        else ("-Xpreprocessor", "-fopenmp")
+        if sys.platform == "darwin"
+        else ("-fopenmp",)
+    )
+    objects = [folder / f"{source.stem}.o" for source in sources]
+    commands = [
+        [compiler, *FLAGS, *openmp, "-c", str(source), "-o", str(target)]
+        for source, target in zip(sources, objects, strict=True)
+    ]
+    _run_all(commands)
+    link = [compiler, "-shared", *map(str, objects), "-o", str(folder / "kernels.so")]
+    _run_all([[*link, *([runtime] if runtime else [])]])  # without -fopenmp: it would bring a second runtime
+    for target in objects:
+        target.unlink()
+
+
+def _run_all(commands: list[list[str]]) -> None:
+    """Side by side, as many as there are cores; the first failure is the error, and nothing is left running."""
+    waiting, running = list(commands), []
+    try:
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                command = waiting.pop(0)
+                running.append(
+                    subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                )
+            process = running[0]
+            output, _ = process.communicate(timeout=COMPILE_TIMEOUT_S)
+            running.pop(0)
+            if process.returncode:
+                raise BuildError(_first_error(process.args, output))
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"the compiler takes longer than {COMPILE_TIMEOUT_S} s") from None
+    except OSError as error:
+        raise BuildError(f"the compiler does not start: {error}") from error
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+def _first_error(command: list[str], output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no output")
+    return f"{Path(command[0]).name} failed: {telling}"

@@ -1,0 +1,34 @@
+"""Storing a step's keys and values in the blocks of the cache."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+FP8_MAX = 448.0
+
+
+def reshape_and_cache(
+    key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor, kv_scale: Tensor | None = None
+) -> None:
+    block_size = kv.shape[3]
+    real = (slot_mapping >= 0).nonzero().flatten()
+    slots = slot_mapping[real]
+    blocks, offsets = slots // block_size, slots % block_size
+    for part, x in enumerate((key[real], value[real])):
+        if kv.dtype == torch.float8_e4m3fn:
+            x = (x.float() / kv_scale[part]).clamp(-FP8_MAX, FP8_MAX)
+        elif kv.dtype == torch.int8:
+            scale = x.float().abs().amax(-1) / 127
+            kv_scale[blocks, part, :, offsets] = scale
+            x = (x.float() / scale.clamp_min(torch.finfo(torch.float32).tiny)[..., None]).round()
+        kv[blocks, part, :, offsets] = x.to(kv.dtype)
+
+
+def dequantise(pages: Tensor, kv_scale: Tensor | None, block_ids: Tensor) -> Tensor:
+    """pages [n, 2, kv_heads, block_size, head_dim], the blocks `block_ids` [n] of a cache, as numbers."""
+    if pages.dtype == torch.float8_e4m3fn:
+        return pages.float() * kv_scale.view(1, 2, 1, 1, 1)
+    if pages.dtype == torch.int8:
+        return pages.float() * kv_scale[block_ids][..., None]
+    return pages
