@@ -1,0 +1,143 @@
+"""What the compiler made of a GPU kernel, and how much of an SM it can fill: all known without a GPU.
+
+A block is resident when the SM has room for its warps, its registers and its shared memory at once:
+
+    blocks = min( block slots,
+                  warp slots // warps of a block,
+                  warps whose registers fit // warps of a block,
+                  shared memory of the SM // (shared memory of a block + what the driver reserves) )
+
+    occupancy = blocks * warps of a block / warp slots
+
+Registers belong to a warp (32 threads) and are handed out 256 at a time, from the quarter of the SM that the warp
+was put on: what is left over in one quarter helps no warp of another.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (the limits), Ampere and
+Hopper tuning guides (1 KB of shared memory reserved for every block), and cuda_occupancy.h of the CUDA toolkit
+(granularities).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+WARP_SIZE = 32
+_REGISTER_GRANULARITY = 256
+_SHARED_GRANULARITY = 128
+_SHARED_RESERVED_PER_BLOCK = 1024
+_QUARTERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What one SM holds. The numbers that do not differ between sm_80 and sm_90 are defaults."""
+
+    name: str
+    shared_bytes: int
+    max_shared_bytes_per_block: int
+    registers: int = 65_536
+    max_registers_per_thread: int = 255
+    max_warps: int = 64
+    max_blocks: int = 32
+
+
+ARCHITECTURES = {
+    80: Architecture("A100", shared_bytes=164 * 1024, max_shared_bytes_per_block=163 * 1024),
+    90: Architecture("H100, H200", shared_bytes=228 * 1024, max_shared_bytes_per_block=227 * 1024),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One kernel compiled for one architecture."""
+
+    name: str
+    """The kernel function; behind it, in brackets, the case if a file compiles it more than once."""
+    file: str
+    """Source, relative to the folder `kernels`."""
+    arch: int
+    """80 for sm_80."""
+    registers: int
+    """Per thread."""
+    shared_bytes: int
+    """Per block, static and dynamic."""
+    spill_store_bytes: int
+    spill_load_bytes: int
+    """Per thread: registers that did not fit and travel through local memory instead."""
+    threads: int
+    """Per block."""
+    ptx: str
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return occupancy(self.arch, self.threads, self.registers, self.shared_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks of a kernel one SM holds at a time."""
+
+    blocks: int
+    warps: int
+    ratio: float
+    """Of the warp slots of the SM, 0 to 1."""
+    limited_by: str
+    """What runs out first: "blocks", "warps", "registers" or "shared memory"."""
+
+
+def occupancy(arch: int, threads: int, registers: int, shared_bytes: int) -> Occupancy:
+    """Resident blocks for a block of `threads`, each with `registers`, sharing `shared_bytes`."""
+    sm = ARCHITECTURES[arch]
+    warps_per_block = -(-threads // WARP_SIZE)
+    registers_per_warp = _round_up(max(registers, 1) * WARP_SIZE, _REGISTER_GRANULARITY)
+    warps_with_registers = sm.registers // _QUARTERS // registers_per_warp * _QUARTERS
+    shared_per_block = _round_up(shared_bytes + _SHARED_RESERVED_PER_BLOCK, _SHARED_GRANULARITY)
+    limits = {
+        "blocks": sm.max_blocks,
+        "warps": sm.max_warps // warps_per_block,
+        "registers": warps_with_registers // warps_per_block,
+        "shared memory": sm.shared_bytes // shared_per_block,
+    }
+    limited_by = min(limits, key=limits.__getitem__)
+    warps = limits[limited_by] * warps_per_block
+    return Occupancy(limits[limited_by], warps, warps / sm.max_warps, limited_by)
+
+
+@dataclass(frozen=True, slots=True)
+class PtxasUsage:
+    """What ptxas says about one entry function under `-v`."""
+
+    registers: int
+    static_shared_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+
+
+_FUNCTION = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def parse_ptxas(log: str) -> dict[str, PtxasUsage]:
+    """The log of `ptxas -v` (or of NVRTC, which calls it), by entry function."""
+    starts = list(_FUNCTION.finditer(log))
+    ends = [match.start() for match in starts[1:]] + [len(log)]
+    usage = {}
+    for start, end in zip(starts, ends, strict=True):
+        section = log[start.end() : end]
+        registers, spills, shared = (pattern.search(section) for pattern in (_REGISTERS, _SPILLS, _SHARED))
+        if registers is None or spills is None:
+            raise ValueError(f"this log of ptxas does not say what {start['name']} uses: {section}")
+        usage[start["name"]] = PtxasUsage(
+            registers=int(registers[1]),
+            static_shared_bytes=int(shared[1]) if shared else 0,
+            spill_store_bytes=int(spills[1]),
+            spill_load_bytes=int(spills[2]),
+        )
+    return usage
+
+
+def _round_up(value: int, granularity: int) -> int:
+    return -(-value // granularity) * granularity

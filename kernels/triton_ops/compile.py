@@ -1,0 +1,186 @@
+"""Compile the Triton kernels for a GPU that is not there: Python -> PTX -> registers, shared memory, spills.
+
+A kernel is compiled for the types and constants it is launched with. So that these are the real ones, every kernel
+file says which calls it stands for, on meta tensors (a shape and a dtype, no memory) of Llama-8B's sizes:
+
+    def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
+        gate_up = torch.empty(8192, 2 * 14336, dtype=torch.bfloat16, device="meta")
+        return {"bf16": lambda: silu_and_mul(gate_up)}
+
+Here the calls are made with the launch replaced by a recorder, and what would have been launched is compiled. The
+calls must therefore not look at values of tensors. `arch` is 80 for sm_80: a case that needs a newer one (fp8
+conversion, from sm_89 on) is left out. Registers and spills come from the ptxas inside Triton's wheel.
+
+Under TRITON_INTERPRET=1 the kernels are Python functions that cannot be compiled: use a process without it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from kernels.compile_report import ARCHITECTURES, WARP_SIZE, KernelReport, parse_ptxas
+
+_HERE = Path(__file__).parent
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+_TYPES = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8e4nv",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bool: "i1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel as it would be launched: what its code depends on."""
+
+    kernel: JITFunction[Any]
+    signature: dict[str, str]
+    constants: dict[str, Any]
+    divisible: tuple[str, ...]
+    """Pointers and integers known to be multiples of 16, which allows wide loads."""
+    options: dict[str, Any]
+
+
+def kernel_modules() -> list[str]:
+    """Names of the files here that hold kernels."""
+    return sorted(path.stem for path in _HERE.glob("*.py") if "\ndef compile_cases(" in path.read_text())
+
+
+def report(arch: int) -> Iterator[KernelReport]:
+    """Compile every Triton kernel of the project for sm_<arch>, one after the other."""
+    if arch not in ARCHITECTURES:
+        known = ", ".join(f"sm_{number}" for number in ARCHITECTURES)
+        raise ValueError(f"no figures for sm_{arch}; architectures: {known}")
+    for module in kernel_modules():
+        yield from report_module(module, arch)
+
+
+def report_module(module: str, arch: int) -> Iterator[KernelReport]:
+    """Compile the kernels of one file, e.g. "norm"."""
+    cases = import_module(f"kernels.triton_ops.{module}").compile_cases(arch)
+    for label, call in cases.items():
+        for launch in launches(call):
+            yield compile_launch(launch, arch, f"triton_ops/{module}.py", label)
+
+
+def launches(call: Callable[[], object]) -> list[Launch]:
+    """What `call` launches, in order; nothing runs."""
+    with _recording() as recorded:
+        call()
+    return recorded
+
+
+@contextmanager
+def _recording() -> Iterator[list[Launch]]:
+    recorded: list[Launch] = []
+
+    def record(kernel: JITFunction[Any], *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
+        recorded.append(_specialise(kernel, args, kwargs, options))
+
+    with patch.object(JITFunction, "run", record):
+        yield recorded
+
+
+def _specialise(
+    kernel: JITFunction[Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+) -> Launch:
+    """As Triton's launcher does: None and the integer 1 become constants, multiples of 16 are marked."""
+    values = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+    for parameter in kernel.params:
+        if parameter.has_default:
+            values.setdefault(parameter.name, parameter.default)
+    signature, constants, divisible = {}, {}, []
+    for parameter in kernel.params:
+        name, value = parameter.name, values[parameter.name]
+        special = not parameter.do_not_specialize
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if parameter.is_constexpr or value is None or (is_integer and value == 1 and special):
+            signature[name], constants[name] = "constexpr", value
+            continue
+        signature[name] = _type_of(value)
+        if special and (isinstance(value, torch.Tensor) or (is_integer and value % 16 == 0)):
+            divisible.append(name)
+    return Launch(kernel, signature, constants, tuple(divisible), options)
+
+
+def _type_of(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return "*" + _TYPES[value.dtype]
+    if isinstance(value, bool):
+        return "i1"
+    if isinstance(value, int):
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    if isinstance(value, float):
+        return "fp32"
+    raise TypeError(f"no Triton type for a kernel argument of type {type(value).__name__}")
+
+
+def compile_launch(launch: Launch, arch: int, file: str, label: str) -> KernelReport:
+    """Compile one recorded launch for sm_<arch> and ask ptxas what it needs."""
+    if not isinstance(launch.kernel, JITFunction):
+        raise RuntimeError(
+            "the kernels are interpreted here: compile in a process without TRITON_INTERPRET=1"
+        )
+    names = launch.kernel.arg_names
+    source = ASTSource(
+        launch.kernel,
+        launch.signature,
+        constexprs=launch.constants,
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in launch.divisible},
+    )
+    compiled = triton.compile(source, target=GPUTarget("cuda", arch, WARP_SIZE), options=launch.options)
+    ptx = compiled.asm["ptx"]
+    (used,) = parse_ptxas(_ptxas(ptx, arch)).values()
+    return KernelReport(
+        name=f"{launch.kernel.__name__}[{label}]",
+        file=file,
+        arch=arch,
+        registers=used.registers,
+        shared_bytes=used.static_shared_bytes + compiled.metadata.shared,
+        spill_store_bytes=used.spill_store_bytes,
+        spill_load_bytes=used.spill_load_bytes,
+        threads=compiled.metadata.num_warps * WARP_SIZE,
+        ptx=ptx,
+    )
+
+
+def _ptxas(ptx: str, arch: int) -> str:
+    """What the ptxas that Triton itself uses for this architecture says under -v."""
+    target = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
+    assert target is not None, "PTX without a .target line"
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx)
+        command = [
+            get_ptxas(arch).path,
+            "-v",
+            f"--gpu-name={target[1]}",
+            str(source),
+            "-o",
+            f"{folder}/kernel.cubin",
+        ]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stderr
