@@ -1,0 +1,89 @@
+"""A row alone equals the row in the batch, bit for bit: cases of one row cut out of a larger case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from kernels.check.case import Case
+
+ROW_DIMENSION: dict[str, dict[str, int]] = {
+    "linear": {"x": 0},
+    "rms_norm": {"x": 0},
+    "fused_add_rms_norm": {"x": 0, "residual": 0},
+    "rotary_embedding": {"x": 0, "cos": 0, "sin": 0},
+    "silu_and_mul": {"x": 0},
+    "int4_linear": {"x": 0},
+    "int8_linear": {"x": 0},
+    "fp8_linear": {"x": 0},
+    "grouped_linear": {"x": 0},
+    "lora_shrink": {"x": 0, "token_adapter": 0},
+    "lora_expand": {"shrunk": 1, "token_adapter": 0, "y": 0},
+    "sample": {"logits": 0, "temperature": 0, "top_k": 0, "top_p": 0, "min_p": 0, "keys": 0},
+    "apply_penalties": {
+        "logits": 0,
+        "in_prompt": 0,
+        "output_counts": 0,
+        "repetition": 0,
+        "presence": 0,
+        "frequency": 0,
+    },
+    "gather_logprobs": {"logits": 0, "token_ids": 0},
+    "apply_token_bitmask": {"logits": 0, "bitmask": 0},
+}
+"""Arguments that have rows, and in which dimension."""
+
+RESULT_DIMENSION = {"lora_shrink": 1}
+
+
+def num_rows(case: Case) -> int:
+    """Rows that can be computed alone; 0 where an operation has none, or no arithmetic."""
+    arguments = case.arguments()
+    if case.op == "paged_attention":
+        return arguments["seq_lens"].shape[0]
+    dimensions = ROW_DIMENSION.get(case.op, {})
+    return min((arguments[name].shape[dimension] for name, dimension in dimensions.items()), default=0)
+
+
+def alone(case: Case, row: int) -> Case:
+    """The case with nothing but this row."""
+    arguments = dict(case.arguments())
+    if case.op == "paged_attention":
+        return _request_alone(case, row)
+    for name, dimension in ROW_DIMENSION[case.op].items():
+        arguments[name] = arguments[name].narrow(dimension, row, 1)
+    if case.op == "grouped_linear":
+        arguments["group_ends"] = (arguments["group_ends"] > row).int()
+    return Case(case.op, f"{case.name}: row {row} alone", tuple(arguments.values()))
+
+
+def _request_alone(case: Case, row: int) -> Case:
+    """max_query_len stays the batch's: with it the caller chooses between a path for decode and one for all."""
+    query, kv, starts, seq_lens, block_table = case.args
+    start, end = starts[row : row + 2].tolist()
+    largest = int(starts.diff().max())
+    options = {**case.kwargs, "max_query_len": largest}
+    own = (
+        query[start:end],
+        kv,
+        starts[row : row + 2] - start,
+        seq_lens[row : row + 1],
+        block_table[row : row + 1],
+    )
+    return Case(case.op, f"{case.name}: row {row} alone", own, options)
+
+
+def row_of(case: Case, row: int, result: Any) -> tuple[Tensor, ...]:
+    """What belongs to this row in the result of the whole batch (for operations in place: in their target)."""
+    tensors = result if isinstance(result, tuple) else (result,)
+    if case.op == "paged_attention":
+        start, end = case.args[2][row : row + 2].tolist()
+        return tuple(each[start:end] for each in tensors)
+    return tuple(each.narrow(RESULT_DIMENSION.get(case.op, 0), row, 1) for each in tensors)
+
+
+def equal_bits(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+    """NaN equals NaN, whatever its bits: hardware and compilers choose those."""
+    pairs = list(zip(one, other, strict=True))
+    return all(a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)

@@ -1,0 +1,159 @@
+"""Check an implementation of an operation against the reference in float64, case by case.
+
+    case -> implementation                        -> result \\
+         -> reference, all floats widened to 64 bits -> result --> compare: tolerance.py says how near
+         -> implementation, one row alone         -> the same bits as in the batch
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernels.check.case import Case, copy_of, widened
+from kernels.check.cases import Size, cases
+from kernels.check.compare import EXACT, IN_PLACE, Mismatch, compare
+from kernels.check.invariance import alone, equal_bits, num_rows, row_of
+from kernels.registry import get, unavailable
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case: right, wrong, or not taken by this implementation."""
+
+    name: str
+    status: str
+    """passed, failed or unsupported"""
+    message: str = ""
+    """Why it failed, or which inputs the implementation takes."""
+    share: float = 0.0
+    """The largest error as a share of the tolerance."""
+    arguments: str = ""
+    """Of a failed case: every argument on a line."""
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """All cases of one operation for one implementation."""
+
+    op: str
+    backend: str
+    dtype: str
+    size: str
+    seed: int
+    device: str
+    results: list[CaseResult] = field(default_factory=list)
+
+    def count(self, status: str) -> int:
+        return sum(each.status == status for each in self.results)
+
+    @property
+    def failures(self) -> list[CaseResult]:
+        return [each for each in self.results if each.status == "failed"]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing failed, and something was computed."""
+        return not self.failures and self.count("passed") > 0
+
+    @property
+    def worst(self) -> float:
+        return max((each.share for each in self.results), default=0.0)
+
+    def __str__(self) -> str:
+        head = f"{self.op} {self.backend} {self.dtype}: {self.count('passed')} passed"
+        told = [f"  {each.name}: {each.message}\n{_indented(each.arguments)}" for each in self.failures]
+        return "\n".join([f"{head}, {len(self.failures)} failed", *told])
+
+
+def check(
+    op: str,
+    backend: str | Function,
+    *,
+    seed: int = 0,
+    size: Size = "tiny",
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    only: str | None = None,
+    tell: Callable[[CaseResult], None] = lambda result: None,
+) -> CheckReport:
+    """Run every case (those whose name holds `only`, if given) and compare.
+
+    backend: the name of an implementation, or any function with the operation's signature. `tell` is called
+    after each case.
+    """
+    name = backend if isinstance(backend, str) else getattr(backend, "__name__", "function")
+    report = CheckReport(op, name, str(dtype).removeprefix("torch."), size, seed, device)
+    function, unsupported = _implementation(op, backend)
+    for number, case in enumerate(cases(op, seed=seed, size=size, dtype=dtype, device=device)):
+        if only is not None and only not in case.name:
+            continue
+        result = _check_case(case, function, unsupported, lonely_row=number if name != "reference" else None)
+        report.results.append(result)
+        tell(result)
+    return report
+
+
+def _implementation(op: str, backend: str | Function) -> tuple[Function, Function]:
+    if not isinstance(backend, str):
+        return backend, lambda *args, **kwargs: None
+    implementation = get(op, backend)
+    if reason := unavailable(backend):
+        raise RuntimeError(f"{backend} cannot run here: {reason}")
+    return implementation.load(), implementation.unsupported
+
+
+def _check_case(case: Case, function: Function, unsupported: Function, lonely_row: int | None) -> CaseResult:
+    if reason := unsupported(*case.args, **case.kwargs):
+        return CaseResult(case.name, "unsupported", reason)
+    try:
+        share = _run(case, function)
+        if lonely_row is not None and num_rows(case):
+            _same_alone(case, lonely_row % num_rows(case), function)
+    except Mismatch as mismatch:
+        return CaseResult(case.name, "failed", str(mismatch), arguments=case.describe())
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+        return CaseResult(case.name, "failed", message, arguments=case.describe())
+    return CaseResult(case.name, "passed", share=share)
+
+
+def _run(case: Case, function: Function) -> float:
+    reference = get(case.op, "reference").load()
+    given, native = copy_of(case), copy_of(case)
+    wide = native if case.op in EXACT else widened(case)
+    like = reference(*native.args, **native.kwargs)
+    want = like if case.op in EXACT else reference(*wide.args, **wide.kwargs)
+    got = function(*given.args, **given.kwargs)
+    return compare(case, given, got, wide, want, like)
+
+
+def _same_alone(case: Case, row: int, function: Function) -> None:
+    if row in case.free_rows:
+        return
+    batch, single = copy_of(case), copy_of(alone(case, row))
+    of_batch, of_single = _result(batch, function), _result(single, function)
+    if not equal_bits(
+        row_of(case, row, of_batch), of_single if isinstance(of_single, tuple) else (of_single,)
+    ):
+        raise Mismatch(
+            f"row {row} alone differs from row {row} in the batch: a result may depend on its row only"
+        )
+
+
+def _result(case: Case, function: Function) -> Any:
+    """What the call returns, or what it wrote to."""
+    result = function(*case.args, **case.kwargs)
+    targets = IN_PLACE.get(case.op, ())
+    return result if not targets else case.arguments()[targets[0]]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
