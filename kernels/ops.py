@@ -14,33 +14,35 @@ float64, which is what every other implementation is measured against.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from kernels.registry import dispatch, kind
+from kernels.registry import dispatch, kind, preferred
+
+if TYPE_CHECKING:
+    from kernels.cpu.linear import PackedWeight
 
 # --- dense linear algebra ----------------------------------------------------------------------------------
 
 
-def pack_weight(weight: Tensor) -> Tensor:
+def pack_weight(weight: Tensor) -> Tensor | PackedWeight:
     """The matrix [out, in] in the layout that `linear` is fastest with on its device; opaque from then on.
 
-    On a CPU in fp32 that is oneDNN's blocked layout. Two things are gained over the plain matrix: products of
-    a few rows (decode) do not re-arrange the weights each time, and a row's result no longer
-    depends on how many rows there are, which BLAS does not promise (its kernels for one, for two
-    or three and for more rows add in different orders). `.to_dense()` gives the plain matrix back.
+    `.to_dense()` of what is not a plain tensor gives the matrix back.
     """
-    if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
-        return torch.ops.mkldnn._reorder_linear_weight(weight, None)
-    return weight
+    if preferred("linear", weight.device.type) == "cpu" and weight.dtype == torch.float32:
+        from kernels.cpu.linear import pack_weight
+    else:
+        from kernels.reference.linear import pack_weight
+    return pack_weight(weight)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
     """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], as it is or from `pack_weight`."""
-    if weight.is_mkldnn:
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return torch.nn.functional.linear(x, weight, bias)
+    key = (x.device.type, x.dtype, type(weight))
+    return dispatch("linear", key, x, weight, bias)(x, weight, bias)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

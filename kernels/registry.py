@@ -203,20 +203,30 @@ def dispatch(op: str, key: Hashable, *args: Any, **kwargs: Any) -> Callable[...,
         return chosen
 
 
+def preferred(op: str, device_type: str) -> str:
+    """The backend that inputs on this device get unless it does not take them."""
+    return next(_candidates(op, device_type)).backend
+
+
 def _choose(op: str, device_type: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
     _read_environment()
-    name = _forced.get(op)
-    if name is not None:
-        return _load_forced(get(op, name), args, kwargs)
-    everywhere = _forced.get("*")
-    order = _PREFERENCE.get(device_type, ("reference",))
-    if everywhere is not None:
-        order = (everywhere, *(name for name in order if name != everywhere))
-    for backend in order:
-        candidate = _BY_NAME.get((op, backend))
-        if candidate and not unavailable(backend) and not candidate.unsupported(*args, **kwargs):
+    if op in _forced:
+        return _load_forced(get(op, _forced[op]), args, kwargs)
+    for candidate in _candidates(op, device_type):
+        if not candidate.unsupported(*args, **kwargs):
             return candidate.load()
     raise UnsupportedInput(f"{op}: no implementation takes these inputs on {device_type}")
+
+
+def _candidates(op: str, device_type: str) -> Iterator[Implementation]:
+    """What can run here, the best first. A backend asked for with "*" goes before all others."""
+    _read_environment()
+    order = _PREFERENCE.get(device_type, ("reference",))
+    asked = [_forced[name] for name in (op, "*") if name in _forced]
+    for backend in dict.fromkeys((*asked, *order)):
+        candidate = _BY_NAME.get((op, backend))
+        if candidate and not unavailable(backend):
+            yield candidate
 
 
 def _load_forced(

@@ -43,7 +43,9 @@ class Linear(nn.Module):
 
     def finish_loading(self) -> None:
         """Called once the weights are in: put them into the layout that computes fastest."""
-        self.weight = nn.Parameter(ops.pack_weight(self.weight.data), requires_grad=False)
+        packed = ops.pack_weight(self.weight.data)
+        del self.weight  # a packed matrix need not be a tensor, and the plain one is not needed any more
+        self.weight = packed
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias)

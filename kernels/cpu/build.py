@@ -58,14 +58,15 @@ def library() -> Library:
     return Library(handle, None, path, time.perf_counter() - start if built else 0.0)
 
 
-def function(name: str, signature: str) -> ctypes._CFuncPtr:
-    """A C function that returns nothing. signature: one letter per argument, p pointer, l int64, f float."""
+def function(name: str, signature: str, returns: str | None = None) -> ctypes._CFuncPtr:
+    """A C function. One letter for each argument, and for the result: p pointer, l int64, f float."""
     types = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "f": ctypes.c_float}
     handle = library().handle
-    assert handle is not None, library().problem
-    bound = getattr(handle, name)
+    if handle is None:
+        raise BuildError(f"the C++ kernels are not available: {library().problem}")
+    bound = handle[name]
     bound.argtypes = [types[letter] for letter in signature]
-    bound.restype = None
+    bound.restype = None if returns is None else types[returns]
     return bound
 
 

@@ -1,0 +1,52 @@
+"""Choosing tokens on the CPU: the algorithm is in sampling.cpp, the rules in `ops.sample`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels.cpu.build import function
+
+_sample = function("sample", "plllppppppp")
+_apply_token_bitmask = function("apply_token_bitmask", "plllpl")
+
+
+def sample(
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor
+) -> tuple[Tensor, Tensor]:
+    num_rows, vocab_size = logits.shape
+    token_ids = torch.empty(num_rows, dtype=torch.int64)
+    peaks = torch.empty(num_rows, dtype=torch.float32)
+    _sample(
+        logits.data_ptr(),
+        logits.stride(0),
+        num_rows,
+        vocab_size,
+        temperature.data_ptr(),
+        top_k.data_ptr(),
+        top_p.data_ptr(),
+        min_p.data_ptr(),
+        keys.data_ptr(),
+        token_ids.data_ptr(),
+        peaks.data_ptr(),
+    )
+    return token_ids, peaks
+
+
+def unsupported_sample(logits: Tensor, *_: Tensor) -> str | None:
+    return _only_float32(logits)
+
+
+def apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> None:
+    num_rows, vocab_size = logits.shape
+    _apply_token_bitmask(
+        logits.data_ptr(), logits.stride(0), num_rows, vocab_size, bitmask.data_ptr(), bitmask.stride(0)
+    )
+
+
+def unsupported_apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> str | None:
+    return _only_float32(logits)
+
+
+def _only_float32(logits: Tensor) -> str | None:
+    return None if logits.dtype == torch.float32 else f"logits are {logits.dtype}; float32 is supported"

@@ -1,0 +1,113 @@
+// Vectors of floats in the widest registers of the target, written with the compiler's vector extensions (GCC and
+// clang): arithmetic operators work lane by lane, and there is no intrinsic to look up.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+constexpr int VECTOR_REGISTERS = 32;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+constexpr int VECTOR_REGISTERS = 16;
+#else
+constexpr int LANES = 4;
+constexpr int VECTOR_REGISTERS = 16;
+#endif
+
+typedef float vfloat __attribute__((vector_size(4 * LANES)));
+typedef int32_t vint __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vhalf __attribute__((vector_size(2 * LANES)));
+
+// float16 and bfloat16 are storage types here: loaded as float, rounded to nearest even when stored.
+typedef _Float16 float16;
+struct bfloat16 {
+    uint16_t bits;
+};
+
+inline float to_float(float x) { return x; }
+inline float to_float(float16 x) { return static_cast<float>(x); }
+inline float to_float(bfloat16 x) {
+    const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <typename T>
+inline T from_float(float x) { return static_cast<T>(x); }
+template <>
+inline bfloat16 from_float<bfloat16>(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return {static_cast<uint16_t>(x != x ? 0x7fc0 : rounded)};
+}
+
+inline vfloat splat(float x) { return x - vfloat{}; }
+inline vint splat_int(int32_t x) { return x - vint{}; }
+
+inline vfloat load(const float* from) {
+    vfloat x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+inline vfloat load(const bfloat16* from) {
+    vhalf bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return (vfloat)(__builtin_convertvector(bits, vint) << 16);
+}
+inline vfloat load(const float16* from) {
+    vfloat x;
+    for (int i = 0; i < LANES; i++) x[i] = static_cast<float>(from[i]);
+    return x;
+}
+
+inline void store(float* to, vfloat x) { std::memcpy(to, &x, sizeof x); }
+template <typename T>
+inline void store(T* to, vfloat x) {
+    for (int i = 0; i < LANES; i++) to[i] = from_float<T>(x[i]);
+}
+
+// Lane by lane `condition ? yes : no`, where condition is a comparison of vectors.
+inline vfloat select(vint condition, vfloat yes, vfloat no) {
+    return (vfloat)(((vint)yes & condition) | ((vint)no & ~condition));
+}
+
+// The larger of two; a NaN in x stays.
+inline vfloat maximum(vfloat x, vfloat y) { return select(x < y, y, x); }
+
+inline float largest(vfloat x) {
+    float result = x[0];
+    for (int i = 1; i < LANES; i++) result = result < x[i] ? x[i] : result;
+    return result;
+}
+
+// The sum of the lanes, pairwise: the same tree for every caller.
+inline float sum(vfloat x) {
+    float lanes[LANES];
+    std::memcpy(lanes, &x, sizeof x);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    return lanes[0];
+}
+
+// e^x to about one unit in the last place: 2^n * e^r with r in [-ln2/2, ln2/2], e^r by a Taylor polynomial.
+// Below -87.3, where floats become subnormal, the result is 0; NaN stays NaN. Above 88.7 it is wrong:
+// softmax and silu only ask for what is at most 0.
+inline vfloat exp_nonpositive(vfloat x) {
+    const vfloat n_shifted = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
+    const vfloat n = n_shifted - 12582912.0f;
+    const vfloat r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts, so that r is exact
+    vfloat p = splat(1.0f / 5040);
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    const vfloat scaled = (vfloat)((vint)p + ((vint)n_shifted << 23));
+    return select(x < -87.3f, vfloat{}, scaled);
+}
