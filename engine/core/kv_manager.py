@@ -108,9 +108,9 @@ class KVManager:
 
         Returns the ids appended, or None, with nothing changed, if the free blocks do not suffice.
         """
-        missing = self.num_missing(request, num_tokens, hit)
-        if missing <= 0 and not hit:
+        if not hit and num_tokens <= len(request.blocks) * self.block_size:
             return []
+        missing = self.num_missing(request, num_tokens, hit)
         num_revived = sum(block.ref_count == 0 for block in hit)
         if missing > len(self.pool.free) - num_revived:
             return None
@@ -142,11 +142,12 @@ class KVManager:
         """After a step: hash what the new tokens completed, register what the step has written."""
         if not self.enable_prefix_caching:
             return
-        self.hasher.extend(request)
+        if len(request.token_ids) // self.block_size > len(request.block_hashes):
+            self.hasher.extend(request)
         num_written = request.num_computed_tokens // self.block_size
-        for index in range(request.num_published_blocks, num_written):
+        while (index := request.num_published_blocks) < num_written:
             self.pool.register(request.blocks[index], request.block_hashes[index], request.request_id)
-        request.num_published_blocks = num_written
+            request.num_published_blocks += 1
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any block is used."""

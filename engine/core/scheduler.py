@@ -38,7 +38,8 @@ MAX_DEFERRED_PER_STEP = 64
 """How many waiting requests one step may pass over, so that its cost does not depend on the queue."""
 
 RUNNING = RequestStatus.RUNNING
-"""Under a name of its own: in the loop over rows, looking an enum member up costs more than using it."""
+"""Under a name of its own: in the loop over rows, looking an enum member up costs more than using it.
+For the same reason that loop says len(request.token_ids) where others say request.num_tokens."""
 
 _importance: Callable[[Request], SortKey] = attrgetter("sort_key")
 
@@ -254,7 +255,9 @@ class Scheduler:
 
     def _num_new_tokens(self, request: Request, start: int, plan: StepPlan) -> int:
         """How far a request can catch up in this step. At least 1 while budget is left."""
-        num_tokens = request.num_tokens + len(request.spec_token_ids) - start
+        num_tokens = len(request.token_ids) + len(request.spec_token_ids) - start
+        if num_tokens == 1:
+            return 1  # most rows of most steps: there is nothing to cut
         longest_chunk = self.config.long_prefill_token_threshold or num_tokens
         return min(num_tokens, plan.budget_left, longest_chunk)
 
@@ -267,7 +270,7 @@ class Scheduler:
         init: RequestInit | None = None,
     ) -> None:
         start = request.num_computed_tokens
-        num_known = request.num_tokens - start
+        num_known = len(request.token_ids) - start
         drafts = request.spec_token_ids
         if drafts:
             drafts = drafts[: max(0, num_tokens - num_known)]
@@ -275,7 +278,7 @@ class Scheduler:
         plan.rows.append(Scheduled(request.request_id, start, num_tokens, new_block_ids, drafts, init))
         plan.budget_left -= num_tokens
         self.kv.mark_in_flight(request, start, start + num_tokens)
-        if num_known == 1 and request.num_output_tokens:
+        if num_known == 1 and len(request.token_ids) > len(request.prompt_token_ids):
             self.stats.num_decode_tokens += num_tokens
             self.stats.num_draft_tokens += len(drafts)
         else:
@@ -315,14 +318,14 @@ class Scheduler:
         self, request: Request, row: Scheduled, result: ModelRunnerOutput
     ) -> EngineCoreOutput | None:
         """One row's result. Its KV counts as computed up to the last token that was confirmed."""
-        error = result.errors.get(row.request_id)
-        if error is not None:
+        if result.errors and (error := result.errors.get(row.request_id)) is not None:
             return self._fail(request, error)
-        sampled = result.sampled_token_ids.get(row.request_id, [])
+        sampled = result.sampled_token_ids.get(row.request_id) or []
         _check_sampled(request, row, sampled)
         num_rejected = len(row.spec_token_ids) + 1 - len(sampled) if sampled else 0
         status, new_token_ids = self._append(request, sampled)
-        request.num_computed_tokens = min(row.start + row.num_tokens - num_rejected, request.num_tokens)
+        num_computed = row.start + row.num_tokens - num_rejected
+        request.num_computed_tokens = min(num_computed, len(request.token_ids))
         self.kv.publish(request)
         prompt_logprobs = self._new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
         if status is not RUNNING:
@@ -330,14 +333,16 @@ class Scheduler:
             self.stats.num_finished += 1
             output = _last_output(request, new_token_ids)
         elif new_token_ids or prompt_logprobs:
-            self._take_drafts(request, result.draft_token_ids.get(request.request_id, []))
+            if result.draft_token_ids:
+                self._take_drafts(request, result.draft_token_ids.get(request.request_id, []))
             output = EngineCoreOutput(
                 request.request_id, new_token_ids, num_cached_tokens=request.num_cached_tokens
             )
         else:
             return None
         self.stats.num_generated_tokens += len(new_token_ids)
-        self.stats.num_accepted_tokens += max(0, len(sampled) - 1)
+        if row.spec_token_ids and sampled:
+            self.stats.num_accepted_tokens += len(sampled) - 1
         output.prompt_logprobs = prompt_logprobs
         if result.logprobs and (logprobs := result.logprobs.get(row.request_id)):
             output.logprobs = logprobs[: len(new_token_ids)]
@@ -353,7 +358,7 @@ class Scheduler:
 
     def _append(self, request: Request, sampled: list[int]) -> tuple[RequestStatus, list[int]]:
         """Append sampled tokens up to the one that ends the request; the rest never existed."""
-        if sampled and request.num_output_tokens == 0:
+        if sampled and len(request.token_ids) == len(request.prompt_token_ids):
             self._record(request, "FIRST_TOKEN")
         for index, token_id in enumerate(sampled):
             request.token_ids.append(token_id)
@@ -448,25 +453,28 @@ def _init(request: Request) -> RequestInit:
 def _status_after(request: Request, token_id: int) -> RequestStatus:
     """Whether a request ends with the token just appended, and why. Stop strings are the frontend's."""
     params = request.sampling_params
-    if request.num_output_tokens >= params.min_tokens:
+    num_tokens = len(request.token_ids)
+    num_output_tokens = num_tokens - len(request.prompt_token_ids)
+    if num_output_tokens >= params.min_tokens:
         if token_id in request.eos_token_ids and not params.ignore_eos:
             return RequestStatus.FINISHED_STOPPED
         if params.stop_token_ids and token_id in params.stop_token_ids:
             request.stop_reason = token_id
             return RequestStatus.FINISHED_STOPPED
-    if request.num_tokens >= request.max_num_tokens:
+    if num_tokens >= request.max_num_tokens:
         return RequestStatus.FINISHED_LENGTH
     return RUNNING
 
 
 def _check_sampled(request: Request, row: Scheduled, sampled: list[int]) -> None:
     """A row that reached its request's last known token has sampled; any other has not."""
-    most = 0
-    if row.start + row.num_tokens >= request.num_tokens:
-        most = 1 + len(row.spec_token_ids)
-    if not min(1, most) <= len(sampled) <= most:
+    if row.start + row.num_tokens < len(request.token_ids):
+        least = most = 0
+    else:
+        least, most = 1, 1 + len(row.spec_token_ids)
+    if not least <= len(sampled) <= most:
         raise WorkerContractError(
-            f"step row of {row.request_id!r}: {len(sampled)} sampled tokens where {min(1, most)} to {most} "
+            f"step row of {row.request_id!r}: {len(sampled)} sampled tokens where {least} to {most} "
             f"are possible (start {row.start}, {row.num_tokens} scheduled, {request.num_tokens} known)"
         )
 

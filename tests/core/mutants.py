@@ -172,9 +172,7 @@ MUTATIONS = [
         "return status, sampled[: index + 1]",
         "return status, sampled",
     ),
-    Mutation(
-        "eos_counts_before_min_tokens", "scheduler", "request.num_output_tokens >= params.min_tokens", "True"
-    ),
+    Mutation("eos_counts_before_min_tokens", "scheduler", "num_output_tokens >= params.min_tokens", "True"),
     Mutation(
         "a_resumed_request_forgets_its_output",
         "scheduler",
