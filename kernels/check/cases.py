@@ -89,6 +89,10 @@ def _linear(draw: Draw) -> Iterator[Case]:
         weight, bias = draw.normal(out, width), draw.normal(out)
         yield Case("linear", f"{rows} rows", (draw.normal(rows, width), weight, bias))
         yield Case("linear", f"{rows} strided rows, no bias", (draw.strided(rows, width), weight))
+        rounded = weight.bfloat16().to(draw.dtype)
+        yield Case(
+            "linear", f"{rows} rows, weights of a bf16 checkpoint", (draw.normal(rows, width), rounded, bias)
+        )
     yield _with_nan_row(Case("linear", "a row of NaN", (draw.normal(3, 64), draw.normal(40, 64))), 1)
 
 

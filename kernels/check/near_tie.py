@@ -13,8 +13,9 @@ from kernels.registry import get
 
 SUM_ERROR = 1e-5
 """Of a probability summed in fp32 over a vocabulary."""
-LOGIT_ERROR = 2e-6
-"""Of (logit - peak) / temperature and of the noise, relative to their size, with at least 1."""
+SCORE_ERROR = 1e-6
+"""Of (logit - peak) / temperature + noise, relative to the size of both; the noise is below 23."""
+NOISE = 23.0
 
 
 def token_is_a_near_tie(case: Case, row: int, token: int) -> bool:
@@ -25,9 +26,9 @@ def token_is_a_near_tie(case: Case, row: int, token: int) -> bool:
     if float(temperature) == 0 or not 0 <= token < logits.shape[1]:
         return False
     logits, peak = logits.double(), float(logits.max())
-    distance = max(1.0, abs(float(logits[0, token]) - peak) / float(temperature))
+    size = NOISE + abs(float(logits[0, token]) - peak) / float(temperature)
     lifted = logits.clone()
-    lifted[0, token] += LOGIT_ERROR * distance * float(temperature)
+    lifted[0, token] += SCORE_ERROR * size * float(temperature)
     for row_logits, p_error, min_error in product((logits, lifted), (0, -1, 1), (0, -1, 1)):
         moved_p = (top_p.double() + p_error * SUM_ERROR).clamp(1e-9, 1.0)
         moved_min = (min_p.double() * (1 + min_error * SUM_ERROR)).clamp_min(0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -101,12 +102,19 @@ def check(
 
 
 def _implementation(op: str, backend: str | Function) -> tuple[Function, Function]:
+    """(the function, its `unsupported` check)"""
     if not isinstance(backend, str):
         return backend, lambda *args, **kwargs: None
     implementation = get(op, backend)
     if reason := unavailable(backend):
         raise RuntimeError(f"{backend} cannot run here: {reason}")
-    return implementation.load(), implementation.unsupported
+    function, unsupported = implementation.load(), implementation.unsupported
+    pack = getattr(import_module(function.__module__), "pack_weight", None)
+    if pack is None or backend == "reference":
+        return function, unsupported
+    return (lambda x, weight, *bias: function(x, pack(weight), *bias)), (
+        lambda x, weight, *bias: unsupported(x, pack(weight), *bias)
+    )
 
 
 def _check_case(case: Case, function: Function, unsupported: Function, lonely_row: int | None) -> CaseResult:
