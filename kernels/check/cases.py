@@ -166,7 +166,7 @@ class Pages:
             self.kv_scale = draw.uniform(0.001, 0.02, *shape[:-1])[:, 1]
         elif dtype == FP8:
             self.kv = draw.normal(*shape).float().clamp(-448, 448).to(FP8)[:, 1]
-            self.kv_scale = draw.uniform(0.5, 2.0, 2)
+            self.kv_scale = draw.uniform(0.3, 1.0, 2)
         else:
             self.kv = draw.normal(*shape, dtype=dtype)[:, 1]
 
@@ -462,6 +462,10 @@ def _sample(draw: Draw) -> Iterator[Case]:
         yield _sampled(
             draw, f"{rows} rows, all three", vocabulary, rows, top_k=top_k, top_p=top_p, min_p=min_p
         )
+    # Nearly equal logits and few survivors: one token too many is drawn often enough to be seen.
+    flat, few = _logits(draw, 16, 32) / 30, torch.tensor([1, 2, 3, 4] * 4).int()
+    yield _sampled(draw, "nearly equal, few stay by top-k", 32, 16, logits=flat, top_k=few)
+    yield _sampled(draw, "nearly equal, few stay by top-p", 32, 16, logits=flat, top_p=(few - 0.5) / 32)
     rows = 4
     equal = torch.full((rows, 64), 1.5)
     yield _sampled(draw, "equal logits", 64, rows, logits=equal, top_k=torch.tensor([1, 2, 64, 5]).int())
