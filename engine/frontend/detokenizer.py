@@ -2,13 +2,14 @@
 
 Source of the behaviour: vLLM v1/engine/detokenizer.py. Its mechanism, decoding a sliding window
 and comparing strings, is replaced by reading each token's bytes into an incremental UTF-8 decoder:
-constant work per token, and the pieces always add up to the whole.
+constant work per token, and the pieces always add up to the whole, however they are portioned. So
+nothing is decoded before somebody looks: a reader of the text, or the search for a stop string.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 
 from engine.frontend.tokenizer import Tokenizer
@@ -39,9 +40,9 @@ class Detokenizer:
         self._is_at_start = not tail
         self._holds_prompt_bytes = bool(self._utf8.getstate()[0])
 
-    def push(self, token_id: int) -> str:
-        """Add a token; return the characters it completes."""
-        piece = self._bytes_of(token_id)
+    def push(self, token_ids: Iterable[int]) -> str:
+        """Add tokens; return the characters they complete."""
+        piece = b"".join(map(self._bytes_of, token_ids))
         if not piece:
             return ""
         if self._holds_prompt_bytes:
@@ -101,6 +102,8 @@ class OutputText:
         self._keep_stop_string = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
+        self._unread: list[int] = []
+        """Tokens that are not decoded yet; none where stop strings are looked for."""
         self._released = StringIO()
         self._num_taken = 0
         self._held = ""
@@ -108,27 +111,34 @@ class OutputText:
     @property
     def text(self) -> str:
         """Everything released so far."""
+        self._decode_unread()
         return self._released.getvalue()
 
     def take(self) -> str:
         """What was released since the last call."""
+        self._decode_unread()
         self._released.seek(self._num_taken)
         fresh = self._released.read()
         self._num_taken += len(fresh)
         return fresh
 
-    def push(self, token_id: int) -> bool:
-        """Add a sampled token; True if it completes a stop string.
+    def push(self, token_ids: Sequence[int]) -> int:
+        """Add sampled tokens; returns how many of them count: those behind a stop string do not.
 
         As for end-of-sequence, a stop string counts only after `min_tokens` tokens.
         """
-        self._num_tokens += 1
-        new = self._detokenizer.push(token_id)
         if not self._stop:
-            self._released.write(new)
-            return False
+            self._unread += token_ids
+            return len(token_ids)
+        for count, token_id in enumerate(token_ids, start=1):
+            if self._completes_stop_string(token_id):
+                return count
+        return len(token_ids)
+
+    def _completes_stop_string(self, token_id: int) -> bool:
+        self._num_tokens += 1
         searched = len(self._held)
-        self._held += new
+        self._held += self._detokenizer.push([token_id])
         if self._num_tokens > self._min_tokens and self._find_stop_string(searched):
             return True
         num_safe = max(0, len(self._held) - self._max_held)
@@ -136,8 +146,14 @@ class OutputText:
         self._held = self._held[num_safe:]
         return False
 
+    def _decode_unread(self) -> None:
+        if self._unread:
+            self._released.write(self._detokenizer.push(self._unread))
+            self._unread = []
+
     def close(self) -> None:
         """No token follows: release everything that is still held."""
+        self._decode_unread()
         self._released.write(self._held)
         if self.stop_string is None:
             self._released.write(self._detokenizer.flush())

@@ -58,16 +58,19 @@ class OutputProcessor:
 
     def update(self, core_outputs: Iterable[EngineCoreOutput]) -> None:
         """Take in what a step or an abort produced."""
+        now = self._clock()
         for output in core_outputs:
-            if output.request_id not in self._completions:
+            known = self._completions.get(output.request_id)
+            if known is None:
                 continue
-            state, completion = self._completions[output.request_id]
-            state.update(completion, output, self._clock())
+            state, completion = known
+            state.update(completion, output, now)
             if completion.finish_reason is not None:
                 del self._completions[output.request_id]
             elif completion.has_stop_string:
                 self._stopped.append(output.request_id)
-            self._changed[state.request_id] = state
+            if state.is_due:
+                self._changed[state.request_id] = state
 
     def take_stopped(self) -> list[str]:
         """Ids in the core of requests whose text reached a stop string: it must abort them."""
@@ -97,6 +100,8 @@ class _RequestState:
         ]
         self.submitted = submitted
         self._tokenizer = tokenizer
+        self._num_unfinished = len(self.completions)
+        self._waits_for_end = submitted.params.output_kind is RequestOutputKind.FINAL_ONLY
         self._metrics = RequestMetrics(arrival_time=submitted.arrival_time)
         self._num_cached_tokens = 0
         self._error: str | None = None
@@ -106,37 +111,40 @@ class _RequestState:
 
     @property
     def is_finished(self) -> bool:
-        return all(completion.finish_reason is not None for completion in self.completions)
+        return self._num_unfinished == 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the caller wants to see something now."""
+        return self._num_unfinished == 0 or not self._waits_for_end
 
     def update(self, completion: _CompletionState, output: EngineCoreOutput, now: float) -> None:
         if completion.index == 0:
             self._num_cached_tokens = output.num_cached_tokens
-        for position in output.prompt_logprobs or ():
-            self._prompt_logprobs.append(_logprobs_by_id(position, self._tokenizer))
-        num_before = len(completion.token_ids)
-        completion.update(output)
-        self._error = self._error or output.error
-        self._record(output, len(completion.token_ids) - num_before, now)
+        if output.prompt_logprobs is not None:
+            self._prompt_logprobs += [_logprobs_by_id(p, self._tokenizer) for p in output.prompt_logprobs]
+        num_new_tokens = completion.update(output)
+        if num_new_tokens and not self._metrics.num_generation_tokens:
+            self._metrics.first_token_latency = now - self._metrics.arrival_time
+        self._metrics.num_generation_tokens += num_new_tokens
+        if output.finish_reason is not None:
+            self._end_one(output, now)
 
-    def _record(self, output: EngineCoreOutput, num_new_tokens: int, now: float) -> None:
-        metrics = self._metrics
-        if num_new_tokens and not metrics.num_generation_tokens:
-            metrics.first_token_latency = now - metrics.arrival_time
-        metrics.num_generation_tokens += num_new_tokens
-        if output.events is not None:
-            metrics.num_preemptions += output.num_preemptions
-            for name, when in output.events:
-                _record_event(metrics, name, when)
+    def _end_one(self, output: EngineCoreOutput, now: float) -> None:
+        """A completion's last output came."""
+        self._num_unfinished -= 1
+        self._error = self._error or output.error
+        self._metrics.num_preemptions += output.num_preemptions
+        for name, when in output.events or ():
+            _record_event(self._metrics, name, when)
         if self.is_finished:
-            metrics.finished_time = now
+            self._metrics.finished_time = now
 
     def output(self) -> RequestOutput | None:
         """What the caller sees now, if anything."""
-        kind = self.submitted.params.output_kind
-        is_due = self.is_finished or kind is not RequestOutputKind.FINAL_ONLY
-        if not is_due or not any(completion.has_news for completion in self.completions):
+        if not self.is_due or not any(completion.has_news for completion in self.completions):
             return None
-        if kind is RequestOutputKind.DELTA:
+        if self.submitted.params.output_kind is RequestOutputKind.DELTA:
             outputs = [completion.delta() for completion in self.completions if completion.has_news]
         else:
             outputs = [completion.snapshot() for completion in self.completions]
@@ -196,17 +204,21 @@ class _CompletionState:
             self.finish_reason is not None and not self._end_is_seen
         )
 
-    def update(self, output: EngineCoreOutput) -> None:
-        hides_last = output.finish_reason == "stop" and not self._shows_stop
-        num_shown = len(output.new_token_ids) - hides_last
-        for position, token_id in enumerate(output.new_token_ids):
-            self.token_ids.append(token_id)
-            if output.logprobs is not None and self._logprobs is not None:
-                self._add_logprobs(output.logprobs[position])
-            if self._text is not None and position < num_shown and self._text.push(token_id):
-                break  # tokens behind a stop string never existed
+    def update(self, output: EngineCoreOutput) -> int:
+        """Take in what a step added; returns the number of tokens."""
+        token_ids = output.new_token_ids
+        if self._text is not None:
+            hides_last = output.finish_reason == "stop" and not self._shows_stop
+            num_pushed = self._text.push(token_ids[:-1] if hides_last else token_ids)
+            if self._text.stop_string is not None:
+                token_ids = token_ids[:num_pushed]  # those behind a stop string never existed
+        self.token_ids += token_ids
+        if output.logprobs is not None and self._logprobs is not None:
+            for position in output.logprobs[: len(token_ids)]:
+                self._add_logprobs(position)
         if output.finish_reason is not None:
             self._finish(output)
+        return len(token_ids)
 
     def _finish(self, output: EngineCoreOutput) -> None:
         """The core is done with it. If that is because of a stop string, it only knows of an abort."""

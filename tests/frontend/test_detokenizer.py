@@ -16,7 +16,7 @@ EMOJI_AND_CJK = "a😀🎉 你好，世界 ünï été ñ — 𝕏🏳️‍🌈
 
 def pieces(tokenizer: Tokenizer, token_ids: list[int], prompt: list[int], *, skip: bool = True) -> list[str]:
     detokenizer = Detokenizer(tokenizer, prompt, skip_special_tokens=skip)
-    return [*map(detokenizer.push, token_ids), detokenizer.flush()]
+    return [*(detokenizer.push([token_id]) for token_id in token_ids), detokenizer.flush()]
 
 
 def byte_ids(tokenizer: Tokenizer, text: bytes) -> list[int]:
@@ -34,6 +34,16 @@ def test_a_stream_adds_up_to_the_text_decoded_at_once(tokenizer: Tokenizer) -> N
         skip = rng.random() < 0.5
         whole = tokenizer.decode(sequence, skip_special_tokens=skip)
         assert "".join(pieces(tokenizer, sequence, [], skip=skip)) == whole, sequence
+
+
+def test_text_does_not_depend_on_how_tokens_are_portioned(tokenizer: Tokenizer) -> None:
+    rng = random.Random(5)
+    for _ in range(2_000):
+        prompt, sequence = (rng.choices(range(tokenizer.vocab_size), k=rng.randrange(8)) for _ in range(2))
+        detokenizer = Detokenizer(tokenizer, prompt)
+        cut = rng.randrange(len(sequence) + 1)
+        text = detokenizer.push(sequence[:cut]) + detokenizer.push(sequence[cut:]) + detokenizer.flush()
+        assert text == "".join(pieces(tokenizer, sequence, prompt))
 
 
 def test_byte_level_text_is_the_tokenizer_librarys(byte_level: Tokenizer) -> None:
@@ -123,8 +133,8 @@ def stream(text: OutputText, token_ids: list[int]) -> list[str]:
     """What a client sees per token, up to the stop string."""
     shown = []
     for token_id in token_ids:
-        is_stopped = text.push(token_id)
-        if is_stopped:
+        text.push([token_id])
+        if text.stop_string is not None:
             break
         shown.append(text.take())
     text.close()
@@ -145,9 +155,15 @@ def test_a_stop_string_is_found_wherever_the_token_borders_are(byte_level: Token
 def test_a_stop_string_inside_one_token_cuts_it(byte_level: Tokenizer) -> None:
     (token,) = byte_level.encode(" world")
     text = output_text(byte_level, stop="or")
-    assert text.push(token)
+    text.push([token])
     text.close()
-    assert text.text == " w"
+    assert (text.stop_string, text.text) == ("or", " w")
+
+
+def test_tokens_behind_a_stop_string_do_not_count(byte_level: Tokenizer) -> None:
+    text = output_text(byte_level, stop="or")
+    assert text.push(byte_ids(byte_level, b"wo")) == 2
+    assert text.push(byte_ids(byte_level, b"rld")) == 1
 
 
 def test_the_stop_string_that_ends_first_wins_and_of_equals_the_longer(byte_level: Tokenizer) -> None:

@@ -39,7 +39,7 @@ def test_a_stream_adds_up_and_is_the_tokenizer_librarys_text(folder: Path) -> No
     for _ in range(10_000):
         sequence = rng.choices(range(tokenizer.vocab_size), k=rng.randrange(1, 16))
         detokenizer = Detokenizer(tokenizer, [])
-        streamed = "".join(map(detokenizer.push, sequence)) + detokenizer.flush()
+        streamed = "".join(detokenizer.push([token_id]) for token_id in sequence) + detokenizer.flush()
         assert streamed == tokenizer.backend.decode(sequence, skip_special_tokens=True), sequence
 
 
