@@ -22,7 +22,7 @@ import torch
 _HERE = Path(__file__).parent
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
-_PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("cuda", "triton", "reference")}
+PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("cuda", "triton", "reference")}
 """By device type, fastest first. Off its own device a backend runs only when it is asked for by name."""
 
 
@@ -92,7 +92,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     _triton("silu_and_mul", "activation"),
     _reference("reshape_and_cache", "kv_write"),
     _cpu("reshape_and_cache", "kv_write", "kv_write"),
-    _triton("reshape_and_cache", "kv_write"),
+    _triton("reshape_and_cache", "kv_write", "quantise"),
     _cuda("reshape_and_cache", "kv_write", "kv_write"),
     _reference("paged_attention", "attention"),
     _cpu("paged_attention", "attention", "attention"),
@@ -221,7 +221,7 @@ def _choose(op: str, device_type: str, args: tuple[Any, ...], kwargs: dict[str, 
 def _candidates(op: str, device_type: str) -> Iterator[Implementation]:
     """What can run here, the best first. A backend asked for with "*" goes before all others."""
     _read_environment()
-    order = _PREFERENCE.get(device_type, ("reference",))
+    order = PREFERENCE.get(device_type, ("reference",))
     asked = [_forced[name] for name in (op, "*") if name in _forced]
     for backend in dict.fromkeys((*asked, *order)):
         candidate = _BY_NAME.get((op, backend))

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -45,10 +45,9 @@ class CheckReport:
 
     op: str
     backend: str
-    dtype: str
-    size: str
-    seed: int
-    device: str
+    dtype: str = "float32"
+    size: str = "tiny"
+    seed: int = 0
     results: list[CaseResult] = field(default_factory=list)
 
     def count(self, status: str) -> int:
@@ -73,7 +72,18 @@ class CheckReport:
         return "\n".join([f"{head}, {len(self.failures)} failed", *told])
 
 
-def check(
+def check(op: str, backend: str | Function, **settings: Any) -> CheckReport:
+    """Run every case and compare: `results` in one piece, with the same settings."""
+    name = backend if isinstance(backend, str) else getattr(backend, "__name__", "function")
+    report = CheckReport(
+        op, name, **{key: value for key, value in settings.items() if key in ("size", "seed")}
+    )
+    report.dtype = str(settings.get("dtype", torch.float32)).removeprefix("torch.")
+    report.results.extend(results(op, backend, **settings))
+    return report
+
+
+def results(
     op: str,
     backend: str | Function,
     *,
@@ -82,23 +92,16 @@ def check(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     only: str | None = None,
-    tell: Callable[[CaseResult], None] = lambda result: None,
-) -> CheckReport:
-    """Run every case (those whose name holds `only`, if given) and compare.
+) -> Iterator[CaseResult]:
+    """Every case (or those whose name holds `only`) compared with the reference, one after the other.
 
-    backend: the name of an implementation, or any function with the operation's signature. `tell` is called
-    after each case.
+    backend: the name of an implementation, or any function with the operation's signature.
     """
-    name = backend if isinstance(backend, str) else getattr(backend, "__name__", "function")
-    report = CheckReport(op, name, str(dtype).removeprefix("torch."), size, seed, device)
     function, unsupported = _implementation(op, backend)
     for number, case in enumerate(cases(op, seed=seed, size=size, dtype=dtype, device=device)):
-        if only is not None and only not in case.name:
-            continue
-        result = _check_case(case, function, unsupported, lonely_row=number if name != "reference" else None)
-        report.results.append(result)
-        tell(result)
-    return report
+        if only is None or only in case.name:
+            lonely_row = None if backend == "reference" else number
+            yield _check_case(case, function, unsupported, lonely_row)
 
 
 def _implementation(op: str, backend: str | Function) -> tuple[Function, Function]:
