@@ -241,8 +241,9 @@ extern "C" void sample(const float* logits, int64_t stride, int64_t rows, int64_
                        const float* temperature, const int32_t* top_k, const float* top_p, const float* min_p,
                        const uint32_t* keys, int64_t* token_ids, float* peaks) {
     int64_t work = 0;
-    for (int64_t row = 0; row < rows; row++) work += temperature[row] == 0.0f ? 1 : RANDOM_COST;
-#pragma omp parallel for schedule(dynamic, 8) if (work * vocab_size > PARALLEL_TOKENS)
+    for (int64_t row = 0; row < rows; row++) work += vocab_size * (temperature[row] == 0.0f ? 1 : RANDOM_COST);
+    [[maybe_unused]] const bool worth_threads = work > PARALLEL_TOKENS;
+#pragma omp parallel for schedule(dynamic, 8) if (worth_threads)
     for (int64_t row = 0; row < rows; row++)
         token_ids[row] = sample_row(logits + row * stride, vocab_size, temperature[row],
                                     {top_k[row], top_p[row], min_p[row]}, keys + 2 * row, peaks + row);
