@@ -1,0 +1,114 @@
+"""RMS normalisation on the GPU: launches of norm.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from kernels.cuda.launch import DTYPES, Kernel, launch
+from kernels.cuda.vector import vector_width
+
+WARP = 32
+MAX_THREADS = 1024
+MAX_ROUNDS = 8
+"""Registers that hold the row: rounds * VEC floats a thread."""
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    rows, hidden = _with_two_strides(x), x.shape[-1]
+    out = torch.empty(x.shape, dtype=weight.dtype, device=x.device)
+    vec = vector_width(hidden, rows, weight, out)
+    threads, rounds = _block(hidden, vec)
+    kernel = _kernel("rms_norm", "ppplliif", x.dtype, x.dtype, x.dtype, weight.dtype, vec, rounds)
+    arguments = (rows, weight, out, rows.stride(0), rows.stride(1), rows.shape[1], hidden, eps)
+    launch(kernel, *arguments, grid=(rows.shape[0] * rows.shape[1],), block=(threads,), device=x.device)
+    return out
+
+
+def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    hidden = x.shape[-1]
+    total = torch.empty(x.shape, dtype=torch.result_type(x, residual), device=x.device)
+    out = torch.empty(x.shape, dtype=weight.dtype, device=x.device)
+    vec = vector_width(hidden, x, residual, weight, total, out)
+    threads, rounds = _block(hidden, vec)
+    types = (x.dtype, residual.dtype, total.dtype, weight.dtype)
+    kernel = _kernel("fused_add_rms_norm", "pppppllif", *types, vec, rounds)
+    arguments = (x, residual, weight, out, total, x.stride(0), residual.stride(0), hidden, eps)
+    launch(kernel, *arguments, grid=(x.shape[0],), block=(threads,), device=x.device)
+    return out, total
+
+
+def unsupported_rms_norm(x: Tensor, weight: Tensor, eps: float) -> str | None:
+    return _unsupported(x.shape[-1], x, weight)
+
+
+def unsupported_fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> str | None:
+    return _unsupported(x.shape[-1], x, residual, weight)
+
+
+def _unsupported(hidden: int, *tensors: Tensor) -> str | None:
+    if any(each.dtype not in FLOATS for each in tensors):
+        dtypes = ", ".join(str(each.dtype).removeprefix("torch.") for each in tensors)
+        return f"dtypes {dtypes}; supported: float32, float16, bfloat16"
+    if hidden > MAX_THREADS * MAX_ROUNDS:
+        return f"rows of {hidden}; a block holds rows of up to {MAX_THREADS * MAX_ROUNDS} in its registers"
+    return None
+
+
+def _with_two_strides(x: Tensor) -> Tensor:
+    """x as [outer, inner, hidden]: heads in a fused qkv tensor stay where they are."""
+    if x.dim() > 3:
+        return x.flatten(0, -3)  # copies what has no common stride
+    return x.reshape(*(1,) * (3 - x.dim()), *x.shape)
+
+
+def _block(hidden: int, vec: int) -> tuple[int, int]:
+    """(threads, loads of each thread) for a row, chosen by its length only: so the order of additions is fixed.
+
+    Two loads or more are better than more threads: they are in flight together, and a smaller block synchronises faster.
+    """
+    loads = -(-hidden // vec)
+    threads = WARP
+    while threads < MAX_THREADS and loads > 2 * threads:
+        threads *= 2
+    return threads, -(-loads // threads)
+
+
+@cache
+def _kernel(
+    name: str,
+    parameters: str,
+    x: torch.dtype,
+    residual: torch.dtype,
+    total: torch.dtype,
+    weight: torch.dtype,
+    vec: int,
+    rounds: int,
+) -> Kernel:
+    defines = (
+        ("X", DTYPES[x]),
+        ("RESIDUAL", DTYPES[residual]),
+        ("TOTAL", DTYPES[total]),
+        ("WEIGHT", DTYPES[weight]),
+        ("VEC", str(vec)),
+        ("ROUNDS", str(rounds)),
+    )
+    return Kernel("norm.cu", name, parameters, defines)
+
+
+def compile_cases() -> dict[str, Callable[[], object]]:
+    def case(dtype: torch.dtype, hidden: int) -> Callable[[], object]:
+        x = torch.empty(8192, hidden, dtype=dtype, device="meta")
+        weight = torch.empty(hidden, dtype=dtype, device="meta")
+        return lambda: (rms_norm(x, weight, 1e-5), fused_add_rms_norm(x, x, weight, 1e-5))
+
+    return {
+        "bf16, 4096": case(torch.bfloat16, 4096),
+        "fp16, 4096": case(torch.float16, 4096),
+        "fp32, 4096": case(torch.float32, 4096),
+        "bf16, 8192": case(torch.bfloat16, 8192),
+    }
