@@ -72,7 +72,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scr
 
 def run() -> Iterator[Check]:
     """All checks, each as soon as it is known; one that breaks is a failure, never a traceback."""
-    for check in (_python, _libraries, _torch, _machine, _disk, _terminal, _test_tools):
+    for check in (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools):
         yield _guarded(check)
     yield from _engine()
 
@@ -116,6 +116,23 @@ def _torch() -> Check:
         card = torch.cuda.get_device_properties(0)
         return Check("ok", f"{text}, {card.name} with {card.total_memory / 2**30:.0f} GiB")
     return Check("ok", f"{text}, no GPU (none is needed)")
+
+
+def _cpu_kernels() -> Check:
+    """Compiled on first use, which may be now."""
+    from kernels.cpu.build import library
+
+    built = library()
+    if built.problem is not None:
+        problem, _, fix = built.problem.partition("; ")
+        fix = (
+            fix
+            or "PREP_KERNELS_COMPILER=PATH names a compiler; without the variable, g++ or clang++ is taken"
+        )
+        return Check("warn", f"no C++ kernels, attention falls back to SDPA: {problem}", fix)
+    if built.build_seconds:
+        return Check("ok", f"C++ kernels compiled in {built.build_seconds:.1f} s, kept in {built.path}")
+    return Check("ok", f"C++ kernels from {built.path}")
 
 
 def _machine() -> Check:

@@ -39,6 +39,7 @@ COMMANDS = {
     "zoo": Entry("app.cli.zoo", "The shipped models: list, evaluate, train.", RUN),
     "bench": Entry("app.cli.bench", "Throughput, latency, start-up and scheduler benchmarks.", LOOK),
     "trace": Entry("app.cli.trace", "Record what every step did, and ask why.", LOOK),
+    "kernels": Entry("app.cli.kernels", "The engine's kernels: list, check, measure, read.", LOOK),
     "doctor": Entry("app.cli.doctor", "Check this installation and machine.", CARE),
     "test": Entry("app.cli.test", "Run the linters and the test suite.", CARE),
     "version": Entry("app.cli.version", "Versions of prep, Python and PyTorch.", CARE),

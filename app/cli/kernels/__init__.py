@@ -1,0 +1,23 @@
+"""`prep kernels`: every operation of the engine in up to four forms.
+
+names.py      operations and backends as users type them, and what runs where
+listing.py    prep kernels list
+checking.py   prep kernels check
+"""
+
+from __future__ import annotations
+
+from app.cli import screen
+from app.cli.kernels.checking import check
+from app.cli.kernels.listing import list_
+
+app = screen.command_app(no_args_is_help=True)
+
+
+@app.callback()
+def kernels() -> None:
+    """The engine's operations in plain torch, C++, Triton and CUDA: list and check."""
+
+
+app.command("list")(list_)
+app.command()(check)

@@ -1,0 +1,242 @@
+"""`prep kernels check`: every operation against the reference in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli import screen
+from app.cli.kernels.names import backends, how, operation
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kernels.check.jobs import Job
+    from kernels.check.run import CheckReport
+
+WITHOUT_DTYPE = ("sample", "apply_penalties", "gather_logprobs", "apply_token_bitmask")
+"""Logits are fp32 whatever the model's type."""
+FIRST_FAILURES = 5
+
+
+def check(
+    backend: Annotated[str, typer.Option(help="cpu, triton, cuda, reference, or all.")] = "all",
+    op: Annotated[str | None, typer.Option(help="One operation; all of them by default.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All types, and large shapes on a GPU.")] = False,
+    dtype: Annotated[str | None, typer.Option(help="float32, float16 or bfloat16 only.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives other numbers and shapes.")] = 0,
+    case: Annotated[str | None, typer.Option(help="Only cases whose name holds this text.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Compare every operation with the reference in float64, on random shapes. Exit code 1 if one is wrong.
+
+    Page boundaries, padding, stale block tables, NaN in unused slots, strided views, quantised caches; a row alone
+    must equal the row in a batch bit for bit. Without a GPU, Triton kernels run in Triton's
+    interpreter and CUDA kernels on a host shim, with tiny shapes.
+
+    \b
+    Examples:
+      prep kernels check
+      prep kernels check --backend cpu --op paged_attention
+      prep kernels check --backend cuda --op rms_norm --dtype float16 --seed 7
+    """
+    with screen.loading("the kernels"):
+        ops = None if op is None else [operation(op)]
+        chosen = backends(backend)
+        jobs, skipped = plan(chosen, ops, everything=everything, dtype=dtype, seed=seed, case=case)
+    if not jobs:
+        raise _nothing_to_do(chosen, ops, skipped)
+    start = perf_counter()
+    reports, interrupted = _run(jobs)
+    seconds = perf_counter() - start
+    if json:
+        shown = [{**asdict(report), "ok": not report.failures} for report in reports]
+        screen.print_json(
+            {"reports": shown, "skipped": skipped, "interrupted": interrupted, "seconds": seconds}
+        )
+    else:
+        _show(reports, skipped, seconds)
+    _finish(reports, interrupted, quiet=json)
+
+
+def plan(
+    chosen: Sequence[str],
+    ops: Sequence[str] | None,
+    *,
+    everything: bool = False,
+    dtype: str | None = None,
+    seed: int = 0,
+    case: str | None = None,
+) -> tuple[list[Job], dict[str, str]]:
+    """(what to check, backends that cannot run here and why)"""
+    from kernels import registry
+    from kernels.check.jobs import Job
+
+    jobs, skipped = [], {}
+    for backend in chosen:
+        way = how(backend)
+        if way.state == "not":
+            skipped[backend] = way.text
+            continue
+        for name in ops or registry.OPS:
+            if all(each.backend != backend for each in registry.implementations(name)):
+                continue
+            for each in _dtypes(name, backend, way.state, way.device, everything, dtype):
+                for size in _sizes(way.state, way.device, everything):
+                    jobs.append(Job(name, backend, each, way.device, size, seed, case, way.environment))
+    return jobs, skipped
+
+
+def _dtypes(
+    op: str, backend: str, state: str, device: str, everything: bool, only: str | None
+) -> tuple[str, ...]:
+    known = ("float32", "float16", "bfloat16")
+    if only is not None:
+        if only not in known:
+            raise screen.Problem(f"unknown dtype {only!r}; there are: {', '.join(known)}")
+        if (backend, state, only) == ("triton", "slow", "bfloat16"):
+            raise screen.Problem(
+                "Triton's interpreter computes bfloat16 wrongly",
+                next_step="--dtype float32 or float16 here; bfloat16 on a machine with a GPU",
+            )
+        return (only,)
+    if op in WITHOUT_DTYPE:
+        return ("float32",)
+    if everything:
+        return known[:2] if (backend, state) == ("triton", "slow") else known
+    return ("float32", "bfloat16") if device == "cuda" else ("float32",)
+
+
+def _sizes(state: str, device: str, everything: bool) -> tuple[str, ...]:
+    if state == "slow":
+        return ("tiny",)
+    return ("small", "large") if device == "cuda" and everything else ("small",)
+
+
+def _nothing_to_do(chosen: list[str], ops: list[str] | None, skipped: dict[str, str]) -> screen.Problem:
+    if skipped:
+        told = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
+        return screen.Problem(f"nothing can be checked here: {told}", code=screen.ENVIRONMENT)
+    from kernels import registry
+
+    (op,) = ops or ("",)
+    known = ", ".join(each.backend for each in registry.implementations(op))
+    return screen.Problem(f"{op} is not written in {' or '.join(chosen)}; implementations: {known}")
+
+
+def _run(jobs: list[Job]) -> tuple[list[CheckReport], bool]:
+    """(a report for each job that was begun, whether Ctrl-C ended it)"""
+    from kernels.check.jobs import ChildDied, run_jobs
+
+    reports: dict[Job, CheckReport] = {}
+    try:
+        with _progress(len(jobs)) as tell:
+            for job, result in run_jobs(jobs):
+                report = reports.setdefault(job, job.empty_report())
+                report.results.append(result)
+                tell(len(reports), job)
+    except KeyboardInterrupt:
+        return list(reports.values()), True
+    except ChildDied as died:
+        raise screen.Problem(str(died), next_step="./prep doctor", code=screen.ENVIRONMENT) from died
+    return list(reports.values()), False
+
+
+@contextmanager
+def _progress(total: int) -> Iterator:
+    """A line that says which operation is being checked; silent where nobody watches."""
+    console = screen.err()
+    if not screen.is_live(console):
+        yield lambda number, job: None
+        return
+    with console.status("[dim]starting[/]") as line:
+        yield lambda number, job: line.update(
+            f"[dim]{number} of {total}: {job.op}, {job.backend}, {job.dtype}[/]"
+        )
+
+
+def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -> None:
+    console = screen.out()
+    console.print(_table(reports))
+    for name, reason in skipped.items():
+        console.print(f"{screen.mark(None)} {name} is not checked: {reason}", soft_wrap=True)
+    for report in reports:
+        _show_failures(report)
+    passed = sum(report.count("passed") for report in reports)
+    failed = sum(len(report.failures) for report in reports)
+    told = {each.dtype for each in reports}
+    console.print(
+        f"[dim]types: {', '.join(sorted(told))}.  ✓ 17 of 19: takes 17 of the cases, and all are right[/]",
+        soft_wrap=True,
+    )
+    console.print(
+        f"{screen.mark(not failed)} {passed} cases right, {failed} wrong, {seconds:.1f} s", soft_wrap=True
+    )
+
+
+def _table(reports: list[CheckReport]) -> Table:
+    """Operations x backends, all types of an operation in one cell."""
+    columns = list(dict.fromkeys(report.backend for report in reports))
+    table = screen.table("operation", *columns, "error / allowed", left=tuple(columns))
+    table.columns[0].no_wrap = True
+    for op in dict.fromkeys(report.op for report in reports):
+        of_op = [report for report in reports if report.op == op]
+        cells = [_cell([report for report in of_op if report.backend == backend]) for backend in columns]
+        table.add_row(op, *cells, f"{max(report.worst for report in of_op):.2f}")
+    return table
+
+
+def _cell(reports: list[CheckReport]) -> str:
+    passed, failed = (
+        sum(each.count("passed") for each in reports),
+        sum(len(each.failures) for each in reports),
+    )
+    total = passed + failed + sum(each.count("unsupported") for each in reports)
+    if not total:
+        return ""
+    if not passed + failed:
+        return "[dim]takes none[/]"
+    told = f"{failed} of {passed + failed} wrong" if failed else f"{passed}"
+    left_out = f"[dim] of {total}[/]" if passed + failed < total and not failed else ""
+    return f"{screen.mark(not failed)} {told}{left_out}"
+
+
+def _show_failures(report: CheckReport) -> None:
+    from rich.markup import escape
+
+    console = screen.out()
+    for failure in report.failures[:FIRST_FAILURES]:
+        console.print(
+            f"\n[bold red]{report.op}, {report.backend}, {report.dtype}[/]: {escape(failure.name)}",
+            soft_wrap=True,
+        )
+        console.print(f"  {escape(failure.message)}", soft_wrap=True)
+        for line in failure.arguments.splitlines():
+            console.print(f"    [dim]{escape(line)}[/]", soft_wrap=True)
+        again = f"prep kernels check --backend {report.backend} --op {report.op} --dtype {report.dtype}"
+        console.print(
+            f"  again: [bold cyan]{again} --seed {report.seed} --case {failure.name!r}[/]", soft_wrap=True
+        )
+    if left := len(report.failures) - FIRST_FAILURES:
+        if left > 0:
+            console.print(f"  and {left} more of this kind")
+
+
+def _finish(reports: list[CheckReport], interrupted: bool, *, quiet: bool) -> None:
+    wrong = [report for report in reports if report.failures]
+    if interrupted:
+        screen.err().print("[yellow]interrupted: only what was checked until then[/]")
+        raise typer.Exit(screen.INTERRUPTED)
+    if not quiet:
+        if wrong:
+            screen.next_command(
+                f"prep kernels explain {wrong[0].op}", "read the implementations side by side"
+            )
+        else:
+            screen.next_command("prep kernels bench", "how far from this machine's limit are they?")
+    raise typer.Exit(screen.CHECKS_FAILED if wrong else 0)
