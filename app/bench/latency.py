@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from app.bench.timing import Spread, Tell, spread
-from app.bench.workload import add_requests, timed_steps, warm_up
+from app.bench.workload import Lengths, add_requests, timed_steps, warm_up
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
 
@@ -50,7 +50,7 @@ def measure(
     report = LatencyReport(model, input_len, output_len, rounds)
     try:
         tell("warming up")
-        warm_up(core, input_len)
+        warm_up(core, Lengths(input_len, input_len))
         for batch_size in batch_sizes:
             report.batches.append(_batch(tell, core, batch_size, input_len, output_len, rounds))
     except KeyboardInterrupt:
@@ -65,10 +65,12 @@ def _batch(
     ttft: list[float] = []
     itl: list[float] = []
     seconds, num_tokens = 0.0, 0
+    prompt_len, answer_len = Lengths(input_len, input_len), Lengths(output_len, output_len)
     for number in range(rounds):
         tell(f"{batch_size} at once, round {number + 1} of {rounds}")
         start = perf_counter()
-        ids = add_requests(core, batch_size, input_len, output_len, label=f"latency-{batch_size}-{number}")
+        label = f"latency-{batch_size}-{number}"
+        ids = add_requests(core, batch_size, prompt_len, answer_len, label=label)
         last = dict.fromkeys(ids, start)
         seen: set[str] = set()
         for step in timed_steps(core):

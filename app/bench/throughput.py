@@ -1,15 +1,21 @@
-"""Tokens per second with the batch as full as it gets, and where a step's time goes."""
+"""Tokens per second with the batch as full as it gets, and where a step's time goes.
+
+The work is done twice: once untouched, for the speed, and once with clocks inside the step, for the shares. The
+matrix products are then timed a third time, alone and without a model around them: the floor under a step.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from app.bench.gemm import GemmFloor
+from app.bench.models import bench_model
+from app.bench.step_profile import profile_steps
 from app.bench.timing import Tell
-from app.bench.workload import TimedStep, add_requests, timed_steps, warm_up
+from app.bench.workload import Lengths, TimedStep, add_requests, timed_steps, warm_up
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
 
@@ -23,8 +29,8 @@ class ThroughputReport:
     dtype: str
     threads: int
     num_prompts: int
-    input_len: int
-    output_len: int
+    input_len: str
+    output_len: str
     steps: int = 0
     finished: int = 0
     prompt_tokens: int = 0
@@ -38,8 +44,10 @@ class ThroughputReport:
     schedule_share: float = 0.0
     execute_share: float = 0.0
     update_share: float = 0.0
+    step_shares: dict[str, float] = field(default_factory=dict)
+    """By part (`step_profile.PARTS`), from the second time; empty on a GPU."""
     gemm_seconds: float = 0.0
-    gemm_share: float = 0.0
+    gemm_floor_share: float = 0.0
     """Time of the model's matrix products alone, run by themselves at the same sizes right after."""
     interrupted: bool = False
 
@@ -49,21 +57,22 @@ def measure(
     model: str,
     engine: dict[str, Any],
     *,
-    num_prompts: int = 64,
-    input_len: int = 128,
-    output_len: int = 64,
+    num_prompts: int,
+    input_len: Lengths,
+    output_len: Lengths,
 ) -> ThroughputReport:
     """Run the benchmark; Ctrl-C ends it early with what was measured so far."""
     tell(f"loading {model}")
-    core = EngineCore.from_args(EngineArgs.create(model=model, **engine))
+    with bench_model(model, engine) as (folder, arguments):
+        core = EngineCore.from_args(EngineArgs.create(model=folder, **arguments))
     report = ThroughputReport(
         model=model,
         device=str(core.executor.worker.device),
         dtype=core.config.model.dtype,
         threads=torch.get_num_threads(),
         num_prompts=num_prompts,
-        input_len=input_len,
-        output_len=output_len,
+        input_len=str(input_len),
+        output_len=str(output_len),
     )
     steps: list[TimedStep] = []
     try:
@@ -75,9 +84,16 @@ def measure(
             report.finished += sum(output.finish_reason is not None for output in step.outputs)
             tell(f"step {len(steps)}, {report.finished} of {num_prompts} requests finished")
         _summarise(report, steps)
+        if core.executor.worker.device.type == "cpu":
+            tell("the same again, with clocks inside the step")
+            add_requests(core, num_prompts, input_len, output_len, label="profile")
+            with profile_steps(core) as profile:
+                while core.has_unfinished():
+                    core.step()
+            report.step_shares = profile.shares()
         tell("timing the matrix products alone")
         report.gemm_seconds = GemmFloor(core).seconds((step.num_tokens, step.num_sampled) for step in steps)
-        report.gemm_share = report.gemm_seconds / report.seconds
+        report.gemm_floor_share = report.gemm_seconds / report.seconds
     except KeyboardInterrupt:
         report.interrupted = True
         _summarise(report, steps)

@@ -1,4 +1,4 @@
-"""Requests for measuring: random tokens of fixed length, and steps with a clock on every part."""
+"""Requests for measuring: random tokens of given lengths, and steps with a clock on every part."""
 
 from __future__ import annotations
 
@@ -6,12 +6,56 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
+from typing import Self
 
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many tokens: any number from `low` to `high`, all equally likely."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From "128" or "128-256"; a ValueError says what is wrong."""
+        low, separator, high = text.partition("-")
+        try:
+            lengths = cls(int(low), int(high if separator else low))
+        except ValueError:
+            raise ValueError(f"expected a number of tokens or a range like 128-256, got {text!r}") from None
+        if not 1 <= lengths.low <= lengths.high:
+            raise ValueError(f"a length is at least 1 and a range goes upwards, got {text!r}")
+        return lengths
+
+    def draw(self, rng: Random) -> int:
+        return rng.randint(self.low, self.high)
+
+    def __str__(self) -> str:
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Requests that are there together: prompts as token ids or text, and how many tokens each gets."""
+
+    prompts: list[list[int] | str]
+    max_tokens: list[int]
+
+
+def draw_work(count: int, input_len: Lengths, output_len: Lengths, vocab_size: int, seed: str) -> Work:
+    """Random prompts without a common prefix, and random lengths: the same for the same seed."""
+    rng = Random(seed)
+    prompts: list[list[int] | str] = [
+        [rng.randrange(vocab_size) for _ in range(input_len.draw(rng))] for _ in range(count)
+    ]
+    return Work(prompts, [output_len.draw(rng) for _ in range(count)])
 
 
 @dataclass(slots=True)
@@ -33,15 +77,13 @@ class TimedStep:
 
 
 def add_requests(
-    core: EngineCore, count: int, input_len: int, output_len: int, *, label: str, seed: int = 0
+    core: EngineCore, count: int, input_len: Lengths, output_len: Lengths, *, label: str
 ) -> list[str]:
     """Queue `count` requests that share no prefix and do not stop early; returns their ids."""
-    rng = Random(f"{label}/{seed}")
-    vocab_size = core.config.model.vocab_size
-    params = SamplingParams(temperature=0, max_tokens=output_len, ignore_eos=True)
+    work = draw_work(count, input_len, output_len, core.config.model.vocab_size, label)
     ids = []
-    for index in range(count):
-        prompt = [rng.randrange(vocab_size) for _ in range(input_len)]
+    for index, (prompt, max_tokens) in enumerate(zip(work.prompts, work.max_tokens, strict=True)):
+        params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
         request = Request(f"{label}-{index}", prompt, params)
         core.add_request(request)
         ids.append(request.request_id)
@@ -97,8 +139,8 @@ class _Watch:
         del self._scheduler.schedule, self._scheduler.update
 
 
-def warm_up(core: EngineCore, input_len: int) -> None:
+def warm_up(core: EngineCore, input_len: Lengths) -> None:
     """First calls allocate and choose algorithms; what users feel comes after."""
-    add_requests(core, 4, input_len, 4, label="warm-up")
+    add_requests(core, 4, input_len, Lengths(4, 4), label="warm-up")
     for _ in timed_steps(core):
         pass

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import screen
+from app.cli.bench_against import (
+    Against,
+    PeerArgs,
+    Threads,
+    VllmPython,
+    as_json,
+    parse_lengths,
+    resolve_pair,
+    show_comparison,
+    show_shares,
+)
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
+    from app.bench.against import Comparison
     from app.bench.latency import LatencyReport
     from app.bench.scheduler import SchedulerReport
     from app.bench.startup import StartupReport
@@ -40,15 +52,23 @@ def status() -> Iterator[Tell]:
         yield lambda text: line.update(f"[dim]{text}[/]")
 
 
-def finish(report: Any, *, as_json: bool, next_command: str, why: str) -> None:
+def finish(report: Any, *, as_json: bool, next_command: str, why: str, printed: bool = False) -> None:
     """JSON if asked for, the closing line otherwise, and the exit code of a benchmark that was cut short."""
-    if as_json:
+    if as_json and not printed:
         screen.print_json(report)
     if report.interrupted:
         screen.err().print("[yellow]interrupted: only what was measured until then[/]")
         raise typer.Exit(screen.INTERRUPTED)
     if not as_json:
         screen.next_command(next_command, why)
+
+
+def finish_comparison(report: Comparison, *, json: bool, next_command: str, why: str) -> None:
+    if json:
+        screen.print_json(as_json(report))
+    else:
+        show_comparison(report)
+    finish(report, as_json=json, next_command=next_command, why=why, printed=True)
 
 
 @app.command()
@@ -93,30 +113,83 @@ def show_scheduler(report: SchedulerReport) -> None:
 @engine_options
 def throughput(
     model: Model = "shop",
-    num_prompts: Annotated[int, typer.Option(min=1, help="Requests, all there from the start.")] = 64,
-    input_len: Annotated[int, typer.Option(min=1, help="Prompt tokens of each (random ids).")] = 128,
-    output_len: Annotated[int, typer.Option(min=1, help="Tokens generated for each.")] = 64,
+    num_prompts: Annotated[int, typer.Option(min=1, help="Requests, all there from the start.")] = 128,
+    input_len: Annotated[
+        str, typer.Option(help="Prompt tokens of each (random ids), a number or a range.")
+    ] = "128-256",
+    output_len: Annotated[
+        str, typer.Option(help="Tokens generated for each, a number or a range.")
+    ] = "64-128",
+    against: Against = None,
+    vllm_python: VllmPython = None,
+    peer_args: PeerArgs = None,
+    rounds: Annotated[int, typer.Option(min=1, help="With --against: rounds of each engine.")] = 5,
+    threads: Threads = None,
     json: Json = False,
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Tokens per second with full batches, and the share of step time in matrix products.
+    """Tokens per second with full batches, and where the time of a step goes.
 
     \b
-    The matrix products are the floor under a step. They are timed in the same run, right after it: the
-    model's own weights, layer after layer, at the batch sizes that occurred, and nothing else.
+    The work runs once as it is, for the speed, and once with clocks inside the step, for the shares. The matrix
+    products are then timed alone: the model's own weights, layer after layer, at the batch sizes that
+    occurred. That is the floor under a step.
+
+    \b
+    With --against, both engines get the same requests, settings and threads, each in a process of its own that
+    sleeps while the other runs; rounds alternate, and the ratio is that of the medians. vLLM runs as it comes,
+    compiled; its engine core is in one process, so that it has as many threads as ours.
+    Model dummy-386m is a shape with random weights (896 wide, 24 layers, vocabulary 32,000).
 
     \b
     Examples:
       prep bench throughput
       prep bench throughput shop --num-prompts 256 --max-num-seqs 64 --json
+      prep bench throughput --against vllm --vllm-python ~/vllm/bin/python
+      prep bench throughput dummy-386m --num-prompts 32 --output-len 32-64 --against vllm
+      prep bench throughput --against prep --peer-args '{"attention_backend": "reference"}'
     """
+    work = {
+        "num_prompts": num_prompts,
+        "input_len": parse_lengths("--input-len", input_len),
+        "output_len": parse_lengths("--output-len", output_len),
+    }
+    if against is not None:
+        from app.bench.against import compare_throughput
+
+        num_tokens = work["input_len"].high + work["output_len"].high
+        with status() as tell, ExitStack() as stack:
+            pair = resolve_pair(
+                stack,
+                against,
+                vllm_python,
+                peer_args,
+                threads,
+                model,
+                engine,
+                num_seqs=num_prompts,
+                num_tokens=num_tokens,
+            )
+            comparison = compare_throughput(
+                tell,
+                pair.model,
+                pair.ours,
+                pair.theirs,
+                name=model,
+                vocab_size=pair.vocab_size,
+                rounds=rounds,
+                threads=pair.threads,
+                **work,
+            )
+        finish_comparison(
+            comparison, json=json, next_command=f"prep bench latency --against {against}", why="one request"
+        )
+        return
     from app.bench.throughput import measure
 
     with status() as tell:
-        report = measure(
-            tell, model, engine, num_prompts=num_prompts, input_len=input_len, output_len=output_len
-        )
+        report = measure(tell, model, engine, **work)
     if not json:
         show_throughput(report)
     finish(report, as_json=json, next_command="prep bench latency", why="what a single user feels")
@@ -133,7 +206,7 @@ def show_throughput(report: ThroughputReport) -> None:
     table.add_row("  steps", f"{report.steps}, of {report.mean_batch:.1f} requests on average")
     shares = {
         "  model and sampling": report.execute_share,
-        "    of it matrix products": report.gemm_share,
+        "    matrix products alone": report.gemm_floor_share,
         "  schedule": report.schedule_share,
         "  update": report.update_share,
     }
@@ -145,6 +218,8 @@ def show_throughput(report: ThroughputReport) -> None:
         f"{report.output_len} out",
         table,
     )
+    if report.step_shares:
+        show_shares(report.step_shares)
 
 
 @app.command()
@@ -152,23 +227,74 @@ def show_throughput(report: ThroughputReport) -> None:
 def latency(
     model: Model = "shop",
     batch_sizes: Annotated[
-        str, typer.Option(help="How many requests at once, comma-separated.")
-    ] = "1,4,16,32",
+        str | None, typer.Option(help="How many requests at once, comma-separated; 1,4,16,32 by default.")
+    ] = None,
     input_len: Annotated[int, typer.Option(min=1, help="Prompt tokens of each (random ids).")] = 128,
-    output_len: Annotated[int, typer.Option(min=2, help="Tokens generated for each.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Repetitions of each batch size.")] = 3,
+    output_len: Annotated[
+        int | None, typer.Option(min=2, help="Tokens generated for each; 32, or 128 with --against.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Repetitions of each batch size: 3, or 9 with --against.")
+    ] = None,
+    against: Against = None,
+    vllm_python: VllmPython = None,
+    peer_args: PeerArgs = None,
+    threads: Threads = None,
     json: Json = False,
     *,
     engine: dict[str, Any],
 ) -> None:
     """Time to the first token (TTFT) and between tokens (ITL), for requests that start together.
 
-    Example: prep bench latency shop --batch-sizes 1,8,64
+    \b
+    With --against: tokens per second of one request after its first token, in both engines in turn.
+
+    \b
+    Examples:
+      prep bench latency shop --batch-sizes 1,8,64
+      prep bench latency --against vllm --vllm-python ~/vllm/bin/python
     """
+    if against is not None:
+        if batch_sizes not in (None, "1"):
+            raise screen.Problem("with --against, latency is that of one request: leave --batch-sizes out")
+        from app.bench.against import compare_single
+
+        output_len = output_len or 128
+        with status() as tell, ExitStack() as stack:
+            pair = resolve_pair(
+                stack,
+                against,
+                vllm_python,
+                peer_args,
+                threads,
+                model,
+                engine,
+                num_seqs=1,
+                num_tokens=input_len + output_len,
+            )
+            comparison = compare_single(
+                tell,
+                pair.model,
+                pair.ours,
+                pair.theirs,
+                name=model,
+                vocab_size=pair.vocab_size,
+                input_len=input_len,
+                output_len=output_len,
+                rounds=rounds or 9,
+                threads=pair.threads,
+            )
+        finish_comparison(
+            comparison,
+            json=json,
+            next_command=f"prep bench startup --against {against}",
+            why="to the first token",
+        )
+        return
     from app.bench.latency import measure
 
     try:
-        sizes = tuple(int(part) for part in batch_sizes.split(","))
+        sizes = tuple(int(part) for part in (batch_sizes or "1,4,16,32").split(","))
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
@@ -178,7 +304,13 @@ def latency(
         )
     with status() as tell:
         report = measure(
-            tell, model, engine, batch_sizes=sizes, input_len=input_len, output_len=output_len, rounds=rounds
+            tell,
+            model,
+            engine,
+            batch_sizes=sizes,
+            input_len=input_len,
+            output_len=output_len or 32,
+            rounds=rounds or 3,
         )
     if not json:
         show_latency(report)
@@ -200,12 +332,45 @@ def show_latency(report: LatencyReport) -> None:
 def startup(
     model: Model = "shop",
     runs: Annotated[int, typer.Option(min=1, help="Processes to time, after one that is not counted.")] = 3,
+    against: Against = None,
+    vllm_python: VllmPython = None,
+    peer_args: PeerArgs = None,
+    threads: Threads = None,
     json: Json = False,
 ) -> None:
     """From an empty process to the first tokens, phase by phase.
 
-    Example: prep bench startup --runs 5
+    \b
+    With --against: to the first token of a text prompt, in both engines in turn.
+
+    \b
+    Examples:
+      prep bench startup --runs 5
+      prep bench startup --against vllm --vllm-python ~/vllm/bin/python
     """
+    if against is not None:
+        from app.bench.against import compare_startup
+
+        with status() as tell, ExitStack() as stack:
+            pair = resolve_pair(
+                stack,
+                against,
+                vllm_python,
+                peer_args,
+                threads,
+                model,
+                {},
+                num_seqs=1,
+                num_tokens=1,
+                with_tokenizer=True,
+            )
+            comparison = compare_startup(
+                tell, pair.model, pair.ours, pair.theirs, name=model, runs=runs, threads=pair.threads
+            )
+        finish_comparison(
+            comparison, json=json, next_command="prep bench throughput", why="what it does once it runs"
+        )
+        return
     from app.bench.startup import measure
 
     with status() as tell:

@@ -9,9 +9,11 @@ from typer.testing import CliRunner
 
 from app.bench import latency, scheduler, startup, throughput
 from app.bench.timing import spread
+from app.bench.workload import Lengths
 from app.cli.main import app
 
 SMALL = {"num_gpu_blocks_override": 128}
+WORK = {"num_prompts": 4, "input_len": Lengths(16, 16), "output_len": Lengths(8, 8)}
 
 
 class InterruptAt:
@@ -54,16 +56,21 @@ def test_an_interrupted_bench_returns_what_it_has() -> None:
 
 
 def test_throughput_counts_every_token_and_its_shares_make_sense() -> None:
-    report = throughput.measure(say_nothing, "shop", SMALL, num_prompts=4, input_len=16, output_len=8)
+    report = throughput.measure(
+        say_nothing, "shop", SMALL, num_prompts=4, input_len=Lengths(16, 16), output_len=Lengths(8, 8)
+    )
     assert report.finished == 4
     assert report.output_tokens == 4 * 8
     assert report.prompt_tokens == 4 * 16
     assert report.schedule_share + report.execute_share + report.update_share == pytest.approx(1)
-    assert 0 < report.gemm_share < report.execute_share * 1.5
+    assert 0 < report.gemm_floor_share < report.execute_share * 1.5
+    assert sum(report.step_shares.values()) == pytest.approx(1)
 
 
 def test_an_interrupted_throughput_run_reports_the_steps_it_made() -> None:
-    report = throughput.measure(InterruptAt(6), "shop", SMALL, num_prompts=4, input_len=16, output_len=8)
+    report = throughput.measure(
+        InterruptAt(6), "shop", SMALL, num_prompts=4, input_len=Lengths(16, 16), output_len=Lengths(8, 8)
+    )
     assert report.interrupted
     assert report.steps == 4 and report.output_tokens_per_s > 0
 

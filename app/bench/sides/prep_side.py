@@ -1,0 +1,62 @@
+"""This engine as one side of a comparison, in a process of its own like the other side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from app.bench.sides.side_protocol import as_prompts, serve
+
+
+class PrepEngine:
+    """`engine.LLM` with the calls that `serve` makes, and two that only our side answers."""
+
+    def __init__(self, model: str, engine: dict[str, Any]) -> None:
+        from engine import LLM
+
+        self._llm = LLM(model, **engine)
+
+    def describe(self) -> dict[str, Any]:
+        import torch
+
+        return {"engine": "prep", "torch": torch.__version__, "threads": torch.get_num_threads()}
+
+    def generate(self, prompts: list[Any], max_tokens: list[int]) -> list[int]:
+        """Complete all prompts greedily, each to exactly its length; returns the lengths that came out."""
+        from engine import SamplingParams
+
+        params = [
+            SamplingParams(
+                temperature=0.0, max_tokens=count, ignore_eos=True, detokenize=isinstance(prompt, str)
+            )
+            for prompt, count in zip(prompts, max_tokens, strict=True)
+        ]
+        outputs = self._llm.generate(as_prompts(prompts), params, use_tqdm=False)
+        return [len(output.outputs[0].token_ids) for output in outputs]
+
+    def profile(self, prompts: list[Any], max_tokens: list[int]) -> dict[str, Any]:
+        """A round like `generate` with a clock on every part of a step; returns seconds by part."""
+        from app.bench.step_profile import profile_steps
+
+        with profile_steps(self._llm.llm_engine.engine_core) as profile:
+            self.generate(prompts, max_tokens)
+        return {"steps": profile.steps, "seconds": profile.seconds}
+
+    def memory(self, prompts: list[Any], max_tokens: list[int]) -> dict[str, int]:
+        """Bytes that a run cannot do without: the checkpoint's tensors in the running dtype, and the KV cache."""
+        from engine.models.loader import checkpoint_tensors
+        from engine.models.registry import create_model
+
+        core = self._llm.llm_engine.engine_core
+        tensors = checkpoint_tensors(create_model(core.config.model, "meta")).values()
+        return {
+            "weights_bytes": sum(tensor.nbytes for tensor in tensors),
+            "kv_bytes": core.executor.worker.runner.kv_cache.nbytes,
+        }
+
+
+if __name__ == "__main__":
+    serve(PrepEngine)

@@ -1,0 +1,69 @@
+"""The child's half of a comparison: an engine in a process of its own, driven by lines of JSON.
+
+    argv[1]  {"model": folder, "engine": {...}}                    what to load
+    stdout   {"engine": "vllm 0.32.0", "threads": 2, ...}          once, when it is loaded
+    stdin    {"do": "generate", "prompts": [...], "max_tokens": [...]}
+    stdout   {"seconds": ..., "output_lens": [...], ...}           one line for each request
+    stdin    end of file                                           leave
+
+This file also runs in the other engine's environment: it imports nothing but the standard library. Between two
+requests the process sleeps in `readline`; what its threads use of the processor meanwhile is reported with the
+next answer, so that an idle engine that spins is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from time import perf_counter, process_time
+
+
+def serve(load) -> None:
+    """Load an engine and answer until stdin ends.
+
+    load(model, engine arguments) returns an object with `describe() -> dict` and
+    `generate(prompts, max_tokens) -> output length of each`; any other method taking prompts and max_tokens and
+    returning a dict can be asked for by its name. What the engine prints goes to stderr.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**values) -> None:
+        print(json.dumps(values), file=answers, flush=True)
+
+    job = json.loads(sys.argv[1])
+    engine = load(job["model"], job["engine"])
+    answer(**engine.describe())
+    idle_since, cpu_before = perf_counter(), process_time()
+    for line in sys.stdin:
+        idle_seconds, idle_cpu_seconds = perf_counter() - idle_since, process_time() - cpu_before
+        request = json.loads(line)
+        began, cpu_began = perf_counter(), process_time()
+        result = getattr(engine, request["do"])(request["prompts"], request["max_tokens"])
+        seconds, cpu_seconds = perf_counter() - began, process_time() - cpu_began
+        answer(
+            result=result,
+            seconds=seconds,
+            cpu_seconds=cpu_seconds,
+            idle_seconds=idle_seconds,
+            idle_cpu_seconds=idle_cpu_seconds,
+            peak_rss_bytes=peak_rss_bytes(),
+        )
+        idle_since, cpu_before = perf_counter(), process_time()
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process ever held. Linux's ru_maxrss would count what the parent held before `exec`."""
+    try:
+        with open("/proc/self/status") as status:
+            line = next(line for line in status if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    except FileNotFoundError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS, in bytes
+
+
+def as_prompts(prompts):
+    """Texts stay texts; lists of token ids in the form that both engines take."""
+    return [prompt if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt in prompts]

@@ -1,0 +1,72 @@
+"""Real vLLM as one side of a comparison. Runs in vLLM's own environment and imports nothing of ours.
+
+The engine core runs in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0), so that both engines have the same number
+of threads: in processes of their own vLLM keeps one core back for its scheduler, on two cores half of the machine.
+What vLLM preloads into its workers (torch's OpenMP, the tcmalloc it ships) is preloaded here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from side_protocol import as_prompts, serve
+
+
+def preload() -> None:
+    """Start this program again with the libraries that vLLM gives its worker processes."""
+    if "libtcmalloc" in os.environ.get("LD_PRELOAD", "") or not sys.platform.startswith("linux"):
+        return
+    site = Path(find_spec("vllm").origin).parents[1]
+    patterns = ("vllm/libs/libtcmalloc*.so*", "torch.libs/libgomp*.so*", "torch/lib/libgomp*.so*")
+    found = [next(iter(sorted(site.glob(pattern))), None) for pattern in patterns]
+    tcmalloc, openmp = found[0], found[1] or found[2]
+    libraries = [str(library) for library in (tcmalloc, openmp) if library]
+    if tcmalloc:
+        os.environ["LD_PRELOAD"] = ":".join(libraries)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+class VLLMEngine:
+    """`vllm.LLM` with the calls that `serve` makes."""
+
+    def __init__(self, model: str, engine: dict) -> None:
+        from vllm import LLM
+
+        self._llm = LLM(model, **engine)
+
+    def describe(self) -> dict:
+        import torch
+        import vllm
+
+        return {
+            "engine": f"vllm {vllm.__version__}",
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+        }
+
+    def generate(self, prompts: list, max_tokens: list) -> list:
+        """Complete all prompts greedily, each to exactly its length; returns the lengths that came out."""
+        from vllm import SamplingParams
+
+        params = [
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=count,
+                ignore_eos=True,
+                detokenize=isinstance(prompt, str),
+            )
+            for prompt, count in zip(prompts, max_tokens, strict=True)
+        ]
+        outputs = self._llm.generate(as_prompts(prompts), params, use_tqdm=False)
+        return [len(output.outputs[0].token_ids) for output in outputs]
+
+
+if __name__ == "__main__":
+    preload()
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    serve(VLLMEngine)

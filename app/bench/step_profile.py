@@ -1,0 +1,148 @@
+"""Where the time of a step goes: a clock on every part, inside the run.
+
+Functions are wrapped for one round and put back afterwards. Time belongs to the innermost part that is running,
+so the parts add up to the steps and nothing is counted twice:
+
+    step      |--------------------------------------------------------------|
+    schedule  |=====|
+    input           |===|                                             |==|
+    model               |=|   |=|   |=|       |=|   ...   |=|
+    norm                  |===|
+    gemm                        |===|             |===|
+    attention                           |=======|
+    sampling                                                |=========|
+    update                                                                |==|
+
+A wrapped call costs under a microsecond and a step makes some ten calls per layer; the timed rounds of a benchmark
+run without. Wall time on the host: right for a CPU, where an operation is over when it returns, and of no use for
+a GPU, where it has only begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from time import perf_counter
+from typing import Any
+
+from engine.engine_core import EngineCore
+from kernels import ops
+
+PARTS = {
+    "gemm": "matrix products",
+    "attention": "attention and KV write",
+    "norm": "norms",
+    "rope": "rotary positions",
+    "activation": "activation",
+    "model": "rest of the model",
+    "sampling": "sampling",
+    "input": "step input and output",
+    "schedule": "schedule",
+    "update": "update",
+    "step": "rest of the step",
+}
+"""Part -> in words. Attention includes planning (`build`)."""
+
+_PART_OF_OP = {
+    "linear": "gemm",
+    "int4_linear": "gemm",
+    "int8_linear": "gemm",
+    "fp8_linear": "gemm",
+    "grouped_linear": "gemm",
+    "lora_shrink": "gemm",
+    "lora_expand": "gemm",
+    "rms_norm": "norm",
+    "fused_add_rms_norm": "norm",
+    "rotary_embedding": "rope",
+    "silu_and_mul": "activation",
+    "reshape_and_cache": "attention",
+    "paged_attention": "attention",
+}
+
+
+@dataclass
+class StepProfile:
+    """Seconds by part, the innermost first to be charged."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    steps: int = 0
+    _running: list[str] = field(default_factory=list, repr=False)
+    _since: float = field(default=0.0, repr=False)
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    def shares(self) -> dict[str, float]:
+        """Of the time spent in steps; they add up to 1."""
+        total = self.total
+        return {part: seconds / total if total else 0.0 for part, seconds in self.seconds.items()}
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` with its time charged to `part`, less what inner parts take."""
+
+        @wraps(function)
+        def with_clock(*args: Any, **kwargs: Any) -> Any:
+            self._switch()
+            self._running.append(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._switch()
+                self._running.pop()
+
+        return with_clock
+
+    def _switch(self) -> None:
+        """Charge the time since the last switch to the part that was running."""
+        now = perf_counter()
+        if self._running:
+            self.seconds[self._running[-1]] += now - self._since
+        self._since = now
+
+
+@contextmanager
+def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
+    """Put the clocks on an engine's parts for as long as the block lasts."""
+    worker = core.executor.worker
+    if worker.device.type != "cpu":
+        raise ValueError(f"a profile by wall time needs the engine on a CPU, it runs on {worker.device}")
+    profile = StepProfile()
+    places = [
+        (core, "step", "step"),
+        (core.scheduler, "schedule", "schedule"),
+        (core.scheduler, "update", "update"),
+        (core.executor, "execute", "input"),
+        (worker.model, "forward", "model"),
+        (worker.model, "compute_logits", "model"),
+        *((worker.backend, name, "attention") for name in ("build", "write", "attend")),
+        (type(worker.runner.sampler), "__call__", "sampling"),
+        *((ops, name, part) for name, part in _PART_OF_OP.items()),
+    ]
+    undo: list[Callable[[], None]] = []
+    try:
+        for owner, name, part in places:
+            undo.append(_replace(owner, name, profile.timed(part, getattr(owner, name))))
+        count = core.step
+
+        def counted() -> Any:
+            profile.steps += 1
+            return count()
+
+        undo.append(_replace(core, "step", counted))
+        yield profile
+    finally:
+        for restore in reversed(undo):
+            restore()
+
+
+def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Callable[[], None]:
+    """Set an attribute; returns what puts it back as it was, be it the object's own or its class's."""
+    if name in vars(owner):
+        previous = vars(owner)[name]
+        setattr(owner, name, value)
+        return lambda: setattr(owner, name, previous)
+    setattr(owner, name, value)
+    return lambda: delattr(owner, name)

