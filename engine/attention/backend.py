@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.config import ConfigError
+from kernels import registry
 
 
 @dataclass(slots=True)
@@ -89,6 +90,24 @@ class AttentionBackend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """What of a model and its cache decides whether a kernel takes them."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    query_dtype: torch.dtype
+
+    def example(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Query, cache of `dtype`, query_start_loc, seq_lens and block table of one decode row."""
+        query = torch.zeros(1, self.num_heads, self.head_dim, dtype=self.query_dtype, device=device)
+        kv = torch.zeros((2, 2, self.num_kv_heads, self.block_size, self.head_dim), dtype=dtype, device=device)
+        ints = [torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, 1], [1], [[1]])]
+        return query, kv, ints[0], ints[1], ints[2]
+
+
 def kv_cache_shape(
     num_blocks: int, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int
 ) -> tuple[int, int, int, int, int, int]:
@@ -102,24 +121,67 @@ def kv_cache_shape(
 BACKENDS: dict[str, str] = {
     "reference": "engine.attention.reference:ReferenceAttention",
     "sdpa": "engine.attention.sdpa:SDPAAttention",
+    "cpu": "engine.attention.kernel_backends:CPUAttention",
+    "triton": "engine.attention.kernel_backends:TritonAttention",
+    "cuda": "engine.attention.kernel_backends:CUDAAttention",
 }
 """Name -> where the class lives; imported when asked for."""
 
+_PREFERENCE = {"cpu": ("cpu", "sdpa"), "cuda": ("triton", "sdpa")}
+"""By device type, fastest first; SDPA takes every model on every device."""
 
-def get_backend(name: str | None, device: torch.device | str, dtype: torch.dtype) -> AttentionBackend:
+
+def get_backend(
+    name: str | None,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    shape: AttentionShape | None = None,
+) -> AttentionBackend:
     """A backend by name, by dotted path `package.module:Class`, or (None) the fastest that works here.
 
     The class is called with (device, dtype of the cache). Queries may be of another type, and so is the result.
+    One that cannot serve a model of `shape` is refused here, with the names of those that can.
     """
-    path = BACKENDS.get(name or "sdpa", name)
-    if path is None or ":" not in path:
+    device = torch.device(device)
+    if name is None:
+        name = _working(device, dtype, shape)[0]
+    path = BACKENDS.get(name, name)
+    if ":" not in path:
         raise ConfigError(
             f"unknown attention backend {name!r}; available: {', '.join(BACKENDS)}, "
             "or your own as 'package.module:Class'"
         )
+    backend_class = _import(path)
+    backend = backend_class(device, dtype)
+    if reason := _unsupported(backend_class, device, dtype, shape):
+        others = ", ".join((*_working(device, dtype, shape), "reference"))
+        raise ConfigError(f"attention backend {name!r} cannot serve this model: {reason}; these can: {others}")
+    return backend
+
+
+def _working(device: torch.device, dtype: torch.dtype, shape: AttentionShape | None) -> list[str]:
+    """The backends for this device that run here and take this shape, fastest first."""
+    return [
+        name
+        for name in _PREFERENCE.get(device.type, ("sdpa",))
+        if not (name in registry.BACKENDS and registry.unavailable(name))
+        and not _unsupported(_import(BACKENDS[name]), device, dtype, shape)
+    ]
+
+
+def _unsupported(
+    backend_class: type[AttentionBackend],
+    device: torch.device,
+    dtype: torch.dtype,
+    shape: AttentionShape | None,
+) -> str | None:
+    check = getattr(backend_class, "unsupported", None)
+    return check(shape, device, dtype) if check and shape else None
+
+
+def _import(path: str) -> type[AttentionBackend]:
     module_name, class_name = path.split(":", 1)
     try:
-        backend_class = getattr(import_module(module_name), class_name)
+        return getattr(import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"attention backend {path!r} cannot be imported: {error}") from error
-    return backend_class(torch.device(device), dtype)

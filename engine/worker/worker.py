@@ -11,7 +11,7 @@ from typing import cast
 
 import torch
 
-from engine.attention.backend import AttentionBackend, AttentionMetadata, get_backend
+from engine.attention.backend import AttentionBackend, AttentionMetadata, AttentionShape, get_backend
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
@@ -44,7 +44,14 @@ class Worker:
     def load(self) -> None:
         """Fill the model's weights and choose how attention is computed."""
         cache_dtype = kv_cache.kv_cache_dtype(self.model_config, self.args)
-        self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype)
+        shape = AttentionShape(
+            num_heads=self.model_config.num_attention_heads,
+            num_kv_heads=self.model_config.num_key_value_heads,
+            head_dim=self.model_config.head_dim,
+            block_size=self.args.block_size,
+            query_dtype=kv_cache.DTYPES[self.model_config.dtype],
+        )
+        self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(self.model_config, self.device))
 
     def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:

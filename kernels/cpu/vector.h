@@ -70,6 +70,18 @@ inline void store(T* to, vfloat x) {
     for (int i = 0; i < LANES; i++) to[i] = from_float<T>(x[i]);
 }
 
+// The first `count` lanes; the others are 0, and left alone in memory.
+template <typename T>
+inline vfloat load_first(const T* from, int64_t count) {
+    vfloat x{};
+    for (int64_t i = 0; i < count; i++) x[i] = to_float(from[i]);
+    return x;
+}
+template <typename T>
+inline void store_first(T* to, vfloat x, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = from_float<T>(x[i]);
+}
+
 // Lane by lane `condition ? yes : no`, where condition is a comparison of vectors.
 inline vfloat select(vint condition, vfloat yes, vfloat no) {
     return (vfloat)(((vint)yes & condition) | ((vint)no & ~condition));
@@ -78,19 +90,45 @@ inline vfloat select(vint condition, vfloat yes, vfloat no) {
 // The larger of two; a NaN in x stays.
 inline vfloat maximum(vfloat x, vfloat y) { return select(x < y, y, x); }
 
-inline float largest(vfloat x) {
-    float result = x[0];
-    for (int i = 1; i < LANES; i++) result = result < x[i] ? x[i] : result;
-    return result;
+// Lanes i and i ^ distance change places.
+template <int DISTANCE>
+inline vfloat swap_lanes(vfloat x) {
+    vint from;
+    for (int i = 0; i < LANES; i++) from[i] = i ^ DISTANCE;
+    return __builtin_shuffle(x, from);
 }
 
-// The sum of the lanes, pairwise: the same tree for every caller.
+// The largest lane, and the sum of all, pairwise: the same tree for every caller.
+template <int DISTANCE = LANES / 2>
+inline float largest(vfloat x) {
+    x = maximum(x, swap_lanes<DISTANCE>(x));
+    if constexpr (DISTANCE > 1) return largest<DISTANCE / 2>(x);
+    return x[0];
+}
+template <int DISTANCE = LANES / 2>
 inline float sum(vfloat x) {
-    float lanes[LANES];
-    std::memcpy(lanes, &x, sizeof x);
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    return lanes[0];
+    x += swap_lanes<DISTANCE>(x);
+    if constexpr (DISTANCE > 1) return sum<DISTANCE / 2>(x);
+    return x[0];
+}
+
+// A square of LANES x LANES numbers, rows become columns: log2(LANES) rounds, each of which swaps the two
+// off-diagonal quarters of every block of 2 * DISTANCE.
+template <int DISTANCE = LANES / 2>
+inline __attribute__((always_inline)) void transpose(vfloat (&rows)[LANES]) {
+    vint low, high;
+    for (int i = 0; i < LANES; i++) {
+        low[i] = i & DISTANCE ? LANES + i - DISTANCE : i;
+        high[i] = i & DISTANCE ? LANES + i : i + DISTANCE;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        if (!(i & DISTANCE)) {
+            const vfloat upper = rows[i], lower = rows[i + DISTANCE];
+            rows[i] = __builtin_shuffle(upper, lower, low);
+            rows[i + DISTANCE] = __builtin_shuffle(upper, lower, high);
+        }
+    if constexpr (DISTANCE > 1) transpose<DISTANCE / 2>(rows);
 }
 
 // e^x to about one unit in the last place: 2^n * e^r with r in [-ln2/2, ln2/2], e^r by a Taylor polynomial.

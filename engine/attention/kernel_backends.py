@@ -1,0 +1,132 @@
+"""Attention by the kernels: C++ on a CPU, Triton or CUDA C++ on a GPU.
+
+The kernels take the batch as the metadata describes it, so there is nothing to build. Triton runs on a CPU
+too when TRITON_INTERPRET=1 is set, CUDA C++ through its host shim: slowly, to read and to test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.attention.backend import AttentionMetadata, AttentionShape
+from engine.config import ConfigError
+from kernels import registry
+
+
+class KernelAttention:
+    """One backend of `kernels.registry` for all batches."""
+
+    name: str
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        if reason := registry.unavailable(self.name):
+            raise ConfigError(f"attention backend {self.name!r} is not available here: {reason}")
+        self._write = registry.get("reshape_and_cache", self.name).load()
+        self._attend = registry.get("paged_attention", self.name).load()
+
+    @classmethod
+    def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Why a model of this shape cannot be served; None if it can."""
+        example = shape.example(device, dtype)
+        return registry.get("paged_attention", cls.name).unsupported(*example, scale=1.0, max_query_len=1)
+
+    def build(self, metadata: AttentionMetadata) -> None:
+        pass
+
+    def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
+        self._write(key, value, kv, metadata.slot_mapping)
+
+    def attend(
+        self,
+        query: Tensor,
+        kv: Tensor,
+        metadata: AttentionMetadata,
+        *,
+        scale: float,
+        sliding_window: int | None,
+    ) -> Tensor:
+        return self._attend(
+            query,
+            kv,
+            metadata.query_start_loc,
+            metadata.seq_lens,
+            metadata.block_table,
+            scale=scale,
+            sliding_window=sliding_window,
+            max_query_len=metadata.max_query_len,
+        )
+
+
+class CPUAttention(KernelAttention):
+    """C++, compiled on first use: every batch, any number of queries."""
+
+    name = "cpu"
+
+
+class TritonAttention(KernelAttention):
+    """Triton: split-KV for decode, one varlen kernel for the rest."""
+
+    name = "triton"
+
+
+@dataclass(slots=True)
+class _Part:
+    """Some rows of a batch: arguments for the kernel."""
+
+    tokens: slice
+    query_start_loc: Tensor
+    seq_lens: Tensor
+    block_table: Tensor
+    max_query_len: int
+
+
+class CUDAAttention(KernelAttention):
+    """CUDA C++ for decode rows; longer queries are Triton's, or the reference's where there is no Triton."""
+
+    name = "cuda"
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(device, dtype)
+        other = "reference" if registry.unavailable("triton") else "triton"
+        self._attend_longer = registry.get("paged_attention", other).load()
+        self._decode: _Part | None = None
+        self._longer: _Part | None = None
+
+    def build(self, metadata: AttentionMetadata) -> None:
+        """Cut the batch behind its decode rows."""
+        rows, tokens = metadata.num_decode_rows, metadata.query_start_loc_cpu[-1]
+        starts, lens, table = metadata.query_start_loc, metadata.seq_lens, metadata.block_table
+        self._decode = self._longer = None
+        if rows:
+            self._decode = _Part(slice(0, rows), starts[: rows + 1], lens[:rows], table[:rows], 1)
+        if tokens > rows:
+            self._longer = _Part(
+                slice(rows, tokens), starts[rows:] - rows, lens[rows:], table[rows:], metadata.max_query_len
+            )
+
+    def attend(
+        self,
+        query: Tensor,
+        kv: Tensor,
+        metadata: AttentionMetadata,
+        *,
+        scale: float,
+        sliding_window: int | None,
+    ) -> Tensor:
+        out = torch.zeros_like(query)
+        for part, kernel in ((self._decode, self._attend), (self._longer, self._attend_longer)):
+            if part is not None:
+                out[part.tokens] = kernel(
+                    query[part.tokens],
+                    kv,
+                    part.query_start_loc,
+                    part.seq_lens,
+                    part.block_table,
+                    scale=scale,
+                    sliding_window=sliding_window,
+                    max_query_len=part.max_query_len,
+                )
+        return out

@@ -1,0 +1,33 @@
+// SwiGLU's activation: silu(gate) * up, with gate and up side by side in each row.
+#include "dtype.h"
+
+namespace {
+
+constexpr int64_t WORTH_THREADS = 1 << 14;  // an exponential is worth ten additions
+
+// x / (1 + e^-x), from e^-|x| so that nothing overflows.
+inline vfloat silu(vfloat x) {
+    const vfloat e = exp_nonpositive(select(x < 0.0f, x, -x));
+    return x * select(x < 0.0f, e, splat(1.0f)) / (1.0f + e);
+}
+
+template <typename T>
+void silu_and_mul_row(const T* gate, const T* up, T* y, int64_t size) {
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES) store(y + i, silu(load(gate + i)) * load(up + i));
+    store_first(y + i, silu(load_first(gate + i, size - i)) * load_first(up + i, size - i), size - i);
+}
+
+}  // namespace
+
+// x [rows, 2 * size] with its stride in numbers; y [rows, size] contiguous.
+extern "C" void silu_and_mul(const void* x, int64_t stride, void* y, int64_t rows, int64_t size, int64_t dtype) {
+    with_float_type(dtype, [&](auto zero) {
+        using T = decltype(zero);
+#pragma omp parallel for if (rows * size > WORTH_THREADS)
+        for (int64_t row = 0; row < rows; row++) {
+            const T* gate = static_cast<const T*>(x) + row * stride;
+            silu_and_mul_row(gate, gate + size, static_cast<T*>(y) + row * size, size);
+        }
+    });
+}

@@ -1,0 +1,76 @@
+"""Paged attention in C++, see `attention.cpp`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels.cpu.build import function
+from kernels.cpu.dtypes import CACHES, FLOATS, unlike
+from kernels.cpu.kv_write import unsupported_cache
+
+_paged_attention = function("paged_attention", "plll" + "plppplll" + "fl" + "pllpl" + "lll")
+_LANES: int = function("gemm_lanes", "", returns="l")()
+_MAX_GROUP = 48
+
+
+def paged_attention(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+    max_query_len: int | None = None,
+) -> Tensor:
+    tokens, heads, _ = query.shape
+    _, _, kv_heads, block_size, head_dim = kv.shape
+    out = torch.empty(query.shape, dtype=query.dtype)
+    _paged_attention(
+        query.data_ptr(),
+        query.stride(0),
+        query.stride(1),
+        FLOATS[query.dtype],
+        out.data_ptr(),
+        tokens,
+        query_start_loc.data_ptr(),
+        seq_lens.data_ptr(),
+        block_table.data_ptr(),
+        block_table.stride(0),
+        seq_lens.shape[0],
+        heads,
+        scale,
+        sliding_window or 0,
+        kv.data_ptr(),
+        kv.stride(0),
+        CACHES[kv.dtype],
+        None if kv_scale is None else kv_scale.data_ptr(),
+        0 if kv_scale is None else kv_scale.stride(0),
+        kv_heads,
+        block_size,
+        head_dim,
+    )
+    return out
+
+
+def unsupported_paged_attention(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+    max_query_len: int | None = None,
+) -> str | None:
+    head_dim, group = query.shape[2], query.shape[1] // kv.shape[2]
+    if head_dim % _LANES:
+        return f"head_dim {head_dim}; supported on this processor: multiples of {_LANES}"
+    if group > _MAX_GROUP:
+        return f"{group} query heads for one kv head; supported: up to {_MAX_GROUP}"
+    return unlike(query) or unsupported_cache(kv, kv_scale)

@@ -1,0 +1,73 @@
+// Storing a step's keys and values in their slots of the cache, converted to its type.
+#include "cache.h"
+
+namespace {
+
+constexpr int64_t WORTH_THREADS = 1 << 16;
+
+template <typename From, typename To>
+void write_head(const From* x, To* to, int64_t size, float) {
+    for (int64_t i = 0; i < size; i++) to[i] = from_float<To>(to_float(x[i]));
+}
+
+template <typename From>
+void write_head(const From* x, float8_e4m3* to, int64_t size, float scale) {
+    for (int64_t i = 0; i < size; i++) to[i] = from_float<float8_e4m3>(to_float(x[i]) / scale);
+}
+
+// Symmetric, with a scale for the head of this token. A NaN makes the scale NaN, and with it the whole head.
+template <typename From>
+float write_head_int8(const From* x, int8_t* to, int64_t size) {
+    float peak = 0;
+    for (int64_t i = 0; i < size; i++) {
+        const float magnitude = std::fabs(to_float(x[i]));
+        peak = magnitude <= peak ? peak : magnitude;
+    }
+    const float scale = peak / 127;
+    for (int64_t i = 0; i < size; i++) {
+        const float steps = scale > 0 ? std::nearbyint(to_float(x[i]) / scale) : 0;
+        to[i] = static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, steps)));
+    }
+    return scale;
+}
+
+template <typename From>
+void write_token(const From* x, int64_t head_stride, const CacheLayer& cache, int64_t dtype, int64_t part, int64_t slot) {
+    const int64_t block = slot / cache.block_size, place = slot % cache.block_size;
+    for (int64_t head = 0; head < cache.heads; head++) {
+        const From* from = x + head * head_stride;
+        const int64_t at = cache.offset(block, part, head, place);
+        const float scale = dtype == FLOAT8_E4M3 ? cache.scale[part] : 1;
+        switch (dtype) {
+            case FLOAT32: write_head(from, static_cast<float*>(cache.data) + at, cache.head_dim, scale); break;
+            case FLOAT16: write_head(from, static_cast<float16*>(cache.data) + at, cache.head_dim, scale); break;
+            case BFLOAT16: write_head(from, static_cast<bfloat16*>(cache.data) + at, cache.head_dim, scale); break;
+            case FLOAT8_E4M3: write_head(from, static_cast<float8_e4m3*>(cache.data) + at, cache.head_dim, scale); break;
+            case INT8:
+                *cache.slot_scale(block, part, head, place) =
+                    write_head_int8(from, static_cast<int8_t*>(cache.data) + at, cache.head_dim);
+        }
+    }
+}
+
+}  // namespace
+
+// key, value [tokens, heads, head_dim], strides in numbers; slots int64 [tokens], -1 is padding.
+extern "C" void reshape_and_cache(const void* key, int64_t key_token_stride, int64_t key_head_stride, const void* value,
+                                  int64_t value_token_stride, int64_t value_head_stride, int64_t dtype, void* kv,
+                                  int64_t block_stride, int64_t kv_dtype, float* kv_scale, int64_t scale_block_stride,
+                                  const int64_t* slots, int64_t tokens, int64_t heads, int64_t block_size,
+                                  int64_t head_dim) {
+    const CacheLayer cache{kv, block_stride, heads, block_size, head_dim, kv_scale, scale_block_stride};
+    with_float_type(dtype, [&](auto zero) {
+        using T = decltype(zero);
+#pragma omp parallel for if (tokens * heads * head_dim > WORTH_THREADS)
+        for (int64_t token = 0; token < tokens; token++) {
+            if (slots[token] < 0) continue;
+            write_token(static_cast<const T*>(key) + token * key_token_stride, key_head_stride, cache, kv_dtype, 0,
+                        slots[token]);
+            write_token(static_cast<const T*>(value) + token * value_token_stride, value_head_stride, cache, kv_dtype, 1,
+                        slots[token]);
+        }
+    });
+}

@@ -1,0 +1,77 @@
+// RMSNorm, alone and with the residual added first: each row is read once and written once.
+#include <cmath>
+
+#include "dtype.h"
+
+namespace {
+
+constexpr int64_t WORTH_THREADS = 1 << 16;  // numbers; waking the other threads takes microseconds
+
+// y = round(x / rms(x)) * weight for one row that is already in fp32.
+template <typename T>
+void normalise(const float* x, const T* weight, T* y, int64_t size, float eps) {
+    vfloat squares{};
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES) squares += load(x + i) * load(x + i);
+    const vfloat rest = load_first(x + i, size - i);
+    const float scale = 1.0f / std::sqrt(sum(squares + rest * rest) / size + eps);
+    T rounded[LANES];
+    for (i = 0; i + LANES <= size; i += LANES) {
+        store(rounded, load(x + i) * scale);
+        store(y + i, load(rounded) * load(weight + i));
+    }
+    for (; i < size; i++) y[i] = from_float<T>(to_float(from_float<T>(x[i] * scale)) * to_float(weight[i]));
+}
+
+struct Rows {
+    int64_t outer, inner, outer_stride, inner_stride, size;
+};
+
+template <typename T>
+void rms_norm_rows(const T* x, const T* weight, T* y, Rows rows, float eps) {
+#pragma omp parallel for if (rows.outer * rows.inner * rows.size > WORTH_THREADS)
+    for (int64_t row = 0; row < rows.outer * rows.inner; row++) {
+        const T* from = x + row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
+        float wide[rows.size];
+        for (int64_t i = 0; i < rows.size; i++) wide[i] = to_float(from[i]);
+        normalise(wide, weight, y + row * rows.size, rows.size, eps);
+    }
+}
+
+template <typename T>
+void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t residual_stride, const T* weight, T* y,
+                       T* total, int64_t num_rows, int64_t size, float eps) {
+#pragma omp parallel for if (num_rows * size > WORTH_THREADS)
+    for (int64_t row = 0; row < num_rows; row++) {
+        float wide[size];
+        for (int64_t i = 0; i < size; i++) {
+            const T both = from_float<T>(to_float(x[row * x_stride + i]) + to_float(residual[row * residual_stride + i]));
+            total[row * size + i] = both;
+            wide[i] = to_float(both);
+        }
+        normalise(wide, weight, y + row * size, size, eps);
+    }
+}
+
+}  // namespace
+
+// x [outer, inner, size] with strides in numbers; weight [size]; y [outer, inner, size] contiguous.
+extern "C" void rms_norm(const void* x, const void* weight, void* y, int64_t outer, int64_t inner, int64_t outer_stride,
+                         int64_t inner_stride, int64_t size, float eps, int64_t dtype) {
+    with_float_type(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        rms_norm_rows(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T*>(y),
+                      {outer, inner, outer_stride, inner_stride, size}, eps);
+    });
+}
+
+// x, residual [rows, size] with strides in numbers; y, total [rows, size] contiguous: y = norm(total), total = x + residual.
+extern "C" void fused_add_rms_norm(const void* x, int64_t x_stride, const void* residual, int64_t residual_stride,
+                                   const void* weight, void* y, void* total, int64_t rows, int64_t size, float eps,
+                                   int64_t dtype) {
+    with_float_type(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        add_rms_norm_rows(static_cast<const T*>(x), x_stride, static_cast<const T*>(residual), residual_stride,
+                          static_cast<const T*>(weight), static_cast<T*>(y), static_cast<T*>(total), rows, size, eps);
+    });
+}
