@@ -12,8 +12,9 @@ from torch import Tensor
 
 from engine.core.sched_output import RequestInit
 from engine.sample.processors import SampleBatch
-from engine.sample.rng import gumbel_noise, row_keys
+from engine.sample.rng import row_keys
 from engine.sample.sampler import Sampler
+from kernels.reference.sampling import gumbel_noise
 from tests.sample import oracle
 from tests.sample.harness import Row, assert_distributed_as, batch_of, params, sample
 
@@ -103,7 +104,8 @@ def test_every_row_of_a_mixed_batch_is_what_the_rules_and_the_noise_say(seed: in
     for index, row in enumerate(rows):
         probs = oracle.distribution(logits[index].tolist(), row.params, row.prompt, row.output, row.eos)
         position = len(row.prompt) + len(row.output)
-        noise = gumbel_noise(row_keys(np.array([row.seed]), np.array([position])), VOCAB)[0]
+        keys = torch.from_numpy(row_keys(np.array([row.seed]), np.array([position])))
+        noise = gumbel_noise(keys, VOCAB)[0].numpy()
         with np.errstate(divide="ignore"):
             scores = np.log(probs) + noise
         said = output.token_ids[index]
