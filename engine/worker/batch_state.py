@@ -24,17 +24,22 @@ class BatchState:
 
     def __init__(self, num_slots: int, max_model_len: int, block_size: int) -> None:
         self.block_size = block_size
-        self.token_ids = np.zeros((num_slots, max_model_len), np.int32)
+        # One column more than a request can have tokens: what is sampled for a full one falls in there.
+        self._token_table = np.zeros((num_slots, max_model_len + 1), np.int32)
+        self.token_ids = self._token_table[:, :max_model_len]
         self.block_table = np.zeros((num_slots, -(-max_model_len // block_size)), np.int32)
         self.num_tokens = np.zeros(num_slots, np.int64)
         self.num_prompt_tokens = np.zeros(num_slots, np.int64)
         self.num_blocks = np.zeros(num_slots, np.int64)
         self.slot_of: dict[str, int] = {}
+        self.num_changes = 0
+        """How often a slot was given or taken: while it stands still, `slot_of` is what it was."""
         self._free_slots = list(range(num_slots - 1, -1, -1))
 
     def add(self, request_id: str, init: RequestInit) -> int:
         """Give a request that starts or resumes a slot; the row replaces all that was known of it."""
         slot = self.slot_of[request_id] = self._free_slots.pop()
+        self.num_changes += 1
         self.token_ids[slot, : len(init.token_ids)] = init.token_ids
         self.num_tokens[slot] = len(init.token_ids)
         self.num_prompt_tokens[slot] = init.num_prompt_tokens
@@ -46,6 +51,7 @@ class BatchState:
         slot = self.slot_of.pop(request_id, None)
         if slot is not None:
             self._free_slots.append(slot)
+            self.num_changes += 1
         return slot
 
     def append_blocks(self, rows: list[Scheduled]) -> None:
@@ -61,6 +67,5 @@ class BatchState:
     def append_tokens(self, slots: np.ndarray, token_ids: np.ndarray) -> None:
         """Remember one sampled token per slot. The last one of a full row is dropped: it ends the request."""
         lengths = self.num_tokens[slots]
-        room = lengths < self.token_ids.shape[1]
-        self.token_ids[slots[room], lengths[room]] = token_ids[room]
-        self.num_tokens[slots] += 1
+        self._token_table[slots, lengths] = token_ids
+        self.num_tokens[slots] = lengths + 1

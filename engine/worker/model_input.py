@@ -10,6 +10,9 @@ so that attention can treat them as one block:
 
 Only rows that reach the end of what is known get logits: d's prompt goes on in the next step.
 
+When the same requests decode again, which is what most steps are, all that depends on who computes
+how much is used again: slots, order, query starts. Positions, token ids and blocks are gathered anew.
+
 Source: vLLM v1/worker/gpu/input_batch.py, as numpy over the state tables.
 """
 
@@ -40,70 +43,136 @@ class ModelInput:
     positions: Tensor
     """int64 [T]"""
     metadata: AttentionMetadata
-    logits_rows: Tensor
-    """int64 [S]: index into the T tokens of those whose logits are needed."""
+    logits_rows: Tensor | None
+    """int64 [S]: index into the T tokens of those whose logits are needed; None when all T are."""
     sampled_rows: np.ndarray
     """int64 [S]: index into `rows`."""
     sample_batch: SampleBatch
 
 
-def build_model_input(rows: list[Scheduled], state: BatchState, device: torch.device) -> ModelInput:
-    """Gather what `rows` (at least one) compute in this step from the state tables."""
-    num_scheduled = np.array([row.num_tokens for row in rows], np.int64)
-    is_decode = num_scheduled == 1
-    num_decode_rows = int(np.count_nonzero(is_decode))
-    if not is_decode[:num_decode_rows].all():
-        order = np.argsort(~is_decode, kind="stable")
-        rows = [rows[index] for index in order.tolist()]
-        num_scheduled = num_scheduled[order]
-    slots = np.array([state.slot_of[row.request_id] for row in rows], np.int64)
-    starts = np.array([row.start for row in rows], np.int64)
-    seq_lens = starts + num_scheduled
-    query_start = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(num_scheduled, out=query_start[1:])
+class InputBuilder:
+    """Builds the inputs of one step after the other, and keeps what the next one can use again."""
 
-    num_tokens = int(query_start[-1])
-    if num_tokens == len(rows):
-        positions, token_slots = starts, slots
-    else:  # token t of row r stands at position start[r] + (t - query_start[r])
-        positions = np.arange(num_tokens) + np.repeat(starts - query_start[:-1], num_scheduled)
-        token_slots = np.repeat(slots, num_scheduled)
-    input_ids = state.token_ids[token_slots, positions].astype(np.int64)
-    block_index, offset = np.divmod(positions, state.block_size)
-    slot_mapping = state.block_table[token_slots, block_index] * np.int64(state.block_size) + offset
+    def __init__(self, state: BatchState, device: torch.device) -> None:
+        self._state = state
+        self._device = device
+        self._layout: _Layout | None = None
 
-    max_seq_len = int(seq_lens.max())
-    num_columns = -(-max_seq_len // state.block_size)
-    sampled_rows = np.flatnonzero(seq_lens >= state.num_tokens[slots])
-    longs = _to_device([input_ids, positions, slot_mapping, query_start[sampled_rows + 1] - 1], device)
-    block_table = state.block_table[slots, :num_columns]
-    ints = _to_device([query_start.astype(np.int32), seq_lens.astype(np.int32), block_table], device)
-    sampled_slots = slots[sampled_rows]
-    return ModelInput(
-        rows=rows,
-        slots=slots,
-        input_ids=longs[0],
-        positions=longs[1],
-        metadata=AttentionMetadata(
-            query_start_loc=ints[0],
-            seq_lens=ints[1],
-            block_table=ints[2],
-            slot_mapping=longs[2],
+    def build(self, rows: list[Scheduled]) -> ModelInput:
+        """Gather what `rows` (at least one) compute in this step from the state tables."""
+        state, layout = self._state, self._layout_of(rows)
+        if layout.order is not None:
+            rows = [rows[index] for index in layout.order]
+        slots, num_scheduled, query_start = layout.slots, layout.num_scheduled, layout.query_start
+        starts = np.array([row.start for row in rows], np.int64)
+        seq_lens = starts + num_scheduled
+        if layout.max_query_len == 1:
+            positions, token_slots = starts, slots
+        else:  # token t of row r stands at position start[r] + (t - query_start[r])
+            positions = np.arange(query_start[-1]) + np.repeat(starts - query_start[:-1], num_scheduled)
+            token_slots = np.repeat(slots, num_scheduled)
+        input_ids = state.token_ids[token_slots, positions].astype(np.int64)
+        block_index, offset = np.divmod(positions, state.block_size)
+        slot_mapping = state.block_table[token_slots, block_index] * np.int64(state.block_size) + offset
+
+        seq_lens_cpu = seq_lens.tolist()
+        max_seq_len = max(seq_lens_cpu)
+        block_table = state.block_table[slots, : -(-max_seq_len // state.block_size)]
+        lengths = state.num_tokens[slots]
+        sampled_rows = np.flatnonzero(seq_lens >= lengths)
+        all_sampled = len(sampled_rows) == len(positions)
+        logits_rows = [] if all_sampled else [query_start[sampled_rows + 1] - 1]
+        longs = _to_device([input_ids, positions, slot_mapping, *logits_rows], self._device)
+        ints = _to_device([seq_lens.astype(np.int32), block_table], self._device)
+        sampled_slots = slots[sampled_rows]
+        return ModelInput(
+            rows=rows,
+            slots=slots,
+            input_ids=longs[0],
+            positions=longs[1],
+            metadata=AttentionMetadata(
+                query_start_loc=layout.query_start_loc,
+                seq_lens=ints[0],
+                block_table=ints[1],
+                slot_mapping=longs[2],
+                num_decode_rows=layout.num_decode_rows,
+                max_query_len=layout.max_query_len,
+                max_seq_len=max_seq_len,
+                query_start_loc_cpu=layout.query_start_loc_cpu,
+                seq_lens_cpu=seq_lens_cpu,
+            ),
+            logits_rows=None if all_sampled else longs[3],
+            sampled_rows=sampled_rows,
+            sample_batch=SampleBatch(
+                slots=sampled_slots,
+                lengths=lengths[sampled_rows],
+                num_prompt_tokens=state.num_prompt_tokens[sampled_slots],
+                token_ids=state.token_ids,
+            ),
+        )
+
+    def _layout_of(self, rows: list[Scheduled]) -> _Layout:
+        """The last step's layout if it fits these rows too, else a new one."""
+        request_ids = [row.request_id for row in rows]
+        num_scheduled = [row.num_tokens for row in rows]
+        layout = self._layout
+        if (
+            layout is None
+            or layout.request_ids != request_ids
+            or layout.tokens_per_request != num_scheduled
+            or layout.num_state_changes != self._state.num_changes
+        ):
+            layout = self._layout = self._make_layout(request_ids, num_scheduled)
+        return layout
+
+    def _make_layout(self, request_ids: list[str], tokens_per_request: list[int]) -> _Layout:
+        slots = np.array([self._state.slot_of[request_id] for request_id in request_ids], np.int64)
+        num_scheduled = np.array(tokens_per_request, np.int64)
+        is_decode = num_scheduled == 1
+        num_decode_rows = int(np.count_nonzero(is_decode))
+        order = None
+        if not is_decode[:num_decode_rows].all():
+            order = np.argsort(~is_decode, kind="stable")
+            slots, num_scheduled = slots[order], num_scheduled[order]
+        query_start = np.zeros(len(slots) + 1, np.int64)
+        np.cumsum(num_scheduled, out=query_start[1:])
+        return _Layout(
+            request_ids=request_ids,
+            tokens_per_request=tokens_per_request,
+            num_state_changes=self._state.num_changes,
+            order=None if order is None else order.tolist(),
+            slots=slots,
+            num_scheduled=num_scheduled,
+            query_start=query_start,
+            query_start_loc=_to_device([query_start.astype(np.int32)], self._device)[0],
+            query_start_loc_cpu=query_start.tolist(),
             num_decode_rows=num_decode_rows,
             max_query_len=int(num_scheduled.max()),
-            max_seq_len=max_seq_len,
-            query_start_loc_cpu=query_start.tolist(),
-            seq_lens_cpu=seq_lens.tolist(),
-        ),
-        logits_rows=longs[3],
-        sampled_rows=sampled_rows,
-        sample_batch=SampleBatch(
-            slots=sampled_slots,
-            lengths=state.num_tokens[sampled_slots],
-            num_prompt_tokens=state.num_prompt_tokens[sampled_slots],
-            token_ids=state.token_ids,
-        ),
-    )
+        )
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Who computes how many tokens: in decode the same step after step, until somebody comes or goes."""
+
+    request_ids: list[str]
+    """As scheduled; and so is the next."""
+    tokens_per_request: list[int]
+    num_state_changes: int
+    """`BatchState.num_changes` when this was made."""
+    order: list[int] | None
+    """Decode rows first: the scheduled rows by index. None if they come so. All that follows is in this order."""
+    slots: np.ndarray
+    """int64 [R]: state slot of each row."""
+    num_scheduled: np.ndarray
+    """int64 [R]: tokens of each row."""
+    query_start: np.ndarray
+    """int64 [R + 1]: row r owns tokens query_start[r] .. query_start[r + 1] - 1."""
+    query_start_loc: Tensor
+    """int32 [R + 1]: the same on the device."""
+    query_start_loc_cpu: list[int]
+    num_decode_rows: int
+    max_query_len: int
 
 
 def _to_device(arrays: list[np.ndarray], device: torch.device) -> list[Tensor]:

@@ -18,7 +18,7 @@ from engine.sample.logprobs import token_logprobs
 from engine.sample.processors import LogitsProcessor
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
 from engine.worker.batch_state import BatchState
-from engine.worker.model_input import ModelInput, build_model_input
+from engine.worker.model_input import InputBuilder, ModelInput
 
 PROMPT_LOGPROBS_CHUNK = 256
 """Prompt positions whose logits exist at once: a whole prompt's would be larger than the model."""
@@ -45,6 +45,7 @@ class ModelRunner:
         self.device = kv_cache.device
         self.vocab_size = vocab_size
         self.state = BatchState(max_num_seqs, max_model_len, block_size)
+        self._inputs = InputBuilder(self.state, self.device)
         self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
         self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
 
@@ -54,7 +55,7 @@ class ModelRunner:
         self._update_state(out)
         if not out.scheduled:
             return ModelRunnerOutput()
-        batch = build_model_input(out.scheduled, self.state, self.device)
+        batch = self._inputs.build(out.scheduled)
         hidden = self._forward(batch)
         result = self._sample(batch, hidden) if len(batch.sampled_rows) else ModelRunnerOutput()
         if self._num_prompt_logprobs:
@@ -88,7 +89,9 @@ class ModelRunner:
             return self.model(batch.input_ids, batch.positions)
 
     def _sample(self, batch: ModelInput, hidden: Tensor) -> ModelRunnerOutput:
-        logits = self.model.compute_logits(hidden[batch.logits_rows])
+        if batch.logits_rows is not None:
+            hidden = hidden[batch.logits_rows]
+        logits = self.model.compute_logits(hidden)
         sampled = self.sampler(logits, batch.sample_batch)
         self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
         return _by_request(batch, sampled)

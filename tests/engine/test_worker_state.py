@@ -13,7 +13,7 @@ from engine.core.sched_output import RequestInit, Scheduled
 from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
 from engine.worker.batch_state import BatchState
-from engine.worker.model_input import build_model_input
+from engine.worker.model_input import InputBuilder, ModelInput
 from tests.engine.harness import request, run, tokens
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ def test_a_reused_slot_shows_nothing_of_its_last_owner() -> None:
     state.remove("old")
     assert state.add("new", init([11, 12, 13])) == slot
     state.append_blocks([Scheduled("new", 0, 3, [2])])
-    batch = build_model_input([Scheduled("new", 0, 3, [2])], state, CPU)
+    batch = InputBuilder(state, CPU).build([Scheduled("new", 0, 3, [2])])
     assert batch.input_ids.tolist() == [11, 12, 13]
     assert batch.metadata.slot_mapping.tolist() == [8, 9, 10]
     assert batch.metadata.block_table.tolist() == [[2]]
@@ -77,7 +77,7 @@ def test_the_packed_batch_is_what_the_rows_say(seed: int) -> None:
         state.append_blocks([Scheduled(name, 0, 0, tables[name][:cut])])
         rows.append(Scheduled(name, start, num_tokens, tables[name][cut:]))
     state.append_blocks(rows)
-    batch = build_model_input(rows, state, CPU)
+    batch = InputBuilder(state, CPU).build(rows)
 
     ordered = sorted(rows, key=lambda row: row.num_tokens != 1)
     assert batch.rows == ordered
@@ -100,7 +100,8 @@ def test_the_packed_batch_is_what_the_rows_say(seed: int) -> None:
     assert metadata.max_seq_len == max(ends) and metadata.max_query_len == max(r.num_tokens for r in rows)
     for table, row in zip(metadata.block_table.tolist(), ordered, strict=True):
         assert table[: len(tables[row.request_id])] == tables[row.request_id]
-    assert batch.logits_rows.tolist() == logits_rows
+    all_tokens = list(range(len(ids)))
+    assert (all_tokens if batch.logits_rows is None else batch.logits_rows.tolist()) == logits_rows
     assert [ordered[i].request_id for i in batch.sampled_rows] == [
         row.request_id for row in ordered if row.start + row.num_tokens == len(known[row.request_id])
     ]
@@ -108,6 +109,51 @@ def test_the_packed_batch_is_what_the_rows_say(seed: int) -> None:
     assert {t.dtype for t in (metadata.query_start_loc, metadata.seq_lens, metadata.block_table)} == {
         torch.int32
     }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_step_uses_again_is_what_a_fresh_start_would_compute(seed: int) -> None:
+    """Requests decode together, sit a step out, go and come back under the same id, perhaps in another slot."""
+    rng = random.Random(seed)
+    state = BatchState(4, 64, BLOCK)
+    builder = InputBuilder(state, CPU)
+    running: list[str] = []
+    for step in range(60):
+        if step % 3 == 0:
+            leaving = rng.sample(running, k=rng.randint(0, len(running)))
+            for name in leaving:
+                state.remove(name)
+            running = [name for name in running if name not in leaving]
+            free = [name for name in "abc" if name not in running]
+            for name in rng.sample(free, k=rng.randint(0, len(free))):
+                state.add(name, init([rng.randrange(100) for _ in range(rng.randint(1, 4))]))
+                state.append_blocks([Scheduled(name, 0, 0, rng.sample(range(1, 500), 16))])
+                running.append(name)
+        scheduled = running if rng.random() < 0.7 else rng.sample(running, k=rng.randint(0, len(running)))
+        rows = []
+        for name in scheduled:
+            num_tokens = int(state.num_tokens[state.slot_of[name]])
+            num_new = 1 if rng.random() < 0.9 else min(3, num_tokens)
+            rows.append(Scheduled(name, num_tokens - num_new, num_new, []))
+        if not rows:
+            continue
+        batch, fresh = builder.build(rows), InputBuilder(state, CPU).build(rows)
+        assert told(batch) == told(fresh)
+        sampled = np.array([rng.randrange(100) for _ in batch.sampled_rows])
+        state.append_tokens(batch.sample_batch.slots, sampled)
+
+
+def told(batch: ModelInput) -> list[object]:
+    """All that a batch says, as plain values."""
+    values = [
+        *(
+            getattr(batch, name)
+            for name in ("rows", "slots", "input_ids", "positions", "logits_rows", "sampled_rows")
+        ),
+        *(getattr(batch.metadata, name) for name in batch.metadata.__slots__),
+        *(getattr(batch.sample_batch, name) for name in ("slots", "lengths", "num_prompt_tokens")),
+    ]
+    return [value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value for value in values]
 
 
 def test_the_largest_step_runs_without_a_request(make_engine: Callable[..., EngineCore]) -> None:
