@@ -1,0 +1,90 @@
+"""Every Triton kernel compiles for the GPUs we name, without one, and keeps its values in registers."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton has wheels for Linux only")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("interpreted kernels cannot be compiled", allow_module_level=True)
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.compile_report import ARCHITECTURES, KernelReport
+from kernels.registry import IMPLEMENTATIONS
+from kernels.triton_ops.compile import compile_launch, kernel_modules, launches, report, report_module
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("module", kernel_modules())
+def test_every_kernel_compiles_fits_and_does_not_spill(module: str, arch: int) -> None:
+    reports = list(report_module(module, arch))
+    assert reports or arch < 89, "only what needs fp8 tensor cores may be left out, and sm_89 has them"
+    for each in reports:
+        assert (each.spill_store_bytes, each.spill_load_bytes) == (0, 0), summary(each)
+        assert each.occupancy.blocks >= 1, summary(each)
+        assert f".target sm_{arch}" in each.ptx
+
+
+def test_every_triton_file_of_the_registry_is_compiled() -> None:
+    files = {each.sources[0] for each in IMPLEMENTATIONS if each.backend == "triton"}
+    launching = {f"triton_ops/{module}.py" for module in kernel_modules()}
+    assert files <= launching
+
+
+@triton.jit
+def greedy_kernel(x, out, N: tl.constexpr):
+    """Keeps more values than fit into the registers of one warp, until their maximum is known."""
+    index = tl.arange(0, N)
+    values = tl.load(x + index)
+    tl.store(out + index, values - tl.max(values, axis=0))
+
+
+def test_a_kernel_that_spills_is_seen() -> None:
+    x = torch.empty(16384, device="meta")
+    (launch,) = launches(lambda: greedy_kernel[(1,)](x, x, N=16384, num_warps=1))
+    each = compile_launch(launch, 80, "here", "too much")
+    assert each.spill_store_bytes > 0 and each.spill_load_bytes > 0
+
+
+@triton.jit
+def scale_kernel(x, out, n, stride, one, bias, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + index * one, mask=index < n)
+    if bias is not None:
+        value += tl.load(bias + index)
+    tl.store(out + index * stride, value, mask=index < n)
+
+
+def test_a_recorded_launch_is_specialised_as_triton_does_it() -> None:
+    x = torch.empty(64, dtype=torch.bfloat16, device="meta")
+    (launch,) = launches(lambda: scale_kernel[(1,)](x, x, 64, 3, 1, None, BLOCK=64, num_warps=2))
+    assert launch.signature == {
+        "x": "*bf16",
+        "out": "*bf16",
+        "n": "i32",
+        "stride": "i32",
+        "one": "constexpr",
+        "bias": "constexpr",
+        "BLOCK": "constexpr",
+    }
+    assert launch.constants == {"one": 1, "bias": None, "BLOCK": 64}
+    assert launch.divisible == ("x", "out", "n")
+    assert launch.options == {"num_warps": 2}
+    assert compile_launch(launch, 90, "here", "bf16").threads == 64
+
+
+def test_an_architecture_without_figures_is_refused() -> None:
+    with pytest.raises(ValueError, match="no figures for sm_70; architectures: sm_80, sm_90"):
+        next(report(70))
+
+
+def summary(each: KernelReport) -> str:
+    return (
+        f"{each.name} ({each.file}) on sm_{each.arch}: {each.registers} registers, {each.shared_bytes} bytes of shared "
+        f"memory, {each.spill_store_bytes} bytes spilled, {each.occupancy}"
+    )
