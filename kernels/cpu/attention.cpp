@@ -46,6 +46,10 @@ struct Task {
     int64_t row, kv_head, first_token, num_tokens;  // tokens counted within the row's queries
 };
 
+struct Chunk {
+    int64_t row, kv_head, first, count;  // keys first .. first + count - 1 of a request
+};
+
 // What a thread works on: one task's queries and results, one chunk's keys and values. Rows of head_dim numbers.
 struct Scratch {
     std::vector<float> queries, outputs, scores, keys, values;
@@ -123,8 +127,8 @@ struct Cursor {
     const int32_t* block;
     int64_t slot, block_size;
 
-    Cursor(const Batch& batch, const Task& task, int64_t position)
-        : block(batch.block_table + task.row * batch.table_stride + position / batch.cache.block_size),
+    Cursor(const Batch& batch, int64_t row, int64_t position)
+        : block(batch.block_table + row * batch.table_stride + position / batch.cache.block_size),
           slot(position % batch.cache.block_size),
           block_size(batch.cache.block_size) {}
 
@@ -133,33 +137,31 @@ struct Cursor {
     }
 };
 
-// Keys first .. first + count - 1 of a request -> keys [head_dim, CHUNK] (transposed), values [count, head_dim].
-// `ahead` keys further on are asked for meanwhile, a few lines at a time: a core has some two dozen misses
+// A chunk of the cache -> keys [head_dim, CHUNK] (transposed), values [count, head_dim].
+// The chunk that comes next is asked for meanwhile, a few lines at a time: a core has some two dozen misses
 // under way at most, and waits when it is asked for more.
 template <typename T>
-void read_chunk(const Batch& batch, const Task& task, int64_t first, int64_t count, int64_t ahead, Scratch& scratch) {
+void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scratch& scratch) {
     const CacheLayer& cache = batch.cache;
-    const int64_t head_dim = cache.head_dim, head = task.kv_head;
+    const int64_t head_dim = cache.head_dim, head = chunk.kv_head;
     constexpr int64_t LINE = 64 / sizeof(T);
-    Cursor at(batch, task, first), later(batch, task, ahead ? first + CHUNK : first);
-    for (int64_t i = 0; i < count; i += LANES) {
-        const int64_t lanes = std::min<int64_t>(LANES, count - i);
+    const T* pages = static_cast<const T*>(cache.data);
+    Cursor at(batch, chunk.row, chunk.first), later(batch, next.row, next.first);
+    for (int64_t i = 0; i < chunk.count; i += LANES) {
+        const int64_t lanes = std::min<int64_t>(LANES, chunk.count - i);
         const T* rows[LANES];
         float scales[LANES];
         for (int64_t lane = 0; lane < lanes; lane++, at.next()) {
-            const T* key = static_cast<const T*>(cache.data) + cache.offset(*at.block, 0, head, at.slot);
-            const T* value = static_cast<const T*>(cache.data) + cache.offset(*at.block, 1, head, at.slot);
-            rows[lane] = key;
+            const T* value = pages + cache.offset(*at.block, 1, head, at.slot);
+            rows[lane] = pages + cache.offset(*at.block, 0, head, at.slot);
             scales[lane] = slot_scale<T>(batch, *at.block, 0, head, at.slot);
             const float scale = slot_scale<T>(batch, *at.block, 1, head, at.slot);
             float* to = scratch.values.data() + (i + lane) * head_dim;
             for (int64_t d = 0; d < head_dim; d += LANES) store(to + d, load_scaled(value + d, scale));
-            if (i + lane < ahead) {
-                const int64_t next = cache.offset(*later.block, 0, head, later.slot);
-                const int64_t to_values = cache.offset(0, 1, 0, 0);
-                for (int64_t d = 0; d < head_dim; d += LINE) {
-                    __builtin_prefetch(static_cast<const T*>(cache.data) + next + d);
-                    __builtin_prefetch(static_cast<const T*>(cache.data) + next + to_values + d);
+            if (i + lane < next.count) {
+                for (int64_t part = 0; part < 2; part++) {
+                    const T* soon = pages + cache.offset(*later.block, part, next.kv_head, later.slot);
+                    for (int64_t d = 0; d < head_dim; d += LINE) __builtin_prefetch(soon + d);
                 }
                 later.next();
             }
@@ -200,10 +202,9 @@ float soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mas
 }
 
 // Everything for one chunk of keys but reading it.
-void attend_chunk(const Batch& batch, const Task& task, int64_t first_key, int64_t count, int64_t position,
-                  Scratch& scratch) {
+void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int64_t position, Scratch& scratch) {
     const int64_t head_dim = batch.cache.head_dim, group = batch.group();
-    const int64_t skip = std::max<int64_t>(0, first_key - position);  // tokens that stand before the chunk
+    const int64_t skip = std::max<int64_t>(0, chunk.first - position);  // tokens that stand before the chunk
     const int64_t begin = skip * group, num_queries = task.num_tokens * group;
     if (begin >= num_queries) return;
     float* scores = scratch.scores.data() + begin * CHUNK;
@@ -211,8 +212,8 @@ void attend_chunk(const Batch& batch, const Task& task, int64_t first_key, int64
                     head_dim, scores);
     for (int64_t query = begin; query < num_queries; query++, scores += CHUNK) {
         const int64_t at = position + query / group;
-        const int64_t oldest = batch.window ? std::max<int64_t>(0, at - batch.window + 1 - first_key) : 0;
-        const int64_t end = std::min(count, at + 1 - first_key);
+        const int64_t oldest = batch.window ? std::max<int64_t>(0, at - batch.window + 1 - chunk.first) : 0;
+        const int64_t end = std::min(chunk.count, at + 1 - chunk.first);
         if (oldest >= end) {  // the window has passed this chunk
             std::fill_n(scores, CHUNK, 0.0f);
             continue;
@@ -222,7 +223,7 @@ void attend_chunk(const Batch& batch, const Task& task, int64_t first_key, int64
         for (int64_t d = 0; d < head_dim; d += LANES) store(output + d, load(output + d) * factor);
     }
     multiply<true>(num_queries - begin, scratch.scores.data() + begin * CHUNK, CHUNK, scratch.values.data(), head_dim,
-                   count, scratch.outputs.data() + begin * head_dim);
+                   chunk.count, scratch.outputs.data() + begin * head_dim);
 }
 
 template <typename Q>
@@ -253,18 +254,33 @@ void store_outputs(const Batch& batch, const Task& task, Scratch& scratch) {
     }
 }
 
+// The keys that a task's queries see: from that of its first query's window to its last query.
+struct Range {
+    int64_t position, first, end;  // of the first query; first is where the chunk begins
+
+    Range(const Batch& batch, const Task& task) {
+        const int64_t num_queries = batch.query_start_loc[task.row + 1] - batch.query_start_loc[task.row];
+        position = batch.seq_lens[task.row] - num_queries + task.first_token;
+        end = position + task.num_tokens;
+        first = batch.window ? std::max<int64_t>(0, position - batch.window + 1) / CHUNK * CHUNK : 0;
+    }
+};
+
+Chunk chunk_at(const Task& task, const Range& range, int64_t first) {
+    return {task.row, task.kv_head, first, std::min<int64_t>(CHUNK, range.end - first)};
+}
+
+// `next` is the task that this thread probably does next: its first chunk is asked for during the last one here.
 template <typename Q, typename T>
-void attend(const Batch& batch, const Task& task, Scratch& scratch) {
+void attend(const Batch& batch, const Task& task, const Task& next, Scratch& scratch) {
     load_queries<Q>(batch, task, scratch);
-    const int64_t num_queries = batch.query_start_loc[task.row + 1] - batch.query_start_loc[task.row];
-    const int64_t position = batch.seq_lens[task.row] - num_queries + task.first_token;
-    const int64_t end = position + task.num_tokens;
-    const int64_t oldest = batch.window ? std::max<int64_t>(0, position - batch.window + 1) : 0;
-    for (int64_t first = oldest / CHUNK * CHUNK; first < end; first += CHUNK) {
-        const int64_t count = std::min<int64_t>(CHUNK, end - first);
-        const int64_t ahead = std::max<int64_t>(0, std::min<int64_t>(CHUNK, end - first - CHUNK));
-        read_chunk<T>(batch, task, first, count, ahead, scratch);
-        attend_chunk(batch, task, first, count, position, scratch);
+    const Range range(batch, task), after(batch, next);
+    for (int64_t first = range.first; first < range.end; first += CHUNK) {
+        const Chunk chunk = chunk_at(task, range, first);
+        const bool last = first + CHUNK >= range.end;
+        read_chunk<T>(batch, chunk, last ? chunk_at(next, after, after.first) : chunk_at(task, range, first + CHUNK),
+                      scratch);
+        attend_chunk(batch, task, chunk, range.position, scratch);
     }
     store_outputs<Q>(batch, task, scratch);
 }
@@ -285,12 +301,14 @@ std::vector<Task> make_tasks(const Batch& batch, int64_t num_rows) {
 template <typename Q, typename T>
 void attend_all(const Batch& batch, int64_t num_rows) {
     const std::vector<Task> tasks = make_tasks(batch, num_rows);
+    const size_t at_once = tasks.size() > 256 ? 8 : 1;  // enough of them that a last handful hardly matters
 #pragma omp parallel if (tasks.size() > 1)
     {
         static thread_local Scratch scratch;
         scratch.resize(batch.cache.head_dim);
-#pragma omp for schedule(dynamic, 1)
-        for (size_t i = 0; i < tasks.size(); i++) attend<Q, T>(batch, tasks[i], scratch);
+#pragma omp for schedule(dynamic, at_once)
+        for (size_t i = 0; i < tasks.size(); i++)
+            attend<Q, T>(batch, tasks[i], tasks[std::min(i + 1, tasks.size() - 1)], scratch);
     }
 }
 
