@@ -148,13 +148,18 @@ class LLM:
 
     def _complete(self, requests: list[SubmittedRequest], use_tqdm: bool | None) -> list[RequestOutput]:
         final: dict[str, RequestOutput] = {}
-        with self._submitted(requests) as inbox, _Progress(len(requests), use_tqdm) as progress:
+        with (
+            self._submitted(requests) as inbox,
+            _Progress(len(requests), use_tqdm) as progress,
+            interrupt_afterwards() as may_end_here,
+        ):
             while len(final) < len(requests):
                 self._step()
                 while inbox:
                     output = inbox.popleft()
                     final[output.request_id] = output
                     progress.add(output)
+                may_end_here()
         return [final[request.request_id] for request in requests]
 
     def _stream(self, request: SubmittedRequest) -> Iterator[RequestOutput]:
@@ -162,17 +167,18 @@ class LLM:
         with self._submitted([request]) as inbox:
             while not finished:
                 if not inbox:
-                    self._step()
+                    with interrupt_afterwards():
+                        self._step()
                 while inbox:
                     output = inbox.popleft()
                     finished = output.finished
                     yield output
 
     def _step(self) -> None:
-        with interrupt_afterwards():
-            outputs = self.llm_engine.step()
-            for output in outputs:
-                self._inboxes[output.request_id].append(output)
+        """To be called inside `interrupt_afterwards`: an output that was taken must reach its inbox."""
+        outputs = self.llm_engine.step()
+        for output in outputs:
+            self._inboxes[output.request_id].append(output)
         if not outputs and not self.llm_engine.has_unfinished():
             raise RuntimeError("these requests are gone: Ctrl-C was pressed twice in another call")
 
