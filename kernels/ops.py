@@ -45,6 +45,11 @@ def linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None)
     return dispatch("linear", key, x, weight, bias)(x, weight, bias)
 
 
+def embedding(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table [rows, size] by their numbers, int64 [T]: [T, size]. Every id is a row: nothing is checked."""
+    return dispatch("embedding", kind(table), table, ids)(table, ids)
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / rms(x) * weight over the last dimension.
 

@@ -74,6 +74,8 @@ def _cuda(op: str, module: str, *sources: str) -> Implementation:
 
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    _reference("embedding", "embedding"),
+    _cpu("embedding", "embedding", "embedding"),
     _reference("linear", "linear"),
     _cpu("linear", "linear", "gemm"),
     _reference("rms_norm", "norm"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.layers.linear import Linear, empty_parameter
+from kernels import ops
 
 
 class TokenEmbedding(nn.Module):
@@ -17,7 +17,7 @@ class TokenEmbedding(nn.Module):
         self.weight = empty_parameter(vocab_size, hidden_size, dtype=dtype)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        return F.embedding(input_ids, self.weight)
+        return ops.embedding(self.weight, input_ids)
 
 
 class LMHead(Linear):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import ConfigError, RopeConfig
+from kernels import ops
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 
@@ -65,4 +66,4 @@ class RotaryTable(nn.Module):
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """positions int64 [T] -> (cos, sin), each fp32 [T, head_dim / 2]."""
-        return self.cos[positions], self.sin[positions]
+        return ops.embedding(self.cos, positions), ops.embedding(self.sin, positions)

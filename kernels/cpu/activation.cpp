@@ -1,5 +1,6 @@
 // SwiGLU's activation: silu(gate) * up, with gate and up side by side in each row.
 #include "dtype.h"
+#include "graph.h"
 
 namespace {
 
@@ -22,12 +23,14 @@ void silu_and_mul_row(const T* gate, const T* up, T* y, int64_t size) {
 
 // x [rows, 2 * size] with its stride in numbers; y [rows, size] contiguous.
 extern "C" void silu_and_mul(const void* x, int64_t stride, void* y, int64_t rows, int64_t size, int64_t dtype) {
-    with_float_type(dtype, [&](auto zero) {
-        using T = decltype(zero);
+    launch([=] {
+        with_float_type(dtype, [&](auto zero) {
+            using T = decltype(zero);
 #pragma omp parallel for if (rows * size > WORTH_THREADS)
-        for (int64_t row = 0; row < rows; row++) {
-            const T* gate = static_cast<const T*>(x) + row * stride;
-            silu_and_mul_row(gate, gate + size, static_cast<T*>(y) + row * size, size);
-        }
+            for (int64_t row = 0; row < rows; row++) {
+                const T* gate = static_cast<const T*>(x) + row * stride;
+                silu_and_mul_row(gate, gate + size, static_cast<T*>(y) + row * size, size);
+            }
+        });
     });
 }

@@ -21,12 +21,13 @@
 #include <vector>
 
 #include "cache.h"
+#include "graph.h"
 #include "tile.h"
 
 namespace {
 
-constexpr int CHUNK = 4 * LANES;       // keys that are looked at together
-constexpr int MAX_QUERIES = 48;        // query vectors of a task: bounds the scratch, so that it stays in L2
+constexpr int CHUNK = 4 * LANES;  // keys that are looked at together
+constexpr int MAX_QUERIES = 48;   // query vectors of a task: bounds the scratch, so that it stays in L2
 constexpr int TILE_SUMS = VECTOR_REGISTERS >= 32 ? 24 : 12;  // vectors of sums that fit in registers
 
 struct Batch {
@@ -95,15 +96,19 @@ void multiply_rows(int64_t rows, const float* a, int64_t a_stride, const float* 
 }
 
 template <bool ADD>
-void multiply(int64_t rows, const float* a, int64_t a_stride, const float* b, int64_t columns, int64_t depth, float* c) {
+void multiply(int64_t rows, const float* a, int64_t a_stride, const float* b, int64_t columns, int64_t depth,
+              float* c) {
     int64_t v = 0;
     const int64_t vectors = columns / LANES;
     for (; v + 4 <= vectors; v += 4)
-        multiply_rows<TILE_SUMS / 4, 4, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES, columns);
+        multiply_rows<TILE_SUMS / 4, 4, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES,
+                                             columns);
     for (; v + 2 <= vectors; v += 2)
-        multiply_rows<TILE_SUMS / 2, 2, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES, columns);
+        multiply_rows<TILE_SUMS / 2, 2, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES,
+                                             columns);
     for (; v < vectors; v++)
-        multiply_rows<TILE_SUMS / 2, 1, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES, columns);
+        multiply_rows<TILE_SUMS / 2, 1, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES,
+                                             columns);
 }
 
 // What a stored number is multiplied with.
@@ -208,8 +213,8 @@ void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int6
     const int64_t begin = skip * group, num_queries = task.num_tokens * group;
     if (begin >= num_queries) return;
     float* scores = scratch.scores.data() + begin * CHUNK;
-    multiply<false>(num_queries - begin, scratch.queries.data() + begin * head_dim, head_dim, scratch.keys.data(), CHUNK,
-                    head_dim, scores);
+    multiply<false>(num_queries - begin, scratch.queries.data() + begin * head_dim, head_dim, scratch.keys.data(),
+                    CHUNK, head_dim, scores);
     for (int64_t query = begin; query < num_queries; query++, scores += CHUNK) {
         const int64_t at = position + query / group;
         const int64_t oldest = batch.window ? std::max<int64_t>(0, at - batch.window + 1 - chunk.first) : 0;
@@ -315,24 +320,36 @@ void attend_all(const Batch& batch, int64_t num_rows) {
 }  // namespace
 
 // Tensors as in ops.paged_attention; strides in numbers. Tokens past the last row's are padding: their out is 0.
-extern "C" void paged_attention(const void* query, int64_t token_stride, int64_t head_stride, int64_t dtype, void* out,
-                                int64_t num_tokens, const int32_t* query_start_loc, const int32_t* seq_lens,
-                                const int32_t* block_table, int64_t table_stride, int64_t num_rows, int64_t heads, float scale, int64_t window,
-                                void* kv, int64_t block_stride, int64_t kv_dtype, float* kv_scale,
-                                int64_t scale_block_stride, int64_t kv_heads, int64_t block_size, int64_t head_dim) {
-    const Batch batch{query,        token_stride, head_stride, out,   query_start_loc,
-                      seq_lens,     block_table,  table_stride, heads, scale,
-                      window,       {kv, block_stride, kv_heads, block_size, head_dim, kv_scale, scale_block_stride}};
-    with_float_type(dtype, [&](auto q) {
-        using Q = decltype(q);
-        const int64_t padding = query_start_loc[num_rows] * heads * head_dim;
-        std::fill(static_cast<Q*>(out) + padding, static_cast<Q*>(out) + num_tokens * heads * head_dim, Q{});
-        switch (kv_dtype) {
-            case FLOAT32: return attend_all<Q, float>(batch, num_rows);
-            case FLOAT16: return attend_all<Q, float16>(batch, num_rows);
-            case BFLOAT16: return attend_all<Q, bfloat16>(batch, num_rows);
-            case FLOAT8_E4M3: return attend_all<Q, float8_e4m3>(batch, num_rows);
-            case INT8: return attend_all<Q, int8_t>(batch, num_rows);
-        }
+extern "C" void paged_attention(const void* query, int64_t token_stride, int64_t head_stride, int64_t dtype,
+                                void* out, int64_t num_tokens, const int32_t* query_start_loc,
+                                const int32_t* seq_lens, const int32_t* block_table, int64_t table_stride,
+                                int64_t num_rows, int64_t heads, float scale, int64_t window, void* kv,
+                                int64_t block_stride, int64_t kv_dtype, float* kv_scale, int64_t scale_block_stride,
+                                int64_t kv_heads, int64_t block_size, int64_t head_dim) {
+    const Batch batch{
+        query,           token_stride,
+        head_stride,     out,
+        query_start_loc, seq_lens,
+        block_table,     table_stride,
+        heads,           scale,
+        window,          {kv, block_stride, kv_heads, block_size, head_dim, kv_scale, scale_block_stride}};
+    launch([=] {
+        with_float_type(dtype, [&](auto q) {
+            using Q = decltype(q);
+            const int64_t padding = query_start_loc[num_rows] * heads * head_dim;
+            std::fill(static_cast<Q*>(out) + padding, static_cast<Q*>(out) + num_tokens * heads * head_dim, Q{});
+            switch (kv_dtype) {
+                case FLOAT32:
+                    return attend_all<Q, float>(batch, num_rows);
+                case FLOAT16:
+                    return attend_all<Q, float16>(batch, num_rows);
+                case BFLOAT16:
+                    return attend_all<Q, bfloat16>(batch, num_rows);
+                case FLOAT8_E4M3:
+                    return attend_all<Q, float8_e4m3>(batch, num_rows);
+                case INT8:
+                    return attend_all<Q, int8_t>(batch, num_rows);
+            }
+        });
     });
 }

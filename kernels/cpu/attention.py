@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import CACHES, FLOATS, unlike
 from kernels.cpu.kv_write import unsupported_cache
+from kernels.cpu.memory import empty
 
 _paged_attention = function("paged_attention", "plll" + "plppplll" + "fl" + "pllpl" + "lll")
 _LANES: int = function("gemm_lanes", "", returns="l")()
@@ -28,7 +28,7 @@ def paged_attention(
 ) -> Tensor:
     tokens, heads, _ = query.shape
     _, _, kv_heads, block_size, head_dim = kv.shape
-    out = torch.empty(query.shape, dtype=query.dtype)
+    out = empty(query.shape, query.dtype)
     _paged_attention(
         query.data_ptr(),
         query.stride(0),

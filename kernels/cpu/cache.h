@@ -13,7 +13,9 @@ struct float8_e4m3 {
     uint8_t bits;
 };
 
-inline float to_float(int8_t x) { return x; }
+inline float to_float(int8_t x) {
+    return x;
+}
 
 // Sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, 0x7f is NaN; the largest number is 448.
 inline float to_float(float8_e4m3 x) {

@@ -9,8 +9,11 @@ enum DType : int64_t { FLOAT32 = 0, FLOAT16 = 1, BFLOAT16 = 2, FLOAT8_E4M3 = 3, 
 template <typename Call>
 inline void with_float_type(int64_t dtype, Call call) {
     switch (dtype) {
-        case FLOAT32: return call(float{});
-        case FLOAT16: return call(float16{});
-        case BFLOAT16: return call(bfloat16{});
+        case FLOAT32:
+            return call(float{});
+        case FLOAT16:
+            return call(float16{});
+        case BFLOAT16:
+            return call(bfloat16{});
     }
 }

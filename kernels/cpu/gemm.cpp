@@ -11,10 +11,12 @@
 //
 // Work is cut into panels for few rows (each thread reads its own part of the weights once), into rows for many.
 // A thread takes ROWS_AT_ONCE rows at a time through its panels, so that they stay in its L2 cache.
-#include <algorithm>
 #include <omp.h>
+
+#include <algorithm>
 #include <vector>
 
+#include "graph.h"
 #include "tile.h"
 
 namespace {
@@ -95,8 +97,10 @@ void multiply_panels(const Product& p, const Panels& panels, int64_t first, int6
 template <int ROWS, typename Panels>
 void multiply_rows(int rows, const Product& p, const Panels& panels, int64_t first, int64_t begin, int64_t end) {
     if constexpr (ROWS > 0) {
-        if (rows == ROWS) multiply_panels<ROWS>(p, panels, first, begin, end);
-        else multiply_rows<ROWS - 1>(rows, p, panels, first, begin, end);
+        if (rows == ROWS)
+            multiply_panels<ROWS>(p, panels, first, begin, end);
+        else
+            multiply_rows<ROWS - 1>(rows, p, panels, first, begin, end);
     }
 }
 
@@ -118,7 +122,7 @@ void multiply_block(const Product& p, const Panels& panels, int64_t row_begin, i
 }
 
 template <typename Panels>
-void multiply_all(const Product& p) {
+void multiply_panels_of(const Product& p) {
     const Panels panels{static_cast<decltype(Panels::data)>(p.panels), p.depth};
 #pragma omp parallel
     {
@@ -132,25 +136,35 @@ void multiply_all(const Product& p) {
 }
 
 // Rows that lie a multiple of 4 KiB apart share one set of the L1 cache and push each other out.
-bool rows_collide(const Product& p) { return p.rows > 4 && p.x_stride * sizeof(float) % 4096 == 0; }
+bool rows_collide(const Product& p) {
+    return p.rows > 4 && p.x_stride * sizeof(float) % 4096 == 0;
+}
+
+void multiply_all(Product product, bool bf16) {
+    std::vector<float> apart;
+    if (rows_collide(product)) {
+        const int64_t stride = product.depth + LANES;
+        apart.resize(product.rows * stride);
+        for (int64_t row = 0; row < product.rows; row++)
+            std::copy_n(product.x + row * product.x_stride, product.depth, apart.data() + row * stride);
+        product.x = apart.data();
+        product.x_stride = stride;
+    }
+    if (bf16)
+        multiply_panels_of<BFloat16Panels>(product);
+    else
+        multiply_panels_of<Float32Panels>(product);
+}
 
 }  // namespace
 
 // x_stride and y_stride in numbers; bias may be null; bf16: what the panels hold.
 extern "C" void gemm(const float* x, int64_t x_stride, const void* panels, int64_t bf16, const float* bias, float* y,
                      int64_t y_stride, int64_t rows, int64_t depth, int64_t columns) {
-    Product product{x, x_stride, panels, bias, y, y_stride, rows, depth, columns};
-    std::vector<float> apart;
-    if (rows_collide(product)) {
-        product.x_stride = depth + LANES;
-        apart.resize(rows * product.x_stride);
-        for (int64_t row = 0; row < rows; row++)
-            std::copy_n(x + row * x_stride, depth, apart.data() + row * product.x_stride);
-        product.x = apart.data();
-    }
-    if (bf16) multiply_all<BFloat16Panels>(product);
-    else multiply_all<Float32Panels>(product);
+    launch([=] { multiply_all({x, x_stride, panels, bias, y, y_stride, rows, depth, columns}, bf16); });
 }
 
 // Lanes of a vector: the width of a panel depends on it.
-extern "C" int64_t gemm_lanes() { return LANES; }
+extern "C" int64_t gemm_lanes() {
+    return LANES;
+}

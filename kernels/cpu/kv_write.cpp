@@ -1,5 +1,6 @@
 // Storing a step's keys and values in their slots of the cache, converted to its type.
 #include "cache.h"
+#include "graph.h"
 
 namespace {
 
@@ -32,17 +33,26 @@ float write_head_int8(const From* x, int8_t* to, int64_t size) {
 }
 
 template <typename From>
-void write_token(const From* x, int64_t head_stride, const CacheLayer& cache, int64_t dtype, int64_t part, int64_t slot) {
+void write_token(const From* x, int64_t head_stride, const CacheLayer& cache, int64_t dtype, int64_t part,
+                 int64_t slot) {
     const int64_t block = slot / cache.block_size, place = slot % cache.block_size;
     for (int64_t head = 0; head < cache.heads; head++) {
         const From* from = x + head * head_stride;
         const int64_t at = cache.offset(block, part, head, place);
         const float scale = dtype == FLOAT8_E4M3 ? cache.scale[part] : 1;
         switch (dtype) {
-            case FLOAT32: write_head(from, static_cast<float*>(cache.data) + at, cache.head_dim, scale); break;
-            case FLOAT16: write_head(from, static_cast<float16*>(cache.data) + at, cache.head_dim, scale); break;
-            case BFLOAT16: write_head(from, static_cast<bfloat16*>(cache.data) + at, cache.head_dim, scale); break;
-            case FLOAT8_E4M3: write_head(from, static_cast<float8_e4m3*>(cache.data) + at, cache.head_dim, scale); break;
+            case FLOAT32:
+                write_head(from, static_cast<float*>(cache.data) + at, cache.head_dim, scale);
+                break;
+            case FLOAT16:
+                write_head(from, static_cast<float16*>(cache.data) + at, cache.head_dim, scale);
+                break;
+            case BFLOAT16:
+                write_head(from, static_cast<bfloat16*>(cache.data) + at, cache.head_dim, scale);
+                break;
+            case FLOAT8_E4M3:
+                write_head(from, static_cast<float8_e4m3*>(cache.data) + at, cache.head_dim, scale);
+                break;
             case INT8:
                 *cache.slot_scale(block, part, head, place) =
                     write_head_int8(from, static_cast<int8_t*>(cache.data) + at, cache.head_dim);
@@ -53,21 +63,23 @@ void write_token(const From* x, int64_t head_stride, const CacheLayer& cache, in
 }  // namespace
 
 // key, value [tokens, heads, head_dim], strides in numbers; slots int64 [tokens], -1 is padding.
-extern "C" void reshape_and_cache(const void* key, int64_t key_token_stride, int64_t key_head_stride, const void* value,
-                                  int64_t value_token_stride, int64_t value_head_stride, int64_t dtype, void* kv,
-                                  int64_t block_stride, int64_t kv_dtype, float* kv_scale, int64_t scale_block_stride,
-                                  const int64_t* slots, int64_t tokens, int64_t heads, int64_t block_size,
-                                  int64_t head_dim) {
+extern "C" void reshape_and_cache(const void* key, int64_t key_token_stride, int64_t key_head_stride,
+                                  const void* value, int64_t value_token_stride, int64_t value_head_stride,
+                                  int64_t dtype, void* kv, int64_t block_stride, int64_t kv_dtype, float* kv_scale,
+                                  int64_t scale_block_stride, const int64_t* slots, int64_t tokens, int64_t heads,
+                                  int64_t block_size, int64_t head_dim) {
     const CacheLayer cache{kv, block_stride, heads, block_size, head_dim, kv_scale, scale_block_stride};
-    with_float_type(dtype, [&](auto zero) {
-        using T = decltype(zero);
+    launch([=] {
+        with_float_type(dtype, [&](auto zero) {
+            using T = decltype(zero);
 #pragma omp parallel for if (tokens * heads * head_dim > WORTH_THREADS)
-        for (int64_t token = 0; token < tokens; token++) {
-            if (slots[token] < 0) continue;
-            write_token(static_cast<const T*>(key) + token * key_token_stride, key_head_stride, cache, kv_dtype, 0,
-                        slots[token]);
-            write_token(static_cast<const T*>(value) + token * value_token_stride, value_head_stride, cache, kv_dtype, 1,
-                        slots[token]);
-        }
+            for (int64_t token = 0; token < tokens; token++) {
+                if (slots[token] < 0) continue;
+                write_token(static_cast<const T*>(key) + token * key_token_stride, key_head_stride, cache, kv_dtype,
+                            0, slots[token]);
+                write_token(static_cast<const T*>(value) + token * value_token_stride, value_head_stride, cache,
+                            kv_dtype, 1, slots[token]);
+            }
+        });
     });
 }

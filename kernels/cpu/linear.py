@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels.cpu.build import function
+from kernels.cpu.memory import empty
 
 _gemm = function("gemm", "plplppllll")
 _LANES: int = function("gemm_lanes", "", returns="l")()
@@ -55,7 +56,7 @@ def pack_weight(weight: Tensor) -> PackedWeight:
 
 def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tensor:
     rows, depth = x.shape
-    out = torch.empty(rows, weight.out_features)
+    out = empty((rows, weight.out_features), torch.float32)
     _gemm(
         x.data_ptr(),
         x.stride(0),

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "dtype.h"
+#include "graph.h"
 
 namespace {
 
@@ -39,13 +40,14 @@ void rms_norm_rows(const T* x, const T* weight, T* y, Rows rows, float eps) {
 }
 
 template <typename T>
-void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t residual_stride, const T* weight, T* y,
-                       T* total, int64_t num_rows, int64_t size, float eps) {
+void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t residual_stride, const T* weight,
+                       T* y, T* total, int64_t num_rows, int64_t size, float eps) {
 #pragma omp parallel for if (num_rows * size > WORTH_THREADS)
     for (int64_t row = 0; row < num_rows; row++) {
         float wide[size];
         for (int64_t i = 0; i < size; i++) {
-            const T both = from_float<T>(to_float(x[row * x_stride + i]) + to_float(residual[row * residual_stride + i]));
+            const T both =
+                from_float<T>(to_float(x[row * x_stride + i]) + to_float(residual[row * residual_stride + i]));
             total[row * size + i] = both;
             wide[i] = to_float(both);
         }
@@ -56,22 +58,28 @@ void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t 
 }  // namespace
 
 // x [outer, inner, size] with strides in numbers; weight [size]; y [outer, inner, size] contiguous.
-extern "C" void rms_norm(const void* x, const void* weight, void* y, int64_t outer, int64_t inner, int64_t outer_stride,
-                         int64_t inner_stride, int64_t size, float eps, int64_t dtype) {
-    with_float_type(dtype, [&](auto zero) {
-        using T = decltype(zero);
-        rms_norm_rows(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T*>(y),
-                      {outer, inner, outer_stride, inner_stride, size}, eps);
+extern "C" void rms_norm(const void* x, const void* weight, void* y, int64_t outer, int64_t inner,
+                         int64_t outer_stride, int64_t inner_stride, int64_t size, float eps, int64_t dtype) {
+    launch([=] {
+        with_float_type(dtype, [&](auto zero) {
+            using T = decltype(zero);
+            rms_norm_rows(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T*>(y),
+                          {outer, inner, outer_stride, inner_stride, size}, eps);
+        });
     });
 }
 
-// x, residual [rows, size] with strides in numbers; y, total [rows, size] contiguous: y = norm(total), total = x + residual.
+// x, residual [rows, size] with strides in numbers; y, total [rows, size] contiguous: y = norm(total), total = x +
+// residual.
 extern "C" void fused_add_rms_norm(const void* x, int64_t x_stride, const void* residual, int64_t residual_stride,
                                    const void* weight, void* y, void* total, int64_t rows, int64_t size, float eps,
                                    int64_t dtype) {
-    with_float_type(dtype, [&](auto zero) {
-        using T = decltype(zero);
-        add_rms_norm_rows(static_cast<const T*>(x), x_stride, static_cast<const T*>(residual), residual_stride,
-                          static_cast<const T*>(weight), static_cast<T*>(y), static_cast<T*>(total), rows, size, eps);
+    launch([=] {
+        with_float_type(dtype, [&](auto zero) {
+            using T = decltype(zero);
+            add_rms_norm_rows(static_cast<const T*>(x), x_stride, static_cast<const T*>(residual), residual_stride,
+                              static_cast<const T*>(weight), static_cast<T*>(y), static_cast<T*>(total), rows, size,
+                              eps);
+        });
     });
 }

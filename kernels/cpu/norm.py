@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS, unlike
+from kernels.cpu.memory import empty
 
 _rms_norm = function("rms_norm", "ppplllllfl")
 _fused_add_rms_norm = function("fused_add_rms_norm", "plplpppllfl")
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    y = torch.empty(x.shape, dtype=x.dtype)
+    y = empty(x.shape, x.dtype)
     size = x.shape[-1]
     if x.dim() == 3:
         outer, inner, _ = x.shape
@@ -45,7 +45,7 @@ def unsupported_rms_norm(x: Tensor, weight: Tensor, eps: float) -> str | None:
 
 def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     rows, size = x.shape
-    y, total = torch.empty(rows, size, dtype=x.dtype), torch.empty(rows, size, dtype=x.dtype)
+    y, total = empty((rows, size), x.dtype), empty((rows, size), x.dtype)
     _fused_add_rms_norm(
         x.data_ptr(),
         x.stride(0),

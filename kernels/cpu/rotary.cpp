@@ -1,5 +1,6 @@
 // Rotary position embedding in the NeoX layout: dimension i turns together with i + half.
 #include "dtype.h"
+#include "graph.h"
 
 namespace {
 
@@ -25,15 +26,17 @@ void rotate(const T* x, T* y, const float* cos, const float* sin, int64_t half, 
 
 // x [tokens, heads, head_dim] with strides in numbers; cos, sin fp32 [tokens, half]; y like x, contiguous.
 extern "C" void rotary_embedding(const void* x, int64_t token_stride, int64_t head_stride, const float* cos,
-                                 const float* sin, void* y, int64_t tokens, int64_t heads, int64_t head_dim, int64_t half,
-                                 int64_t dtype) {
-    with_float_type(dtype, [&](auto zero) {
-        using T = decltype(zero);
+                                 const float* sin, void* y, int64_t tokens, int64_t heads, int64_t head_dim,
+                                 int64_t half, int64_t dtype) {
+    launch([=] {
+        with_float_type(dtype, [&](auto zero) {
+            using T = decltype(zero);
 #pragma omp parallel for if (tokens * heads * head_dim > WORTH_THREADS)
-        for (int64_t token = 0; token < tokens; token++)
-            for (int64_t head = 0; head < heads; head++)
-                rotate(static_cast<const T*>(x) + token * token_stride + head * head_stride,
-                       static_cast<T*>(y) + (token * heads + head) * head_dim, cos + token * half, sin + token * half,
-                       half, head_dim);
+            for (int64_t token = 0; token < tokens; token++)
+                for (int64_t head = 0; head < heads; head++)
+                    rotate(static_cast<const T*>(x) + token * token_stride + head * head_stride,
+                           static_cast<T*>(y) + (token * heads + head) * head_dim, cos + token * half,
+                           sin + token * half, half, head_dim);
+        });
     });
 }

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS, unlike
+from kernels.cpu.memory import empty
 
 _rotary_embedding = function("rotary_embedding", "pllppplllll")
 
 
 def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    y = torch.empty(x.shape, dtype=x.dtype)
+    y = empty(x.shape, x.dtype)
     tokens, heads, head_dim = x.shape
     _rotary_embedding(
         x.data_ptr(),

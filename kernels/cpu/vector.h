@@ -26,8 +26,12 @@ struct bfloat16 {
     uint16_t bits;
 };
 
-inline float to_float(float x) { return x; }
-inline float to_float(float16 x) { return static_cast<float>(x); }
+inline float to_float(float x) {
+    return x;
+}
+inline float to_float(float16 x) {
+    return static_cast<float>(x);
+}
 inline float to_float(bfloat16 x) {
     const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
     float value;
@@ -36,7 +40,9 @@ inline float to_float(bfloat16 x) {
 }
 
 template <typename T>
-inline T from_float(float x) { return static_cast<T>(x); }
+inline T from_float(float x) {
+    return static_cast<T>(x);
+}
 template <>
 inline bfloat16 from_float<bfloat16>(float x) {
     uint32_t bits;
@@ -45,8 +51,12 @@ inline bfloat16 from_float<bfloat16>(float x) {
     return {static_cast<uint16_t>(x != x ? 0x7fc0 : rounded)};
 }
 
-inline vfloat splat(float x) { return x - vfloat{}; }
-inline vint splat_int(int32_t x) { return x - vint{}; }
+inline vfloat splat(float x) {
+    return x - vfloat{};
+}
+inline vint splat_int(int32_t x) {
+    return x - vint{};
+}
 
 inline vfloat load(const float* from) {
     vfloat x;
@@ -64,7 +74,9 @@ inline vfloat load(const float16* from) {
     return x;
 }
 
-inline void store(float* to, vfloat x) { std::memcpy(to, &x, sizeof x); }
+inline void store(float* to, vfloat x) {
+    std::memcpy(to, &x, sizeof x);
+}
 template <typename T>
 inline void store(T* to, vfloat x) {
     for (int i = 0; i < LANES; i++) to[i] = from_float<T>(x[i]);
@@ -88,7 +100,9 @@ inline vfloat select(vint condition, vfloat yes, vfloat no) {
 }
 
 // The larger of two; a NaN in x stays.
-inline vfloat maximum(vfloat x, vfloat y) { return select(x < y, y, x); }
+inline vfloat maximum(vfloat x, vfloat y) {
+    return select(x < y, y, x);
+}
 
 // Lanes i and i ^ distance change places.
 template <int DISTANCE>

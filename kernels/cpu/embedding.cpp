@@ -1,0 +1,11 @@
+// Rows of a table, by number: token embeddings, and the angles of positions.
+#include <cstring>
+
+#include "graph.h"
+
+// table [rows, row_bytes] contiguous, ids int64 [count], y [count, row_bytes].
+extern "C" void embedding(const char* table, const int64_t* ids, char* y, int64_t count, int64_t row_bytes) {
+    launch([=] {
+        for (int64_t i = 0; i < count; i++) std::memcpy(y + i * row_bytes, table + ids[i] * row_bytes, row_bytes);
+    });
+}

@@ -1,0 +1,62 @@
+"""Where the C++ kernels' results go: ordinary memory, or the arena of a graph while one is recorded.
+
+A recorded call writes to the same addresses each time it is replayed. So its results must not lie in memory that
+torch gives to somebody else in between: while recording, they are cut one after the other from an arena that the
+owner of the graph keeps. Graphs that are never replayed at the same time can share one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+_ALIGNMENT = 64  # bytes: a cache line
+
+
+class ArenaFull(MemoryError):
+    """What is recorded needs more memory than the arena has."""
+
+
+class Arena:
+    """A piece of memory that is given out from its start to its end; `reset` begins anew."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._memory = torch.empty(num_bytes + _ALIGNMENT, dtype=torch.uint8)
+        self._begin = -self._memory.data_ptr() % _ALIGNMENT
+        self._used = self._begin
+
+    def reset(self) -> None:
+        self._used = self._begin
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        num_bytes = torch.Size(shape).numel() * dtype.itemsize
+        end = self._used + num_bytes
+        if end > len(self._memory):
+            raise ArenaFull(f"an arena of {len(self._memory)} bytes is too small")
+        piece = self._memory[self._used : end].view(dtype).view(shape)
+        self._used = end + -num_bytes % _ALIGNMENT
+        return piece
+
+
+_current = threading.local()
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A contiguous tensor without values."""
+    arena: Arena | None = getattr(_current, "arena", None)
+    return torch.empty(shape, dtype=dtype) if arena is None else arena.empty(shape, dtype)
+
+
+@contextmanager
+def allocating_from(arena: Arena) -> Iterator[None]:
+    """Inside the block this thread's kernels take their memory from `arena`."""
+    arena.reset()
+    _current.arena = arena
+    try:
+        yield
+    finally:
+        _current.arena = None
