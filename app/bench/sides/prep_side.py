@@ -22,7 +22,12 @@ class PrepEngine:
     def describe(self) -> dict[str, Any]:
         import torch
 
-        return {"engine": "prep", "torch": torch.__version__, "threads": torch.get_num_threads()}
+        return {
+            "engine": "prep",
+            "torch": torch.__version__,
+            "device": str(self._llm.llm_engine.engine_core.executor.worker.device),
+            "threads": torch.get_num_threads(),
+        }
 
     def generate(self, prompts: list[Any], max_tokens: list[int]) -> list[int]:
         """Complete all prompts greedily, each to exactly its length; returns the lengths that came out."""

@@ -44,6 +44,7 @@ class VLLMEngine:
         return {
             "engine": f"vllm {vllm.__version__}",
             "torch": torch.__version__,
+            "device": self._llm.llm_engine.vllm_config.device_config.device_type,
             "threads": torch.get_num_threads(),
         }
 
