@@ -26,7 +26,6 @@ from app.bench.side import Answer, Side, SideSpec
 from app.bench.timing import Tell
 from app.bench.workload import Lengths, Work, draw_work
 
-
 WARM_UPS = 2
 """Rounds before the first that counts: vLLM compiles a second time when it first meets a batch of another kind."""
 
