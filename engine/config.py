@@ -169,10 +169,11 @@ class EngineArgs:
     scheduler_cls: str | type | None = None
     """A class or a dotted path `package.module:Class` that takes the default scheduler's place."""
     attention_backend: str | None = None
-    """reference or sdpa; None picks the fastest that works here."""
+    """cpu, sdpa, triton, cuda or reference; None picks the fastest that works here."""
     logits_processors: list[str | type] | None = None
     max_logprobs: int = 20
     enforce_eager: bool = False
+    """Never replay recorded decode steps (`engine/worker/decode_graphs.py`)."""
     disable_log_stats: bool = False
     trace: str | None = None
     """Write a step trace to this file (`prep trace`)."""

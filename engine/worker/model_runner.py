@@ -6,6 +6,7 @@ Source: vLLM v1/worker/gpu/model_runner.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from engine.sample.processors import LogitsProcessor
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
 from engine.worker.batch_state import BatchState
 from engine.worker.model_input import InputBuilder, ModelInput
+
+if TYPE_CHECKING:
+    from engine.worker.decode_graphs import DecodeGraphs
 
 PROMPT_LOGPROBS_CHUNK = 256
 """Prompt positions whose logits exist at once: a whole prompt's would be larger than the model."""
@@ -38,7 +42,9 @@ class ModelRunner:
         max_model_len: int,
         block_size: int,
         logits_processors: Sequence[type[LogitsProcessor]] = (),
+        use_graphs: bool = False,
     ) -> None:
+        """use_graphs: replay decode steps; for models that compute with the C++ kernels alone."""
         self.model = model
         self.backend = backend
         self.kv_cache = kv_cache
@@ -48,6 +54,14 @@ class ModelRunner:
         self._inputs = InputBuilder(self.state, self.device)
         self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
         self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
+        self._graphs: DecodeGraphs | None = None
+        if use_graphs:
+            from engine.worker.decode_graphs import DecodeGraphs
+
+            self._graphs = DecodeGraphs(
+                lambda batch: self._compute_logits(batch, self._forward(batch)),
+                self.state.block_table.shape[1],
+            )
 
     @torch.inference_mode()
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
@@ -56,8 +70,15 @@ class ModelRunner:
         if not out.scheduled:
             return ModelRunnerOutput()
         batch = self._inputs.build(out.scheduled)
+        if self._graphs is not None and not self._num_prompt_logprobs:
+            logits = self._graphs.logits(batch)
+            if logits is not None:
+                return self._sample(batch, logits)
         hidden = self._forward(batch)
-        result = self._sample(batch, hidden) if len(batch.sampled_rows) else ModelRunnerOutput()
+        if len(batch.sampled_rows):
+            result = self._sample(batch, self._compute_logits(batch, hidden))
+        else:
+            result = ModelRunnerOutput()
         if self._num_prompt_logprobs:
             result.prompt_logprobs = self._prompt_logprobs(batch, hidden)
         return result
@@ -88,10 +109,11 @@ class ModelRunner:
         with set_forward_context(ForwardContext(batch.metadata, self.backend, self.kv_cache)):
             return self.model(batch.input_ids, batch.positions)
 
-    def _sample(self, batch: ModelInput, hidden: Tensor) -> ModelRunnerOutput:
-        if batch.logits_rows is not None:
-            hidden = hidden[batch.logits_rows]
-        logits = self.model.compute_logits(hidden)
+    def _compute_logits(self, batch: ModelInput, hidden: Tensor) -> Tensor:
+        """fp32 [S, V], for the rows that get a token."""
+        return self.model.compute_logits(hidden if batch.logits_rows is None else hidden[batch.logits_rows])
+
+    def _sample(self, batch: ModelInput, logits: Tensor) -> ModelRunnerOutput:
         sampled = self.sampler(logits, batch.sample_batch)
         self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
         return _by_request(batch, sampled)

@@ -75,6 +75,7 @@ class Worker:
             max_model_len=scheduler.max_model_len,
             block_size=self.args.block_size,
             logits_processors=self._logits_processors,
+            use_graphs=self.backend.name == "cpu" and not self.args.enforce_eager,
         )
 
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
