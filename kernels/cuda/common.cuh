@@ -36,6 +36,9 @@ __host__ __device__ constexpr Int ceil_div(Int a, Int b) {
     return (a + b - 1) / b;
 }
 
+template <class A, class B> constexpr bool same_type = false;
+template <class A> constexpr bool same_type<A, A> = true;
+
 // --- storage types ---------------------------------------------------------------------------------------------
 
 typedef float f32;
@@ -114,23 +117,41 @@ template <>
 __device__ inline i8 from_float<i8>(float x) { return i8(rintf(x)); }
 
 // --- wide loads and stores -------------------------------------------------------------------------------------
+//
+// N values that travel as one: with N * sizeof(T) = 16 a single 128-bit instruction, 512 bytes for a warp. Memory is
+// read and written through a built-in word of that size: copied value by value, the compiler may split the access again.
 
-// N values that travel as one: with N * sizeof(T) = 16 a single 128-bit instruction, 512 bytes for a warp.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
     T at[N];
 };
 
+template <int BYTES> struct WordOf { typedef uint4 type; };
+template <> struct WordOf<8> { typedef uint2 type; };
+template <> struct WordOf<4> { typedef uint32_t type; };
+template <> struct WordOf<2> { typedef uint16_t type; };
+template <> struct WordOf<1> { typedef uint8_t type; };
+
+template <int BYTES>
+__device__ inline void move(void* to, const void* from) {
+    typedef typename WordOf<BYTES>::type Word;
+    constexpr int WORDS = BYTES / sizeof(Word);
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) static_cast<Word*>(to)[i] = static_cast<const Word*>(from)[i];
+}
+
 template <int N, class T>
 __device__ inline Pack<T, N> load(const T* from) {
     check_aligned(from, sizeof(Pack<T, N>));
-    return *reinterpret_cast<const Pack<T, N>*>(from);
+    Pack<T, N> values;
+    move<sizeof(values)>(&values, from);
+    return values;
 }
 
 template <class T, int N>
 __device__ inline void store(T* to, const Pack<T, N>& values) {
-    check_aligned(to, sizeof(Pack<T, N>));
-    *reinterpret_cast<Pack<T, N>*>(to) = values;
+    check_aligned(to, sizeof(values));
+    move<sizeof(values)>(to, &values);
 }
 
 // --- copies that do not wait -----------------------------------------------------------------------------------

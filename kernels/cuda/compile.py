@@ -104,7 +104,7 @@ def _compile(source: str, defines: Defines, arch: int, folder: Path) -> Compiled
         code = program.compile("cubin", logs=log)
         return Compiled(bytes(code.code), _ptx(program.handle), log.text)
     except Exception as error:  # NVRTCError, with the whole log in its text
-        lines = [line for line in str(error).splitlines() if "error" in line.lower() and source in line]
+        lines = [line for line in str(error).splitlines() if "error:" in line]
         raise CompileError(f"sm_{arch}: {(lines or str(error).splitlines())[0]}") from error
     finally:
         program.close()

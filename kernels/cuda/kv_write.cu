@@ -22,6 +22,24 @@ __device__ inline float clamp(float x, float limit) {  // a NaN stays: every com
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
+// VEC values as the cache stores them.
+__device__ inline Pack<CACHE, VEC> quantised(const Pack<SCALAR, VEC>& values, float scale) {
+    if constexpr (same_type<SCALAR, CACHE>) return values;
+    Pack<CACHE, VEC> stored;
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+        const float x = to_float(values.at[i]);
+#if CACHE_F8E4M3
+        stored.at[i] = from_float<CACHE>(clamp(x / scale, 448.0f));
+#elif CACHE_I8
+        stored.at[i] = from_float<CACHE>(scale == 0 ? 0.0f : x / scale);
+#else
+        stored.at[i] = from_float<CACHE>(x);
+#endif
+    }
+    return stored;
+}
+
 extern "C" __global__ void kv_write(const SCALAR* __restrict__ key, const SCALAR* __restrict__ value,
                                     CACHE* __restrict__ kv, const int64_t* __restrict__ slot_mapping,
                                     float* __restrict__ kv_scale, int64_t key_token_stride, int64_t key_head_stride,
@@ -46,8 +64,9 @@ extern "C" __global__ void kv_write(const SCALAR* __restrict__ key, const SCALAR
         if (column < HEAD_DIM) row[round] = load<VEC>(from + column);
     }
 
+    float scale = 1;
 #if CACHE_F8E4M3
-    const float scale = kv_scale[part];
+    scale = kv_scale[part];
 #elif CACHE_I8
     float largest = 0;
 #pragma unroll
@@ -55,26 +74,13 @@ extern "C" __global__ void kv_write(const SCALAR* __restrict__ key, const SCALAR
         if ((round * HALF_WARP + lane) * VEC < HEAD_DIM)
 #pragma unroll
             for (int i = 0; i < VEC; ++i) largest = Max()(largest, fabsf(to_float(row[round].at[i])));
-    const float scale = reduce_lanes<HALF_WARP>(largest, Max()) / 127.0f;
+    scale = reduce_lanes<HALF_WARP>(largest, Max()) / 127.0f;
     if (lane == 0) kv_scale[block * scale_block_stride + in_block] = scale;
 #endif
 
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
         const int column = (round * HALF_WARP + lane) * VEC;
-        if (column >= HEAD_DIM) continue;
-        Pack<CACHE, VEC> stored;
-#pragma unroll
-        for (int i = 0; i < VEC; ++i) {
-            const float x = to_float(row[round].at[i]);
-#if CACHE_F8E4M3
-            stored.at[i] = from_float<CACHE>(clamp(x / scale, 448.0f));
-#elif CACHE_I8
-            stored.at[i] = from_float<CACHE>(scale == 0 ? 0 : x / scale);
-#else
-            stored.at[i] = from_float<CACHE>(x);
-#endif
-        }
-        store(to + column, stored);
+        if (column < HEAD_DIM) store(to + column, quantised(row[round], scale));
     }
 }

@@ -69,7 +69,7 @@ def _with_two_strides(x: Tensor) -> Tensor:
 def _block(hidden: int, vec: int) -> tuple[int, int]:
     """(threads, loads of each thread) for a row, chosen by its length only: so the order of additions is fixed.
 
-    Two loads or more are better than more threads: they are in flight together, and a smaller block synchronises faster.
+    Two loads each are better than twice the threads: they are in flight together, and fewer threads meet sooner.
     """
     loads = -(-hidden // vec)
     threads = WARP

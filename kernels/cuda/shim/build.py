@@ -22,7 +22,16 @@ from threading import Lock
 from kernels.cpu.build import BuildError, cache_folder, find_compiler
 from kernels.cuda.compile import Defines, source_folder
 
-FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wno-unknown-pragmas")
+FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-Wall",
+    "-Wno-unknown-pragmas",
+)
 COMPILE_TIMEOUT_S = 120
 
 _running = Lock()

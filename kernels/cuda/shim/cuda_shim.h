@@ -25,6 +25,12 @@
 struct Index3 {
     unsigned x, y, z;
 };
+struct alignas(8) uint2 {
+    uint32_t x, y;
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
 extern Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace shim {
@@ -82,6 +88,9 @@ T atomicAdd(T* address, T value) {
 inline uint32_t __float_as_uint(float x) { return shim::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return shim::bit_cast<float>(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
 
 inline void check_aligned(const void* address, size_t bytes) {
     if (reinterpret_cast<uintptr_t>(address) % bytes) shim::fail("an access of %zu bytes at an odd address", bytes);

@@ -1,0 +1,276 @@
+"""Paged attention for decode on the GPU: launches of paged_decode.cu (one pass) and paged_decode_split.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from kernels.cuda.launch import DTYPES, Kernel, launch
+
+WARP = 32
+WARPS = 4
+UNROLL = 4
+STAGES = 3
+MAX_GROUP = 8
+"""Query heads of one block: each holds 2 * VEC fp32 registers of every thread."""
+SPLIT = 512
+"""Tokens of a split: fixed, so that how a sequence is split does not depend on the batch. A multiple of a block's step."""
+PARTIAL_BYTES = 64 << 20
+"""Partial results at a time; more sequences are computed in several launches."""
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+QUANTISED = (torch.float8_e4m3fn, torch.int8)
+_PROBLEM = "ppppppllllliiiiif"
+_SOURCE = "paged_decode_split.cu"
+"""It includes paged_decode.cu, so one compilation gives all three kernels."""
+
+
+def paged_attention(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+    max_query_len: int | None = None,
+) -> Tensor:
+    """One pass if no sequence can be longer than a split, else split-KV: decided by the width of the block table.
+
+    Where both could run they give the same bits, so a row's result does not depend on which was chosen.
+    """
+    decode = decode_one_pass if block_table.shape[1] * kv.shape[3] <= SPLIT else decode_split
+    return decode(
+        query,
+        kv,
+        query_start_loc,
+        seq_lens,
+        block_table,
+        scale=scale,
+        sliding_window=sliding_window,
+        kv_scale=kv_scale,
+    )
+
+
+def unsupported_paged_attention(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+    max_query_len: int | None = None,
+) -> str | None:
+    if query.dtype not in FLOATS or kv.dtype not in (query.dtype, *QUANTISED):
+        return (
+            f"query in {query.dtype}, cache in {kv.dtype}; supported: float32, float16 or bfloat16 with the cache in "
+            "the same dtype, in float8_e4m3fn or in int8"
+        )
+    head_dim, vec = query.shape[2], _vec(kv.dtype)
+    if head_dim % vec or head_dim > WARP * vec:
+        return f"head_dim {head_dim}; supported: multiples of {vec} up to {WARP * vec}"
+    item = kv.element_size()
+    if kv.data_ptr() % 16 or kv.stride(0) * item % 16:
+        return "a cache whose blocks do not start at multiples of 16 bytes"
+    if max_query_len is None:
+        max_query_len = int(query_start_loc.diff().max()) if seq_lens.numel() else 1
+    if max_query_len > 1:
+        return f"{max_query_len} queries in a row; decode (one each) is supported, triton takes the others"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How a block of the decode kernels is laid out; see the drawing in paged_decode.cu."""
+
+    scalar: torch.dtype
+    cached: torch.dtype
+    head_dim: int
+    heads_per_kv_head: int
+    block_size: int
+
+    @property
+    def group(self) -> int:
+        """Query heads of a block: the largest divisor of what shares a kv head that registers have room for."""
+        return max(size for size in range(1, MAX_GROUP + 1) if self.heads_per_kv_head % size == 0)
+
+    @property
+    def vec(self) -> int:
+        """Values of a row that a lane takes: 16 bytes, 8 of a quantised cache."""
+        return _vec(self.cached)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a token: as many as its row has chunks, rounded up to a power of two for the butterfly."""
+        return 1 << (self.head_dim // self.vec - 1).bit_length()
+
+    @property
+    def shared_bytes(self) -> int:
+        """The larger of the queue and the warps' results, which take its place: union Shared."""
+        scales = 2 * 4 if self.cached == torch.int8 else 0
+        queue = WARPS * STAGES * UNROLL * WARP * (2 * self.vec * self.cached.itemsize + scales)
+        results = WARPS * self.group * (2 + self.head_dim) * 4
+        return max(queue, results)
+
+
+def _vec(cached: torch.dtype) -> int:
+    return 4 if cached == torch.float32 else 8
+
+
+@cache
+def _kernel(name: str, parameters: str, geometry: Geometry, split: int = SPLIT) -> Kernel:
+    defines = {
+        "SCALAR": DTYPES[geometry.scalar],
+        "CACHE": DTYPES[geometry.cached],
+        "CACHE_F8E4M3": int(geometry.cached == torch.float8_e4m3fn),
+        "CACHE_I8": int(geometry.cached == torch.int8),
+        "HEAD_DIM": geometry.head_dim,
+        "GROUP": geometry.group,
+        "BLOCK_SIZE": geometry.block_size,
+        "VEC": geometry.vec,
+        "LANES": geometry.lanes,
+        "WARPS": WARPS,
+        "UNROLL": UNROLL,
+        "STAGES": STAGES,
+        "MIN_BLOCKS": 4 if geometry.group <= 4 else 3 if geometry.group <= 6 else 2,
+        "SPLIT": split,
+    }
+    return Kernel(_SOURCE, name, parameters, tuple((key, str(value)) for key, value in defines.items()))
+
+
+def decode_one_pass(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+) -> Tensor:
+    """Version 1: a block per (sequence, kv head) reads the whole sequence. Arguments as `ops.paged_attention`."""
+    geometry = _geometry(query, kv)
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    problem = _problem(query, kv, query_start_loc, seq_lens, block_table, scale, sliding_window, kv_scale)
+    launch(
+        _kernel("paged_decode", _PROBLEM + "p", geometry),
+        *problem,
+        out,
+        grid=(max(seq_lens.shape[0], query.shape[0]), query.shape[1] // geometry.group),
+        block=(WARPS * WARP,),
+        shared_bytes=geometry.shared_bytes,
+        device=query.device,
+    )
+    return out
+
+
+def decode_split(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
+    split: int = SPLIT,
+) -> Tensor:
+    """Version 2: a block per (sequence, kv head, split), then a second kernel that merges the splits."""
+    geometry = _geometry(query, kv)
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    num_heads, head_dim = query.shape[1:]
+    num_splits = -(-block_table.shape[1] * kv.shape[3] // split)
+    partial_of_one = num_heads * num_splits * (head_dim + 2) * 4
+    sequences = seq_lens.shape[0]
+    at_once = max(1, min(sequences, PARTIAL_BYTES // max(1, partial_of_one)))
+    partial = torch.empty(at_once, num_heads, num_splits, head_dim, device=query.device)
+    sums = torch.empty(at_once, num_heads, num_splits, 2, device=query.device)
+    for begin in range(0, max(1, sequences), at_once):
+        rows = slice(begin, begin + at_once)
+        lens, starts = seq_lens[rows], query_start_loc[begin : begin + at_once + 1]
+        problem = _problem(query, kv, starts, lens, block_table[rows], scale, sliding_window, kv_scale)
+        launch(
+            _kernel("paged_decode_partial", _PROBLEM + "pp", geometry, split),
+            *problem,
+            partial,
+            sums,
+            grid=(lens.shape[0], num_heads // geometry.group, num_splits),
+            block=(WARPS * WARP,),
+            shared_bytes=geometry.shared_bytes,
+            device=query.device,
+        )
+        # Tokens behind these rows get zeros, and then what the next round computes for them.
+        launch(
+            _kernel("paged_decode_reduce", _PROBLEM + "pppi", geometry, split),
+            *problem,
+            partial,
+            sums,
+            out,
+            num_splits,
+            grid=(max(lens.shape[0], query.shape[0]), num_heads),
+            block=(-(-head_dim // WARP) * WARP,),
+            device=query.device,
+        )
+    return out
+
+
+def _geometry(query: Tensor, kv: Tensor) -> Geometry:
+    return Geometry(query.dtype, kv.dtype, query.shape[2], query.shape[1] // kv.shape[2], kv.shape[3])
+
+
+def _problem(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    scale: float,
+    sliding_window: int | None,
+    kv_scale: Tensor | None,
+) -> tuple[Tensor | int | float | None, ...]:
+    """PROBLEM_PARAMETERS of paged_decode.cu."""
+    return (
+        *(query, kv, kv_scale, query_start_loc, seq_lens, block_table),
+        *(query.stride(0), query.stride(1), kv.stride(0)),
+        kv_scale.stride(0) if kv_scale is not None else 0,
+        block_table.stride(0),
+        *(query.shape[0], seq_lens.shape[0], query.shape[1], kv.shape[2]),
+        sliding_window or 0,
+        scale,
+    )
+
+
+def compile_cases() -> dict[str, Callable[[], object]]:
+    def case(dtype: torch.dtype, cached: torch.dtype, heads: int, head_dim: int) -> Callable[[], object]:
+        query = torch.empty(64, heads, head_dim, dtype=dtype, device="meta")
+        kv = torch.empty(4096, 2, 8, 16, head_dim, dtype=cached, device="meta")
+        starts, lens = torch.empty(65, device="meta"), torch.empty(64, device="meta")
+        table = torch.empty(64, 256, device="meta")
+        kv_scale = torch.empty(4096, 2, 8, 16, device="meta")
+        options = {"scale": 0.1, "kv_scale": kv_scale}
+        return lambda: (
+            decode_one_pass(query, kv, starts, lens, table, **options),
+            decode_split(query, kv, starts, lens, table, **options),
+        )
+
+    bf16, fp8 = torch.bfloat16, torch.float8_e4m3fn
+    return {
+        "bf16, 4 x 128": case(bf16, bf16, 32, 128),
+        "bf16, 8 x 128": case(bf16, bf16, 64, 128),
+        "bf16, 7 x 64": case(bf16, bf16, 56, 64),
+        "fp16, 4 x 128": case(torch.float16, torch.float16, 32, 128),
+        "fp32, 4 x 128": case(torch.float32, torch.float32, 32, 128),
+        "bf16, fp8 cache": case(bf16, fp8, 32, 128),
+        "bf16, int8 cache": case(bf16, torch.int8, 32, 128),
+    }

@@ -1,0 +1,80 @@
+"""A few tokens times a 4-bit matrix on the GPU: launches of int4_gemv.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from kernels.cuda.launch import DTYPES, Kernel, launch
+
+WARP = 32
+WARPS = 4
+COLUMNS = 8
+"""Of a 32-bit word, what a lane takes at a time."""
+MAX_TOKENS = 8
+WORDS_IN_FLIGHT = 8
+"""ROWS * UNROLL of a lane: a kilobyte for each warp."""
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
+    tokens, columns = x.shape
+    rows = qweight.shape[0]
+    if x.stride(0) % COLUMNS or x.data_ptr() % (COLUMNS * x.element_size()):
+        x = x.contiguous()
+    out = torch.empty(tokens, rows, dtype=x.dtype, device=x.device)
+    if not tokens:
+        return out
+    # More rows for a warp once x is what passes the L1 most: each row uses the same values of x.
+    rows_of_warp = 1 if tokens == 1 else 2 if tokens <= 4 else 4
+    kernel = _kernel(x.dtype, scale.dtype, tokens, rows_of_warp)
+    arguments = (x, qweight, scale, zero, out, x.stride(0), rows, columns, group_size)
+    grid = (-(-rows // (rows_of_warp * WARPS)),)
+    launch(kernel, *arguments, grid=grid, block=(WARPS * WARP,), device=x.device)
+    return out
+
+
+def unsupported_int4_linear(
+    x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int
+) -> str | None:
+    if x.dtype not in FLOATS or scale.dtype not in FLOATS:
+        return f"x in {x.dtype}, scale in {scale.dtype}; supported: float32, float16, bfloat16"
+    if x.shape[0] > MAX_TOKENS:
+        return f"{x.shape[0]} tokens; up to {MAX_TOKENS} are supported, triton takes more"
+    if group_size % COLUMNS:
+        return f"group_size {group_size}; supported: multiples of {COLUMNS}"
+    if not all(each.is_contiguous() for each in (qweight, scale, zero)) or qweight.data_ptr() % 4:
+        return "qweight, scale or zero that are not contiguous"
+    return None
+
+
+@cache
+def _kernel(scalar: torch.dtype, scale: torch.dtype, tokens: int, rows: int) -> Kernel:
+    defines = (
+        ("SCALAR", DTYPES[scalar]),
+        ("SCALE", DTYPES[scale]),
+        ("TOKENS", str(tokens)),
+        ("ROWS", str(rows)),
+        ("UNROLL", str(WORDS_IN_FLIGHT // rows)),
+    )
+    return Kernel("int4_gemv.cu", "int4_gemv", "pppppliii", defines)
+
+
+def compile_cases() -> dict[str, Callable[[], object]]:
+    def case(tokens: int, dtype: torch.dtype) -> Callable[[], object]:
+        x = torch.empty(tokens, 4096, dtype=dtype, device="meta")
+        qweight = torch.empty(14336, 2048, dtype=torch.uint8, device="meta")
+        scale = torch.empty(14336, 32, dtype=dtype, device="meta")
+        zero = torch.empty(14336, 32, dtype=torch.uint8, device="meta")
+        return lambda: int4_linear(x, qweight, scale, zero, 128)
+
+    return {
+        "bf16, 1 token": case(1, torch.bfloat16),
+        "bf16, 4 tokens": case(4, torch.bfloat16),
+        "bf16, 8 tokens": case(8, torch.bfloat16),
+        "fp16, 1 token": case(1, torch.float16),
+        "fp32, 1 token": case(1, torch.float32),
+    }
