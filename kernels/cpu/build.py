@@ -14,10 +14,12 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -77,8 +79,9 @@ def build() -> tuple[Path, bool]:
     compiler = find_compiler()
     folder = cache_folder() / build_key(compiler)
     path = folder / "kernels.so"
-    if path.exists():
+    if _is_whole(folder):
         return path, False
+    shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
@@ -88,21 +91,39 @@ def build() -> tuple[Path, bool]:
         ) from error
     try:
         _compile(compiler, scratch)
+        (scratch / "sha256").write_text(_sha256(scratch / "kernels.so"))
         try:
             scratch.rename(folder)
         except OSError:  # another process was faster
-            if not path.exists():
+            if not _is_whole(folder):
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return path, True
 
 
+def _is_whole(folder: Path) -> bool:
+    """Whether the library in `folder` is as it was built: loading one that is cut short ends the process."""
+    try:
+        return (folder / "sha256").read_text() == _sha256(folder / "kernels.so")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def cache_folder() -> Path:
     """$PREP_CACHE/kernels, by default ~/.cache/prep/kernels."""
     if root := os.environ.get("PREP_CACHE"):
         return Path(root) / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep" / "kernels"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep" / "kernels"
+    except RuntimeError as error:  # a user without a home
+        raise BuildError(
+            f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder"
+        ) from error
 
 
 def find_compiler() -> str:
@@ -179,9 +200,7 @@ def _run_all(commands: list[list[str]]) -> None:
         while waiting or running:
             while waiting and len(running) < (os.cpu_count() or 1):
                 command = waiting.pop(0)
-                running.append(
-                    subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                )
+                running.append(_start(command))
             process = running[0]
             output, _ = process.communicate(timeout=COMPILE_TIMEOUT_S)
             running.pop(0)
@@ -193,8 +212,29 @@ def _run_all(commands: list[list[str]]) -> None:
         raise BuildError(f"the compiler does not start: {error}") from error
     finally:
         for process in running:
-            process.kill()
-            process.communicate()
+            _kill(process)
+
+
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    """In a session of its own: a compiler starts others, and they end together."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def _first_error(command: list[str], output: str) -> str:
