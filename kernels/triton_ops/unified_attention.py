@@ -1,0 +1,196 @@
+"""Attention of rows with several queries, whole prompts and chunks alike: one kernel, no padding between rows.
+
+A program owns BLOCK_Q successive queries of one row and one kv head. The GROUP query heads that share this kv head
+are packed with the queries into one tile, so that every key is fetched once for all of them:
+
+    tile row   0       1       2       3       4       5    ...        GROUP = 2
+    query      q0      q0      q1      q1      q2      q2
+    head       h0      h1      h0      h1      h0      h1
+
+It walks over the row's keys, tile by tile (`paged_tile.py`), up to its own last query:
+
+    keys      0 . . . . . . . lowest . . . . . . first . . last          first, last: positions of its queries
+              |-- not visited --|-- all visible --|-- masked --|         lowest: 0, or what a sliding window leaves
+
+Which row a program belongs to it finds itself by a binary search, so the grid needs no figures from the device:
+row r starts at block query_start_loc[r] // BLOCK_Q + r, which leaves it enough blocks wherever it starts.
+
+Blocks of queries are counted from the row's own first query, and tiles of keys from position 0: what a program
+computes does not depend on the other rows. Rows with a single query are left to `split_kv_decode.py`.
+
+Sources: FlashAttention-2 (Dao 2023); vLLM v1/attention/ops/triton_unified_attention.py (packing, search).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile
+
+
+@triton.jit
+def find_row(query_start_loc, block, num_rows, BLOCK_Q: tl.constexpr):
+    """The last row whose first block is not behind `block`."""
+    low = 0
+    high = num_rows - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if tl.load(query_start_loc + middle) // BLOCK_Q + middle <= block:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@triton.jit
+def unified_attention_kernel(
+    query,
+    kv,
+    kv_scale,
+    out,
+    query_start_loc,
+    seq_lens,
+    block_table,
+    num_rows,
+    num_heads,
+    score_scale,
+    query_token_stride,
+    query_head_stride,
+    kv_block_stride,
+    kv_part_stride,
+    kv_head_stride,
+    scale_block_stride,
+    scale_part_stride,
+    scale_head_stride,
+    table_stride,
+    WINDOW: tl.constexpr,
+    QUANTISED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    GROUP: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM_PADDED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
+    block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last queries see the most keys: start them first
+    kv_head = tl.program_id(1)
+    row = find_row(query_start_loc, block, num_rows, BLOCK_Q)
+    query_start = tl.load(query_start_loc + row)
+    query_len = tl.load(query_start_loc + row + 1) - query_start
+    first_query = (block - query_start // BLOCK_Q - row) * BLOCK_Q
+    if (query_len < 2) | (first_query >= query_len):
+        return
+    context = tl.load(seq_lens + row) - query_len
+
+    tile_row = tl.arange(0, BLOCK_M)
+    dim = tl.arange(0, DIM_PADDED)
+    query_index = first_query + tile_row // GROUP
+    token = (query_start + query_index).to(tl.int64)
+    head = kv_head * GROUP + tile_row % GROUP
+    real = (tile_row < BLOCK_Q * GROUP) & (query_index < query_len)
+    inside = real[:, None] & (dim < HEAD_DIM)[None, :]
+    offsets = (token * query_token_stride + head * query_head_stride)[:, None] + dim[None, :]
+    q = tl.load(query + offsets, mask=inside, other=0.0).to(COMPUTE)
+
+    position = context + query_index
+    first = context + first_query
+    end = context + tl.minimum(first_query + BLOCK_Q, query_len)
+    lowest = tl.maximum(first - WINDOW + 1, 0) if WINDOW > 0 else 0
+    start = lowest // TILE * TILE
+    masked_from = start if WINDOW > 0 else (first + 1) // TILE * TILE
+
+    keys = kv + kv_head * kv_head_stride
+    blocks = block_table + row.to(tl.int64) * table_stride
+    key_scales = kv_scale
+    if QUANTISED == "int8":
+        key_scales += kv_head * scale_head_stride
+    if QUANTISED == "fp8":
+        score_scale *= tl.load(kv_scale)
+
+    highest = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, DIM_PADDED], tl.float32)
+    for position_of_tile in range(start, masked_from, TILE):
+        highest, total, acc = attend_tile(
+            q, position, highest, total, acc, position_of_tile, lowest, end, keys, key_scales, blocks,
+            score_scale, kv_block_stride, kv_part_stride, scale_block_stride, scale_part_stride,
+            False, WINDOW, QUANTISED, BLOCK_SIZE, HEAD_DIM, DIM_PADDED, TILE,
+        )  # fmt: skip
+    for position_of_tile in range(masked_from, end, TILE):
+        highest, total, acc = attend_tile(
+            q, position, highest, total, acc, position_of_tile, lowest, end, keys, key_scales, blocks,
+            score_scale, kv_block_stride, kv_part_stride, scale_block_stride, scale_part_stride,
+            True, WINDOW, QUANTISED, BLOCK_SIZE, HEAD_DIM, DIM_PADDED, TILE,
+        )  # fmt: skip
+
+    result = acc / total[:, None]
+    if QUANTISED == "fp8":
+        result *= tl.load(kv_scale + 1)
+    target = out + ((token * num_heads + head) * HEAD_DIM)[:, None] + dim[None, :]
+    tl.store(target, result.to(out.dtype.element_ty), mask=inside)
+
+
+def unified_attention(
+    query: Tensor,
+    kv: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    out: Tensor,
+    *,
+    scale: float,
+    sliding_window: int | None,
+    kv_scale: Tensor | None,
+) -> None:
+    """Fill the tokens of `out` [T, heads, head_dim] that belong to rows with two or more queries."""
+    tokens, heads, head_dim = query.shape
+    kv_heads, block_size = kv.shape[2:4]
+    group, num_rows = heads // kv_heads, seq_lens.shape[0]
+    quantised = QUANTISED.get(kv.dtype, "no")
+    compute = query.dtype if quantised != "no" else torch.promote_types(query.dtype, kv.dtype)
+    config = tile_config(compute, head_dim, group)
+    grid = (tokens // (config["BLOCK_M"] // group) + num_rows, kv_heads)
+    unified_attention_kernel[grid](
+        query,
+        kv,
+        kv_scale,
+        out,
+        query_start_loc,
+        seq_lens,
+        block_table,
+        num_rows,
+        heads,
+        scale * LOG2_E,
+        *query.stride()[:2],
+        *kv.stride()[:3],
+        *(kv_scale.stride()[:3] if quantised == "int8" else (0, 0, 0)),
+        block_table.stride(0),
+        WINDOW=sliding_window or 0,
+        QUANTISED=quantised,
+        COMPUTE=TYPES[compute],
+        GROUP=group,
+        BLOCK_SIZE=block_size,
+        HEAD_DIM=head_dim,
+        DIM_PADDED=max(16, triton.next_power_of_2(head_dim)),
+        **config,
+    )
+
+
+def tile_config(compute: torch.dtype, head_dim: int, group: int) -> dict[str, int]:
+    """Tile sizes by dtype and head_dim only: a row must not get other tiles, and other bits, in another batch.
+
+    16-bit: 128 x 64 scores keep the tensor cores busy, and the accumulator (128 x 128 fp32, 64 registers in each
+    of 8 warps) fits. fp32 multiplies outside of the tensor cores, for exactness: small tiles, little unrolled code.
+    """
+    if compute == torch.float32:
+        config = {"BLOCK_M": 32, "TILE": 32, "num_warps": 4, "num_stages": 1}
+    elif head_dim <= 128:
+        config = {"BLOCK_M": 128, "TILE": 64, "num_warps": 8, "num_stages": 3}
+    else:
+        config = {"BLOCK_M": 64, "TILE": 32, "num_warps": 8, "num_stages": 2}
+    return {**config, "BLOCK_M": max(config["BLOCK_M"], triton.next_power_of_2(group))}
