@@ -1,0 +1,148 @@
+"""4-bit products in C++ against the reference in float64, for every shape that its loops tell apart."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.cpu import build
+from kernels.reference import int4 as reference
+
+if problem := build.library().problem:
+    pytest.skip(problem, allow_module_level=True)
+
+from kernels.cpu import int4
+
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+Weights = tuple[Tensor, Tensor, Tensor, int]
+
+
+def weights(rows: int, columns: int, group_size: int, scale_dtype: torch.dtype = torch.float32) -> Weights:
+    """Every nibble and every zero point occurs; the tensors are views with room between their rows."""
+    generator = torch.Generator().manual_seed(rows + columns + group_size)
+    groups = columns // group_size
+    qweight = torch.randint(0, 256, (rows, columns // 2 + 5), generator=generator, dtype=torch.uint8)
+    scale = torch.rand(rows, groups + 3, generator=generator).add(0.1).to(scale_dtype)
+    zero = torch.randint(0, 16, (rows, groups + 2), generator=generator, dtype=torch.uint8)
+    return qweight[:, : columns // 2], scale[:, :groups], zero[:, :groups], group_size
+
+
+def tokens(count: int, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """[count, columns], the middle of a wider matrix."""
+    generator = torch.Generator().manual_seed(count)
+    return torch.randn(count, columns + 16, generator=generator).to(dtype)[:, 8 : 8 + columns]
+
+
+def assert_is_the_product(x: Tensor, w: Weights) -> None:
+    found = int4.int4_linear(x, *w)
+    expected = reference.int4_linear(x.double(), *w)
+    assert found.dtype == x.dtype and found.shape == expected.shape
+    largest = (
+        x.double().abs() @ reference.dequantise_int4(w[0], w[1].double(), w[2], w[3]).abs().T
+    ).clamp_min(1)
+    assert ((found - expected).abs() <= TOLERANCE[x.dtype] * largest).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 8, 12, 13, 16, 63, 64, 65, 131])
+@pytest.mark.parametrize("rows", [1, 4, 67])
+def test_any_number_of_tokens_and_rows(count: int, rows: int) -> None:
+    assert_is_the_product(tokens(count, 256), weights(rows, 256, 128))
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+@pytest.mark.parametrize(
+    ("columns", "group_size"),
+    [
+        (2, 2),
+        (32, 2),
+        (30, 6),
+        (64, 32),
+        (192, 96),
+        (130, 130),
+        (1024, 64),
+        (1056, 32),
+        (2240, 448),
+        (4100, 4100),
+    ],
+)
+def test_any_group_size_that_is_even_and_divides_the_columns(
+    columns: int, group_size: int, count: int
+) -> None:
+    assert_is_the_product(tokens(count, columns), weights(9, columns, group_size))
+
+
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("scale_dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_activations_and_scales_of_any_float_type(
+    dtype: torch.dtype, scale_dtype: torch.dtype, count: int
+) -> None:
+    assert_is_the_product(tokens(count, 384, dtype), weights(37, 384, 64, scale_dtype))
+
+
+def test_a_matrix_large_enough_for_all_threads() -> None:
+    for count in (1, 70):
+        assert_is_the_product(tokens(count, 1536), weights(700, 1536, 128))
+
+
+@pytest.mark.parametrize(("columns", "group_size"), [(256, 128), (2100, 70)])
+def test_a_token_gets_the_same_numbers_alone_and_in_any_batch(columns: int, group_size: int) -> None:
+    x, w = tokens(150, columns), weights(71, columns, group_size)
+    together = int4.int4_linear(x, *w)
+    for first, last in [(0, 1), (149, 150), (3, 5), (60, 68), (20, 29), (10, 23), (50, 130)]:
+        assert torch.equal(int4.int4_linear(x[first:last], *w), together[first:last]), (first, last)
+
+
+def test_nan_stays_in_its_row() -> None:
+    for count in (3, 40):
+        x, w = tokens(count, 256).clone(), weights(33, 256, 64)
+        expected = int4.int4_linear(x, *w)
+        x[1, 7] = torch.nan
+        found = int4.int4_linear(x, *w)
+        assert found[1].isnan().all()
+        others = [row for row in range(count) if row != 1]
+        assert torch.equal(found[others], expected[others])
+
+
+def test_what_is_not_supported_is_named() -> None:
+    x, (qweight, scale, zero, group_size) = tokens(1, 64), weights(3, 64, 32)
+    assert int4.unsupported_int4_linear(x, qweight, scale, zero, group_size) is None
+    assert "float64" in str(int4.unsupported_int4_linear(x.double(), qweight, scale, zero, group_size))
+    assert "scale" in str(int4.unsupported_int4_linear(x, qweight, scale.double(), zero, group_size))
+
+
+# --- would the tests notice? -------------------------------------------------------------------------------
+
+MUTATIONS = {
+    "low and high nibble swapped": ("even[row] = levels[row][nibbles];", "even[row] = levels[row][nibbles >> 4];"),
+    "the zero point forgotten": ("Levels(scales[row][group], zero[", "Levels(scales[row][group], 0 * zero["),
+    "the first group's scale for all": ("Levels(scales[row][group],", "Levels(scales[row][0],"),
+    "a group's last bytes dropped": ("std::copy_n(from, count, padded);", "std::copy_n(from, count - 1, padded);"),
+    "only the first span counts": ("store(totals, load(totals) + lanes[0]);", "store(totals, lanes[0]);"),
+    "odd columns dropped": ("to[LANES + i] = from[2 * i + 1];", "to[LANES + i] = 0;"),
+    "rows off by one": ("first_token + token, row, width(", "first_token + token, begin, width("),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", MUTATIONS)
+def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = MUTATIONS[fault]
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    source = (build.SOURCES / "int4.cpp").read_text()
+    assert source.count(right) == 1, f"the mutation {fault!r} does not fit the source any more"
+    (folder / "int4.cpp").write_text(source.replace(right, wrong))
+    for header in build.SOURCES.glob("*.h"):
+        shutil.copy(header, folder)
+    monkeypatch.setattr(build, "SOURCES", folder)
+    monkeypatch.setenv("PREP_CACHE", str(tmp_path / "cache"))
+    mutant = build.ctypes.CDLL(str(build.build()[0]))["int4_linear"]
+    mutant.argtypes = int4._int4_linear.argtypes
+    monkeypatch.setattr(int4, "_int4_linear", mutant)
+    with pytest.raises(AssertionError):
+        for count in (4, 20):
+            assert_is_the_product(tokens(count, 2100), weights(9, 2100, 70))
