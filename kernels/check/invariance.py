@@ -59,18 +59,14 @@ def alone(case: Case, row: int) -> Case:
 
 
 def _request_alone(case: Case, row: int) -> Case:
-    """max_query_len stays the batch's: with it the caller chooses between a path for decode and one for all."""
+    """Also where alone it is a decode batch and was not before: a row's company must not choose its kernel."""
     query, kv, starts, seq_lens, block_table = case.args
     start, end = starts[row : row + 2].tolist()
-    largest = int(starts.diff().max())
-    options = {**case.kwargs, "max_query_len": largest}
-    own = (
-        query[start:end],
-        kv,
-        starts[row : row + 2] - start,
-        seq_lens[row : row + 1],
-        block_table[row : row + 1],
-    )
+    options = dict(case.kwargs)
+    if "max_query_len" in options:
+        options["max_query_len"] = end - start
+    rows = slice(row, row + 1)
+    own = (query[start:end], kv, starts[row : row + 2] - start, seq_lens[rows], block_table[rows])
     return Case(case.op, f"{case.name}: row {row} alone", own, options)
 
 

@@ -1,0 +1,176 @@
+"""`prep kernels bench`: measured time, and the share of this machine's limit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli import screen
+from app.cli.bench import status
+from app.cli.kernels.names import backends, how, operation
+
+if TYPE_CHECKING:
+    from app.bench.timing import Tell
+    from kernels.bench.run import BenchReport
+
+QUICK_S, THOROUGH_S = 0.1, 0.3
+
+
+def bench(
+    op: Annotated[
+        str | None, typer.Argument(help="One operation; all of them by default.", metavar="[OP]")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Longer samples; on a GPU also the open questions, and RESULTS.md.")
+    ] = False,
+    backend: Annotated[str, typer.Option(help="cpu, triton, cuda, reference, or all.")] = "all",
+    seconds: Annotated[float | None, typer.Option(help="For each candidate of each shape.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Put the figures into kernels/RESULTS.md: this device's section.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Time of every operation beside the least that this machine needs for it.
+
+    Bandwidth and GEMM rates are measured in the same run; an operation's limit is what its bytes and FLOPs
+    need at these (kernels/bench/roofline.py). Implementations and what else computes the
+    same (torch, FlashInfer where installed) take turns. Ctrl-C ends it early and prints what it has.
+
+    \b
+    Examples:
+      prep kernels bench paged_decode
+      prep kernels bench --all --json
+      prep kernels bench --all --write
+    """
+    with screen.loading("the kernels"):
+        from kernels import registry
+
+        ops = registry.OPS if op is None else (operation(op),)
+        device, chosen = _candidates(backend)
+    write = write or (everything and op is None and device == "cuda")
+    if write and not (everything and op is None and backend == "all"):
+        raise screen.Problem(
+            "RESULTS.md holds whole runs only",
+            next_step="prep kernels bench --all --write",
+            code=screen.USAGE,
+        )
+    with status() as tell:
+        report = _measure(
+            device, ops, chosen, tell, everything, seconds or (THOROUGH_S if everything else QUICK_S)
+        )
+    if not report.measurements and not report.interrupted:
+        raise _nothing_measured(report, ops, chosen)
+    _tell(report, json=json, write=write)
+
+
+def _candidates(backend: str) -> tuple[str, tuple[str, ...]]:
+    """(device type, backends that run on it natively, as far as asked for)"""
+    from kernels.bench.run import NATIVE
+
+    device = how("reference").device
+    if backend.strip().lower() == "all":
+        return device, NATIVE[device]
+    (name,) = backends(backend)
+    way = how(name)
+    if way.state != "native" or name not in NATIVE[device]:
+        reason = way.text if way.state != "native" else f"its tensors are not on the {device}"
+        raise screen.Problem(
+            f"{name} cannot be measured here: {reason}",
+            next_step=f"prep kernels check --backend {name}   (is it right?)",
+            code=screen.ENVIRONMENT,
+        )
+    return device, (name,)
+
+
+def _measure(
+    device: str, ops: Sequence[str], chosen: Sequence[str], tell: Tell, everything: bool, seconds: float
+) -> BenchReport:
+    from kernels.bench.run import measure_limits_again, measure_ops, new_report
+
+    start = perf_counter()
+    report = new_report(device, tell)
+    try:
+        measure_ops(report, ops, chosen, tell, seconds=seconds)
+        if everything and device == "cuda" and len(ops) > 1:
+            from kernels.bench.questions import answer_all
+
+            answer_all(report, tell)
+        measure_limits_again(report, tell)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    report.seconds = perf_counter() - start
+    return report
+
+
+def _nothing_measured(report: BenchReport, ops: Sequence[str], chosen: Sequence[str]) -> screen.Problem:
+    told = "; ".join(dict.fromkeys(f"{each.candidate}: {each.reason}" for each in report.omitted))
+    return screen.Problem(
+        f"no implementation of {', '.join(ops)} in {', '.join(chosen)} could be measured. {told}".strip(),
+        next_step="prep kernels list",
+    )
+
+
+def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
+    from kernels.bench import results
+
+    if json:
+        screen.print_json(results.as_dict(report))
+    else:
+        _show(report)
+    if report.interrupted:
+        screen.err().print("[yellow]interrupted: only what was measured until then[/]")
+        raise typer.Exit(screen.INTERRUPTED)
+    if write:
+        results.write(report)
+        screen.err().print(f"[dim]written to {results.RESULTS}[/]", soft_wrap=True)
+    if not json:
+        slowest = max(report.measurements, key=lambda each: each.ours and -report.share(each))
+        screen.next_command(f"prep kernels explain {slowest.op}", "read it")
+
+
+def _show(report: BenchReport) -> None:
+    from kernels.bench import results
+    from kernels.bench.bars import bars
+
+    console = screen.out()
+    for op in dict.fromkeys(each.op for each in report.measurements):
+        console.print(f"\n[bold]{op}[/]")
+        for workload in dict.fromkeys(each.workload for each in report.measurements if each.op == op):
+            _show_workload(report, op, workload)
+    console.print(f"\n[dim]{results.machine_line(report)}[/]", soft_wrap=True)
+    console.print(f"[dim]limits: {results.limits_line(report)}[/]", soft_wrap=True)
+    if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
+        console.print(
+            f"{screen.mark(None)} other programs use the cores: these times are too long", soft_wrap=True
+        )
+    for bar in bars(report):
+        console.print(
+            f"{screen.mark(bar.met)} {bar.what}: {bar.measured:.2f}, aim {bar.least:.2f}", soft_wrap=True
+        )
+    for answer in report.answers:
+        console.print(f"\n[bold]{answer.question}[/]\n{answer.conclusion}", soft_wrap=True)
+
+
+def _show_workload(report: BenchReport, op: str, workload: str) -> None:
+    from kernels.bench import results
+
+    rows = [each for each in report.measurements if (each.op, each.workload) == (op, workload)]
+    limit = report.limit(rows[0])
+    console = screen.out()
+    console.print(
+        f"  {workload}  [dim]limit {results.microseconds(limit.seconds)}, {limit.bound}[/]", soft_wrap=True
+    )
+    for each in sorted(rows, key=lambda each: each.seconds):
+        rival = report.speedup(each)
+        name = each.candidate if each.ours else f"[dim]{each.candidate}[/]"
+        versus = "" if rival is None else f"  {rival[0]:.2f} x [dim]{rival[1]}[/]"
+        pad = " " * max(1, 30 - len(each.candidate))
+        time, share = results.microseconds(each.seconds), 100 * report.share(each)
+        console.print(f"    {name}{pad}{time:>12} {share:5.0f} %{versus}", soft_wrap=True)
+    for each in report.omitted:
+        if (each.op, each.workload) == (op, workload):
+            console.print(f"    [dim]{each.candidate}: {each.reason}[/]", soft_wrap=True)

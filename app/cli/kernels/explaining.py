@@ -1,0 +1,347 @@
+"""`prep kernels explain`: an operation's contract, its sources side by side, and what the compilers made of them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.kernels.names import backends, operation
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kernels.compile_report import KernelReport
+    from kernels.registry import Implementation
+
+COLUMN_WIDTH = 84
+"""A source needs about this much to stand beside another one."""
+LANGUAGES = {".py": "python", ".cpp": "cpp", ".cu": "cuda"}
+GPU_BACKENDS = ("triton", "cuda")
+
+
+@dataclass(frozen=True)
+class Focus:
+    """What of an operation a name means: `paged_decode` is one half of paged attention."""
+
+    without_files: tuple[str, ...] = ()
+    kernels: str = ""
+    """Text that a kernel's name holds."""
+
+
+FOCUS = {
+    "paged_decode": Focus(("unified_attention",), "decode"),
+    "prefill": Focus(("split_kv_decode", "paged_decode"), "unified"),
+}
+
+
+def explain(
+    op: Annotated[str, typer.Argument(help="An operation, or a common name: rope, w4a16, paged_decode.")],
+    source: Annotated[str, typer.Option(help="reference, cpu, triton, cuda, all, or none.")] = "all",
+    arch: Annotated[str, typer.Option(help="80 (A100), 90 (H100, H200), all, or none.")] = "all",
+    kernel: Annotated[
+        str, typer.Option(help="Compile only kernels whose name or case holds this text.")
+    ] = "",
+    every: Annotated[bool, typer.Option("--all", help="Compile every case: types, head sizes.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Print PTX, and nothing else.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Read an operation: contract, sources, and registers, shared memory, spills and occupancy of its GPU kernels.
+
+    The kernels are compiled here, without a GPU; Triton keeps what it compiled, so the second time is fast.
+    In a wide terminal sources stand side by side; in a pipe they are plain text.
+
+    \b
+    Examples:
+      prep kernels explain paged_decode
+      prep kernels explain rms_norm --source triton --arch 90
+      prep kernels explain rms_norm --source none --all
+      prep kernels explain paged_decode --ptx --arch 90 --kernel bf16 | less
+    """
+    with screen.loading("the kernels"):
+        from kernels import ops
+
+        name = operation(op)
+        focus = FOCUS.get(op.strip().lower().replace("-", "_"), Focus())
+        implementations = _chosen(name, source)
+        arches = _arches(arch)
+    if ptx:
+        _print_ptx(name, focus, arches, kernel, every)
+        return
+    contract = inspect.getdoc(getattr(ops, name)) or ""
+    if json:
+        _print_json(name, contract, implementations, focus, arches, kernel, every)
+        return
+    _show_sources(name, contract, implementations, focus)
+    if arches:
+        _show_compiled(name, focus, arches, kernel, every)
+    screen.next_command(f"prep kernels check --op {name}", "after a change: is it still right?")
+
+
+def _chosen(op: str, source: str) -> list[Implementation]:
+    from kernels import registry
+
+    if source == "none":
+        return []
+    if source == "all":
+        return registry.implementations(op)
+    wanted = backends(source)
+    found = [each for each in registry.implementations(op) if each.backend in wanted]
+    if not found:
+        known = ", ".join(each.backend for each in registry.implementations(op))
+        raise screen.Problem(f"{op} is not written in {source}; implementations: {known}")
+    return found
+
+
+def _arches(text: str) -> tuple[int, ...]:
+    from kernels.compile_report import ARCHITECTURES
+
+    plain = text.lower().removeprefix("sm_")
+    if plain in ("all", "none"):
+        return tuple(ARCHITECTURES) if plain == "all" else ()
+    if not plain.isdecimal() or int(plain) not in ARCHITECTURES:
+        known = ", ".join(f"{number} ({each.name})" for number, each in ARCHITECTURES.items())
+        raise screen.Problem(f"no figures for the architecture {text!r}; there are: {known}, all, none")
+    return (int(plain),)
+
+
+# --- sources ---------------------------------------------------------------------------------------------------
+
+
+def _files(implementation: Implementation, focus: Focus) -> list[Path]:
+    from kernels import registry
+
+    folder = Path(registry.__file__).parent
+    paths = [folder / each for each in implementation.sources]
+    return [path for path in paths if not any(path.stem.startswith(each) for each in focus.without_files)]
+
+
+def _show_sources(op: str, contract: str, implementations: Sequence[Implementation], focus: Focus) -> None:
+    console = screen.out()
+    console.print(f"[bold]{op}[/]\n", soft_wrap=True)
+    console.print(contract, markup=False, soft_wrap=True)
+    if not implementations:
+        return
+    if not console.is_terminal:
+        _print_plain(implementations, focus)
+        return
+    columns = min(len(implementations), max(1, console.width // COLUMN_WIDTH))
+    for start in range(0, len(implementations), columns):
+        _print_beside(implementations[start : start + columns], focus)
+
+
+def _print_plain(implementations: Sequence[Implementation], focus: Focus) -> None:
+    """For a pipe: nothing but text, lines as they are in the file."""
+    for implementation in implementations:
+        for path in _files(implementation, focus):
+            print(f"\n==== {implementation.backend}: {_shown(path)}\n")
+            print(path.read_text().rstrip())
+
+
+def _print_beside(implementations: Sequence[Implementation], focus: Focus) -> None:
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2), expand=True)
+    for _ in implementations:
+        grid.add_column(ratio=1)
+    grid.add_row(*(_listing(each, focus) for each in implementations))
+    screen.out().print(grid)
+
+
+def _listing(implementation: Implementation, focus: Focus) -> RenderableType:
+    from rich.console import Group
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for path in _files(implementation, focus):
+        parts.append(Text(f"\n{implementation.backend}: {_shown(path)}\n", style="bold cyan"))
+        language = LANGUAGES.get(path.suffix, "text")
+        parts.append(
+            Syntax(
+                path.read_text().rstrip(),
+                language,
+                theme="ansi_dark",
+                background_color="default",
+                word_wrap=True,
+                line_numbers=True,
+            )
+        )
+    return Group(*parts)
+
+
+def _shown(path: Path) -> str:
+    return "/".join(path.parts[path.parts.index("kernels") :]) if "kernels" in path.parts else str(path)
+
+
+# --- compiled --------------------------------------------------------------------------------------------------
+
+
+def compiled(op: str, focus: Focus, arch: int, wanted: str, every: bool) -> Iterator[KernelReport]:
+    """The GPU kernels of the operation, each as soon as it is compiled.
+
+    A kernel is compiled for several cases (types, sizes): the first one only, unless `every` or `wanted` ask for
+    more. Backends that cannot compile here are skipped.
+    """
+    from kernels import registry
+
+    seen: set[str] = set()
+    for implementation in registry.implementations(op):
+        if implementation.backend in GPU_BACKENDS and cannot_compile(implementation.backend) is None:
+            for name, compile_it in _kernels(implementation, arch):
+                function = name.partition("[")[0]
+                if focus.kernels in name and wanted in name and (every or wanted or function not in seen):
+                    seen.add(function)
+                    yield compile_it()
+
+
+def _kernels(implementation: Implementation, arch: int) -> Iterator[tuple[str, Callable[[], KernelReport]]]:
+    """(name with its case in brackets, what compiles it) of every launch; nothing is compiled yet."""
+    module = import_module(implementation.entry.partition(":")[0])
+    if implementation.backend == "triton":
+        from kernels.triton_ops.compile import compile_launch, launches
+
+        for label, call in module.compile_cases(arch).items():
+            for launch in launches(call):
+                name = f"{launch.kernel.__name__}[{label}]"
+                yield name, partial(compile_launch, launch, arch, implementation.sources[0], label)
+        return
+    from kernels.cuda.compile import report_call
+
+    for label, call in module.compile_cases().items():
+        for report in report_call(call, arch, label):
+            yield report.name, partial(_itself, report)
+
+
+def _itself(report: KernelReport) -> KernelReport:
+    return report
+
+
+def cannot_compile(backend: str) -> str | None:
+    """Why this machine cannot compile kernels of a backend, with what to install; None if it can."""
+    if backend == "triton":
+        if find_spec("triton") is None:
+            return "triton is not installed: pip install triton (Linux)"
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            return "TRITON_INTERPRET=1: here Triton interprets; compile in a process without it"
+        return None
+    from kernels.cuda.compile import problem
+
+    return problem()
+
+
+def _missing(op: str) -> list[str]:
+    from kernels import registry
+
+    there = [each.backend for each in registry.implementations(op) if each.backend in GPU_BACKENDS]
+    return [
+        f"{name} kernels are not compiled: {reason}" for name in there if (reason := cannot_compile(name))
+    ]
+
+
+@contextmanager
+def _compiling(op: str) -> Iterator[Any]:
+    console = screen.err()
+    if not screen.is_live(console):
+        yield lambda number: None
+        return
+    with console.status(f"[dim]compiling {op}[/]") as line:
+        yield lambda number: line.update(f"[dim]compiling {op}: {number} kernels[/]")
+
+
+def _all_compiled(
+    op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool
+) -> list[KernelReport]:
+    reports: list[KernelReport] = []
+    with _compiling(op) as tell, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")  # Triton 3.9: what 3.10 will do
+        for arch in arches:
+            for report in compiled(op, focus, arch, wanted, every):
+                reports.append(report)
+                tell(len(reports))
+    return reports
+
+
+def _show_compiled(op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool) -> None:
+    from rich.markup import escape
+
+    console = screen.out()
+    for reason in _missing(op):
+        console.print(f"{screen.mark(None)} {reason}", soft_wrap=True)
+    reports = _all_compiled(op, focus, arches, wanted, every)
+    for file in dict.fromkeys(report.file for report in reports):
+        console.print(f"\n[bold]kernels/{file}[/]", soft_wrap=True)
+        of_file = [report for report in reports if report.file == file]
+        for name in dict.fromkeys(report.name for report in of_file):
+            console.print(f"  {escape(name)}", soft_wrap=True)
+            for report in of_file:
+                if report.name == name:
+                    console.print(f"    {_used(report)}", soft_wrap=True)
+    if reports:
+        console.print(
+            "\n[dim]registers of a thread, shared memory of a block; spilled: bytes that a thread keeps in memory\n"
+            "for want of registers; warps: how many an SM holds at a time, and what runs out first[/]",
+            soft_wrap=True,
+        )
+
+
+def _used(report: KernelReport) -> str:
+    occupancy = report.occupancy
+    spills = report.spill_store_bytes + report.spill_load_bytes
+    told = f"[bold red]{spills} B spilled[/]" if spills else "no spills"
+    return (
+        f"sm_{report.arch}  {report.registers:3} registers, {report.shared_bytes:6,} B shared, {told}, "
+        f"{report.threads} threads; {occupancy.warps} warps ({occupancy.ratio:.0%}), limited by {occupancy.limited_by}"
+    )
+
+
+def _print_ptx(op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool) -> None:
+    """A file holds several kernels, and its PTX all of them: it is printed once."""
+    reports = _all_compiled(op, focus, arches, wanted, every)
+    for ptx in dict.fromkeys(report.ptx for report in reports):
+        names = ", ".join(f"{each.name}, sm_{each.arch}" for each in reports if each.ptx == ptx)
+        print(f"// {names}\n{ptx}")
+    if not reports:
+        reasons = "; ".join(_missing(op)) or f"no GPU kernel of {op} has {wanted!r} in its name"
+        raise screen.Problem(f"there is no PTX to print: {reasons}", code=screen.ENVIRONMENT)
+
+
+def _print_json(
+    op: str,
+    contract: str,
+    implementations: Sequence[Implementation],
+    focus: Focus,
+    arches: Sequence[int],
+    wanted: str,
+    every: bool,
+) -> None:
+    reports = _all_compiled(op, focus, arches, wanted, every)
+    screen.print_json(
+        {
+            "op": op,
+            "contract": contract,
+            "sources": {
+                each.backend: {_shown(path): path.read_text() for path in _files(each, focus)}
+                for each in implementations
+            },
+            "compiled": [
+                {
+                    **{key: value for key, value in asdict(report).items() if key != "ptx"},
+                    "occupancy": asdict(report.occupancy),
+                }
+                for report in reports
+            ],
+            "not_compiled": _missing(op),
+        }
+    )

@@ -1,0 +1,147 @@
+"""A report as JSON and as a section of RESULTS.md. Figures get there from a run, never by hand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kernels.bench.bars import bars
+from kernels.bench.run import BenchReport, Measurement
+
+RESULTS = Path(__file__).resolve().parents[1] / "RESULTS.md"
+HEAD = """# Measured
+
+Written by `prep kernels bench --all --write` (on a GPU `--all` is enough), one section for each kind of device. Time
+is a median; the limit is the shortest time that the bandwidth and the GEMM rate of the same run allow
+(`bench/roofline.py`); share = limit / time. More than 100 %: data was still in a cache.
+"""
+TITLES = {"cpu": "CPU", "cuda": "GPU"}
+
+
+def as_dict(report: BenchReport) -> dict[str, Any]:
+    """Plain values for `--json`: every figure, with what was derived from it."""
+    return {
+        "device": report.device,
+        "machine": asdict(report.machine),
+        "limits": asdict(report.limits),
+        "measurements": [_measurement(report, each) for each in report.measurements],
+        "bars": [{**asdict(bar), "met": bar.met} for bar in bars(report)],
+        "answers": [asdict(each) for each in report.answers],
+        "omitted": [asdict(each) for each in report.omitted],
+        "interrupted": report.interrupted,
+        "seconds": report.seconds,
+    }
+
+
+def _measurement(report: BenchReport, each: Measurement) -> dict[str, Any]:
+    limit, rival = report.limit(each), report.speedup(each)
+    return {
+        **{key: value for key, value in asdict(each).items() if key != "work"},
+        "bytes": each.work.bytes,
+        "flops": each.work.flops,
+        "limit_seconds": limit.seconds,
+        "bound": limit.bound,
+        "share": report.share(each),
+        "times_faster": rival and rival[0],
+        "than": rival and rival[1],
+    }
+
+
+def write(report: BenchReport, path: Path = RESULTS) -> None:
+    """Replace this device's section of the file, leave the other as it is."""
+    old = path.read_text() if path.exists() else ""
+    sections = {device: _section_of(old, device) for device in TITLES}
+    sections[report.device] = section(report)
+    path.write_text("\n".join([HEAD, *(text for text in sections.values() if text)]))
+
+
+def _markers(device: str) -> tuple[str, str]:
+    return f"<!-- {device}: begin -->", f"<!-- {device}: end -->"
+
+
+def _section_of(text: str, device: str) -> str:
+    begin, end = _markers(device)
+    if begin not in text or end not in text:
+        return ""
+    return begin + text.partition(begin)[2].partition(end)[0] + end + "\n"
+
+
+def section(report: BenchReport) -> str:
+    """Hardware, versions, limits, aims, answers and the table, between two markers."""
+    begin, end = _markers(report.device)
+    parts = [begin, f"## {TITLES[report.device]}", "", *_machine(report), "", *_limits(report), ""]
+    if aims := bars(report):
+        parts += ["| aim | at least | measured | |", "|---|---:|---:|---|"]
+        parts += [f"| {bar.what} | {bar.least:.2f} | {bar.measured:.2f} | {_yes(bar.met)} |" for bar in aims]
+        parts.append("")
+    for answer in report.answers:
+        parts += [f"### {answer.question}", "", _row(answer.headings), _row(["---"] * len(answer.headings))]
+        parts += [_row(row) for row in answer.rows] + ["", answer.conclusion, ""]
+    parts += [_row(COLUMNS), "|---|---|---|---:|---:|---|---:|---|"]
+    parts += [_row(cells(report, each)) for each in report.measurements]
+    if report.omitted:
+        parts += ["", "Not measured:", ""]
+        parts += [f"- {each.op}, {each.workload}, {each.candidate}: {each.reason}" for each in report.omitted]
+    return "\n".join([*parts, end, ""])
+
+
+COLUMNS = ["operation", "workload", "implementation", "time", "limit", "bound", "share", "times as fast as"]
+
+
+def cells(report: BenchReport, each: Measurement) -> list[str]:
+    """A line of the table; the screen shows the same."""
+    limit, rival = report.limit(each), report.speedup(each)
+    return [
+        each.op,
+        each.workload,
+        each.candidate,
+        microseconds(each.seconds),
+        microseconds(limit.seconds),
+        limit.bound,
+        f"{100 * report.share(each):.0f} %",
+        "" if rival is None else f"{rival[0]:.2f} {rival[1]}",
+    ]
+
+
+def microseconds(seconds: float) -> str:
+    value = seconds * 1e6
+    return f"{value:,.1f} us" if value < 100 else f"{value:,.0f} us"
+
+
+def machine_line(report: BenchReport) -> str:
+    machine = report.machine
+    versions = {
+        "torch": machine.torch,
+        "triton": machine.triton,
+        "driver": machine.driver,
+        "python": machine.python,
+    }
+    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    return f"{machine.hardware}; {told}; commit {machine.commit}; {machine.day}"
+
+
+def limits_line(report: BenchReport) -> str:
+    limits = report.limits
+    rates = ", ".join(f"{name} {rate / 1e12:,.2f}" for name, rate in limits.flops.items())
+    link = f", host to GPU {limits.link_bandwidth / 1e9:,.0f}" if limits.link_bandwidth else ""
+    return (
+        f"copy {limits.copy_bandwidth / 1e9:,.0f} GB/s, read {limits.read_bandwidth / 1e9:,.0f} GB/s{link}; "
+        f"matrix products in TFLOP/s: {rates}"
+    )
+
+
+def _machine(report: BenchReport) -> list[str]:
+    return [machine_line(report) + f"; {report.seconds:.0f} s."]
+
+
+def _limits(report: BenchReport) -> list[str]:
+    return [f"Limits: {limits_line(report)}."]
+
+
+def _yes(met: bool) -> str:
+    return "met" if met else "**not met**"
+
+
+def _row(values: list[str]) -> str:
+    return "| " + " | ".join(values) + " |"

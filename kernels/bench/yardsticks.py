@@ -1,0 +1,213 @@
+"""What else computes the same: torch's own ways, and FlashInfer where it is installed.
+
+A yardstick gets its data in the form it likes best before the clock starts (dense weights, indices, plans), except
+where bringing it into that form is what a paged cache costs: gathering pages is inside the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.bench.timing import Call
+from kernels.check.case import Case
+from kernels.reference.int4 import dequantise_int4
+
+FLASHINFER_WORKSPACE = 256 * 2**20
+
+Prepared = Callable[[], object]
+"""A call on one copy of the data."""
+
+
+def yardsticks(cases: Sequence[Case]) -> dict[str, Call]:
+    """By name, each able to run on any of the copies. Those that do not fit the case are left out."""
+    makers = _YARDSTICKS.get(cases[0].op, {})
+    result: dict[str, Call] = {}
+    for name, maker in makers.items():
+        prepared = [maker(**case.arguments()) for case in cases]
+        if all(each is not None for each in prepared):
+            result[name] = lambda number, prepared=prepared: prepared[number % len(prepared)]()
+    return result
+
+
+# --- attention -------------------------------------------------------------------------------------------------
+
+
+def _sdpa_by_row(
+    query: Tensor, kv: Tensor, query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, **options: Any
+) -> Prepared | None:
+    """For each request: gather its pages, then SDPA. What torch offers without a paged kernel."""
+    if kv.dtype != query.dtype:
+        return None
+    block_size, device = kv.shape[3], query.device
+    starts, lengths = query_start_loc.tolist(), seq_lens.tolist()
+    rows = []
+    for row, seq_len in enumerate(lengths):
+        ids = block_table[row, : -(-seq_len // block_size)].long()
+        query_len = starts[row + 1] - starts[row]
+        causal = query_len == seq_len
+        mask = None
+        if query_len > 1 and not causal:
+            mask = torch.ones(query_len, seq_len, dtype=torch.bool, device=device).tril(seq_len - query_len)
+        rows.append((starts[row], starts[row + 1], ids, seq_len, mask, causal and query_len > 1))
+
+    def run() -> Tensor:
+        out = torch.empty_like(query)
+        for start, end, ids, seq_len, mask, causal in rows:
+            pages = kv[ids].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, None, :, :seq_len]
+            attended = F.scaled_dot_product_attention(
+                query[start:end].transpose(0, 1)[None],
+                pages[0],
+                pages[1],
+                attn_mask=mask,
+                is_causal=causal,
+                scale=options["scale"],
+                enable_gqa=True,
+            )
+            out[start:end] = attended[0].transpose(0, 1)
+        return out
+
+    return run
+
+
+def _sdpa_padded(
+    query: Tensor, kv: Tensor, query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, **options: Any
+) -> Prepared | None:
+    """All requests of a decode batch at once: gather the pages of all, mask what is too long."""
+    if kv.dtype != query.dtype or options["max_query_len"] != 1:
+        return None
+    rows, heads, head_dim = query.shape
+    kv_heads, block_size = kv.shape[2:4]
+    table = block_table.long()
+    length = table.shape[1] * block_size
+    visible = torch.arange(length, device=query.device) < seq_lens[:, None]
+    mask = None if visible.all() else visible[:, None, None]
+
+    def run() -> Tensor:
+        pages = kv[table].permute(2, 0, 3, 1, 4, 5).reshape(2, rows, kv_heads, length, head_dim)
+        grouped = query.view(
+            rows, kv_heads, heads // kv_heads, head_dim
+        )  # query heads where queries are expected
+        attended = F.scaled_dot_product_attention(
+            grouped, pages[0], pages[1], attn_mask=mask, scale=options["scale"]
+        )
+        return attended.reshape(rows, heads, head_dim)
+
+    return run
+
+
+def _flashinfer(
+    query: Tensor, kv: Tensor, query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, **options: Any
+) -> Prepared | None:
+    """FlashInfer's paged kernels, which read the same pages."""
+    if query.device.type != "cuda" or kv.dtype != query.dtype or find_spec("flashinfer") is None:
+        return None
+    import flashinfer
+
+    heads, head_dim = query.shape[1:]
+    kv_heads, block_size = kv.shape[2:4]
+    blocks = (seq_lens + block_size - 1) // block_size
+    indptr = F.pad(blocks.cumsum(0), (1, 0)).int()
+    indices = torch.cat([block_table[row, :n] for row, n in enumerate(blocks.tolist())]).int()
+    last = (seq_lens - 1) % block_size + 1
+    workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device=query.device)
+    pages = kv.contiguous()
+    shape = (heads, kv_heads, head_dim, block_size)
+    if options["max_query_len"] == 1:
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=True)
+        wrapper.plan(indptr, indices, last, *shape, q_data_type=query.dtype, kv_data_type=kv.dtype)
+    else:
+        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace, "HND")
+        wrapper.plan(query_start_loc, indptr, indices, last, *shape, causal=True, q_data_type=query.dtype)
+    return lambda: wrapper.run(query, pages)
+
+
+# --- the rest --------------------------------------------------------------------------------------------------
+
+
+def _torch_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Prepared:
+    return lambda: F.rms_norm(x, weight.shape, weight, eps)
+
+
+def _torch_silu(x: Tensor) -> Prepared:
+    gate, up = x.chunk(2, dim=-1)
+    return lambda: F.silu(gate) * up
+
+
+def _index_copy(source: Tensor, target: Tensor, block_pairs: Tensor) -> Prepared | None:
+    if source.device != target.device:
+        return None
+    origin, destination = block_pairs.to(source.device).unbind(1)
+    return lambda: target.index_copy_(0, destination, source[origin])
+
+
+def _dense_for_int4(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Prepared:
+    weight = dequantise_int4(qweight, scale, zero, group_size).to(x.dtype)
+    return lambda: F.linear(x, weight)
+
+
+def _dense(x: Tensor, qweight: Tensor, scale: Tensor) -> Prepared:
+    weight = (qweight.float() * scale[:, None]).to(x.dtype)
+    return lambda: F.linear(x, weight)
+
+
+def _scaled_mm(x: Tensor, qweight: Tensor, scale: Tensor) -> Prepared | None:
+    """cuBLAS with scales for rows; x is quantised before the clock starts."""
+    if x.device.type != "cuda" or x.shape[0] < 16:
+        return None
+    row_scale = x.float().abs().amax(-1, keepdim=True) / 448
+    codes = (x.float() / row_scale).to(qweight.dtype)
+    scales = {"scale_a": row_scale, "scale_b": scale[None].contiguous()}
+    return lambda: torch._scaled_mm(codes, qweight.T, **scales, out_dtype=x.dtype)
+
+
+def _int_mm(x: Tensor, qweight: Tensor, scale: Tensor) -> Prepared | None:
+    """The integer product alone; x is quantised before the clock starts."""
+    if x.shape[0] <= 16:
+        return None
+    row_scale = x.float().abs().amax(-1, keepdim=True) / 127
+    codes = (x.float() / row_scale).round().to(torch.int8)
+    return lambda: torch._int_mm(codes, qweight.T)
+
+
+def _softmax_sort(
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor
+) -> Prepared:
+    """The way without kernels: sort, cut where the sum passes p, softmax, draw."""
+
+    def run() -> Tensor:
+        x = logits / temperature.clamp_min(1e-6)[:, None]
+        ordered, ids = x.sort(-1, descending=True)
+        probabilities = ordered.softmax(-1)
+        out = probabilities.cumsum(-1) - probabilities >= top_p[:, None]
+        out |= torch.arange(x.shape[1], device=x.device) >= top_k[:, None]
+        kept = probabilities.masked_fill(out, 0.0)
+        return ids.gather(-1, torch.multinomial(kept, 1))
+
+    return run
+
+
+def _log_softmax(logits: Tensor, token_ids: Tensor) -> Prepared:
+    return lambda: logits.log_softmax(-1).gather(-1, token_ids[:, None])
+
+
+_YARDSTICKS: dict[str, dict[str, Callable[..., Prepared | None]]] = {
+    "paged_attention": {
+        "SDPA, pages gathered by row": _sdpa_by_row,
+        "SDPA, pages gathered at once": _sdpa_padded,
+        "FlashInfer": _flashinfer,
+    },
+    "rms_norm": {"torch rms_norm": _torch_rms_norm},
+    "silu_and_mul": {"torch silu, mul": _torch_silu},
+    "copy_blocks": {"torch index_copy": _index_copy},
+    "int4_linear": {"dense weights": _dense_for_int4},
+    "int8_linear": {"dense weights": _dense, "torch _int_mm": _int_mm},
+    "fp8_linear": {"dense weights": _dense, "torch _scaled_mm": _scaled_mm},
+    "sample": {"torch sort, multinomial": _softmax_sort},
+    "gather_logprobs": {"torch log_softmax": _log_softmax},
+}
