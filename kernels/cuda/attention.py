@@ -18,7 +18,7 @@ STAGES = 3
 MAX_GROUP = 8
 """Query heads of one block: each holds 2 * VEC fp32 registers of every thread."""
 SPLIT = 512
-"""Tokens of a split: fixed, so that how a sequence is split does not depend on the batch. A multiple of a block's step."""
+"""Tokens of a split: fixed, so that how a sequence is split does not depend on the batch."""
 PARTIAL_BYTES = 64 << 20
 """Partial results at a time; more sequences are computed in several launches."""
 

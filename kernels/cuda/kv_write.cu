@@ -16,28 +16,30 @@
 #include "common.cuh"
 
 constexpr int HALF_WARP = 16;
-constexpr int ROUNDS = ceil_div(HEAD_DIM, HALF_WARP * VEC);
 
 __device__ inline float clamp(float x, float limit) {  // a NaN stays: every comparison with it is false
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-// VEC values as the cache stores them.
-__device__ inline Pack<CACHE, VEC> quantised(const Pack<SCALAR, VEC>& values, float scale) {
-    if constexpr (same_type<SCALAR, CACHE>) return values;
-    Pack<CACHE, VEC> stored;
+// VEC values as a cache of type To stores them.
+template <class To, class From>
+__device__ inline Pack<To, VEC> quantised(const Pack<From, VEC>& values, float scale) {
+    if constexpr (same_type<From, To>) {
+        return values;
+    } else {
+        Pack<To, VEC> stored;
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        const float x = to_float(values.at[i]);
+        for (int i = 0; i < VEC; ++i) {
+            float x = to_float(values.at[i]);
 #if CACHE_F8E4M3
-        stored.at[i] = from_float<CACHE>(clamp(x / scale, 448.0f));
+            x = clamp(x / scale, 448.0f);
 #elif CACHE_I8
-        stored.at[i] = from_float<CACHE>(scale == 0 ? 0.0f : x / scale);
-#else
-        stored.at[i] = from_float<CACHE>(x);
+            x = scale == 0 ? 0.0f : x / scale;
 #endif
+            stored.at[i] = from_float<To>(x);
+        }
+        return stored;
     }
-    return stored;
 }
 
 extern "C" __global__ void kv_write(const SCALAR* __restrict__ key, const SCALAR* __restrict__ value,
@@ -57,30 +59,22 @@ extern "C" __global__ void kv_write(const SCALAR* __restrict__ key, const SCALAR
                                    : value + token * value_token_stride + head * value_head_stride;
     CACHE* to = kv + block * block_stride + int64_t(in_block) * HEAD_DIM;
 
-    Pack<SCALAR, VEC> row[ROUNDS];
-#pragma unroll
-    for (int round = 0; round < ROUNDS; ++round) {
-        const int column = (round * HALF_WARP + lane) * VEC;
-        if (column < HEAD_DIM) row[round] = load<VEC>(from + column);
-    }
-
     float scale = 1;
 #if CACHE_F8E4M3
     scale = kv_scale[part];
 #elif CACHE_I8
     float largest = 0;
 #pragma unroll
-    for (int round = 0; round < ROUNDS; ++round)
-        if ((round * HALF_WARP + lane) * VEC < HEAD_DIM)
+    for (int column = lane * VEC; column < HEAD_DIM; column += HALF_WARP * VEC) {
+        const auto values = load<VEC>(from + column);  // again from the L1 below
 #pragma unroll
-            for (int i = 0; i < VEC; ++i) largest = Max()(largest, fabsf(to_float(row[round].at[i])));
+        for (int i = 0; i < VEC; ++i) largest = Max()(largest, fabsf(to_float(values.at[i])));
+    }
     scale = reduce_lanes<HALF_WARP>(largest, Max()) / 127.0f;
     if (lane == 0) kv_scale[block * scale_block_stride + in_block] = scale;
 #endif
 
 #pragma unroll
-    for (int round = 0; round < ROUNDS; ++round) {
-        const int column = (round * HALF_WARP + lane) * VEC;
-        if (column < HEAD_DIM) store(to + column, quantised(row[round], scale));
-    }
+    for (int column = lane * VEC; column < HEAD_DIM; column += HALF_WARP * VEC)
+        store(to + column, quantised<CACHE>(load<VEC>(from + column), scale));
 }
