@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import psutil
@@ -98,6 +99,10 @@ class Comparison:
     ratio: float = 0.0
     """Of the medians."""
     round_ratios: list[float] = field(default_factory=list)
+    cpu_ratio: float = 0.0
+    """Of the medians of processor time, threads added up. What other programs do hardly touches it."""
+    other_cores: float = 0.0
+    """Cores that other programs used during the rounds: the more, the less the times mean."""
     memory: Memory | None = None
     step_shares: dict[str, float] = field(default_factory=dict)
     """Of our steps, from one more round with clocks inside; see `step_profile`."""
@@ -114,6 +119,8 @@ class Comparison:
             del side.figures[rounds:], side.seconds[rounds:], side.cpu_seconds[rounds:]
         del self.output_tokens[rounds:]
         self.ratio = self._times_better(self.ours.median, self.theirs.median)
+        if self.ours.cpu_seconds and self.theirs.cpu_seconds:
+            self.cpu_ratio = median(self.theirs.cpu_seconds) / median(self.ours.cpu_seconds)
         self.round_ratios = [
             self._times_better(a, b) for a, b in zip(self.ours.figures, self.theirs.figures, strict=True)
         ]
@@ -250,16 +257,26 @@ def _alternate(
                 for side, _ in sides:
                     tell(f"warming up {side.spec.name}")
                     one_round(side, f"warm-up {number}")
+            began, busy_before = perf_counter(), _busy_seconds()
             for number in range(rounds):
                 for side, side_report in sides:
                     tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
                     figure, answer = one_round(side, str(number))
                     _record(side_report, figure, answer)
+            own = sum(sum(side_report.cpu_seconds) for _, side_report in sides)
+            others = _busy_seconds() - busy_before - own
+            report.other_cores = max(0.0, others) / (perf_counter() - began)
             if afterwards is not None:
                 afterwards(sides[0][0])
     except KeyboardInterrupt:
         report.interrupted = True
     report.finish()
+
+
+def _busy_seconds() -> float:
+    """Processor time of all programs on the machine since it started."""
+    times = psutil.cpu_times()
+    return times.user + times.system + getattr(times, "nice", 0.0)
 
 
 def _generate(side: Side, work: Work) -> Answer:

@@ -73,6 +73,8 @@ FOR_BOTH = {
 """Engine arguments that go to both sides; vLLM has them under the same names."""
 SETTINGS = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 256}
 """For both, unless asked otherwise. vLLM's attention on a CPU takes blocks of multiples of 32."""
+BUSY_CORES = 0.2
+"""Other programs may use as much before a comparison says so."""
 
 
 @dataclass(frozen=True)
@@ -225,15 +227,22 @@ def show_comparison(report: Comparison) -> None:
     table = screen.table("", "median", "min", "max", "CPU s", "cores", "idle", "peak MB")
     for side in (report.ours, report.theirs):
         table.add_row(*_row(side))
-    low, high = min(report.round_ratios), max(report.round_ratios)
     screen.show(f"{report.model}: {report.workload} ({report.what})", table)
     console = screen.out()
-    rounds = len(report.round_ratios)
+    low, high = min(report.round_ratios), max(report.round_ratios)
+    by_cpu = f"; {report.cpu_ratio:.2f} x by processor time" if report.cpu_ratio else ""
     console.print(
-        f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in {rounds} rounds), {report.threads} threads each; "
-        f"{_versions(report.ours)}, {_versions(report.theirs)}",
+        f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in {len(report.round_ratios)} rounds){by_cpu}",
         soft_wrap=True,
     )
+    versions = ", ".join(f"{side.engine} (torch {side.torch})" for side in (report.ours, report.theirs))
+    console.print(f"  {versions}; {report.threads} threads each", soft_wrap=True)
+    if report.other_cores > BUSY_CORES:
+        console.print(
+            f"  [yellow]other programs used {report.other_cores:.1f} cores meanwhile: trust the processor time, "
+            "or measure again[/]",
+            soft_wrap=True,
+        )
     if report.step_shares:
         show_shares(report.step_shares)
         console.print(
@@ -255,10 +264,6 @@ def _row(side: SideReport) -> list[str]:
             f"{side.idle_cpu_seconds / side.idle_seconds:.2f}",
         ]
     return [side.name, *figures, *cpu, f"{side.peak_rss_bytes / 1e6:,.0f}"]
-
-
-def _versions(side: SideReport) -> str:
-    return f"{side.engine} (torch {side.torch})"
 
 
 def show_shares(shares: dict[str, float]) -> None:

@@ -146,10 +146,11 @@ def test_both_sides_do_all_of_the_same_work(tiny: Path) -> None:
 
 @pytest.mark.parametrize(("higher_is_better", "ratio"), [(True, 2.0), (False, 0.5)])
 def test_the_ratio_says_how_many_times_better_ours_is(higher_is_better: bool, ratio: float) -> None:
-    ours = SideReport("a", figures=[4.0, 6.0, 100.0], seconds=[1.0] * 3, cpu_seconds=[1.0] * 3)
-    theirs = SideReport("b", figures=[2.0, 3.0], seconds=[1.0] * 2, cpu_seconds=[1.0] * 2)
+    ours = SideReport("a", figures=[4.0, 6.0, 100.0], seconds=[1.0] * 3, cpu_seconds=[1.0, 1.0, 9.0])
+    theirs = SideReport("b", figures=[2.0, 3.0], seconds=[1.0] * 2, cpu_seconds=[3.0] * 2)
     report = Comparison("", "", "", higher_is_better, 1, ours, theirs, output_tokens=[1, 1, 1])
     report.finish()
+    assert report.cpu_ratio == 3.0
     assert report.ratio == ratio and report.round_ratios == [ratio, ratio]
     assert len(ours.figures) == 2, "a round that only one side has does not count"
 
@@ -176,6 +177,19 @@ def test_latency_against_ourselves_as_json_and_the_peer_gets_its_own_arguments(t
     result = CliRunner().invoke(app, [*arguments, "--peer-args", '{"attention_backend": "nonsense"}'])
     assert result.exit_code == 1
     assert "prep again ended with exit code 1" in result.stderr and "nonsense" in result.stderr
+
+
+def test_a_comparison_says_what_other_programs_took(program) -> None:
+    spec = program("def generate(self, prompts, max_tokens): time.sleep(0.5); return max_tokens")
+    pair = Pair("m", "", 9, 1, spec, spec)
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        report = against.compare_single(say_nothing, pair, input_len=2, output_len=5, rounds=2)
+    finally:
+        hog.kill()
+        hog.wait()
+    assert report.other_cores > 0.2
+    assert sum(report.ours.cpu_seconds) < 0.2, "sleeping is no work"
 
 
 def test_startup_counts_from_the_new_process_to_its_first_token(program) -> None:
