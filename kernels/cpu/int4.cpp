@@ -25,8 +25,7 @@
 #include <immintrin.h>
 #endif
 
-#include "dtype.h"
-#include "tile.h"
+#include "quantised.h"
 
 namespace {
 
@@ -38,25 +37,6 @@ constexpr int DECODE_IN_PLACE = 12;             // up to so many tokens it is ch
 constexpr int TILE_ROWS = 4;
 constexpr int TILE_TOKENS = LANES >= 16 ? 4 : 2;  // 16 sums in 32 registers, or 8 in 16
 constexpr int64_t PARALLEL_PRODUCTS = 1 << 19;  // less than this is done before a second thread has woken up
-
-// A matrix of one of the three float types.
-struct FloatMatrix {
-    void* data;
-    int64_t dtype, stride;
-
-    void read(int64_t row, int64_t column, int64_t count, float* to) const {
-        with_float_type(dtype, [&](auto type) {
-            const auto* from = static_cast<const decltype(type)*>(data) + row * stride + column;
-            for (int64_t i = 0; i < count; i++) to[i] = to_float(from[i]);
-        });
-    }
-    void write(int64_t row, int64_t column, int64_t count, const float* from) const {
-        with_float_type(dtype, [&](auto type) {
-            auto* to = static_cast<decltype(type)*>(data) + row * stride + column;
-            for (int64_t i = 0; i < count; i++) to[i] = from_float<decltype(type)>(from[i]);
-        });
-    }
-};
 
 struct Product {
     FloatMatrix x;
@@ -130,15 +110,6 @@ private:
 #endif
 };
 
-// Read once: GCC would rather read memory again for each use of x, and a core can read twice in a cycle, no more.
-ALWAYS_INLINE vfloat load_once(const float* from) {
-    vfloat x = load(from);
-#if defined(__x86_64__)
-    asm("" : "+v"(x));
-#endif
-    return x;
-}
-
 // Decodes `count` chunks of ROWS rows, at most a span: calls use(chunk, even, odd) with a vector for each row. The first
 // chunk is 0 to `use`.
 template <int ROWS, typename Use>
@@ -206,8 +177,8 @@ __attribute__((noinline)) void decode_and_multiply(const Product& p, const Block
         decode<ROWS>(p, first_row, chunk, count, [&](int64_t at, const vfloat* even, const vfloat* odd) {
 #pragma GCC unroll 4
             for (int token = 0; token < TOKENS; token++) {
-                const vfloat x_even = load_once(x + token * width + at * CHUNK);
-                const vfloat x_odd = load_once(x + token * width + at * CHUNK + LANES);
+                const vfloat x_even = in_register(load(x + token * width + at * CHUNK));
+                const vfloat x_odd = in_register(load(x + token * width + at * CHUNK + LANES));
 #pragma GCC unroll 4
                 for (int row = 0; row < ROWS; row++) sums[token * ROWS + row] += x_even * even[row];
 #pragma GCC unroll 4
@@ -244,10 +215,10 @@ __attribute__((noinline)) void multiply(const float* x, const float* weights, in
     for (int64_t i = 0; i < width; i += LANES) {
         vfloat w[ROWS];
 #pragma GCC unroll 4
-        for (int row = 0; row < ROWS; row++) w[row] = load_once(weights + row * width + i);
+        for (int row = 0; row < ROWS; row++) w[row] = in_register(load(weights + row * width + i));
 #pragma GCC unroll 4
         for (int token = 0; token < TOKENS; token++) {
-            const vfloat xt = load_once(x + token * width + i);
+            const vfloat xt = in_register(load(x + token * width + i));
 #pragma GCC unroll 4
             for (int row = 0; row < ROWS; row++) sums[token * TILE_ROWS + row] += xt * w[row];
         }
