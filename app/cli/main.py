@@ -16,10 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from app.cli import screen
 
-# Read by OpenMP when torch is imported. A thread that waits for work by spinning takes the core that
-# another program needs: beside a second busy process on two cores, a small model ran five times slower.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 
 class Entry(NamedTuple):
     module: str

@@ -26,8 +26,9 @@
 
 namespace {
 
-constexpr int CHUNK = 4 * LANES;  // keys that are looked at together
-constexpr int MAX_QUERIES = 48;   // query vectors of a task: bounds the scratch, so that it stays in L2
+constexpr int CHUNK = 4 * LANES;         // keys that are looked at together
+constexpr int MAX_QUERIES = 48;          // query vectors of a task: bounds the scratch, so that it stays in L2
+constexpr int64_t WORTH_THREADS = 2048;  // keys: some twenty microseconds
 constexpr int TILE_SUMS = VECTOR_REGISTERS >= 32 ? 24 : 12;  // vectors of sums that fit in registers
 
 struct Batch {
@@ -307,7 +308,9 @@ template <typename Q, typename T>
 void attend_all(const Batch& batch, int64_t num_rows) {
     const std::vector<Task> tasks = make_tasks(batch, num_rows);
     const size_t at_once = tasks.size() > 256 ? 8 : 1;  // enough of them that a last handful hardly matters
-#pragma omp parallel if (tasks.size() > 1)
+    int64_t num_keys = 0;
+    for (const Task& task : tasks) num_keys += Range(batch, task).end;
+#pragma omp parallel if (num_keys > WORTH_THREADS)
     {
         static thread_local Scratch scratch;
         scratch.resize(batch.cache.head_dim);

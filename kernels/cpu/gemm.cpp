@@ -24,6 +24,7 @@ namespace {
 constexpr int PANEL = 2 * LANES;
 constexpr int MAX_TILE_ROWS = VECTOR_REGISTERS >= 32 ? 12 : 6;  // 2 * rows + 3 registers
 constexpr int ROWS_AT_ONCE = 192;
+constexpr int64_t WORTH_THREADS = 1 << 20;  // multiply-adds: some ten microseconds; waking a thread takes two or more
 
 struct Product {
     const float* x;
@@ -124,7 +125,7 @@ void multiply_block(const Product& p, const Panels& panels, int64_t row_begin, i
 template <typename Panels>
 void multiply_panels_of(const Product& p) {
     const Panels panels{static_cast<decltype(Panels::data)>(p.panels), p.depth};
-#pragma omp parallel
+#pragma omp parallel if (p.rows * p.depth * p.columns > WORTH_THREADS)
     {
         const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
         if (p.rows >= threads * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
