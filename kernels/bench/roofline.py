@@ -7,6 +7,7 @@ empty before it. FLOPs: those of matrix products, 2 for a multiplication with an
 behind the memory. In the formulas below T tokens, K and N the sides of a matrix, S rows of V logits:
 
     linear                  K N + T K + T N elements                                2 T K N
+    embedding               rows asked for, twice, and their ids
     rms_norm                x, weight, out
     fused_add_rms_norm      x, residual, weight, out, sum
     rotary_embedding        x, out, cos, sin
@@ -97,6 +98,11 @@ def _product(x: Tensor, out_features: int, weight_bytes: int, rate: torch.dtype)
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Work:
     return _product(x, weight.shape[0], weight.nbytes, x.dtype)
+
+
+def _embedding(table: Tensor, ids: Tensor) -> Work:
+    moved = ids.numel() * table.shape[1] * table.element_size()
+    return Work(moved + ids.nbytes, moved)
 
 
 def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Work:
@@ -205,6 +211,7 @@ def _apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> Work:
 
 _WORK: dict[str, Callable[..., Work]] = {
     "linear": _linear,
+    "embedding": _embedding,
     "rms_norm": _rms_norm,
     "fused_add_rms_norm": _fused_add_rms_norm,
     "rotary_embedding": _rotary_embedding,

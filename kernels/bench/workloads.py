@@ -114,6 +114,20 @@ def _linear(maker: Maker) -> Iterator[Workload]:
             )
 
 
+def _embedding(maker: Maker) -> Iterator[Workload]:
+    for model in maker.models:
+        table = maker.normal(model.vocabulary, model.hidden)
+        for rows in (32, maker.many):
+            yield maker.workload(
+                "embedding",
+                f"{rows} of {model.vocabulary} x {model.hidden}",
+                lambda rows=rows, table=table: (
+                    table,
+                    maker.integers(0, table.shape[0], rows, dtype=torch.int64),
+                ),
+            )
+
+
 def _rms_norm(maker: Maker) -> Iterator[Workload]:
     for model in maker.models:
         for rows in (32, maker.many):
@@ -481,6 +495,7 @@ def _short(dtype: torch.dtype) -> str:
 
 _WORKLOADS: dict[str, Callable[[Maker], Iterator[Workload]]] = {
     "linear": _linear,
+    "embedding": _embedding,
     "rms_norm": _rms_norm,
     "fused_add_rms_norm": _fused_add_rms_norm,
     "rotary_embedding": _rotary_embedding,

@@ -96,6 +96,16 @@ def _linear(draw: Draw) -> Iterator[Case]:
     yield _with_nan_row(Case("linear", "a row of NaN", (draw.normal(3, 64), draw.normal(40, 64))), 1)
 
 
+def _embedding(draw: Draw) -> Iterator[Case]:
+    for rows in _row_counts(draw):
+        for size in (64, draw.pick(72, 896, 4096)):
+            table = draw.strided(97, size)
+            yield Case("embedding", f"{rows} of 97 x {size}", (table, draw.integers(0, 97, rows)))
+    table = draw.normal(5, 64)
+    table[2] = NAN
+    yield Case("embedding", "a row of NaN", (table, torch.tensor([4, 2, 0, 0])))
+
+
 def _rms_norm(draw: Draw) -> Iterator[Case]:
     for rows in _row_counts(draw):
         for hidden in (64, draw.pick(80, 896, 4096), draw.pick(100, 1000, 5120)):
@@ -567,6 +577,7 @@ def _short(dtype: torch.dtype) -> str:
 
 GENERATORS: dict[str, Callable[[Draw], Iterator[Case]]] = {
     "linear": _linear,
+    "embedding": _embedding,
     "rms_norm": _rms_norm,
     "fused_add_rms_norm": _fused_add_rms_norm,
     "rotary_embedding": _rotary_embedding,

@@ -22,7 +22,7 @@ IN_PLACE: dict[str, tuple[str, ...]] = {
 }
 """Arguments that an operation writes to. Everything else it is given has to stay as it is, bit for bit."""
 
-EXACT = ("reshape_and_cache", "copy_blocks", "apply_token_bitmask")
+EXACT = ("embedding", "reshape_and_cache", "copy_blocks", "apply_token_bitmask")
 """No arithmetic, or arithmetic that the contract fixes: the reference runs in the types that are given."""
 
 

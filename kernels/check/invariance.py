@@ -10,6 +10,7 @@ from kernels.check.case import Case
 
 ROW_DIMENSION: dict[str, dict[str, int]] = {
     "linear": {"x": 0},
+    "embedding": {"ids": 0},
     "rms_norm": {"x": 0},
     "fused_add_rms_norm": {"x": 0, "residual": 0},
     "rotary_embedding": {"x": 0, "cos": 0, "sin": 0},
