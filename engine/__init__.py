@@ -10,14 +10,10 @@ Names resolve on first use, so that a program that needs only the scheduler neve
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Read by OpenMP when torch is imported. Between two kernels a thread waits some microseconds, between two steps much
-# longer: it should spin for the first and sleep for the second. Always asleep (OMP_WAIT_POLICY=passive) a step of one
-# request takes ten times as long; spinning for milliseconds, as is the default, takes the core from other programs.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+import kernels  # noqa: F401  before torch: it says how OpenMP's threads wait
 
 if TYPE_CHECKING:
     from engine.async_llm import AsyncLLM as AsyncLLM
