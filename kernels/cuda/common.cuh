@@ -119,7 +119,8 @@ __device__ inline i8 from_float<i8>(float x) { return i8(rintf(x)); }
 // --- wide loads and stores -------------------------------------------------------------------------------------
 //
 // N values that travel as one: with N * sizeof(T) = 16 a single 128-bit instruction, 512 bytes for a warp. Memory is
-// read and written through a built-in word of that size: copied value by value, the compiler may split the access again.
+// accessed through a built-in word of that size: copied value by value, the compiler may split the access again.
+// `load` works on global and shared memory, `store` on global memory.
 
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
@@ -151,6 +152,16 @@ __device__ inline Pack<T, N> load(const T* from) {
 template <class T, int N>
 __device__ inline void store(T* to, const Pack<T, N>& values) {
     check_aligned(to, sizeof(values));
+#ifndef PREP_HOST_SHIM
+    // Spelled out, because NVRTC 13.5 splits a plain copy into four stores. Without a "memory" clobber, so that later
+    // loads may go first: no kernel reads what it has stored.
+    if constexpr (sizeof(values) == 16) {
+        const uint4& word = reinterpret_cast<const uint4&>(values);
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(word.x),
+                     "r"(word.y), "r"(word.z), "r"(word.w));
+        return;
+    }
+#endif
     move<sizeof(values)>(to, &values);
 }
 

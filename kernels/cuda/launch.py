@@ -193,7 +193,10 @@ def _loaded(kernel: Kernel, index: int, shared_bytes: int) -> Any:
         raise TypeError(
             f"{kernel.name} takes parameters of {sizes} bytes, declared are {kernel.parameters!r}"
         )
-    if shared_bytes > SHARED_WITHOUT_OPT_IN:
+    needed = shared_bytes + loaded.attributes.shared_size_bytes  # dynamic and static
+    if needed > SHARED_WITHOUT_OPT_IN:
+        available = torch.cuda.get_device_properties(index).shared_memory_per_block_optin
+        check_shared_memory(kernel.name, needed, available, torch.cuda.get_device_name(index))
         _allow_shared_memory(loaded, kernel.name, index, shared_bytes)
     return loaded
 
@@ -201,9 +204,6 @@ def _loaded(kernel: Kernel, index: int, shared_bytes: int) -> Any:
 def _allow_shared_memory(loaded: Any, name: str, index: int, shared_bytes: int) -> None:
     from cuda.bindings import driver
 
-    available = torch.cuda.get_device_properties(index).shared_memory_per_block_optin
-    needed = shared_bytes + loaded.attributes.shared_size_bytes
-    check_shared_memory(name, needed, available, torch.cuda.get_device_name(index))
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     (error,) = driver.cuKernelSetAttribute(attribute, shared_bytes, loaded.handle, driver.CUdevice(index))
     if int(error):
