@@ -63,31 +63,26 @@ class InputBuilder:
         state, layout = self._state, self._layout_of(rows)
         if layout.order is not None:
             rows = [rows[index] for index in layout.order]
-        slots, num_scheduled, query_start = layout.slots, layout.num_scheduled, layout.query_start
         starts = np.array([row.start for row in rows], np.int64)
-        seq_lens = starts + num_scheduled
-        if layout.max_query_len == 1:
-            positions, token_slots = starts, slots
-        else:  # token t of row r stands at position start[r] + (t - query_start[r])
-            positions = np.arange(query_start[-1]) + np.repeat(starts - query_start[:-1], num_scheduled)
-            token_slots = np.repeat(slots, num_scheduled)
+        seq_lens = starts + layout.num_scheduled
+        positions, token_slots = layout.tokens(starts)
         input_ids = state.token_ids[token_slots, positions].astype(np.int64)
         block_index, offset = np.divmod(positions, state.block_size)
         slot_mapping = state.block_table[token_slots, block_index] * np.int64(state.block_size) + offset
 
         seq_lens_cpu = seq_lens.tolist()
         max_seq_len = max(seq_lens_cpu)
-        block_table = state.block_table[slots, : -(-max_seq_len // state.block_size)]
-        lengths = state.num_tokens[slots]
+        block_table = state.block_table[layout.slots, : -(-max_seq_len // state.block_size)]
+        lengths = state.num_tokens[layout.slots]
         sampled_rows = np.flatnonzero(seq_lens >= lengths)
         all_sampled = len(sampled_rows) == len(positions)
-        logits_rows = [] if all_sampled else [query_start[sampled_rows + 1] - 1]
+        logits_rows = [] if all_sampled else [layout.query_start[sampled_rows + 1] - 1]
         longs = _to_device([input_ids, positions, slot_mapping, *logits_rows], self._device)
         ints = _to_device([seq_lens.astype(np.int32), block_table], self._device)
-        sampled_slots = slots[sampled_rows]
+        sampled_slots = layout.slots[sampled_rows]
         return ModelInput(
             rows=rows,
-            slots=slots,
+            slots=layout.slots,
             input_ids=longs[0],
             positions=longs[1],
             metadata=AttentionMetadata(
@@ -173,6 +168,14 @@ class _Layout:
     query_start_loc_cpu: list[int]
     num_decode_rows: int
     max_query_len: int
+
+    def tokens(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Position and state slot of every token, int64 [T] each, for rows that begin at `starts`."""
+        if self.max_query_len == 1:
+            return starts, self.slots
+        # Token t of row r stands at position starts[r] + (t - query_start[r]).
+        first_positions = np.repeat(starts - self.query_start[:-1], self.num_scheduled)
+        return np.arange(self.query_start[-1]) + first_positions, np.repeat(self.slots, self.num_scheduled)
 
 
 def _to_device(arrays: list[np.ndarray], device: torch.device) -> list[Tensor]:

@@ -9,6 +9,7 @@ import pytest
 
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, TokenLogprobs
+from engine.frontend.detokenizer import Detokenizer
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer
@@ -109,6 +110,21 @@ def test_a_stop_string_wins_over_another_end_in_the_same_step(byte_level: Tokeni
     (output,) = script.say("abc", finish_reason=reason)
     assert (output.outputs[0].finish_reason, output.outputs[0].stop_reason) == ("stop", "b")
     assert script.processor.take_stopped() == []
+
+
+def test_nothing_is_decoded_for_a_caller_who_waits_for_the_end(
+    byte_level: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless stop strings must be looked for."""
+    push, calls = Detokenizer.push, []
+    monkeypatch.setattr(Detokenizer, "push", lambda self, ids: calls.append(len(ids)) or push(self, ids))
+    script = Script(byte_level, output_kind=RequestOutputKind.FINAL_ONLY)
+    assert [script.say(c) for c in "ab"] == [[], []] and calls == []
+    (output,) = script.say("c", finish_reason="length")
+    assert output.outputs[0].text == "abc" and calls == [3]
+    searching = Script(byte_level, output_kind=RequestOutputKind.FINAL_ONLY, stop="xy")
+    searching.say("ab")
+    assert calls == [3, 1, 1]
 
 
 def test_held_back_text_comes_with_the_end(byte_level: Tokenizer) -> None:
