@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import torch
 
@@ -46,11 +49,18 @@ class ChildDied(RuntimeError):
     """The child ended without an answer: a crash in native code, or a missing library."""
 
 
-def run_jobs(jobs: Sequence[Job]) -> Iterator[tuple[Job, CaseResult]]:
-    """Do all jobs, each case as soon as it is known: those of this process, then those of each child."""
+def run_jobs(jobs: Sequence[Job], workers: int = 1) -> Iterator[tuple[Job, CaseResult]]:
+    """Do all jobs, each case as soon as it is known.
+
+    In this process, unless a job needs another environment or there are several workers: on a GPU nearly all the
+    time goes into compiling kernels, which many processes do side by side.
+    """
     for environment in dict.fromkeys(job.environment for job in jobs):
         portion = [job for job in jobs if job.environment == environment]
-        yield from _run_in_child(portion, dict(environment)) if environment else run_here(portion)
+        if environment or workers > 1:
+            yield from _run_in_children(portion, dict(environment), workers)
+        else:
+            yield from run_here(portion)
 
 
 def run_here(jobs: Sequence[Job]) -> Iterator[tuple[Job, CaseResult]]:
@@ -70,30 +80,69 @@ def run_here(jobs: Sequence[Job]) -> Iterator[tuple[Job, CaseResult]]:
             yield job, CaseResult("import", "failed", f"the implementation does not load: {error}")
 
 
-def _run_in_child(jobs: Sequence[Job], environment: dict[str, str]) -> Iterator[tuple[Job, CaseResult]]:
-    with tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(
+def _run_in_children(
+    jobs: Sequence[Job], environment: dict[str, str], workers: int
+) -> Iterator[tuple[Job, CaseResult]]:
+    arrived: queue.Queue[tuple[Job, CaseResult] | Exception | None] = queue.Queue()
+    portions = [jobs[number::workers] for number in range(min(workers, len(jobs)))]
+    children = [_Child(portion, environment, arrived.put) for portion in portions]
+    working = len(children)
+    try:
+        while working:
+            event = arrived.get()
+            if isinstance(event, Exception):
+                raise event
+            if event is None:
+                working -= 1
+            else:
+                yield event
+    finally:
+        for child in children:
+            child.end()
+
+
+class _Child:
+    """A process that works through its jobs, and a thread that listens to it."""
+
+    def __init__(self, jobs: Sequence[Job], environment: dict[str, str], tell: Callable[[Any], None]) -> None:
+        self._jobs = jobs
+        self._tell = tell
+        self._errors = tempfile.TemporaryFile("w+")  # a pipe that nobody empties would stop the child
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "kernels.check"],
             cwd=ROOT,
             env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=errors,
+            stderr=self._errors,
             text=True,
         )
-        assert child.stdin is not None and child.stdout is not None
+        self._thread = Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        """Pass on every result; at the end None, or what went wrong."""
         try:
-            child.stdin.write(json.dumps([asdict(job) for job in jobs]))
-            child.stdin.close()
-            for line in child.stdout:
+            assert self._process.stdin is not None and self._process.stdout is not None
+            self._process.stdin.write(json.dumps([asdict(job) for job in self._jobs]))
+            self._process.stdin.close()
+            for line in self._process.stdout:
                 number, result = json.loads(line)
-                yield jobs[number], CaseResult(**result)
-            if child.wait() != 0:
-                errors.seek(0)
-                last = (errors.read().strip() or "no message").splitlines()[-1]
-                raise ChildDied(
-                    f"the process that runs {jobs[0].backend} kernels ended with {child.returncode}: {last}"
-                )
-        finally:
-            child.kill()
-            child.wait()
+                self._tell((self._jobs[number], CaseResult(**result)))
+            if self._process.wait() != 0:
+                raise ChildDied(self._last_words())
+            self._tell(None)
+        except (ChildDied, OSError, ValueError) as error:
+            self._tell(error)
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        last = (self._errors.read().strip() or "no message").splitlines()[-1]
+        backends = ", ".join(dict.fromkeys(job.backend for job in self._jobs))
+        return f"the process that checks {backends} kernels ended with {self._process.returncode}: {last}"
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._thread.join()
+        self._errors.close()

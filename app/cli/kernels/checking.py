@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 WITHOUT_DTYPE = ("sample", "apply_penalties", "gather_logprobs", "apply_token_bitmask")
 """Logits are fp32 whatever the model's type."""
 FIRST_FAILURES = 5
+MAX_WORKERS = 8
 
 
 def check(
@@ -31,6 +33,10 @@ def check(
     dtype: Annotated[str | None, typer.Option(help="float32, float16 or bfloat16 only.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed gives other numbers and shapes.")] = 0,
     case: Annotated[str | None, typer.Option(help="Only cases whose name holds this text.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes; on a GPU several by default, they compile side by side."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Compare every operation with the reference in float64, on random shapes. Exit code 1 if one is wrong.
@@ -52,7 +58,7 @@ def check(
     if not jobs:
         raise _nothing_to_do(chosen, ops, skipped)
     start = perf_counter()
-    reports, interrupted = _run(jobs)
+    reports, interrupted = _run(jobs, workers or _workers(jobs))
     seconds = perf_counter() - start
     if json:
         shown = [{**asdict(report), "ok": not report.failures} for report in reports]
@@ -129,14 +135,20 @@ def _nothing_to_do(chosen: list[str], ops: list[str] | None, skipped: dict[str, 
     return screen.Problem(f"{op} is not written in {' or '.join(chosen)}; implementations: {known}")
 
 
-def _run(jobs: list[Job]) -> tuple[list[CheckReport], bool]:
+def _workers(jobs: list[Job]) -> int:
+    if all(job.device == "cpu" for job in jobs):
+        return 1
+    return max(1, min(MAX_WORKERS, (os.cpu_count() or 1) // 2, len(jobs)))
+
+
+def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
     """(a report for each job that was begun, whether Ctrl-C ended it)"""
     from kernels.check.jobs import ChildDied, run_jobs
 
     reports: dict[Job, CheckReport] = {}
     try:
         with _progress(len(jobs)) as tell:
-            for job, result in run_jobs(jobs):
+            for job, result in run_jobs(jobs, workers):
                 report = reports.setdefault(job, job.empty_report())
                 report.results.append(result)
                 tell(len(reports), job)
