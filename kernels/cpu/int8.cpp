@@ -100,7 +100,7 @@ void quantise(const Product& p, Block& block, int64_t token) {
 #if HAS_VNNI
 // totals[i] = the lanes of sums[i] added up, for COUNT <= 16 registers at once.
 template <int COUNT>
-ALWAYS_INLINE void add_lanes(const __m512i* sums, int32_t* totals) {
+ALWAYS_INLINE void add_lanes(const vint* sums, int32_t* totals) {
     vfloat square[LANES] = {};  // only to be transposed: nothing is calculated in floats
 #pragma GCC unroll 16
     for (int i = 0; i < COUNT; i++) square[i] = (vfloat)sums[i];
@@ -118,8 +118,9 @@ ALWAYS_INLINE void multiply(const Product& p, const xbyte* x, int64_t x_stride, 
                             int32_t (&sums)[TOKENS][ROWS]) {
     const int8_t* w = p.qweight + first_row * p.qweight_stride;
 #if HAS_VNNI
-    __m512i lanes[TOKENS * ROWS] = {};
-    const auto step = [&](int64_t k, __mmask64 inside) __attribute__((always_inline)) {
+    vint lanes[TOKENS * ROWS] = {};
+    for (int64_t k = 0; k < p.columns; k += BYTES) {
+        const __mmask64 inside = ~0ull >> (BYTES - std::min(BYTES, p.columns - k));  // past its end is another row
         __m512i weights[ROWS];
 #pragma GCC unroll 4
         for (int row = 0; row < ROWS; row++)
@@ -128,13 +129,12 @@ ALWAYS_INLINE void multiply(const Product& p, const xbyte* x, int64_t x_stride, 
         for (int token = 0; token < TOKENS; token++) {
             const __m512i xt = in_register(_mm512_loadu_si512(x + token * x_stride + k));
 #pragma GCC unroll 4
-            for (int row = 0; row < ROWS; row++)
-                lanes[token * ROWS + row] = _mm512_dpbusd_epi32(lanes[token * ROWS + row], xt, weights[row]);
+            for (int row = 0; row < ROWS; row++) {
+                vint& sum = lanes[token * ROWS + row];
+                sum = (vint)_mm512_dpbusd_epi32((__m512i)sum, xt, weights[row]);
+            }
         }
-    };
-    int64_t k = 0;
-    for (; k + BYTES <= p.columns; k += BYTES) step(k, ~0ull);
-    if (k < p.columns) step(k, ~0ull >> (BYTES - (p.columns - k)));
+    }
     add_lanes<TOKENS * ROWS>(lanes, sums[0]);
 #else
     for (int token = 0; token < TOKENS; token++)
