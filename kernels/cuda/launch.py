@@ -163,13 +163,14 @@ def _launch_on_gpu(
     with torch.cuda.device(index):
         Device(index).set_current()  # a thread that torch has not used yet has no CUDA context
         loaded = _loaded(kernel, index, shared_bytes)
-        # A Python int is 8 bytes wide to cuda.core, right for pointers and int64; the rest needs its exact type.
-        arguments = [
-            value if letter in "pl" else _CTYPES[letter](value)
-            for letter, value in zip(kernel.parameters, values, strict=True)
-        ]
+        arguments = [argument(letter, value) for letter, value in zip(kernel.parameters, values, strict=True)]
         config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
         start(_stream(torch.cuda.current_stream(index).cuda_stream), config, loaded, *arguments)
+
+
+def argument(letter: str, value: int | float) -> Any:
+    """As cuda.core wants it: a Python int is 8 bytes wide, right for pointers and int64; the rest needs its type."""
+    return value if letter in "pl" else _CTYPES[letter](value)
 
 
 @cache

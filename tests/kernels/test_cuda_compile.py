@@ -1,0 +1,108 @@
+"""Every CUDA kernel compiles for A100 and H100 without a GPU, keeps to its registers and loads 16 bytes at a time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels.compile_report import KernelReport
+from kernels.cuda import compile as nvrtc
+from kernels.cuda import launch
+from tests.kernels.cuda_sources import copy_sources
+
+pytestmark = pytest.mark.skipif(nvrtc.problem() is not None, reason=str(nvrtc.problem()))
+
+PTX_TYPES = {"p": "u64", "l": "u64", "i": "u32", "f": "f32"}
+
+
+@pytest.fixture(scope="module", params=[80, 90])
+def reports(request: pytest.FixtureRequest) -> list[KernelReport]:
+    return list(nvrtc.report(request.param))
+
+
+def body_of(report: KernelReport) -> str:
+    """The PTX of this kernel only."""
+    start = report.ptx.index(f".entry {report.name.split('[')[0]}(")
+    end = report.ptx.find(".entry ", start + 1)
+    return report.ptx[start : end if end > 0 else None]
+
+
+def test_nothing_spills(reports: list[KernelReport]) -> None:
+    spilling = {each.name for each in reports if each.spill_store_bytes or each.spill_load_bytes}
+    assert not spilling
+    assert len({each.name for each in reports}) == len(reports) > 20
+
+
+def test_every_kernel_of_every_file_is_compiled(reports: list[KernelReport]) -> None:
+    compiled = {each.name.split("[")[0] for each in reports}
+    sources = "".join(path.read_text() for path in nvrtc.source_folder().glob("*.cu"))
+    declared = re.findall(r'extern "C" __global__ void(?: BLOCKS_PER_SM\(.*?\))?\s+(\w+)\(', sources)
+    assert compiled == set(declared)
+
+
+def test_blocks_of_attention_fit_on_an_sm_as_often_as_planned(reports: list[KernelReport]) -> None:
+    blocks = {each.name: each.occupancy.blocks for each in reports}
+    assert blocks["paged_decode[bf16, 4 x 128]"] >= 3
+    assert blocks["paged_decode[bf16, 8 x 128]"] >= 2
+
+
+def test_memory_moves_16_bytes_at_a_time(reports: list[KernelReport]) -> None:
+    ptx = {each.name: body_of(each) for each in reports}
+    for name in (
+        "rms_norm[bf16, 4096]",
+        "fused_add_rms_norm[bf16, 4096]",
+        "kv_write[bf16]",
+        "copy_blocks[bf16]",
+    ):
+        assert set(re.findall(r"ld\.global[.nc]*\.v4", ptx[name])), name
+        assert "st.global.v4.u32" in ptx[name] and not re.search(r"st\.global\.u\d", ptx[name]), name
+    for name in ("paged_decode[bf16, 4 x 128]", "paged_decode[fp16, 4 x 128]"):
+        assert "cp.async.cg" in ptx[name]
+        assert "ld.shared.v4.u32" in ptx[name] and "ld.shared.u16" not in ptx[name], name
+
+
+def test_declared_parameters_are_those_of_the_compiled_kernels() -> None:
+    for module in nvrtc.kernel_modules():
+        cases = __import__(f"kernels.cuda.{module}", fromlist=["compile_cases"]).compile_cases()
+        for label, call in cases.items():
+            with launch.recording() as launches:
+                call()
+            reports = nvrtc.report_call(call, 90, label)
+            for each, report in zip(launches, reports, strict=True):
+                head = body_of(report).split(")")[0]
+                declared = [PTX_TYPES[letter] for letter in each.kernel.parameters]
+                assert re.findall(r"\.param \.(\w+)", head) == declared, report.name
+
+
+def test_cuda_core_takes_the_arguments_that_a_launch_passes() -> None:
+    handler = pytest.importorskip("cuda.core._kernel_arg_handler")
+    arguments = [
+        launch.argument(letter, value) for letter, value in zip("plif", (2**40, -1, -1, 0.5), strict=True)
+    ]
+    handler.ParamHolder(tuple(arguments))
+    with pytest.raises(TypeError):
+        handler.ParamHolder(("text",))
+
+
+def test_a_compiled_kernel_is_found_again_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_CACHE", str(tmp_path))
+    defines = (("WORD_BYTES", "16"), ("THREADS", "32"), ("UNROLL", "1"))
+    compile_now = nvrtc.compiled.__wrapped__
+    first = compile_now("copy.cu", defines, 90, nvrtc.source_folder())
+    monkeypatch.setattr(nvrtc, "_compile", lambda *args: pytest.fail("compiled again"))
+    assert compile_now("copy.cu", defines, 90, nvrtc.source_folder()) == first
+
+
+def test_source_that_does_not_compile_is_one_line_with_the_place(tmp_path: Path) -> None:
+    folder = copy_sources(tmp_path)
+    (folder / "copy.cu").write_text(
+        '#include "common.cuh"\nextern "C" __global__ void copy() { nonsense; }\n'
+    )
+    with pytest.raises(
+        nvrtc.CompileError, match=r'^sm_90: copy.cu\(2\): error: identifier "nonsense" is undefined$'
+    ):
+        nvrtc.compiled("copy.cu", (), 90, folder)

@@ -1,0 +1,117 @@
+"""The checks notice a wrong CUDA kernel: one change to its source at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from kernels.check.run import check
+from kernels.cuda import attention
+from kernels.cuda import compile as nvrtc
+from kernels.cuda.shim import build as shim
+from tests.kernels.cuda_sources import copy_sources
+
+pytestmark = pytest.mark.skipif(shim.problem() is not None, reason=str(shim.problem()))
+
+
+def decode_split(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
+    return attention.decode_split(*args, **kwargs, split=16)
+
+
+DECODE = "decode 5 rows, 8/2 heads of 64"
+MUTANTS = {
+    "the next slot of the page": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("BLOCK_SIZE + token % BLOCK_SIZE", "BLOCK_SIZE + (token + 1) % BLOCK_SIZE"),
+    ),
+    "always the first page": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("table_row[token / BLOCK_SIZE]", "table_row[0]"),
+    ),
+    "no mask behind the last token": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("score[u][g] = NOTHING;", "score[u][g] += 0;"),
+    ),
+    "scores without log2(e)": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("p.scale * LOG2_E", "p.scale"),
+    ),
+    "one token too many in the window": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("? seq_len - p.window :", "? seq_len - p.window - 1 :"),
+    ),
+    "the accumulator is not rescaled": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("state.acc[g][i] *= rescale;", ""),
+    ),
+    "a step is read before it arrived": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("wait_copies<STAGES - 1>", "wait_copies<STAGES>"),
+    ),
+    "the other kv head": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("kv_head = first_head / (p.num_heads / p.num_kv_heads)", "kv_head = first_head % p.num_kv_heads"),
+    ),
+    "splits are added without their weights": (
+        *(decode_split, "paged_decode_split.cu", DECODE),
+        *("HEAD_DIM + column] * weight;", "HEAD_DIM + column];"),
+    ),
+    "the mean of one column more": (
+        *("rms_norm", "norm.cu", "3 x 64"),
+        *("/ float(hidden)", "/ float(hidden + 1)"),
+    ),
+    "a barrier is missing in the block sum": (
+        *("rms_norm", "common.cuh", "3 x 80"),
+        *("scratch[warp_id()] = value;\n    __syncthreads();", "scratch[warp_id()] = value;"),
+    ),
+    "padding is written": (
+        *("reshape_and_cache", "kv_write.cu", "5 tokens into fp32"),
+        *("slot < 0 || ", ""),
+    ),
+    "a scale of 128": (
+        *("reshape_and_cache", "kv_write.cu", "5 tokens into int8"),
+        *("/ 127.0f", "/ 128.0f"),
+    ),
+    "nibbles in the wrong order": (
+        *("int4_linear", "int4_gemv.cu", ""),
+        *("at[i + 4]", "at[7 - i]"),
+    ),
+    "zero points are ignored": (
+        *("int4_linear", "int4_gemv.cu", ""),
+        *("fmaf(zero, float(1 << 4 * i), MAGIC_VALUE)", "MAGIC_VALUE"),
+    ),
+    "blocks in the wrong direction": (
+        *("copy_blocks", "copy.cu", ""),
+        *("pairs[blockIdx.x * 2 + 1]", "pairs[blockIdx.x * 2]"),
+    ),
+    "one token more than top_k": (
+        *("sample", "sampling.cu", ""),
+        *("(chosen < 0 || sum < target)", "(chosen < 0 || sum <= target)"),
+    ),
+    "another hash": (
+        *("sample", "sampling.cu", ""),
+        *("0x9e3779b1u", "0x9e3779b9u"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_kernel_is_caught(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    op, file, only, old, new = MUTANTS[name]
+    assert check_of(op, only).ok, "the check must pass before the change"
+
+    folder = copy_sources(tmp_path)
+    text = (folder / file).read_text()
+    assert text.count(old) == 1, f"{file} has {text.count(old)} times: {old}"
+    (folder / file).write_text(text.replace(old, new))
+    monkeypatch.setattr(nvrtc, "source_folder", lambda: folder)
+    assert check_of(op, only).failures
+
+
+def check_of(op: Any, only: str) -> Any:
+    return check(
+        op if isinstance(op, str) else "paged_attention", "cuda" if isinstance(op, str) else op, only=only
+    )
