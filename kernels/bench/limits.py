@@ -14,6 +14,9 @@ from time import perf_counter
 
 import torch
 
+GPU_BUFFER_BYTES, CPU_BUFFER_BYTES = 2**31, 2**28
+GPU_SIDE, CPU_SIDE = 8192, 1024
+"""Of the matrices."""
 MIN_TRIES = 5
 MIN_SECONDS = 0.4
 
@@ -46,7 +49,7 @@ class Limits:
 def measure_limits(device: str, tell: Callable[[str], None] = lambda text: None) -> Limits:
     """A few seconds."""
     tell("memory bandwidth")
-    size = 2**31 if device == "cuda" else 2**28
+    size = GPU_BUFFER_BYTES if device == "cuda" else CPU_BUFFER_BYTES
     source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
     copy = 2 * size / best_seconds(lambda: target.copy_(source), device)
@@ -67,7 +70,7 @@ def measure_limits(device: str, tell: Callable[[str], None] = lambda text: None)
 
 def gemm_rate(dtype: torch.dtype, device: str) -> float | None:
     """FLOP/s of a large square product (integer operations for int8); None where torch has no such product."""
-    size = 1024 if device == "cpu" else 4096 if dtype == torch.float32 else 8192
+    size = CPU_SIDE if device == "cpu" else GPU_SIDE // 2 if dtype == torch.float32 else GPU_SIDE
     left = torch.randn(size, size, device=device).to(dtype)
     right = torch.randn(size, size, device=device).to(dtype)
     try:

@@ -48,7 +48,7 @@ def _measurement(report: BenchReport, each: Measurement) -> dict[str, Any]:
     }
 
 
-def write(report: BenchReport, path: Path = RESULTS) -> None:
+def write(report: BenchReport, path: Path) -> None:
     """Replace this device's section of the file, leave the other as it is."""
     old = path.read_text() if path.exists() else ""
     sections = {device: _section_of(old, device) for device in TITLES}

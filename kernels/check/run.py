@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from importlib import import_module
 from typing import Any
 
@@ -93,13 +94,13 @@ def results(
     device: str = "cpu",
     only: str | None = None,
 ) -> Iterator[CaseResult]:
-    """Every case (or those whose name holds `only`) compared with the reference, one after the other.
+    """Every case compared with the reference, one after the other; with `only`, a name or a pattern, some of them.
 
     backend: the name of an implementation, or any function with the operation's signature.
     """
     function, unsupported = _implementation(op, backend)
     for number, case in enumerate(cases(op, seed=seed, size=size, dtype=dtype, device=device)):
-        if only is None or only in case.name:
+        if only is None or only == case.name or fnmatch(case.name, only):
             lonely_row = None if backend == "reference" else number
             yield _check_case(case, function, unsupported, lonely_row)
 

@@ -125,7 +125,7 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
         screen.err().print("[yellow]interrupted: only what was measured until then[/]")
         raise typer.Exit(screen.INTERRUPTED)
     if write:
-        results.write(report)
+        results.write(report, results.RESULTS)
         screen.err().print(f"[dim]written to {results.RESULTS}[/]", soft_wrap=True)
     if not json:
         slowest = max(report.measurements, key=lambda each: each.ours and -report.share(each))

@@ -32,7 +32,7 @@ def check(
     everything: Annotated[bool, typer.Option("--all", help="All types, and large shapes on a GPU.")] = False,
     dtype: Annotated[str | None, typer.Option(help="float32, float16 or bfloat16 only.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed gives other numbers and shapes.")] = 0,
-    case: Annotated[str | None, typer.Option(help="Only cases whose name holds this text.")] = None,
+    case: Annotated[str | None, typer.Option(help="One case by its name, or several: 'decode*'.")] = None,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Processes; on a GPU several by default, they compile side by side."),
