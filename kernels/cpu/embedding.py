@@ -7,14 +7,18 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.memory import empty
 
-_embedding = function("embedding", "pppll")
+_embedding = function("embedding", "plppll")
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
     y = empty((ids.shape[0], table.shape[1]), table.dtype)
-    _embedding(table.data_ptr(), ids.data_ptr(), y.data_ptr(), ids.shape[0], table.shape[1] * table.itemsize)
+    size = table.itemsize
+    _embedding(
+        table.data_ptr(),
+        table.stride(0) * size,
+        ids.data_ptr(),
+        y.data_ptr(),
+        ids.shape[0],
+        table.shape[1] * size,
+    )
     return y
-
-
-def unsupported_embedding(table: Tensor, ids: Tensor) -> str | None:
-    return None if table.is_contiguous() else "the table is not contiguous"

@@ -24,10 +24,10 @@ void rotate(const T* x, T* y, const float* cos, const float* sin, int64_t half, 
 
 }  // namespace
 
-// x [tokens, heads, head_dim] with strides in numbers; cos, sin fp32 [tokens, half]; y like x, contiguous.
+// x [tokens, heads, head_dim], cos and sin fp32 [tokens, half], with strides in numbers; y like x, contiguous.
 extern "C" void rotary_embedding(const void* x, int64_t token_stride, int64_t head_stride, const float* cos,
-                                 const float* sin, void* y, int64_t tokens, int64_t heads, int64_t head_dim,
-                                 int64_t half, int64_t dtype) {
+                                 int64_t cos_stride, const float* sin, int64_t sin_stride, void* y, int64_t tokens,
+                                 int64_t heads, int64_t head_dim, int64_t half, int64_t dtype) {
     launch([=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
@@ -35,8 +35,8 @@ extern "C" void rotary_embedding(const void* x, int64_t token_stride, int64_t he
             for (int64_t token = 0; token < tokens; token++)
                 for (int64_t head = 0; head < heads; head++)
                     rotate(static_cast<const T*>(x) + token * token_stride + head * head_stride,
-                           static_cast<T*>(y) + (token * heads + head) * head_dim, cos + token * half,
-                           sin + token * half, half, head_dim);
+                           static_cast<T*>(y) + (token * heads + head) * head_dim, cos + token * cos_stride,
+                           sin + token * sin_stride, half, head_dim);
         });
     });
 }

@@ -9,7 +9,7 @@ from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS, unlike
 from kernels.cpu.memory import empty
 
-_rotary_embedding = function("rotary_embedding", "pllppplllll")
+_rotary_embedding = function("rotary_embedding", "pll" + "plpl" + "plllll")
 
 
 def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -20,7 +20,9 @@ def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x.stride(0),
         x.stride(1),
         cos.data_ptr(),
+        cos.stride(0),
         sin.data_ptr(),
+        sin.stride(0),
         y.data_ptr(),
         tokens,
         heads,
