@@ -1,0 +1,70 @@
+"""C++ kernels with one fault each, and the settings of the CPU tests: would the tests notice?"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels.check.run import check
+from kernels.cpu import build
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+SIZES = ("tiny", "small")
+
+
+def faulty(source: str, right: str, wrong: str, folder: Path) -> ctypes.CDLL:
+    """One .cpp of the kernels with `right` replaced by `wrong`, compiled without much optimisation."""
+    text = (build.SOURCES / source).read_text()
+    assert text.count(right) == 1, (
+        f"{right!r} is {text.count(right)} times in {source}: the fault does not fit"
+    )
+    (folder / source).write_text(text.replace(right, wrong))
+    library = folder / "faulty.so"
+    flags = ["-O1" if flag.startswith("-O") else flag for flag in build.FLAGS]
+    command = [build.find_compiler(), *flags, "-fopenmp", f"-I{build.SOURCES}", "-c", str(folder / source)]
+    subprocess.run([*command, "-o", str(folder / "faulty.o")], check=True)
+    runtime = build._openmp_runtime()
+    link = [build.find_compiler(), "-shared", str(folder / "faulty.o"), "-o", str(library)]
+    subprocess.run([*link, *([runtime] if runtime else [])], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def assert_noticed(
+    op: str, module: Any, entry: str, source: str, fault: tuple[str, str], folder: Path, **settings: Any
+) -> None:
+    """`kernels.check` must find the fault in `op`, whose Python side calls `module.entry`."""
+    original = getattr(module, entry)
+    mutant = faulty(source, *fault, folder)[entry.removeprefix("_")]
+    mutant.argtypes, mutant.restype = original.argtypes, original.restype
+    setattr(module, entry, mutant)
+    try:
+        report = check(op, "cpu", **settings)
+    finally:
+        setattr(module, entry, original)
+    assert report.failures, f"{fault[0]!r} -> {fault[1]!r} goes unnoticed"
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """The kernels share torch's OpenMP runtime, and with it the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def same_with_any_number_of_threads(compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+    results = []
+    for count in (1, 2, 3):
+        with threads(count):
+            results.append(compute())
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    return results[0]

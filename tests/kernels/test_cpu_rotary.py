@@ -1,0 +1,113 @@
+"""Rotary position embedding in C++."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels import ops
+from kernels.check.run import check
+from kernels.cpu import build
+from kernels.reference import rotary as reference
+from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, same_with_any_number_of_threads
+
+if problem := build.library().problem:
+    pytest.skip(problem, allow_module_level=True)
+
+from kernels.cpu import embedding, rotary
+
+
+def angles(tokens: int, half: int) -> tuple[Tensor, Tensor]:
+    turned = torch.rand(tokens, half) * 100
+    return turned.cos(), turned.sin()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_random_cases_agree_with_the_reference(dtype: torch.dtype, size: str) -> None:
+    report = check("rotary_embedding", "cpu", dtype=dtype, size=size)
+    assert report.ok, report
+
+
+def test_every_even_part_of_a_head_can_be_rotated() -> None:
+    for head_dim in (2, 6, 30, 34, 80):
+        for rotary_dim in range(2, head_dim + 1, 2):
+            x, (cos, sin) = torch.randn(3, 2, head_dim), angles(3, rotary_dim // 2)
+            expected = reference.rotary_embedding(x.double(), cos.double(), sin.double()).float()
+            found = rotary.rotary_embedding(x, cos, sin)
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+            assert torch.equal(found[..., rotary_dim:], x[..., rotary_dim:])
+
+
+def test_a_token_is_the_same_alone_and_in_a_batch_for_all_threads() -> None:
+    fused, (cos, sin) = torch.randn(600, 12, 32), angles(600, 16)
+    x = fused[:, 2:8]  # strided, and worth several threads
+    together = same_with_any_number_of_threads(lambda: rotary.rotary_embedding(x, cos, sin))
+    for token in range(0, 600, 71):
+        one = slice(token, token + 1)
+        assert torch.equal(rotary.rotary_embedding(x[one], cos[one], sin[one]), together[one])
+    assert torch.equal(rotary.rotary_embedding(x.contiguous(), cos, sin), together)
+
+
+def test_angles_may_be_columns_of_one_table() -> None:
+    """Tables that hold cos and sin side by side are common: half of a row each."""
+    x, (cos, sin) = torch.randn(5, 2, 64), angles(5, 32)
+    table = torch.cat((cos, sin), dim=1)
+    found = ops.rotary_embedding(x, table[:, :32], table[:, 32:])
+    assert torch.equal(found, ops.rotary_embedding(x, cos, sin))
+
+
+def test_a_nan_stays_in_its_head() -> None:
+    x, (cos, sin) = torch.randn(4, 3, 32), angles(4, 16)
+    expected = rotary.rotary_embedding(x, cos, sin)
+    x[1, 2] = torch.nan
+    found = rotary.rotary_embedding(x, cos, sin)
+    assert found[1, 2].isnan().all()
+    found[1, 2] = expected[1, 2]
+    assert torch.equal(found, expected)
+
+
+def test_no_tokens() -> None:
+    cos, sin = angles(0, 16)
+    assert rotary.rotary_embedding(torch.empty(0, 4, 32), cos, sin).shape == (0, 4, 32)
+
+
+FAULTS = {
+    "turned the other way": ("first * c - second * s", "first * c + second * s"),
+    "both signs reversed": ("second * c + first * s", "second * c - first * s"),
+    "the tail turned the other way": (
+        "first * cos[i] - second * sin[i]",
+        "first * cos[i] + second * sin[i]",
+    ),
+    "pairs of neighbours": ("second = load(x + half + i)", "second = load(x + i + 1)"),
+    "what is not rotated is lost": ("for (i = 2 * half; i < head_dim; i++) y[i] = x[i];", ""),
+    "everybody at the first position": ("cos + token * cos_stride", "cos"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_check_notices(fault: str, tmp_path: Path) -> None:
+    settings = {"only": "of 80"} if "tail" in fault or "lost" in fault else {}
+    args = ("rotary_embedding", rotary, "_rotary_embedding", "rotary.cpp", FAULTS[fault], tmp_path)
+    assert_noticed(*args, **settings)
+
+
+# --- looking up rows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64, torch.int8], ids=str)
+def test_rows_of_a_table_are_copied_as_they_are(dtype: torch.dtype) -> None:
+    table = (torch.randn(50, 37) * 50).to(dtype)
+    for ids in ([], [7], [49, 0, 0, 13]):
+        assert torch.equal(embedding.embedding(table, torch.tensor(ids, dtype=torch.int64)), table[ids])
+
+
+def test_rows_of_a_wider_table_are_found_whatever_came_before() -> None:
+    """The choice of implementation is remembered by type: strides must not matter to it."""
+    table, ids = torch.randn(9, 64), torch.tensor([8, 0, 3])
+    for part in (table, table[:, 16:48], table[::2]):
+        rows = ids // 2 if len(part) < 9 else ids
+        assert torch.equal(ops.embedding(part, rows), part[rows])
