@@ -55,6 +55,7 @@ struct Chunk {
 // What a thread works on: one task's queries and results, one chunk's keys and values. Rows of head_dim numbers.
 struct Scratch {
     std::vector<float> queries, outputs, scores, keys, values;
+    const float* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats
     vfloat mass[MAX_QUERIES];
     float peak[MAX_QUERIES];
 
@@ -67,10 +68,10 @@ struct Scratch {
     }
 };
 
-// c [rows, columns] = or += a [rows, depth] @ b [depth, columns], all with rows of the given strides.
-template <int ROWS, int VECTORS, bool ADD>
-void multiply_tile(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t depth, float* c,
-                   int64_t c_stride) {
+// c [rows, columns] = or += a [rows, depth] @ b [depth, columns]. a and c have rows of the given strides, row k of b
+// begins at b(k).
+template <int ROWS, int VECTORS, bool ADD, typename RowOf>
+void multiply_tile(const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c, int64_t c_stride) {
     Tile<ROWS, VECTORS> tile;
     tile.zero();
     if (ADD)
@@ -78,47 +79,92 @@ void multiply_tile(const float* a, int64_t a_stride, const float* b, int64_t b_s
             for (int v = 0; v < VECTORS; v++) tile.sums[row][v] = load(c + row * c_stride + v * LANES);
     for (int64_t k = 0; k < depth; k++) {
         vfloat row_of_b[VECTORS];
-        for (int v = 0; v < VECTORS; v++) row_of_b[v] = load(b + k * b_stride + v * LANES);
+        for (int v = 0; v < VECTORS; v++) row_of_b[v] = load(b(k) + v * LANES);
         tile.multiply_add(a + k, a_stride, row_of_b);
     }
     for (int row = 0; row < ROWS; row++)
         for (int v = 0; v < VECTORS; v++) store(c + row * c_stride + v * LANES, tile.sums[row][v]);
 }
 
-template <int ROWS, int VECTORS, bool ADD>
-void multiply_rows(int64_t rows, const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t depth,
-                   float* c, int64_t c_stride) {
-    while (rows >= ROWS) {
-        multiply_tile<ROWS, VECTORS, ADD>(a, a_stride, b, b_stride, depth, c, c_stride);
-        a += ROWS * a_stride, c += ROWS * c_stride, rows -= ROWS;
+// At most ROWS rows, as one tile.
+template <int ROWS, int VECTORS, bool ADD, typename RowOf>
+void multiply_some(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
+                   int64_t c_stride) {
+    if constexpr (ROWS > 0) {
+        if (rows == ROWS)
+            multiply_tile<ROWS, VECTORS, ADD>(a, a_stride, b, depth, c, c_stride);
+        else
+            multiply_some<ROWS - 1, VECTORS, ADD>(rows, a, a_stride, b, depth, c, c_stride);
     }
-    if constexpr (ROWS > 1)
-        if (rows) multiply_rows<ROWS / 2, VECTORS, ADD>(rows, a, a_stride, b, b_stride, depth, c, c_stride);
 }
 
-template <bool ADD>
-void multiply(int64_t rows, const float* a, int64_t a_stride, const float* b, int64_t columns, int64_t depth,
-              float* c) {
-    int64_t v = 0;
-    const int64_t vectors = columns / LANES;
-    for (; v + 4 <= vectors; v += 4)
-        multiply_rows<TILE_SUMS / 4, 4, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES,
-                                             columns);
-    for (; v + 2 <= vectors; v += 2)
-        multiply_rows<TILE_SUMS / 2, 2, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES,
-                                             columns);
-    for (; v < vectors; v++)
-        multiply_rows<TILE_SUMS / 2, 1, ADD>(rows, a, a_stride, b + v * LANES, columns, depth, c + v * LANES,
-                                             columns);
+template <int VECTORS, bool ADD, typename RowOf>
+void multiply_columns(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
+                      int64_t c_stride) {
+    constexpr int ROWS = TILE_SUMS / std::max(VECTORS, 2);
+    const int64_t num_tiles = (rows + ROWS - 1) / ROWS;
+    for (int64_t tile = 0; tile < num_tiles; tile++) {  // of equal size, rather than a small last one
+        const int64_t first = rows * tile / num_tiles, last = rows * (tile + 1) / num_tiles;
+        multiply_some<ROWS, VECTORS, ADD>(last - first, a + first * a_stride, a_stride, b, depth,
+                                          c + first * c_stride, c_stride);
+    }
 }
 
-// What a stored number is multiplied with.
+template <bool ADD, typename RowOf>
+void multiply(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t columns, int64_t depth, float* c) {
+    const auto from = [&](int64_t column) { return [=](int64_t k) { return b(k) + column; }; };
+    int64_t at = 0;
+    for (; at + 4 * LANES <= columns; at += 4 * LANES)
+        multiply_columns<4, ADD>(rows, a, a_stride, from(at), depth, c + at, columns);
+    for (; at + 2 * LANES <= columns; at += 2 * LANES)
+        multiply_columns<2, ADD>(rows, a, a_stride, from(at), depth, c + at, columns);
+    for (; at < columns; at += LANES) multiply_columns<1, ADD>(rows, a, a_stride, from(at), depth, c + at, columns);
+}
+
+// Walks over the slots of a request, from page to page.
 template <typename T>
-float slot_scale(const Batch& batch, int64_t block, int64_t part, int64_t head, int64_t slot) {
-    if constexpr (std::is_same_v<T, int8_t>) return *batch.cache.slot_scale(block, part, head, slot);
-    if constexpr (std::is_same_v<T, float8_e4m3>) return batch.cache.scale[part];
-    return 1;
-}
+struct Cursor {
+    const CacheLayer& cache;
+    const int32_t* block;
+    int64_t head, slot;
+    const T *key, *value;
+
+    Cursor(const Batch& batch, const Chunk& chunk)
+        : cache(batch.cache),
+          block(batch.block_table + chunk.row * batch.table_stride + chunk.first / batch.cache.block_size),
+          head(chunk.kv_head),
+          slot(chunk.first % batch.cache.block_size) {
+        look_up();
+    }
+
+    void look_up() {
+        key = static_cast<const T*>(cache.data) + cache.offset(*block, 0, head, slot);
+        value = key + cache.heads * cache.block_size * cache.head_dim;
+    }
+
+    // On to the next slot; `is_last`: there is none, and what the block table holds there must not be read.
+    void next(bool is_last) {
+        key += cache.head_dim, value += cache.head_dim;
+        if (++slot < cache.block_size || is_last) return;
+        slot = 0, block++;
+        look_up();
+    }
+
+    // What a stored key (part 0) or value (part 1) is multiplied with.
+    float scale(int64_t part) const {
+        if constexpr (std::is_same_v<T, int8_t>) return *cache.slot_scale(*block, part, head, slot);
+        if constexpr (std::is_same_v<T, float8_e4m3>) return cache.scale[part];
+        return 1;
+    }
+
+    void prefetch() const {
+        constexpr int64_t LINE = 64 / sizeof(T);
+        for (int64_t d = 0; d < cache.head_dim; d += LINE) {
+            __builtin_prefetch(key + d);
+            __builtin_prefetch(value + d);
+        }
+    }
+};
 
 template <typename T>
 vfloat load_scaled(const T* from, float scale) {
@@ -128,63 +174,47 @@ vfloat load_scaled(const T* from, float scale) {
     return x;
 }
 
-// Walks over the slots of a request, from page to page.
-struct Cursor {
-    const int32_t* block;
-    int64_t slot, block_size;
-
-    Cursor(const Batch& batch, int64_t row, int64_t position)
-        : block(batch.block_table + row * batch.table_stride + position / batch.cache.block_size),
-          slot(position % batch.cache.block_size),
-          block_size(batch.cache.block_size) {}
-
-    void next() {
-        if (++slot == block_size) slot = 0, block++;
-    }
-};
-
-// A chunk of the cache -> keys [head_dim, CHUNK] (transposed), values [count, head_dim].
+// A chunk of the cache -> keys [head_dim, CHUNK] (transposed) and value_rows.
 // The chunk that comes next is asked for meanwhile, a few lines at a time: a core has some two dozen misses
 // under way at most, and waits when it is asked for more.
 template <typename T>
 void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scratch& scratch) {
-    const CacheLayer& cache = batch.cache;
-    const int64_t head_dim = cache.head_dim, head = chunk.kv_head;
-    constexpr int64_t LINE = 64 / sizeof(T);
-    const T* pages = static_cast<const T*>(cache.data);
-    Cursor at(batch, chunk.row, chunk.first), later(batch, next.row, next.first);
-    for (int64_t i = 0; i < chunk.count; i += LANES) {
-        const int64_t lanes = std::min<int64_t>(LANES, chunk.count - i);
-        const T* rows[LANES];
+    const int64_t head_dim = batch.cache.head_dim;
+    Cursor<T> at(batch, chunk), later(batch, next);
+    for (int64_t first = 0; first < chunk.count; first += LANES) {
+        const int64_t lanes = std::min<int64_t>(LANES, chunk.count - first);
+        const T* keys[LANES];
         float scales[LANES];
-        for (int64_t lane = 0; lane < lanes; lane++, at.next()) {
-            const T* value = pages + cache.offset(*at.block, 1, head, at.slot);
-            rows[lane] = pages + cache.offset(*at.block, 0, head, at.slot);
-            scales[lane] = slot_scale<T>(batch, *at.block, 0, head, at.slot);
-            const float scale = slot_scale<T>(batch, *at.block, 1, head, at.slot);
-            float* to = scratch.values.data() + (i + lane) * head_dim;
-            for (int64_t d = 0; d < head_dim; d += LANES) store(to + d, load_scaled(value + d, scale));
-            if (i + lane < next.count) {
-                for (int64_t part = 0; part < 2; part++) {
-                    const T* soon = pages + cache.offset(*later.block, part, next.kv_head, later.slot);
-                    for (int64_t d = 0; d < head_dim; d += LINE) __builtin_prefetch(soon + d);
-                }
-                later.next();
+        for (int64_t lane = 0; lane < lanes; lane++) {
+            const int64_t i = first + lane;
+            keys[lane] = at.key;
+            scales[lane] = at.scale(0);
+            if constexpr (std::is_same_v<T, float>) {
+                scratch.value_rows[i] = at.value;
+            } else {
+                float* to = scratch.values.data() + i * head_dim;
+                for (int64_t d = 0; d < head_dim; d += LANES) store(to + d, load_scaled(at.value + d, at.scale(1)));
+                scratch.value_rows[i] = to;
+            }
+            at.next(i + 1 == chunk.count);
+            if (i < next.count) {
+                later.prefetch();
+                later.next(i + 1 == next.count);
             }
         }
         for (int64_t d = 0; d < head_dim; d += LANES) {
             vfloat square[LANES];
             for (int64_t lane = 0; lane < LANES; lane++)
-                square[lane] = lane < lanes ? load_scaled(rows[lane] + d, scales[lane]) : vfloat{};
+                square[lane] = lane < lanes ? load_scaled(keys[lane] + d, scales[lane]) : vfloat{};
             transpose(square);
-            for (int row = 0; row < LANES; row++) store(scratch.keys.data() + (d + row) * CHUNK + i, square[row]);
+            for (int row = 0; row < LANES; row++) store(scratch.keys.data() + (d + row) * CHUNK + first, square[row]);
         }
     }
 }
 
-// Scores of one query -> weights, in place. Keys begin .. end - 1 of the chunk are visible, at least one.
-// Returns the factor exp(m - m') for what was summed before.
-float soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass) {
+// Scores of one query -> weights, in place, and its running peak, mass and output. Keys begin .. end - 1 of the chunk
+// are visible, at least one.
+void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass, float* output, int64_t head_dim) {
     vfloat s[4];
     vfloat highest = splat(-INFINITY);
     vint lane;
@@ -196,15 +226,17 @@ float soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mas
         highest = maximum(highest, s[v]);
     }
     const float new_peak = std::max(peak, largest(highest));
-    const float factor = exp_nonpositive(splat(peak - new_peak))[0];
-    mass *= factor;
+    if (new_peak != peak) {
+        const float factor = exp_nonpositive(splat(peak - new_peak))[0];
+        mass *= factor;
+        for (int64_t d = 0; d < head_dim; d += LANES) store(output + d, load(output + d) * factor);
+        peak = new_peak;
+    }
     for (int v = 0; v < 4; v++) {
-        const vfloat weight = exp_nonpositive(s[v] - new_peak);
+        const vfloat weight = exp_nonpositive(s[v] - peak);
         mass += weight;
         store(scores + v * LANES, weight);
     }
-    peak = new_peak;
-    return factor;
 }
 
 // Everything for one chunk of keys but reading it.
@@ -214,22 +246,24 @@ void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int6
     const int64_t begin = skip * group, num_queries = task.num_tokens * group;
     if (begin >= num_queries) return;
     float* scores = scratch.scores.data() + begin * CHUNK;
-    multiply<false>(num_queries - begin, scratch.queries.data() + begin * head_dim, head_dim, scratch.keys.data(),
-                    CHUNK, head_dim, scores);
+    const float* keys = scratch.keys.data();
+    multiply<false>(
+        num_queries - begin, scratch.queries.data() + begin * head_dim, head_dim,
+        [=](int64_t d) { return keys + d * CHUNK; }, CHUNK, head_dim, scores);
     for (int64_t query = begin; query < num_queries; query++, scores += CHUNK) {
         const int64_t at = position + query / group;
         const int64_t oldest = batch.window ? std::max<int64_t>(0, at - batch.window + 1 - chunk.first) : 0;
         const int64_t end = std::min(chunk.count, at + 1 - chunk.first);
-        if (oldest >= end) {  // the window has passed this chunk
+        if (oldest < end)
+            soften(scores, oldest, end, scratch.peak[query], scratch.mass[query],
+                   scratch.outputs.data() + query * head_dim, head_dim);
+        else  // the window has passed this chunk
             std::fill_n(scores, CHUNK, 0.0f);
-            continue;
-        }
-        const float factor = soften(scores, oldest, end, scratch.peak[query], scratch.mass[query]);
-        float* output = scratch.outputs.data() + query * head_dim;
-        for (int64_t d = 0; d < head_dim; d += LANES) store(output + d, load(output + d) * factor);
     }
-    multiply<true>(num_queries - begin, scratch.scores.data() + begin * CHUNK, CHUNK, scratch.values.data(), head_dim,
-                   chunk.count, scratch.outputs.data() + begin * head_dim);
+    const float* const* values = scratch.value_rows;
+    multiply<true>(
+        num_queries - begin, scratch.scores.data() + begin * CHUNK, CHUNK, [=](int64_t key) { return values[key]; },
+        head_dim, chunk.count, scratch.outputs.data() + begin * head_dim);
 }
 
 template <typename Q>
