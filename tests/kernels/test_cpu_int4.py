@@ -139,6 +139,8 @@ def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pyt
     for header in build.SOURCES.glob("*.h"):
         shutil.copy(header, folder)
     monkeypatch.setattr(build, "SOURCES", folder)
+    quick = tuple(flag.replace("-O3", "-O1") for flag in build.FLAGS)
+    monkeypatch.setattr(build, "FLAGS", quick)
     monkeypatch.setenv("PREP_CACHE", str(tmp_path / "cache"))
     mutant = build.ctypes.CDLL(str(build.build()[0]))["int4_linear"]
     mutant.argtypes = int4._int4_linear.argtypes

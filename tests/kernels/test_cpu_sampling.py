@@ -257,6 +257,8 @@ def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pyt
     (folder / "sampling.cpp").write_text(source.replace(right, wrong))
     shutil.copy(build.SOURCES / "vector.h", folder)
     monkeypatch.setattr(build, "SOURCES", folder)
+    quick = tuple(flag.replace("-O3", "-O1") for flag in build.FLAGS)
+    monkeypatch.setattr(build, "FLAGS", quick)
     monkeypatch.setenv("PREP_CACHE", str(tmp_path / "cache"))
     mutant = build.ctypes.CDLL(str(build.build()[0]))["sample"]
     mutant.argtypes = sampling._sample.argtypes
