@@ -10,6 +10,7 @@
 #ifdef PREP_HOST_SHIM
 #include "shim/cuda_shim.h"
 #else
+#ifdef __CUDACC_RTC__  // no headers there
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -17,11 +18,15 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
+#define INFINITY __int_as_float(0x7f800000)
+#else  // nvcc, to compare
+#include <math.h>
+#include <stdint.h>
+#endif
 // Shared memory whose size the launch gives.
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 // At least this many blocks shall fit on an SM: the compiler keeps to 65536 / threads / blocks registers.
 #define BLOCKS_PER_SM(threads, blocks) __launch_bounds__(threads, blocks)
-#define INFINITY __int_as_float(0x7f800000)
 __device__ inline void check_aligned(const void*, size_t) {}  // the GPU itself refuses
 #endif
 

@@ -96,7 +96,11 @@ def _compile(source: str, defines: Defines, arch: int, folder: Path) -> Compiled
     from cuda.core import Program, ProgramOptions
 
     options = ProgramOptions(
-        name=source, arch=f"sm_{arch}", define_macro=list(defines) or None, include_path=str(folder), **OPTIONS
+        name=source,
+        arch=f"sm_{arch}",
+        define_macro=list(defines) or None,
+        include_path=str(folder),
+        **OPTIONS,
     )
     log = _Log()
     program = Program((folder / source).read_text(), "c++", options)

@@ -13,7 +13,7 @@
 // Bound by bandwidth: a row of bf16 x costs 2 bytes read and 2 written for each element, 2 more each way with the
 // residual. Rounding as in the checkpoints: the normalised row is rounded to the weight's type, then multiplied.
 //
-// Defines: X, RESIDUAL, TOTAL, WEIGHT (storage types), VEC, ROUNDS.
+// Defines: X, RESIDUAL, TOTAL, WEIGHT (storage types), VEC, ROUNDS, THREADS.
 #include "common.cuh"
 
 // The sum of squares of the block's row -> 1 / rms.
@@ -26,7 +26,7 @@ __device__ inline void scale_row(const float (&row)[ROUNDS][VEC], float scale, c
                                  int hidden) {
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
-        const int column = (round * blockDim.x + threadIdx.x) * VEC;
+        const int column = (round * THREADS + threadIdx.x) * VEC;
         if (column >= hidden) continue;
         const auto factors = load<VEC>(weight + column);
         Pack<WEIGHT, VEC> result;
@@ -41,7 +41,7 @@ __device__ inline void scale_row(const float (&row)[ROUNDS][VEC], float scale, c
 
 // x: row r is outer r / inner and inner r % inner of a view with two strides (heads in a fused qkv tensor).
 // out [rows, hidden], contiguous.
-extern "C" __global__ void rms_norm(const X* __restrict__ x, const WEIGHT* __restrict__ weight,
+extern "C" __global__ void BLOCKS_PER_SM(THREADS, 1) rms_norm(const X* __restrict__ x, const WEIGHT* __restrict__ weight,
                                     WEIGHT* __restrict__ out, int64_t outer_stride, int64_t inner_stride, int inner,
                                     int hidden, float eps) {
     const int row_id = blockIdx.x;
@@ -49,7 +49,7 @@ extern "C" __global__ void rms_norm(const X* __restrict__ x, const WEIGHT* __res
     float row[ROUNDS][VEC], square_sum = 0;
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
-        const int column = (round * blockDim.x + threadIdx.x) * VEC;
+        const int column = (round * THREADS + threadIdx.x) * VEC;
         if (column >= hidden) continue;
         const auto values = load<VEC>(x + column);
 #pragma unroll
@@ -62,7 +62,7 @@ extern "C" __global__ void rms_norm(const X* __restrict__ x, const WEIGHT* __res
 }
 
 // x, residual: rows with a stride; total, out [rows, hidden], contiguous. What is normalised is the sum as it is stored.
-extern "C" __global__ void fused_add_rms_norm(const X* __restrict__ x, const RESIDUAL* __restrict__ residual,
+extern "C" __global__ void BLOCKS_PER_SM(THREADS, 1) fused_add_rms_norm(const X* __restrict__ x, const RESIDUAL* __restrict__ residual,
                                               const WEIGHT* __restrict__ weight, WEIGHT* __restrict__ out,
                                               TOTAL* __restrict__ total, int64_t x_stride, int64_t residual_stride,
                                               int hidden, float eps) {
@@ -73,7 +73,7 @@ extern "C" __global__ void fused_add_rms_norm(const X* __restrict__ x, const RES
     float row[ROUNDS][VEC], square_sum = 0;
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
-        const int column = (round * blockDim.x + threadIdx.x) * VEC;
+        const int column = (round * THREADS + threadIdx.x) * VEC;
         if (column >= hidden) continue;
         const auto left = load<VEC>(x + column);
         const auto right = load<VEC>(residual + column);

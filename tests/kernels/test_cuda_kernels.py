@@ -26,11 +26,11 @@ OPS = (
     "sample",
 )
 IN_HALF = {  # a few cases of each: what differs is the type of loads and stores
-    "rms_norm": "heads of 80",
+    "rms_norm": "heads of 80*",
     "fused_add_rms_norm": "residual in fp32",
-    "reshape_and_cache": "5 tokens",
-    "paged_attention": "heads of 64",
-    "int4_linear": "2",
+    "reshape_and_cache": "5 tokens*",
+    "paged_attention": "*heads of 64*",
+    "int4_linear": "2 rows*",
 }
 
 
@@ -67,12 +67,23 @@ def test_the_order_in_which_threads_run_does_not_matter(op: str, monkeypatch: py
     torch.testing.assert_close(results(), first, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("hidden", [1000, 2049])
+def test_norm_of_a_row_that_takes_many_warps_and_several_loads_a_thread(hidden: int) -> None:
+    generator = torch.Generator().manual_seed(hidden)
+    x, residual = torch.randn(2, 3, hidden, generator=generator)
+    weight = torch.randn(hidden, generator=generator)
+    for name, args in (("rms_norm", (x,)), ("fused_add_rms_norm", (x, residual))):
+        result = get(name, "cuda").load()(*args, weight, 1e-6)
+        expected = get(name, "reference").load()(*(each.double() for each in (*args, weight)), 1e-6)
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
+
+
 def _split(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
     return attention.decode_split(*args, **kwargs, split=16)
 
 
 def test_split_kv_agrees_with_the_reference() -> None:
-    report = check("paged_attention", _split, only="decode")
+    report = check("paged_attention", _split, only="decode*")
     assert report.ok, str(report)
 
 

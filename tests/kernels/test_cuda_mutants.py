@@ -21,7 +21,7 @@ def decode_split(*args: Any, max_query_len: int | None = None, **kwargs: Any) ->
     return attention.decode_split(*args, **kwargs, split=16)
 
 
-DECODE = "decode 5 rows, 8/2 heads of 64"
+DECODE = "decode 5 rows, 8/2 heads of 64*"
 MUTANTS = {
     "the next slot of the page": (
         *("paged_attention", "paged_decode.cu", DECODE),
@@ -55,6 +55,10 @@ MUTANTS = {
         *("paged_attention", "paged_decode.cu", DECODE),
         *("kv_head = first_head / (p.num_heads / p.num_kv_heads)", "kv_head = first_head % p.num_kv_heads"),
     ),
+    "warps do not wait for each other's results": (
+        *("paged_attention", "paged_decode.cu", DECODE),
+        *("__syncthreads();\n    return shared.results;", "return shared.results;"),
+    ),
     "splits are added without their weights": (
         *(decode_split, "paged_decode_split.cu", DECODE),
         *("HEAD_DIM + column] * weight;", "HEAD_DIM + column];"),
@@ -63,36 +67,32 @@ MUTANTS = {
         *("rms_norm", "norm.cu", "3 x 64"),
         *("/ float(hidden)", "/ float(hidden + 1)"),
     ),
-    "a barrier is missing in the block sum": (
-        *("rms_norm", "common.cuh", "3 x 80"),
-        *("scratch[warp_id()] = value;\n    __syncthreads();", "scratch[warp_id()] = value;"),
-    ),
     "padding is written": (
-        *("reshape_and_cache", "kv_write.cu", "5 tokens into fp32"),
+        *("reshape_and_cache", "kv_write.cu", "5 tokens into fp32*"),
         *("slot < 0 || ", ""),
     ),
     "a scale of 128": (
-        *("reshape_and_cache", "kv_write.cu", "5 tokens into int8"),
+        *("reshape_and_cache", "kv_write.cu", "5 tokens into int8*"),
         *("/ 127.0f", "/ 128.0f"),
     ),
     "nibbles in the wrong order": (
-        *("int4_linear", "int4_gemv.cu", ""),
+        *("int4_linear", "int4_gemv.cu", "*"),
         *("at[i + 4]", "at[7 - i]"),
     ),
     "zero points are ignored": (
-        *("int4_linear", "int4_gemv.cu", ""),
+        *("int4_linear", "int4_gemv.cu", "*"),
         *("fmaf(zero, float(1 << 4 * i), MAGIC_VALUE)", "MAGIC_VALUE"),
     ),
-    "blocks in the wrong direction": (
-        *("copy_blocks", "copy.cu", ""),
-        *("pairs[blockIdx.x * 2 + 1]", "pairs[blockIdx.x * 2]"),
+    "the end of a block is not copied": (
+        *("copy_blocks", "copy.cu", "*"),
+        *("< words) store", "< words - 1) store"),
     ),
     "one token more than top_k": (
-        *("sample", "sampling.cu", ""),
+        *("sample", "sampling.cu", "*"),
         *("(chosen < 0 || sum < target)", "(chosen < 0 || sum <= target)"),
     ),
     "another hash": (
-        *("sample", "sampling.cu", ""),
+        *("sample", "sampling.cu", "*"),
         *("0x9e3779b1u", "0x9e3779b9u"),
     ),
 }
