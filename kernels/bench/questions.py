@@ -184,7 +184,7 @@ def int4_crossover(experiment: Experiment, rows: Sequence[int] = ROWS) -> Answer
         workload = int4(experiment.maker, number)
         cases = workload.make(4)
         calls = {name: call for name in experiment.backends if (call := _call(name, cases)) is not None}
-        dense = yardsticks(cases)["dense weights"]
+        dense = yardsticks(cases)[0]["dense weights"]
         times = experiment.times({**calls, "dense": dense})
         ours = {name: seconds for name, seconds in times.items() if name != "dense"}
         if min(ours, key=ours.__getitem__) == "cuda":

@@ -107,7 +107,12 @@ def measure_ops(
     for op in ops:
         for each in workloads(op, report.device):
             tell(f"{op}: {each.name}")
-            measure(report, each, backends, seconds=seconds)
+            try:
+                measure(report, each, backends, seconds=seconds)
+            except Exception as error:  # out of memory, say: the rest of a long run is still worth having
+                report.omitted.append(Omitted(op, each.name, "all", _one_line(error)))
+            if report.device == "cuda":
+                torch.cuda.empty_cache()
 
 
 @torch.inference_mode()
@@ -124,8 +129,10 @@ def measure(
         ours.add(backend)
     if not ours:
         return
-    calls |= _yardsticks(report, workload, cases)
-    for name, timing in interleaved(calls, report.device, seconds=seconds).items():
+    others, failed = yardsticks(cases)
+    report.omitted += [Omitted(workload.op, workload.name, name, why) for name, why in failed.items()]
+    graphs = workload.op != "copy_blocks"  # its pairs are on the CPU
+    for name, timing in interleaved(calls | others, report.device, seconds=seconds, graphs=graphs).items():
         report.measurements.append(_measurement(workload, name, name in ours, timing, least))
 
 
@@ -147,8 +154,10 @@ def _implementations(
         if reason is None:
             try:
                 call = _call(workload.op, backend, cases)
-            except (registry.UnsupportedInput, RuntimeError, ValueError) as error:
+            except registry.UnsupportedInput as error:
                 reason = str(error)
+            except Exception as error:
+                reason = _one_line(error)
         if reason is None:
             yield backend, call
         else:
@@ -174,25 +183,8 @@ def _call(op: str, backend: str, cases: list[Case]) -> Call:
     return call
 
 
-def _yardsticks(report: BenchReport, workload: Workload, cases: list[Case]) -> dict[str, Call]:
-    """Those that run here: a library that fails is left out by name, and is no reason to stop."""
-    working = {}
-    try:
-        found = yardsticks(cases)
-    except Exception as error:
-        report.omitted.append(Omitted(workload.op, workload.name, "yardsticks", _one_line(error)))
-        return {}
-    for name, call in found.items():
-        try:
-            call(0)
-            working[name] = call
-        except Exception as error:
-            report.omitted.append(Omitted(workload.op, workload.name, name, _one_line(error)))
-    return working
-
-
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def _measurement(workload: Workload, name: str, ours: bool, timing: Timing, least: Work) -> Measurement:

@@ -37,10 +37,16 @@ class Timing:
     """Whether a CUDA graph was timed; False on a GPU: the kernel cannot be recorded, launches are included."""
 
 
-def interleaved(calls: Mapping[str, Call], device: str, *, seconds: float = 0.3) -> dict[str, Timing]:
-    """Measure all candidates in turn for about `seconds` each, at least `MIN_ROUNDS` samples."""
+def interleaved(
+    calls: Mapping[str, Call], device: str, *, seconds: float = 0.3, graphs: bool = True
+) -> dict[str, Timing]:
+    """Measure all candidates in turn for about `seconds` each, at least `MIN_ROUNDS` samples.
+
+    graphs: False for calls that use pageable host memory, which no CUDA graph can hold.
+    """
     samplers = {
-        name: (_GPUSampler if device == "cuda" else _CPUSampler)(call) for name, call in calls.items()
+        name: _GPUSampler(call, graphs) if device == "cuda" else _CPUSampler(call)
+        for name, call in calls.items()
     }
     samples: dict[str, list[float]] = {name: [] for name in calls}
     begin, rounds = perf_counter(), 0
@@ -81,7 +87,7 @@ class _CPUSampler:
 class _GPUSampler:
     """A CUDA graph of several calls between two events."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, graphs: bool) -> None:
         self._call = call
         self._calls = 1
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -89,7 +95,7 @@ class _GPUSampler:
             self._run_calls(number)
         estimate = min(self.sample() for _ in range(3))
         self._calls = max(1, min(64, round(GPU_SAMPLE_S / max(estimate, 1e-9))))
-        self._graph = self._record()
+        self._graph = self._record() if graphs else None
         self.sample()
 
     @property

@@ -24,15 +24,24 @@ Prepared = Callable[[], object]
 """A call on one copy of the data."""
 
 
-def yardsticks(cases: Sequence[Case]) -> dict[str, Call]:
-    """By name, each able to run on any of the copies. Those that do not fit the case are left out."""
-    makers = _YARDSTICKS.get(cases[0].op, {})
-    result: dict[str, Call] = {}
-    for name, maker in makers.items():
-        prepared = [maker(**case.arguments()) for case in cases]
-        if all(each is not None for each in prepared):
-            result[name] = lambda number, prepared=prepared: prepared[number % len(prepared)]()
-    return result
+def yardsticks(cases: Sequence[Case]) -> tuple[dict[str, Call], dict[str, str]]:
+    """(those that fit the case, each able to run on any of the copies; those that failed, with the reason)
+
+    A library that is broken or too old here is a reason to leave it out, not to stop.
+    """
+    working: dict[str, Call] = {}
+    failed: dict[str, str] = {}
+    for name, maker in _YARDSTICKS.get(cases[0].op, {}).items():
+        try:
+            prepared = [maker(**case.arguments()) for case in cases]
+            if any(each is None for each in prepared):
+                continue
+            prepared[0]()
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        else:
+            working[name] = lambda number, prepared=prepared: prepared[number % len(prepared)]()
+    return working, failed
 
 
 # --- attention -------------------------------------------------------------------------------------------------

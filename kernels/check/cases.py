@@ -34,7 +34,12 @@ def cases(
     """All cases of an operation. Made on the CPU and then moved, so that a seed means the same everywhere."""
     draw = Draw(zlib.crc32(f"{op} {seed} {size}".encode()), dtype, size)
     for case in GENERATORS[op](draw):
-        yield case if device == "cpu" else copy_of(case, device)
+        if device == "cpu":
+            yield case
+        elif op == "copy_blocks":
+            yield from _across_devices(case, device)
+        else:
+            yield copy_of(case, device)
 
 
 class Draw:
@@ -317,6 +322,15 @@ def _copy_blocks(draw: Draw) -> Iterator[Case]:
     fewer = draw.normal(4, 40)
     pairs = torch.tensor([[5, 0], [2, 3], [2, 1]])
     yield Case("copy_blocks", "blocks that lie apart, one of them twice", (apart, fewer, pairs))
+
+
+def _across_devices(case: Case, device: str) -> Iterator[Case]:
+    """Within the device, to it and from it. The pairs stay on the CPU."""
+    pairs, (source, target, _) = case.args[2], copy_of(case, device).args
+    yield Case(case.op, case.name, (source, target, pairs))
+    if case.args[0] is not case.args[1]:
+        yield Case(case.op, f"{case.name}, to the {device}", (case.args[0], target, pairs))
+        yield Case(case.op, f"{case.name}, from the {device}", (source, case.args[1], pairs))
 
 
 # --- quantised weights ---------------------------------------------------------------------------------------

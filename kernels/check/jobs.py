@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
@@ -124,8 +125,9 @@ class _Child:
         """Pass on every result; at the end None, or what went wrong."""
         try:
             assert self._process.stdin is not None and self._process.stdout is not None
-            self._process.stdin.write(json.dumps([asdict(job) for job in self._jobs]))
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):  # it has died already, and the exit code says so
+                self._process.stdin.write(json.dumps([asdict(job) for job in self._jobs]))
+                self._process.stdin.close()
             for line in self._process.stdout:
                 number, result = json.loads(line)
                 self._tell((self._jobs[number], CaseResult(**result)))
