@@ -4,14 +4,16 @@ A decode step of a small model is mostly overhead: some sixty calls of a few mic
 every step but for their inputs, so the step is recorded with inputs at fixed addresses, and a replay is: copy the
 new inputs there, run the recorded calls, read the logits where they were left.
 
-    inputs      input_ids [N]  positions [N]  slot_mapping [N]  seq_lens [N]  block_table [N, all blocks]
-    first step of N rows     record (this also computes the step)
-    from then on             replay
-    the very first replay    has an ordinary run beside it: the logits must be equal, bit for bit, because what is
-                             no kernel of ours is not recorded. If they are not, nothing is replayed any more
+    rows of the step         1   2   3   4   5 ..  8   9 .. 16   17 .. 24
+    rows of the graph        1   2   4   4   8     8  16    16   24    24   ...
 
-Source: vLLM's full CUDA graphs for uniform decode (v1/worker/gpu/cudagraph_utils.py), without padding to fixed
-sizes: recording costs no more than a step.
+    padding rows have no tokens (query_start_loc stays), padding tokens no slot (-1): nothing is written for them
+
+The first step of each size is recorded, which also computes it. The very first replay has an ordinary run beside it:
+the logits must be equal, bit for bit, because what is no kernel of ours is not recorded. If they are not, nothing is
+replayed any more.
+
+Source: vLLM's full CUDA graphs for uniform decode (v1/worker/gpu/cudagraph_utils.py) and its list of sizes.
 """
 
 from __future__ import annotations
@@ -30,8 +32,7 @@ from kernels.cpu.memory import Arena, ArenaFull
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 64
-"""Larger batches are recorded nowhere: what Python takes is little beside their arithmetic."""
+MAX_ROWS = 512
 ARENA_BYTES = 64 << 20
 """Results of all layers of the largest batch. Only what is used is ever in memory."""
 
@@ -41,9 +42,9 @@ Forward = Callable[[ModelInput], Tensor]
 
 @dataclass(slots=True)
 class _Recorded:
-    """One batch size. The graph reads `batch`'s tensors and leaves its result in `logits`."""
+    """One size. The graph reads `inputs`' tensors and leaves its result in `logits`."""
 
-    batch: ModelInput
+    inputs: ModelInput
     graph: CPUGraph
     logits: Tensor
 
@@ -64,31 +65,32 @@ class DecodeGraphs:
         if batch.logits_rows is not None or batch.metadata.max_query_len != 1:
             return None
         num_rows = len(batch.rows)
-        if num_rows > self._max_rows:
+        size = graph_size(num_rows)
+        if size > self._max_rows:
             return None
-        recorded = self._recorded.get(num_rows)
+        recorded = self._recorded.get(size)
         if recorded is None:
-            return self._record(batch)
-        _copy_inputs(batch, recorded.batch)
-        recorded.graph.replay()
-        if not self._is_verified:
-            return self._verify(recorded)
-        return recorded.logits
+            logits = self._record(batch, size)
+        else:
+            _copy_inputs(batch, recorded.inputs)
+            recorded.graph.replay()
+            logits = recorded.logits if self._is_verified else self._verify(recorded)
+        return None if logits is None else logits[:num_rows]
 
-    def _record(self, batch: ModelInput) -> Tensor | None:
-        num_rows = len(batch.rows)
-        static = _static_copy(batch, self._max_blocks_per_row)
+    def _record(self, batch: ModelInput, size: int) -> Tensor | None:
+        inputs = _static_inputs(batch, size, self._max_blocks_per_row)
+        _copy_inputs(batch, inputs)
         try:
-            graph, logits = CPUGraph.record(lambda: self._forward(static), self._arena)
+            graph, logits = CPUGraph.record(lambda: self._forward(inputs), self._arena)
         except ArenaFull:
-            self._max_rows = num_rows - 1
+            self._max_rows = size - 1
             return None
-        self._recorded[num_rows] = _Recorded(static, graph, logits)
+        self._recorded[size] = _Recorded(inputs, graph, logits)
         return logits
 
     def _verify(self, recorded: _Recorded) -> Tensor:
         """The ordinary run writes the same keys and values to the same slots again."""
-        expected = self._forward(recorded.batch)
+        expected = self._forward(recorded.inputs)
         if torch.equal(expected.view(torch.int32), recorded.logits.view(torch.int32)):
             self._is_verified = True
             return recorded.logits
@@ -98,39 +100,46 @@ class DecodeGraphs:
         return expected
 
 
-def _static_copy(batch: ModelInput, max_blocks: int) -> ModelInput:
-    """The same batch in memory of its own, with room for every block that its rows may ever have."""
-    metadata = batch.metadata
-    num_rows = len(batch.rows)
-    block_table = torch.zeros(num_rows, max_blocks, dtype=torch.int32)
-    static = ModelInput(
+def graph_size(num_rows: int) -> int:
+    """Rows of the smallest graph that takes a step of `num_rows`: 1, 2, 4, then multiples of 8."""
+    if num_rows <= 4:
+        return 1 if num_rows == 1 else 2 if num_rows == 2 else 4
+    return -(-num_rows // 8) * 8
+
+
+def _static_inputs(batch: ModelInput, size: int, max_blocks: int) -> ModelInput:
+    """Inputs of `size` padding rows, with room for every block that a row may ever have."""
+    return ModelInput(
         rows=batch.rows,
         slots=batch.slots,
-        input_ids=batch.input_ids.clone(),
-        positions=batch.positions.clone(),
+        input_ids=torch.zeros(size, dtype=torch.int64),
+        positions=torch.zeros(size, dtype=torch.int64),
         metadata=AttentionMetadata(
-            query_start_loc=metadata.query_start_loc.clone(),
-            seq_lens=metadata.seq_lens.clone(),
-            block_table=block_table,
-            slot_mapping=metadata.slot_mapping.clone(),
-            num_decode_rows=num_rows,
+            query_start_loc=torch.zeros(size + 1, dtype=torch.int32),
+            seq_lens=torch.zeros(size, dtype=torch.int32),
+            block_table=torch.zeros(size, max_blocks, dtype=torch.int32),
+            slot_mapping=torch.full((size,), -1, dtype=torch.int64),
+            num_decode_rows=size,
             max_query_len=1,
-            max_seq_len=metadata.max_seq_len,
-            query_start_loc_cpu=metadata.query_start_loc_cpu,
-            seq_lens_cpu=metadata.seq_lens_cpu,
+            max_seq_len=batch.metadata.max_seq_len,
+            query_start_loc_cpu=batch.metadata.query_start_loc_cpu,
+            seq_lens_cpu=batch.metadata.seq_lens_cpu,
         ),
         logits_rows=None,
         sampled_rows=batch.sampled_rows,
         sample_batch=batch.sample_batch,
     )
-    _copy_inputs(batch, static)
-    return static
 
 
 def _copy_inputs(batch: ModelInput, static: ModelInput) -> None:
-    static.input_ids.copy_(batch.input_ids)
-    static.positions.copy_(batch.positions)
+    num_rows = len(batch.rows)
     source, target = batch.metadata, static.metadata
-    target.slot_mapping.copy_(source.slot_mapping)
-    target.seq_lens.copy_(source.seq_lens)
-    target.block_table[:, : source.block_table.shape[1]].copy_(source.block_table)
+    static.input_ids[:num_rows] = batch.input_ids
+    static.positions[:num_rows] = batch.positions
+    target.query_start_loc[:num_rows] = source.query_start_loc[:num_rows]
+    target.query_start_loc[num_rows:] = num_rows
+    target.slot_mapping[:num_rows] = source.slot_mapping
+    target.slot_mapping[num_rows:] = -1
+    target.seq_lens[:num_rows] = source.seq_lens
+    target.seq_lens[num_rows:] = 0
+    target.block_table[:num_rows, : source.block_table.shape[1]] = source.block_table
