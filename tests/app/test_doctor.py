@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from app.cli import doctor
 from app.cli.main import app
+from kernels.cpu.build import Library
 
 
 def test_a_working_installation_is_healthy() -> None:
@@ -35,6 +37,40 @@ def test_a_check_that_breaks_is_a_failure_and_no_traceback(monkeypatch: pytest.M
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 3
     assert "fail disk: OSError: no such disk" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("library", "status", "told", "fix"),
+    [
+        (
+            Library(None, None, Path("/c/kernels.so"), 4.2),
+            "ok",
+            "compiled in 4.2 s, kept in /c/kernels.so",
+            "",
+        ),
+        (Library(None, None, Path("/c/kernels.so")), "ok", "C++ kernels from /c/kernels.so", ""),
+        (
+            Library(None, "no C++ compiler (g++ or clang++); install one: apt install g++"),
+            "warn",
+            "no C++ kernels, attention falls back to SDPA: no C++ compiler (g++ or clang++)",
+            "install one: apt install g++",
+        ),
+        (
+            Library(None, "g++ failed: norm.cpp:3: error: x"),
+            "warn",
+            "g++ failed: norm.cpp:3",
+            "PREP_KERNELS_COMPILER",
+        ),
+    ],
+    ids=["built", "cached", "no compiler", "broken compiler"],
+)
+def test_the_kernels_line_says_where_they_come_from_or_what_takes_over(
+    library: Library, status: str, told: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels.cpu.build.library", lambda: library)
+    check = doctor._cpu_kernels()
+    assert check.status == status
+    assert told in check.text and fix in check.fix
 
 
 def test_zoo_list_shows_the_shipped_models() -> None:
