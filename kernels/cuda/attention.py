@@ -81,10 +81,8 @@ def unsupported_paged_attention(
     item = kv.element_size()
     if kv.data_ptr() % 16 or kv.stride(0) * item % 16:
         return "a cache whose blocks do not start at multiples of 16 bytes"
-    if max_query_len is None:
-        max_query_len = int(query_start_loc.diff().max()) if seq_lens.numel() else 1
-    if max_query_len > 1:
-        return f"{max_query_len} queries in a row; decode (one each) is supported, triton takes the others"
+    if max_query_len != 1:  # None as well: the answer is kept for other batches
+        return "queries of more than one token, or of unknown length; supported: max_query_len=1. triton takes the others"
     return None
 
 

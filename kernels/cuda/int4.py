@@ -21,6 +21,8 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
+    if reason := unsupported_int4_linear(x, qweight, scale, zero, group_size):
+        raise ValueError(reason)  # the registry asks once, but each layer may have its own groups
     tokens, columns = x.shape
     rows = qweight.shape[0]
     if x.stride(0) % COLUMNS or x.data_ptr() % (COLUMNS * x.element_size()):

@@ -10,14 +10,15 @@
 //         lane      0 ...  LANES-1 | LANES ... 2 LANES-1 | ...                 tokens of one step of a warp:
 //         token        t           |         t + 1       | ...                 STEP = UNROLL * 32 / LANES
 //
-//     Steps go round-robin over the warps. A step's keys and values come through a queue of STAGES steps in shared
-//     memory, filled by asynchronous copies:
+//     Steps go round-robin over the warps. Their keys and values come through a queue of STAGES slots in shared memory,
+//     filled by asynchronous copies:
 //
-//         step s - 1   arriving or consumed | s: consumed now | s + 1 ... s + STAGES - 1: in flight
+//         step         s          s + 1  ...  s + STAGES - 1
+//         slot     | read now |  in flight   |   in flight   |         then the first slot takes step s + STAGES
 //
 //     Each lane reads back exactly what it copied itself. So the loop has no barrier at all, shared memory has no bank
-//     conflicts, and the warps run apart. A block holds STAGES * STEP tokens for each warp in flight: with 128 bf16
-//     and 3 stages 48 KB, where an H100 needs about 20 KB an SM to hide 600 ns at 3.3 TB/s.
+//     conflicts, and the warps run apart. With 128 bf16 and 3 slots a block has 32 KB in flight and an SM up to 4 blocks;
+//     to hide 600 ns at 3.3 TB/s an H100 needs about 16 KB in flight on each SM.
 //
 //     score[token] = scale * q . k[token]           partial products, then a butterfly over the token's LANES lanes
 //
@@ -231,6 +232,7 @@ __device__ inline const WarpResults& attend(const Problem& p, int sequence, int6
     }
     for (int step = 0; step < steps; ++step) {
         const int next = step + STAGES - 1;
+        // Into the slot of step - 1: this lane has read it, and nobody else does.
         if (next < steps) fetch(p, table_row, kv_head, start_of(next), last, queue[next % STAGES]);
         commit_copies();  // an empty group where there was nothing to fetch: the count stays right
         wait_copies<STAGES - 1>();

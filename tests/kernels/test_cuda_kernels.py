@@ -29,7 +29,6 @@ IN_HALF = {  # a few cases of each: what differs is the type of loads and stores
     "rms_norm": "heads of 80*",
     "fused_add_rms_norm": "residual in fp32",
     "reshape_and_cache": "5 tokens*",
-    "paged_attention": "*heads of 64*",
     "int4_linear": "2 rows*",
 }
 
@@ -78,12 +77,18 @@ def test_norm_of_a_row_that_takes_many_warps_and_several_loads_a_thread(hidden: 
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
+def _one_pass(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
+    return attention.decode_one_pass(*args, **kwargs)
+
+
 def _split(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
     return attention.decode_split(*args, **kwargs, split=16)
 
 
-def test_split_kv_agrees_with_the_reference() -> None:
-    report = check("paged_attention", _split, only="decode*")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("version", [_one_pass, _split])
+def test_both_versions_of_decode_agree(version: Any, dtype: torch.dtype) -> None:
+    report = check("paged_attention", version, dtype=dtype, only="decode*")
     assert report.ok, str(report)
 
 
@@ -103,9 +108,11 @@ def test_many_sequences_share_the_memory_for_partial_results(monkeypatch: pytest
     assert torch.equal(_split(*case.args, **case.kwargs), at_once)
 
 
-def test_longer_queries_are_left_to_triton() -> None:
-    case = next(each for each in cases("paged_attention", seed=0) if "mixed" in each.name)
-    reason = get("paged_attention", "cuda").unsupported(*case.args, **case.kwargs)
+@pytest.mark.parametrize("max_query_len", [None, 5])
+def test_batches_that_may_hold_longer_queries_are_left_to_triton(max_query_len: int | None) -> None:
+    case = next(each for each in cases("paged_attention", seed=0) if "decode" in each.name)
+    options = {**case.kwargs, "max_query_len": max_query_len}
+    reason = get("paged_attention", "cuda").unsupported(*case.args, **options)
     assert reason is not None and "triton" in reason
 
 

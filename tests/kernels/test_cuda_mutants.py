@@ -17,6 +17,10 @@ from tests.kernels.cuda_sources import copy_sources
 pytestmark = pytest.mark.skipif(shim.problem() is not None, reason=str(shim.problem()))
 
 
+def decode(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
+    return attention.decode_one_pass(*args, **kwargs)
+
+
 def decode_split(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
     return attention.decode_split(*args, **kwargs, split=16)
 
@@ -24,39 +28,39 @@ def decode_split(*args: Any, max_query_len: int | None = None, **kwargs: Any) ->
 DECODE = "decode 5 rows, 8/2 heads of 64*"
 MUTANTS = {
     "the next slot of the page": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("BLOCK_SIZE + token % BLOCK_SIZE", "BLOCK_SIZE + (token + 1) % BLOCK_SIZE"),
     ),
     "always the first page": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("table_row[token / BLOCK_SIZE]", "table_row[0]"),
     ),
     "no mask behind the last token": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("score[u][g] = NOTHING;", "score[u][g] += 0;"),
     ),
     "scores without log2(e)": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("p.scale * LOG2_E", "p.scale"),
     ),
     "one token too many in the window": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("? seq_len - p.window :", "? seq_len - p.window - 1 :"),
     ),
     "the accumulator is not rescaled": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("state.acc[g][i] *= rescale;", ""),
     ),
     "a step is read before it arrived": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("wait_copies<STAGES - 1>", "wait_copies<STAGES>"),
     ),
     "the other kv head": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("kv_head = first_head / (p.num_heads / p.num_kv_heads)", "kv_head = first_head % p.num_kv_heads"),
     ),
     "warps do not wait for each other's results": (
-        *("paged_attention", "paged_decode.cu", DECODE),
+        *(decode, "paged_decode.cu", DECODE),
         *("__syncthreads();\n    return shared.results;", "return shared.results;"),
     ),
     "splits are added without their weights": (
@@ -88,11 +92,11 @@ MUTANTS = {
         *("< words) store", "< words - 1) store"),
     ),
     "one token more than top_k": (
-        *("sample", "sampling.cu", "*"),
+        *("sample", "sampling.cu", "nearly equal, few stay by top-k*"),
         *("(chosen < 0 || sum < target)", "(chosen < 0 || sum <= target)"),
     ),
     "another hash": (
-        *("sample", "sampling.cu", "*"),
+        *("sample", "sampling.cu", "5 rows, temperature, vocabulary 77"),
         *("0x9e3779b1u", "0x9e3779b9u"),
     ),
 }
