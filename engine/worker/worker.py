@@ -20,6 +20,7 @@ from engine.models.registry import CausalLM
 from engine.sample.processors import LogitsProcessor
 from engine.worker import kv_cache
 from engine.worker.model_runner import ModelRunner
+from kernels.cpu.memory import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class Worker:
 
     def load(self) -> None:
         """Fill the model's weights and choose how attention is computed."""
+        if self.device.type == "cpu":
+            keep_freed_memory()
         cache_dtype = kv_cache.kv_cache_dtype(self.model_config, self.args)
         shape = AttentionShape(
             num_heads=self.model_config.num_attention_heads,

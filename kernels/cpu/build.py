@@ -170,17 +170,22 @@ def _openmp_runtime() -> str | None:
     return found[0] if found else None
 
 
+def _openmp_flags(compiler: str, runtime: str | None) -> tuple[str, ...]:
+    """How to make code for the OpenMP library of this process; nothing, and one thread, where it cannot be."""
+    if runtime is None:
+        return ()
+    if sys.platform == "darwin":
+        return ("-Xpreprocessor", "-fopenmp")
+    if "clang" in Path(compiler).name and "libgomp" in runtime:
+        return ()  # clang calls another library than GCC's, and there must be one only
+    return ("-fopenmp",)
+
+
 def _compile(compiler: str, folder: Path) -> None:
     sources = sorted(SOURCES.glob("*.cpp"))
     print(f"prep: compiling {len(sources)} CPU kernels with {compiler} (once)", file=sys.stderr, flush=True)
     runtime = _openmp_runtime()
-    openmp = (
-        ()
-        if runtime is None
-        else ("-Xpreprocessor", "-fopenmp")
-        if sys.platform == "darwin"
-        else ("-fopenmp",)
-    )
+    openmp = _openmp_flags(compiler, runtime)
     objects = [folder / f"{source.stem}.o" for source in sources]
     commands = [
         [compiler, *FLAGS, *openmp, "-c", str(source), "-o", str(target)]

@@ -11,15 +11,33 @@
 //
 // Work is cut into panels for few rows (each thread reads its own part of the weights once), into rows for many.
 // A thread takes ROWS_AT_ONCE rows at a time through its panels, so that they stay in its L2 cache.
-#include <omp.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "graph.h"
 #include "tile.h"
 
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
 namespace {
+
+#if defined(_OPENMP)
+int64_t num_threads() {
+    return omp_get_num_threads();
+}
+int64_t thread_number() {
+    return omp_get_thread_num();
+}
+#else
+int64_t num_threads() {
+    return 1;
+}
+int64_t thread_number() {
+    return 0;
+}
+#endif
 
 constexpr int PANEL = 2 * LANES;
 constexpr int MAX_TILE_ROWS = VECTOR_REGISTERS >= 32 ? 12 : 6;  // 2 * rows + 3 registers
@@ -127,7 +145,7 @@ void multiply_panels_of(const Product& p) {
     const Panels panels{static_cast<decltype(Panels::data)>(p.panels), p.depth};
 #pragma omp parallel if (p.rows * p.depth * p.columns > WORTH_THREADS)
     {
-        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+        const int64_t threads = num_threads(), thread = thread_number();
         if (p.rows >= threads * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
             multiply_block(p, panels, p.rows * thread / threads, p.rows * (thread + 1) / threads, 0, p.num_panels());
         else

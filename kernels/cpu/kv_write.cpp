@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr int64_t WORTH_THREADS = 1 << 16;
+constexpr int64_t WORTH_THREADS = 1 << 14;
 
 template <typename From, typename To>
 void write_head(const From* x, To* to, int64_t size, float) {

@@ -7,6 +7,7 @@ owner of the graph keeps. Graphs that are never replayed at the same time can sh
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,25 @@ import torch
 from torch import Tensor
 
 _ALIGNMENT = 64  # bytes: a cache line
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_KEEP_BYTES, _LARGEST_KEPT = 512 << 20, 32 << 20  # the second is the most that glibc takes
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep what it frees, up to half a GiB, instead of giving it back to the system each time.
+
+    A step allocates and frees megabytes for every layer. By default glibc returns such pieces and gets them again, and
+    each 4 KiB of them is a page fault: measured, a norm over 3,500 tokens takes 2 ms instead of 0.1. Other C libraries
+    than glibc stay as they are.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
 
 
 class ArenaFull(MemoryError):

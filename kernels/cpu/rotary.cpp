@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr int64_t WORTH_THREADS = 1 << 16;
+constexpr int64_t WORTH_THREADS = 1 << 14;
 
 template <typename T>
 void rotate(const T* x, T* y, const float* cos, const float* sin, int64_t half, int64_t head_dim) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
@@ -18,6 +19,7 @@ constexpr int VECTOR_REGISTERS = 16;
 
 typedef float vfloat __attribute__((vector_size(4 * LANES)));
 typedef int32_t vint __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vuint __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vhalf __attribute__((vector_size(2 * LANES)));
 
 // float16 and bfloat16 are storage types here: loaded as float, rounded to nearest even when stored.
@@ -99,17 +101,41 @@ inline vfloat select(vint condition, vfloat yes, vfloat no) {
     return (vfloat)(((vint)yes & condition) | ((vint)no & ~condition));
 }
 
-// The larger of two; a NaN in x stays.
+// The larger of two; a NaN in x stays. Written so that it becomes one instruction.
 inline vfloat maximum(vfloat x, vfloat y) {
-    return select(x < y, y, x);
+    return x < y ? y : x;
 }
+
+// Lane i of the result is lane from(i) of x and y behind each other.
+template <typename From, size_t... I>
+inline __attribute__((always_inline)) vfloat shuffled(vfloat x, vfloat y, From, std::index_sequence<I...>) {
+#if defined(__clang__)
+    return __builtin_shufflevector(x, y, From::of(I)...);
+#else
+    return __builtin_shuffle(x, y, vint{From::of(I)...});
+#endif
+}
+template <typename From>
+inline __attribute__((always_inline)) vfloat shuffled(vfloat x, vfloat y) {
+    return shuffled(x, y, From{}, std::make_index_sequence<LANES>{});
+}
+template <int DISTANCE>
+struct Swap {
+    static constexpr int of(int i) { return i ^ DISTANCE; }
+};
+template <int DISTANCE>
+struct Low {
+    static constexpr int of(int i) { return i & DISTANCE ? LANES + i - DISTANCE : i; }
+};
+template <int DISTANCE>
+struct High {
+    static constexpr int of(int i) { return i & DISTANCE ? LANES + i : i + DISTANCE; }
+};
 
 // Lanes i and i ^ distance change places.
 template <int DISTANCE>
 inline vfloat swap_lanes(vfloat x) {
-    vint from;
-    for (int i = 0; i < LANES; i++) from[i] = i ^ DISTANCE;
-    return __builtin_shuffle(x, from);
+    return shuffled<Swap<DISTANCE>>(x, x);
 }
 
 // The largest lane, and the sum of all, pairwise: the same tree for every caller.
@@ -130,17 +156,12 @@ inline float sum(vfloat x) {
 // off-diagonal quarters of every block of 2 * DISTANCE.
 template <int DISTANCE = LANES / 2>
 inline __attribute__((always_inline)) void transpose(vfloat (&rows)[LANES]) {
-    vint low, high;
-    for (int i = 0; i < LANES; i++) {
-        low[i] = i & DISTANCE ? LANES + i - DISTANCE : i;
-        high[i] = i & DISTANCE ? LANES + i : i + DISTANCE;
-    }
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         if (!(i & DISTANCE)) {
             const vfloat upper = rows[i], lower = rows[i + DISTANCE];
-            rows[i] = __builtin_shuffle(upper, lower, low);
-            rows[i + DISTANCE] = __builtin_shuffle(upper, lower, high);
+            rows[i] = shuffled<Low<DISTANCE>>(upper, lower);
+            rows[i + DISTANCE] = shuffled<High<DISTANCE>>(upper, lower);
         }
     if constexpr (DISTANCE > 1) transpose<DISTANCE / 2>(rows);
 }
@@ -160,6 +181,6 @@ inline vfloat exp_nonpositive(vfloat x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    const vfloat scaled = (vfloat)((vint)p + ((vint)n_shifted << 23));
+    const vfloat scaled = (vfloat)((vint)p + (vint)((vuint)n_shifted << 23));
     return select(x < -87.3f, vfloat{}, scaled);
 }
