@@ -9,18 +9,17 @@ file says which calls it stands for, on meta tensors (a shape and a dtype, no me
 
 Here the calls are made with the launch replaced by a recorder, and what would have been launched is compiled. The
 calls must therefore not look at values of tensors. `arch` is 80 for sm_80: a case that needs a newer one (fp8
-conversion, from sm_89 on) is left out. Registers and spills come from the ptxas inside Triton's wheel.
+conversion, from sm_89 on) is left out. Registers and spills are from the log of the ptxas in Triton's
+wheel, as Triton calls it.
 
 Under TRITON_INTERPRET=1 the kernels are Python functions that cannot be compiled: use a process without it.
 """
 
 from __future__ import annotations
 
-import re
-import subprocess
-import tempfile
+import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,8 +28,8 @@ from unittest.mock import patch
 
 import torch
 import triton
+from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
@@ -140,7 +139,7 @@ def _type_of(value: object) -> str:
 
 
 def compile_launch(launch: Launch, arch: int, file: str, label: str) -> KernelReport:
-    """Compile one recorded launch for sm_<arch> and ask ptxas what it needs."""
+    """Compile one recorded launch for sm_<arch>, and read what ptxas says about it."""
     if not isinstance(launch.kernel, JITFunction):
         raise RuntimeError(
             "the kernels are interpreted here: compile in a process without TRITON_INTERPRET=1"
@@ -152,9 +151,12 @@ def compile_launch(launch: Launch, arch: int, file: str, label: str) -> KernelRe
         constexprs=launch.constants,
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in launch.divisible},
     )
-    compiled = triton.compile(source, target=GPUTarget("cuda", arch, WARP_SIZE), options=launch.options)
-    ptx = compiled.asm["ptx"]
-    (used,) = parse_ptxas(_ptxas(ptx, arch)).values()
+    log = io.StringIO()
+    with knobs.compilation.scope(), knobs.nvidia.scope(), redirect_stdout(log):
+        knobs.compilation.always_compile = True  # a kernel from the cache has no log
+        knobs.nvidia.dump_ptxas_log = True
+        compiled = triton.compile(source, target=GPUTarget("cuda", arch, WARP_SIZE), options=launch.options)
+    (used,) = parse_ptxas(log.getvalue()).values()
     return KernelReport(
         name=f"{launch.kernel.__name__}[{label}]",
         file=file,
@@ -164,23 +166,5 @@ def compile_launch(launch: Launch, arch: int, file: str, label: str) -> KernelRe
         spill_store_bytes=used.spill_store_bytes,
         spill_load_bytes=used.spill_load_bytes,
         threads=compiled.metadata.num_warps * WARP_SIZE,
-        ptx=ptx,
+        ptx=compiled.asm["ptx"],
     )
-
-
-def _ptxas(ptx: str, arch: int) -> str:
-    """What the ptxas that Triton itself uses for this architecture says under -v."""
-    target = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
-    assert target is not None, "PTX without a .target line"
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(ptx)
-        command = [
-            get_ptxas(arch).path,
-            "-v",
-            f"--gpu-name={target[1]}",
-            str(source),
-            "-o",
-            f"{folder}/kernel.cubin",
-        ]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stderr

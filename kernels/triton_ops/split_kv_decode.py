@@ -239,9 +239,10 @@ def most_splits(max_seq_len: int, sliding_window: int | None, tile: int) -> int:
 def tile_config(compute: torch.dtype, head_dim: int) -> dict[str, int]:
     """Tile and pipeline by dtype and head_dim only.
 
-    Decode waits for memory: three tiles of keys and values in flight (96 KB at head_dim 128 in 16 bits) leave room
-    for two programs on an SM.
+    Decode waits for memory. A tile of 16 KB of keys and as much of values is fetched while the one before is attended,
+    and 2 to 4 programs share an SM: some 100 KB under way, more than latency times bandwidth asks for.
     """
     if compute == torch.float32:
-        return {"TILE": 32, "num_warps": 4, "num_stages": 1}
-    return {"TILE": 64 if head_dim <= 128 else 32, "num_warps": 4, "num_stages": 3}
+        return {"TILE": 32 if head_dim <= 64 else 16, "num_warps": 4, "num_stages": 1}
+    tile = 8192 // triton.next_power_of_2(head_dim)
+    return {"TILE": min(tile, 128), "num_warps": 4, "num_stages": 3}

@@ -153,7 +153,7 @@ def unified_attention(
     group, num_rows = heads // kv_heads, seq_lens.shape[0]
     quantised = QUANTISED.get(kv.dtype, "no")
     compute = query.dtype if quantised != "no" else torch.promote_types(query.dtype, kv.dtype)
-    config = tile_config(compute, head_dim, group)
+    config = tile_config(compute, quantised, head_dim, group)
     grid = (tokens // (config["BLOCK_M"] // group) + num_rows, kv_heads)
     unified_attention_kernel[grid](
         query,
@@ -181,16 +181,18 @@ def unified_attention(
     )
 
 
-def tile_config(compute: torch.dtype, head_dim: int, group: int) -> dict[str, int]:
-    """Tile sizes by dtype and head_dim only: a row must not get other tiles, and other bits, in another batch.
+def tile_config(compute: torch.dtype, quantised: str, head_dim: int, group: int) -> dict[str, int]:
+    """Tile sizes by dtypes and head_dim only: a row must not get other tiles, and other bits, in another batch.
 
-    16-bit: 128 x 64 scores keep the tensor cores busy, and the accumulator (128 x 128 fp32, 64 registers in each
-    of 8 warps) fits. fp32 multiplies outside of the tensor cores, for exactness: small tiles, little unrolled code.
+    16-bit: 128 x 64 scores keep the tensor cores busy, and the accumulator (128 x 128 fp32 over 8 warps: 64 registers
+    of a thread) fits. An int8 cache needs registers for the values it scales, a larger head_dim for the accumulator:
+    both get a smaller tile. fp32 is multiplied outside of the tensor cores, for exactness: small tiles, little unrolled.
     """
     if compute == torch.float32:
-        config = {"BLOCK_M": 32, "TILE": 32, "num_warps": 4, "num_stages": 1}
-    elif head_dim <= 128:
-        config = {"BLOCK_M": 128, "TILE": 64, "num_warps": 8, "num_stages": 3}
-    else:
+        side = 32 if head_dim <= 64 else 16
+        config = {"BLOCK_M": side, "TILE": side, "num_warps": 4, "num_stages": 1}
+    elif head_dim > 128 or quantised == "int8":
         config = {"BLOCK_M": 64, "TILE": 32, "num_warps": 8, "num_stages": 2}
+    else:
+        config = {"BLOCK_M": 128, "TILE": 64, "num_warps": 8, "num_stages": 3}
     return {**config, "BLOCK_M": max(config["BLOCK_M"], triton.next_power_of_2(group))}

@@ -1,0 +1,106 @@
+"""Faults put into the kernels of norm, rotary, activation, cache and attention: each must be noticed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels.check.run import check
+from tests.kernels.triton.mutants import assert_noticed, faulty
+from tests.kernels.triton.rows import batch, expected
+
+LAYERS = [
+    ("rms_norm", "norm.py", "/ hidden + eps", "/ BLOCK + eps", "100"),
+    ("rms_norm", "norm.py", "row // inner * x_outer_stride", "row // inner * inner * hidden", "heads of 80"),
+    ("fused_add_rms_norm", "norm.py", "row * residual_row_stride", "row * x_row_stride * 2", "3 x 64"),
+    (
+        "rotary_embedding",
+        "rotary.py",
+        "first * c - second * s",
+        "first * c + second * s",
+        "3 tokens, 32 of 32",
+    ),
+    ("rotary_embedding", "rotary.py", "if 2 * HALF < HEAD_DIM:", "if HALF < 0:", "3 tokens, 32 of 64"),
+    ("silu_and_mul", "activation.py", "+ n + column", "+ column", "3 x 64"),
+    ("reshape_and_cache", "kv_write.py", "if slot < 0:", "if slot < -1:", "5 tokens into fp32"),
+    (
+        "reshape_and_cache",
+        "kv_write.py",
+        "slot % BLOCK_SIZE",
+        "(slot + 1) % BLOCK_SIZE",
+        "1 tokens into fp32",
+    ),
+    ("reshape_and_cache", "kv_write.py", "tl.load(kv_scale + part)", "tl.load(kv_scale)", "into fp8"),
+    ("reshape_and_cache", "kv_write.py", "127.0", "128.0", "into int8"),
+    ("copy_blocks", "copy.py", "2 * pair + 1", "2 * pair", "1 blocks of int8 to another"),
+    ("copy_blocks", "copy.py", "byte < block_bytes", "byte < block_bytes - 1", "1 blocks of int8 to another"),
+]
+
+DECODE = "decode 5 rows, 8/1 heads of 64"  # with a window of 1
+MIXED = "mixed 5 rows, 4/1 heads of 128"  # with a window of 17
+PREFILL = "prefill 3 rows, 2/2 heads of 32"
+ATTENTION = [
+    ("paged_tile.py", "position % BLOCK_SIZE", "(position + 1) % BLOCK_SIZE", DECODE),
+    ("paged_tile.py", "inside = readable[:, None] &", "inside = (position >= 0)[:, None] &", DECODE),
+    ("paged_tile.py", '"ieee") * score_scale', '"ieee")', PREFILL),
+    ("paged_tile.py", "<= query_position[:, None])", "<= query_position[:, None] + 1)", PREFILL),
+    ("paged_tile.py", "query_position[:, None] - WINDOW", "query_position[:, None] - WINDOW - 1", MIXED),
+    ("paged_tile.py", "tl.load(scales + scale_part_stride,", "tl.load(scales,", "int8 pages of 16"),
+    (
+        "unified_attention.py",
+        "position = context + query_index",
+        "position = context + 1 + query_index",
+        PREFILL,
+    ),
+    (
+        "unified_attention.py",
+        "kv_head * GROUP + tile_row % GROUP",
+        "kv_head + tile_row % GROUP",
+        "heads of 80",
+    ),
+    ("unified_attention.py", "// BLOCK_Q - row)", "// BLOCK_Q - row + 1)", PREFILL),
+    ("split_kv_decode.py", "kv_scale + 1)", "kv_scale)", "fp8 pages of 16"),
+]
+
+
+@pytest.mark.parametrize(("op", "file", "right", "wrong", "only"), LAYERS)
+def test_a_fault_in_a_layer_or_the_cache_is_noticed(
+    op: str, file: str, right: str, wrong: str, only: str, tmp_path: Path
+) -> None:
+    assert_noticed(op, file, right, wrong, tmp_path, only)
+
+
+@pytest.mark.parametrize(("file", "right", "wrong", "only"), ATTENTION)
+def test_a_fault_in_attention_is_noticed(
+    file: str, right: str, wrong: str, only: str, tmp_path: Path
+) -> None:
+    assert_noticed("paged_attention", file, right, wrong, tmp_path, only)
+
+
+def test_a_fault_in_adding_up_splits_is_noticed(tmp_path: Path) -> None:
+    function = faulty("paged_attention", "split_kv_decode.py", "weight[:, None] * acc", "acc", tmp_path)
+    sys.modules[function.__module__.replace("attention", "split_kv_decode")].SPLIT = 32
+    report = check("paged_attention", function, only="decode 5 rows, 2/2 heads of 32*")
+    assert report.failures
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "window"),
+    [
+        ("acc * shrink[:, None]", "acc", None),
+        ("total * shrink +", "total +", None),
+        ('tl.where(new_highest == float("-inf"), 0.0, new_highest)', "new_highest", 1),
+    ],
+)
+def test_a_fault_in_the_running_softmax_is_noticed(
+    right: str, wrong: str, window: int | None, tmp_path: Path
+) -> None:
+    """41 keys are two tiles. With a window of 1 the last queries see nothing of the first."""
+    function = faulty("paged_attention", "paged_tile.py", right, wrong, tmp_path)
+    inputs = batch([17], [41])
+    got = function(*inputs, scale=0.2, sliding_window=window)
+    wanted = expected(inputs, scale=0.2, sliding_window=window)
+    assert not torch.allclose(got.double(), wanted, rtol=1e-3, atol=1e-3)
