@@ -186,7 +186,7 @@ def tile_config(compute: torch.dtype, quantised: str, head_dim: int, group: int)
 
     16-bit: 128 x 64 scores keep the tensor cores busy, and the accumulator (128 x 128 fp32 over 8 warps: 64 registers
     of a thread) fits. An int8 cache needs registers for the values it scales, a larger head_dim for the accumulator:
-    both get a smaller tile. fp32 is multiplied outside of the tensor cores, for exactness: small tiles, little unrolled.
+    both get a smaller tile. fp32 is multiplied outside of the tensor cores, for exactness: small tiles, less to unroll.
     """
     if compute == torch.float32:
         side = 32 if head_dim <= 64 else 16
