@@ -65,6 +65,12 @@ class CPUAttention(KernelAttention):
 
     name = "cpu"
 
+    @classmethod
+    def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
+        if device.type != "cpu":
+            return f"it runs on a CPU, not on {device.type}"
+        return super().unsupported(shape, device, dtype)
+
 
 class TritonAttention(KernelAttention):
     """Triton: split-KV for decode, one varlen kernel for the rest."""
