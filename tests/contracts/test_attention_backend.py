@@ -1,19 +1,68 @@
-"""Any attention backend against the reference, on ragged batches over a scrambled cache."""
+"""Any attention backend against the reference, on ragged batches over a scrambled cache.
+
+Without `--impl` those that a CPU runs by default are judged: C++ where there is a compiler, and SDPA. A backend need
+not take every head size (`unsupported` says so); it is then judged on three that it takes.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.attention.backend import AttentionBackend, AttentionMetadata, get_backend, kv_cache_shape
+from engine.attention.backend import (
+    AttentionBackend,
+    AttentionMetadata,
+    AttentionShape,
+    get_backend,
+    kv_cache_shape,
+)
 from engine.config import ConfigError
+from kernels import registry
 from tests.differential.harness import make_metadata
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+SHIPPED = ("sdpa", "cpu")
+"""What a CPU is served with unless something else is asked for."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "impl" in metafunc.fixturenames:
+        asked = metafunc.config.getoption("--impl", default=None)
+        metafunc.parametrize(
+            "impl", [asked] if asked else [pytest.param(name, marks=absent(name)) for name in SHIPPED]
+        )
+
+
+def absent(name: str) -> list[pytest.MarkDecorator]:
+    reason = registry.unavailable(name) if name in registry.BACKENDS else None
+    return [pytest.mark.skip(reason=reason)] if reason else []
+
+
+@cache
+def head_dims(impl: str) -> tuple[int, ...]:
+    """Three head sizes that this backend takes, small ones first."""
+
+    def takes(head_dim: int) -> bool:
+        shape = AttentionShape(8, 4, head_dim, 16, torch.float32)
+        try:
+            get_backend(impl, "cpu", torch.float32, shape)
+        except ConfigError as error:
+            assert "cannot serve this model" in str(error), error
+            return False
+        return True
+
+    return tuple(filter(takes, (8, 16, 32, 48, 64, 80, 96, 128)))[:3]
 
 
 @dataclass
@@ -33,7 +82,7 @@ class Workload:
     seed: int = 0
 
     @staticmethod
-    def random(seed: int) -> Workload:
+    def random(seed: int, head_dims: tuple[int, ...]) -> Workload:
         rng = random.Random(seed)
         decode = [(rng.randrange(90), 1) for _ in range(rng.randrange(6))]
         prefill = [
@@ -48,7 +97,7 @@ class Workload:
             block_size=rng.choice([1, 4, 8, 16, 32]),
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
-            head_dim=rng.choice([8, 16, 32]),
+            head_dim=rng.choice(head_dims),
             sliding_window=rng.choice([None, None, 1, 5, 16, 50]),
             rows=decode + prefill or [(0, 1)],
             padding=rng.choice([0, 0, 3]),
@@ -102,11 +151,11 @@ class Batch:
         )
 
 
-def backend_for(impl: str | None, dtype: torch.dtype = torch.float32) -> AttentionBackend:
-    return get_backend(impl or "sdpa", "cpu", dtype)
+def backend_for(impl: str, dtype: torch.dtype = torch.float32) -> AttentionBackend:
+    return get_backend(impl, "cpu", dtype)
 
 
-def assert_agrees(workload: Workload, impl: str | None) -> None:
+def assert_agrees(workload: Workload, impl: str) -> None:
     batch = workload.build()
     expected = batch.run(get_backend("reference", "cpu", workload.dtype))
     cache_expected = batch.after
@@ -126,22 +175,20 @@ def assert_agrees(workload: Workload, impl: str | None) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_attention_agrees_with_the_reference_on_a_random_ragged_batch(seed: int, impl: str | None) -> None:
-    assert_agrees(Workload.random(seed), impl)
+def test_attention_agrees_with_the_reference_on_a_random_ragged_batch(seed: int, impl: str) -> None:
+    assert_agrees(Workload.random(seed, head_dims(impl)), impl)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_attention_in_16_bit_stays_within_rounding_of_the_reference(
-    dtype: torch.dtype, impl: str | None
-) -> None:
+def test_attention_in_16_bit_stays_within_rounding_of_the_reference(dtype: torch.dtype, impl: str) -> None:
     for seed in range(10):
-        workload = Workload.random(seed)
+        workload = Workload.random(seed, head_dims(impl))
         workload.dtype = dtype
         assert_agrees(workload, impl)
 
 
-def test_a_cache_of_another_type_than_the_queries_costs_only_its_rounding(impl: str | None) -> None:
-    batch = Workload(4, 4, 2, 8, None, [(30, 1), (0, 25)]).build()
+def test_a_cache_of_another_type_than_the_queries_costs_only_its_rounding(impl: str) -> None:
+    batch = Workload(4, 4, 2, head_dims(impl)[0], None, [(30, 1), (0, 25)]).build()
     batch.cache = batch.cache.bfloat16()
     expected = batch.run(get_backend("reference", "cpu", torch.bfloat16))
     actual = batch.run(backend_for(impl, torch.bfloat16))
@@ -149,24 +196,25 @@ def test_a_cache_of_another_type_than_the_queries_costs_only_its_rounding(impl: 
     torch.testing.assert_close(actual, expected, rtol=0, atol=2e-5)
 
 
-def test_attention_decodes_256_rows_of_all_lengths(impl: str | None) -> None:
+def test_attention_decodes_256_rows_of_all_lengths(impl: str) -> None:
     rng = random.Random(0)
-    assert_agrees(Workload(16, 4, 2, 8, None, [(rng.randrange(200), 1) for _ in range(256)]), impl)
+    assert_agrees(
+        Workload(16, 4, 2, head_dims(impl)[0], None, [(rng.randrange(200), 1) for _ in range(256)]), impl
+    )
 
 
-def test_a_padding_slot_is_written_nowhere_and_its_output_is_zero(impl: str | None) -> None:
-    batch = Workload(4, 4, 2, 8, None, [(5, 1), (0, 6)], padding=4).build()
+def test_a_padding_slot_is_written_nowhere_and_its_output_is_zero(impl: str) -> None:
+    batch = Workload(4, 4, 2, head_dims(impl)[0], None, [(5, 1), (0, 6)], padding=4).build()
     out = batch.run(backend_for(impl))
     untouched = torch.ones(batch.cache.shape[0] * 4, dtype=torch.bool)
     untouched[batch.metadata.slot_mapping[:7]] = False
-    before = batch.cache[:, 1].transpose(1, 3).flatten(0, 0).reshape(-1, 4, 2, 2, 8).flatten(0, 1)
-    after = batch.after[:, 1].transpose(1, 3).flatten(0, 0).reshape(-1, 4, 2, 2, 8).flatten(0, 1)
+    before, after = (cache[:, 1].permute(0, 3, 1, 2, 4).flatten(0, 1) for cache in (batch.cache, batch.after))
     torch.testing.assert_close(after[untouched], before[untouched], rtol=0, atol=0, equal_nan=True)
     assert (out[7:] == 0).all()
 
 
-def test_the_null_block_and_the_other_layers_stay_as_they_were(impl: str | None) -> None:
-    batch = Workload(4, 4, 2, 8, None, [(9, 1), (3, 10)], padding=2, num_layers=3).build()
+def test_the_null_block_and_the_other_layers_stay_as_they_were(impl: str) -> None:
+    batch = Workload(4, 4, 2, head_dims(impl)[0], None, [(9, 1), (3, 10)], padding=2, num_layers=3).build()
     batch.run(backend_for(impl), layer=1)
     assert (batch.after[0] == 0).all()
     for layer in (0, 2):
@@ -175,15 +223,15 @@ def test_the_null_block_and_the_other_layers_stay_as_they_were(impl: str | None)
         )
 
 
-def test_the_cache_may_be_laid_out_layer_by_layer(impl: str | None) -> None:
-    batch = Workload(4, 8, 2, 8, None, [(9, 1), (3, 10)], num_layers=2).build()
+def test_the_cache_may_be_laid_out_layer_by_layer(impl: str) -> None:
+    batch = Workload(4, 8, 2, head_dims(impl)[0], None, [(9, 1), (3, 10)], num_layers=2).build()
     expected = batch.run(get_backend("reference", "cpu", torch.float32))
     batch.cache = batch.cache.transpose(0, 1).contiguous().transpose(0, 1)
     torch.testing.assert_close(batch.run(backend_for(impl)), expected, rtol=0, atol=2e-5)
 
 
-def test_layers_with_and_without_a_window_share_a_step(impl: str | None) -> None:
-    batch = Workload(4, 4, 2, 8, None, [(30, 1), (0, 25)]).build()
+def test_layers_with_and_without_a_window_share_a_step(impl: str) -> None:
+    batch = Workload(4, 4, 2, head_dims(impl)[0], None, [(30, 1), (0, 25)]).build()
     reference, backend = get_backend("reference", "cpu", torch.float32), backend_for(impl)
     backend.build(batch.metadata)
     for window in (None, 8, None, 3):
@@ -195,15 +243,15 @@ def test_layers_with_and_without_a_window_share_a_step(impl: str | None) -> None
         torch.testing.assert_close(outputs[1], outputs[0], rtol=0, atol=2e-5)
 
 
-def test_a_second_step_forgets_the_first(impl: str | None) -> None:
+def test_a_second_step_forgets_the_first(impl: str) -> None:
     backend = backend_for(impl)
     for seed in (1, 2, 3):
-        batch = Workload(4, 4, 2, 8, None, [(10 * seed, 1), (seed, 7)], seed=seed).build()
+        batch = Workload(4, 4, 2, head_dims(impl)[0], None, [(10 * seed, 1), (seed, 7)], seed=seed).build()
         expected = batch.run(get_backend("reference", "cpu", torch.float32))
         torch.testing.assert_close(batch.run(backend), expected, rtol=0, atol=2e-5)
 
 
-def test_a_row_computes_the_same_bits_alone_and_among_64_others(impl: str | None) -> None:
+def test_a_row_computes_the_same_bits_alone_and_among_64_others(impl: str) -> None:
     rng = random.Random(1)
     decode = [(rng.randrange(400), 1) for _ in range(40)]
     prefill = [(rng.randrange(50), rng.randrange(2, 60)) for _ in range(24)]
@@ -224,12 +272,107 @@ def test_a_row_computes_the_same_bits_alone_and_among_64_others(impl: str | None
 
 
 def test_an_unknown_backend_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ConfigError, match="unknown attention backend 'flash'.*reference, sdpa"):
+    with pytest.raises(
+        ConfigError, match="unknown attention backend 'flash'.*reference, sdpa, cpu, triton, cuda"
+    ):
         get_backend("flash", "cpu", torch.float32)
     with pytest.raises(ConfigError, match="cannot be imported"):
         get_backend("no.such.module:Class", "cpu", torch.float32)
 
 
 def test_every_shipped_backend_follows_the_protocol() -> None:
-    for name in ("reference", "sdpa", None):
+    for name in ("reference", "sdpa", None, *(name for name in SHIPPED if not absent(name))):
         assert isinstance(get_backend(name, "cpu", torch.float32), AttentionBackend)
+
+
+# --- who serves what -------------------------------------------------------------------------------------------
+
+needs_cpp = pytest.mark.skipif(bool(absent("cpu")), reason="no C++ kernels here")
+
+
+def shape_of(head_dim: int = 32, heads: int = 4, kv_heads: int = 2) -> AttentionShape:
+    return AttentionShape(heads, kv_heads, head_dim, 16, torch.float32)
+
+
+@needs_cpp
+def test_a_cpu_is_served_by_cpp_or_else_by_sdpa() -> None:
+    def chosen(shape: AttentionShape) -> str:
+        return get_backend(None, "cpu", torch.float32, shape).name
+
+    assert chosen(shape_of(head_dim=32)) == chosen(shape_of(head_dim=128, heads=8, kv_heads=1)) == "cpu"
+    assert chosen(shape_of(head_dim=20)) == "sdpa"
+    assert chosen(shape_of(heads=64, kv_heads=1)) == "sdpa"
+    assert get_backend(None, "cpu", torch.float64, shape_of()).name == "sdpa"
+
+
+@needs_cpp
+@pytest.mark.parametrize(
+    "shape, dtype, reason",
+    [
+        (shape_of(head_dim=20), torch.float32, "head_dim 20; supported on this processor: multiples of "),
+        (
+            shape_of(heads=64, kv_heads=1),
+            torch.float32,
+            "64 query heads for one kv head; supported: up to 48",
+        ),
+        (shape_of(), torch.float64, "a cache of float64; supported: float32, float16, bfloat16"),
+    ],
+    ids=["head_dim", "group", "cache"],
+)
+def test_a_shape_that_is_not_taken_is_refused_with_those_that_take_it(
+    shape: AttentionShape, dtype: torch.dtype, reason: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        get_backend("cpu", "cpu", dtype, shape)
+    told = str(error.value)
+    assert told.startswith(f"attention backend 'cpu' cannot serve this model: {reason}")
+    assert told.endswith("; these can: sdpa, reference")
+
+
+@needs_cpp
+def test_the_cpp_backend_is_refused_on_another_device() -> None:
+    """Its kernels take addresses: one of a GPU would end the process."""
+    with pytest.raises(ConfigError, match="cannot serve this model: it runs on a CPU, not on meta"):
+        get_backend("cpu", "meta", torch.float32, shape_of())
+
+
+# --- the kernels of a GPU, in slow motion ------------------------------------------------------------------------
+
+ANSWER = """
+import json, sys
+from engine import LLM, SamplingParams
+backend, prompts = sys.argv[1], json.loads(sys.argv[2])
+with LLM("shop", attention_backend=backend, dtype="float32", max_model_len=64, device="cpu") as llm:
+    outputs = llm.generate(
+        [{"prompt_token_ids": prompt} for prompt in prompts],
+        SamplingParams(temperature=0, max_tokens=3, ignore_eos=True),
+        use_tqdm=False,
+    )
+print(json.dumps([output.outputs[0].token_ids for output in outputs]))
+"""
+PROMPTS = [[7, 301, 12, 45, 9], [1000, 3]]
+
+
+def answer(backend: str, **environment: str) -> list[list[int]]:
+    finished = subprocess.run(
+        [sys.executable, "-c", ANSWER, backend, json.dumps(PROMPTS)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    if finished.returncode != 0 and "is not available here" in finished.stderr:
+        pytest.skip(finished.stderr.splitlines()[-1])
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_triton_in_its_interpreter_says_what_the_reference_says() -> None:
+    pytest.importorskip("triton", reason="Triton has wheels for Linux only")
+    assert answer("triton", TRITON_INTERPRET="1") == answer("reference")
+
+
+@pytest.mark.slow
+def test_cuda_on_its_host_shim_says_what_the_reference_says() -> None:
+    assert answer("cuda") == answer("reference")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from engine.attention.backend import AttentionMetadata, get_backend, kv_cache_shape
+from engine.attention.backend import AttentionMetadata, AttentionShape, get_backend, kv_cache_shape
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ModelConfig
 
@@ -66,11 +66,13 @@ class PagedModel:
     ) -> None:
         self.model = model
         self.block_size = block_size
-        self.backend = get_backend(backend, "cpu", getattr(torch, config.dtype))
+        dtype = getattr(torch, config.dtype)
+        geometry = (config.num_attention_heads, config.num_key_value_heads, config.head_dim, block_size)
+        self.backend = get_backend(backend, "cpu", dtype, AttentionShape(*geometry, dtype))
         shape = kv_cache_shape(
             num_blocks, config.num_hidden_layers, config.num_key_value_heads, block_size, config.head_dim
         )
-        self.kv_cache = torch.zeros(shape, dtype=getattr(torch, config.dtype))
+        self.kv_cache = torch.zeros(shape, dtype=dtype)
         self.free = list(range(1, num_blocks))
         random.Random(0).shuffle(self.free)
 

@@ -21,6 +21,8 @@ WAYS = {
     "without prefix cache": {"enable_prefix_caching": False},
     "in chunks of 7": {"max_num_batched_tokens": 7, "max_num_seqs": 4},
     "with preemptions": {"num_gpu_blocks_override": 110, "max_num_seqs": 16},
+    "without replayed steps": {"enforce_eager": True},
+    "attention through SDPA": {"attention_backend": "sdpa"},
     "reference attention": {"attention_backend": "reference"},
 }
 
