@@ -82,7 +82,7 @@ def unsupported_paged_attention(
     if kv.data_ptr() % 16 or kv.stride(0) * item % 16:
         return "a cache whose blocks do not start at multiples of 16 bytes"
     if max_query_len != 1:  # None as well: the answer is kept for other batches
-        return "queries of more than one token, or of unknown length; supported: max_query_len=1. triton takes the others"
+        return "queries of more than one token, or of unknown length; max_query_len=1 is supported, triton takes more"
     return None
 
 

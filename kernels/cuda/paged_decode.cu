@@ -72,7 +72,7 @@ struct State {
     float m[GROUP], l[GROUP], acc[GROUP][VEC];
 };
 
-// One lane's share of a step. Only the int8 cache has scales for each token.
+// A step in a warp's queue, by token and lane. Only the int8 cache has scales for each token.
 struct Slot {
     Pack<CACHE, VEC> key[UNROLL][WARP], value[UNROLL][WARP];
 #if CACHE_I8

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from kernels.cpu.build import BuildError, cache_folder, find_compiler
+from kernels.cpu.build import COMPILE_TIMEOUT_S, BuildError, cache_folder, find_compiler
 from kernels.cuda.compile import Defines, source_folder
 
 FLAGS = (
@@ -32,7 +32,6 @@ FLAGS = (
     "-Wall",
     "-Wno-unknown-pragmas",
 )
-COMPILE_TIMEOUT_S = 120
 
 _running = Lock()
 """Shared memory and the fibers are globals of the libraries: one launch at a time."""
