@@ -23,7 +23,7 @@ void silu_and_mul_row(const T* gate, const T* up, T* y, int64_t size) {
 
 // x [rows, 2 * size] with its stride in numbers; y [rows, size] contiguous.
 extern "C" void silu_and_mul(const void* x, int64_t stride, void* y, int64_t rows, int64_t size, int64_t dtype) {
-    launch([=] {
+    launch(ACTIVATION, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
 #pragma omp parallel for if (rows * size > WORTH_THREADS)

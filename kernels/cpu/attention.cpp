@@ -370,7 +370,7 @@ extern "C" void paged_attention(const void* query, int64_t token_stride, int64_t
         block_table,     table_stride,
         heads,           scale,
         window,          {kv, block_stride, kv_heads, block_size, head_dim, kv_scale, scale_block_stride}};
-    launch([=] {
+    launch(ATTENTION, [=] {
         with_float_type(dtype, [&](auto q) {
             using Q = decltype(q);
             const int64_t padding = query_start_loc[num_rows] * heads * head_dim;

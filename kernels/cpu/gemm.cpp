@@ -180,7 +180,7 @@ void multiply_all(Product product, bool bf16) {
 // x_stride and y_stride in numbers; bias may be null; bf16: what the panels hold.
 extern "C" void gemm(const float* x, int64_t x_stride, const void* panels, int64_t bf16, const float* bias, float* y,
                      int64_t y_stride, int64_t rows, int64_t depth, int64_t columns) {
-    launch([=] { multiply_all({x, x_stride, panels, bias, y, y_stride, rows, depth, columns}, bf16); });
+    launch(GEMM, [=] { multiply_all({x, x_stride, panels, bias, y, y_stride, rows, depth, columns}, bf16); });
 }
 
 // Lanes of a vector: the width of a panel depends on it.

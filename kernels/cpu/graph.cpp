@@ -1,4 +1,4 @@
-// The life of a graph: begin (on this thread), end, replay as often as wanted, destroy.
+// The life of a graph: begin (on this thread), end, replay as often as wanted, destroy. And the clock.
 #include "graph.h"
 
 extern "C" void graph_begin() {
@@ -19,4 +19,9 @@ extern "C" void graph_replay(const void* graph) {
 
 extern "C" void graph_destroy(void* graph) {
     delete static_cast<Graph*>(graph);
+}
+
+// Add up seconds by kernel in `seconds` [NUM_KERNELS] from now on, for kernels of all threads; null: stop.
+extern "C" void time_kernels(double* seconds) {
+    seconds_by_kernel = seconds;
 }

@@ -69,7 +69,7 @@ extern "C" void reshape_and_cache(const void* key, int64_t key_token_stride, int
                                   int64_t scale_block_stride, const int64_t* slots, int64_t tokens, int64_t heads,
                                   int64_t block_size, int64_t head_dim) {
     const CacheLayer cache{kv, block_stride, heads, block_size, head_dim, kv_scale, scale_block_stride};
-    launch([=] {
+    launch(KV_WRITE, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
 #pragma omp parallel for if (tokens * heads * head_dim > WORTH_THREADS)

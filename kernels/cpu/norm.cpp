@@ -61,7 +61,7 @@ void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t 
 // x [outer, inner, size] with strides in numbers; weight [size]; y [outer, inner, size] contiguous.
 extern "C" void rms_norm(const void* x, const void* weight, void* y, int64_t outer, int64_t inner,
                          int64_t outer_stride, int64_t inner_stride, int64_t size, float eps, int64_t dtype) {
-    launch([=] {
+    launch(NORM, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
             rms_norm_rows(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T*>(y),
@@ -75,7 +75,7 @@ extern "C" void rms_norm(const void* x, const void* weight, void* y, int64_t out
 extern "C" void fused_add_rms_norm(const void* x, int64_t x_stride, const void* residual, int64_t residual_stride,
                                    const void* weight, void* y, void* total, int64_t rows, int64_t size, float eps,
                                    int64_t dtype) {
-    launch([=] {
+    launch(NORM, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
             add_rms_norm_rows(static_cast<const T*>(x), x_stride, static_cast<const T*>(residual), residual_stride,

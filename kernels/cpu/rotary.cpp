@@ -28,7 +28,7 @@ void rotate(const T* x, T* y, const float* cos, const float* sin, int64_t half, 
 extern "C" void rotary_embedding(const void* x, int64_t token_stride, int64_t head_stride, const float* cos,
                                  int64_t cos_stride, const float* sin, int64_t sin_stride, void* y, int64_t tokens,
                                  int64_t heads, int64_t head_dim, int64_t half, int64_t dtype) {
-    launch([=] {
+    launch(ROTARY, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
 #pragma omp parallel for if (tokens * heads * head_dim > WORTH_THREADS)
