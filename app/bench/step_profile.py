@@ -13,6 +13,8 @@ so the parts add up to the steps and nothing is counted twice:
     sampling                                                |=========|
     update                                                                |==|
 
+A replayed decode step has no Python between its kernels; there the kernels' own clocks say what was theirs.
+
 A wrapped call costs under a microsecond and a step makes some ten calls per layer; the timed rounds of a benchmark
 run without. Wall time on the host: right for a CPU, where an operation is over when it returns, and of no use for
 a GPU, where it has only begun.
@@ -59,6 +61,16 @@ _PART_OF_OP = {
     "silu_and_mul": "activation",
     "reshape_and_cache": "attention",
     "paged_attention": "attention",
+}
+
+_PART_OF_KERNEL = {
+    "gemm": "gemm",
+    "attention": "attention",
+    "kv_write": "attention",
+    "norm": "norm",
+    "rotary": "rope",
+    "activation": "activation",
+    "embedding": "model",
 }
 
 
@@ -123,6 +135,8 @@ def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
     ]
     undo: list[Callable[[], None]] = []
     try:
+        if worker.runner.replays:
+            undo.append(_clock_replays(profile))
         for owner, name, part in places:
             undo.append(_replace(owner, name, profile.timed(part, getattr(owner, name))))
         count = core.step
@@ -136,6 +150,23 @@ def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
     finally:
         for restore in reversed(undo):
             restore()
+
+
+def _clock_replays(profile: StepProfile) -> Callable[[], None]:
+    """Charge replayed kernels to their parts; returns what undoes it."""
+    from kernels.cpu.clock import timed_kernels
+    from kernels.cpu.graph import CPUGraph
+
+    replay = CPUGraph.replay
+
+    def with_clocks(graph: CPUGraph) -> None:
+        with timed_kernels() as seconds:
+            replay(graph)
+        for kernel, own in seconds.items():
+            profile.seconds[_PART_OF_KERNEL[kernel]] += own
+            profile.seconds["model"] -= own
+
+    return _replace(CPUGraph, "replay", profile.timed("model", with_clocks))
 
 
 def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Callable[[], None]:

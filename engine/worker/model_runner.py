@@ -63,6 +63,11 @@ class ModelRunner:
                 self.state.block_table.shape[1],
             )
 
+    @property
+    def replays(self) -> bool:
+        """Whether decode steps are replayed from recordings."""
+        return self._graphs is not None
+
     @torch.inference_mode()
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
         """Compute what the scheduler chose, and sample where all known tokens are computed."""
