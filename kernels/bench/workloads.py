@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.check.case import Case
+from kernels.check.case import Case, dtype_name
 from kernels.reference.int4 import quantise_int4
 
 FP8 = torch.float8_e4m3fn
@@ -191,7 +191,7 @@ def _reshape_and_cache(maker: Maker) -> Iterator[Workload]:
 
 
 def _kv_write(maker: Maker, model: Model, rows: int, cache_dtype: torch.dtype) -> Workload:
-    name = f"{model.name}, {rows} tokens to {_short(cache_dtype)}"
+    name = f"{model.name}, {rows} tokens to {dtype_name(cache_dtype)}"
 
     def copies(number: int) -> list[Case]:
         num_blocks = 1 + math.ceil(rows / model.block_size)
@@ -240,7 +240,7 @@ def attention(
     """rows: (query_len, seq_len). layers_first: LBHNC, each layer in one piece, in place of BLHNC."""
     cache_dtype = cache_dtype or maker.dtype
     name = f"{model.name}, {_rows_name(rows)}" + (
-        "" if cache_dtype == maker.dtype else f", {_short(cache_dtype)} cache"
+        "" if cache_dtype == maker.dtype else f", {dtype_name(cache_dtype)} cache"
     )
 
     def copies(number: int) -> list[Case]:
@@ -486,11 +486,6 @@ def _apply_token_bitmask(maker: Maker) -> Iterator[Workload]:
             maker.integers(-(2**31), 2**31, rows, math.ceil(vocabulary / 32), dtype=torch.int32),
         ),
     )
-
-
-def _short(dtype: torch.dtype) -> str:
-    names = {torch.float32: "fp32", torch.bfloat16: "bf16", FP8: "fp8"}
-    return names.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 _WORKLOADS: dict[str, Callable[[Maker], Iterator[Workload]]] = {

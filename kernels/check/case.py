@@ -46,6 +46,17 @@ def widened(case: Case) -> Case:
     return _mapped(case, lambda storage: storage.double() if storage.dtype in WIDENED else storage.clone())
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """As people say it: fp32, bf16, fp8."""
+    names = {
+        torch.float32: "fp32",
+        torch.float16: "fp16",
+        torch.bfloat16: "bf16",
+        torch.float8_e4m3fn: "fp8",
+    }
+    return names.get(dtype) or str(dtype).removeprefix("torch.")
+
+
 def whole(tensor: Tensor) -> Tensor:
     """Everything in a tensor's memory, also what lies between the elements of a strided view."""
     length = tensor.untyped_storage().nbytes() // tensor.element_size()

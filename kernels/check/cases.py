@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kernels.check.case import Case, copy_of
+from kernels.check.case import Case, copy_of, dtype_name
 
 Size = Literal["tiny", "small", "large"]
 FP8 = torch.float8_e4m3fn
@@ -208,7 +208,9 @@ def _reshape_and_cache(draw: Draw) -> Iterator[Case]:
             pages = Pages(draw, 3 + tokens // block_size, kv_heads, block_size, head_dim, cache_dtype)
             query, key, value = draw.heads(tokens, head_dim, 2 * kv_heads, kv_heads, kv_heads)
             slots = _slots(draw, tokens, pages.kv.shape[0], block_size)
-            name = f"{tokens} tokens into {_short(cache_dtype)} pages of {block_size}, head_dim {head_dim}"
+            name = (
+                f"{tokens} tokens into {dtype_name(cache_dtype)} pages of {block_size}, head_dim {head_dim}"
+            )
             yield Case("reshape_and_cache", name, (key, value, pages.kv, slots, pages.kv_scale))
     pages = Pages(draw, 3, 2, 16, 32, torch.int8)
     key, value = draw.heads(3, 32, 2, 2)
@@ -297,7 +299,7 @@ def _attention(
     starts = torch.tensor([0, *query_lens]).cumsum(0).int()
     seq_lens = torch.tensor([seq_len for _, seq_len in rows], dtype=torch.int32)
     name = f"{kind} {len(rows)} rows, {kv_heads * group}/{kv_heads} heads of {head_dim}"
-    name += f", {_short(cache_dtype)} pages of {block_size}"
+    name += f", {dtype_name(cache_dtype)} pages of {block_size}"
     name += f", window {window}" if window else ""
     name += f", {padding} padding tokens" if padding else ""
     options = {"scale": head_dim**-0.5, "sliding_window": window, "kv_scale": pages.kv_scale}
@@ -315,7 +317,7 @@ def _copy_blocks(draw: Draw) -> Iterator[Case]:
             two = draw.integers(-100, 100, *shape).to(dtype)
             order = draw.permutation(12)
             block_pairs = torch.stack((order[:pairs], order[6 : 6 + pairs]), dim=1)
-            name = f"{pairs} blocks of {_short(dtype)}"
+            name = f"{pairs} blocks of {dtype_name(dtype)}"
             yield Case("copy_blocks", f"{name} within a cache", (one, one, block_pairs))
             yield Case("copy_blocks", f"{name} to another", (one, two, block_pairs))
     apart = draw.normal(6, 3, 40)[:, 1]
@@ -355,7 +357,7 @@ def _int4_linear(draw: Draw) -> Iterator[Case]:
         draw.integers(0, 16, 40, 2, dtype=torch.uint8),
     )
     for dtype in (torch.float16, torch.float32):
-        name = f"scales in {_short(dtype)}"
+        name = f"scales in {dtype_name(dtype)}"
         yield Case("int4_linear", name, (draw.normal(3, 64), qweight, scale.to(dtype), zero, 32))
     yield _with_nan_row(
         Case("int4_linear", "a row of NaN", (draw.normal(3, 64), qweight, scale, zero, 32)), 1
@@ -582,11 +584,6 @@ def _with_nan_row(case: Case, row: int, *, free: bool = False) -> Case:
     first = case.args[0].clone()
     first[row] = NAN
     return Case(case.op, case.name, (first, *case.args[1:]), case.kwargs, frozenset([row] if free else []))
-
-
-def _short(dtype: torch.dtype) -> str:
-    names = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", FP8: "fp8"}
-    return names.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 GENERATORS: dict[str, Callable[[Draw], Iterator[Case]]] = {

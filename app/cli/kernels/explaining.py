@@ -215,7 +215,8 @@ def _kernels(implementation: Implementation, arch: int) -> Iterator[tuple[str, C
         for label, call in module.compile_cases(arch).items():
             for launch in launches(call):
                 name = f"{launch.kernel.__name__}[{label}]"
-                yield name, partial(compile_launch, launch, arch, implementation.sources[0], label)
+                file = launch.kernel.__module__.removeprefix("kernels.").replace(".", "/") + ".py"
+                yield name, partial(compile_launch, launch, arch, file, label)
         return
     from kernels.cuda.compile import report_call
 
