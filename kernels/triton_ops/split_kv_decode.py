@@ -243,6 +243,6 @@ def tile_config(compute: torch.dtype, head_dim: int) -> dict[str, int]:
     and 2 to 4 programs share an SM: some 100 KB under way, more than latency times bandwidth asks for.
     """
     if compute == torch.float32:
-        return {"TILE": 32 if head_dim <= 64 else 16, "num_warps": 4, "num_stages": 1}
+        return {"TILE": 16, "num_warps": 4, "num_stages": 1}
     tile = 8192 // triton.next_power_of_2(head_dim)
     return {"TILE": min(tile, 128), "num_warps": 4, "num_stages": 3}

@@ -189,8 +189,7 @@ def tile_config(compute: torch.dtype, quantised: str, head_dim: int, group: int)
     both get a smaller tile. fp32 is multiplied outside of the tensor cores, for exactness: small tiles, less to unroll.
     """
     if compute == torch.float32:
-        side = 32 if head_dim <= 64 else 16
-        config = {"BLOCK_M": side, "TILE": side, "num_warps": 4, "num_stages": 1}
+        config = {"BLOCK_M": 16, "TILE": 32, "num_warps": 8, "num_stages": 1}
     elif head_dim > 128 or quantised == "int8":
         config = {"BLOCK_M": 64, "TILE": 32, "num_warps": 8, "num_stages": 2}
     else:
