@@ -1,0 +1,73 @@
+"""The W4A16 product, interpreted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels.check.run import check
+from kernels.reference.int4 import int4_linear as reference
+from kernels.reference.int4 import quantise_int4
+from kernels.triton_ops import int4
+from kernels.triton_ops.split_k import MAX_SPLITS, num_splits
+from tests.kernels.triton.mutants import assert_noticed
+
+FAULTS = {
+    "the nibbles of a byte are swapped": ("packed & 15, group_zero", "packed >> 4, group_zero"),
+    "even columns meet high nibbles": ("even, odd = tl.split", "odd, even = tl.split"),
+    "the zero point is forgotten": ("return nibble - zero", "return nibble - 1024"),
+    "the next group's scale": ("n * scale_stride + group,", "n * scale_stride + group // 2,"),
+    "a scale for each step instead of each group": ("group = k // GROUP_SIZE", "group = k // BLOCK_K"),
+}
+"""What is wrong: the text as it should be, as it is."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["fp32", "fp16"])
+def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone(dtype: torch.dtype) -> None:
+    report = check("int4_linear", "triton", dtype=dtype)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_noticed(fault: str, tmp_path: Path) -> None:
+    assert_noticed("int4_linear", "int4.py", *FAULTS[fault], tmp_path, only="9 rows")
+
+
+def test_parts_in_programs_of_their_own_add_up_to_the_bits_of_one_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    quantised = quantise_int4(torch.randn(40, 1536, generator=generator), 128)
+    x = torch.randn(3, 1536, generator=generator)
+    assert num_splits(40, 1536) == 3
+    results = []
+    for programs_wanted in (0, 10**6):
+        monkeypatch.setattr(int4, "PROGRAMS_WANTED", programs_wanted)
+        results.append(int4.int4_linear(x, *quantised, 128))
+    assert torch.equal(*results)
+    torch.testing.assert_close(
+        results[0].double(), reference(x.double(), *quantised, 128), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_a_nibble_in_the_mantissa_adds_itself() -> None:
+    """What `less_zero` relies on, also for bf16, which the interpreter cannot compute with."""
+    nibbles = torch.arange(16, dtype=torch.int16)
+    assert (nibbles | 0x6400).view(torch.float16).tolist() == [1024 + nibble for nibble in range(16)]
+    assert (nibbles | 0x4300).view(torch.bfloat16).tolist() == [128 + nibble for nibble in range(16)]
+
+
+def test_the_number_of_parts_fills_a_gpu_and_never_cuts_too_fine() -> None:
+    assert num_splits(4096, 4096) == 4
+    assert num_splits(128256, 4096) == 1
+    assert num_splits(64, 512) == 1
+    assert num_splits(64, 2**20) == MAX_SPLITS
+
+
+def test_other_types_and_groups_are_refused_by_name() -> None:
+    x = torch.zeros(1, 48)
+    quantised = quantise_int4(torch.zeros(4, 48), 48)
+    assert int4.unsupported_int4_linear(x, *quantised, 48) == "group_size 48 is not a multiple of 32"
+    assert "float64" in (int4.unsupported_int4_linear(x.double(), *quantised, 32) or "")
