@@ -1,0 +1,214 @@
+"""Paged attention in C++: online softmax over pages, and what may not change a query's bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.check.run import check
+from kernels.cpu import build
+from kernels.reference import attention as reference
+from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, same_with_any_number_of_threads
+
+if problem := build.library().problem:
+    pytest.skip(problem, allow_module_level=True)
+
+from kernels.cpu import attention
+
+LANES = attention._LANES
+CHUNK = 4 * LANES
+STALE = 2**20
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_random_cases_agree_with_the_reference(dtype: torch.dtype, size: str) -> None:
+    report = check("paged_attention", "cpu", dtype=dtype, size=size)
+    assert report.ok, report
+
+
+class Request:
+    """One request in pages of its own, scattered; slots after its end hold NaN."""
+
+    def __init__(
+        self, length: int, *, kv_heads: int = 2, group: int = 2, head_dim: int = 32, block_size: int = 16
+    ) -> None:
+        self.length, self.block_size, self.scale = length, block_size, head_dim**-0.5
+        num_blocks = -(-length // block_size)
+        self.kv = torch.full((num_blocks + 3, 2, kv_heads, block_size, head_dim), torch.nan)
+        self.blocks = torch.randperm(num_blocks + 2)[:num_blocks] + 1
+        self.query = torch.randn(length, kv_heads * group, head_dim)
+        for position in range(length):
+            block, slot = self.blocks[position // block_size], position % block_size
+            self.kv[block, :, :, slot] = torch.randn(2, kv_heads, head_dim)
+        table = torch.full((1, num_blocks + 2), STALE, dtype=torch.int32)
+        table[0, :num_blocks] = self.blocks
+        self.table = table
+
+    def attend(self, start: int, end: int, window: int | None = None) -> Tensor:
+        """Queries start .. end - 1, when so many tokens are in the cache."""
+        return attention.paged_attention(
+            self.query[start:end],
+            self.kv,
+            torch.tensor([0, end - start], dtype=torch.int32),
+            torch.tensor([end], dtype=torch.int32),
+            self.table,
+            scale=self.scale,
+            sliding_window=window,
+        )
+
+
+@pytest.mark.parametrize("window", [None, 1, 40, CHUNK])
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
+def test_a_prompt_in_one_piece_in_chunks_or_token_by_token_gives_the_same_bits(
+    length: int, window: int | None
+) -> None:
+    request = Request(length)
+    whole = request.attend(0, length, window)
+    decoded = torch.cat([request.attend(i, i + 1, window) for i in range(length)])
+    assert torch.equal(decoded, whole)
+    for piece in (3, 17, 50):
+        chunks = [request.attend(i, min(i + piece, length), window) for i in range(0, length, piece)]
+        assert torch.equal(torch.cat(chunks), whole), piece
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16, 32, 48])
+def test_the_size_of_pages_changes_nothing(block_size: int) -> None:
+    torch.manual_seed(0)
+    request = Request(150, block_size=block_size)
+    paged = Request(150)
+    dense = request.kv[request.blocks].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :150]
+    for position in range(150):
+        paged.kv[paged.blocks[position // 16], :, :, position % 16] = dense[:, :, position]
+    paged.query = request.query
+    assert torch.equal(request.attend(0, 150), paged.attend(0, 150))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_row_is_the_same_alone_and_in_a_batch_for_all_threads(dtype: torch.dtype) -> None:
+    requests = [Request(length) for length in (1, 16, 17, 63, 64, 65, 200, 130)]
+    query_lens = [1, 1, 1, 63, 5, 65, 1, 33]
+    offsets, kv = [0], torch.cat([request.kv for request in requests]).to(dtype)
+    for request in requests:
+        offsets.append(offsets[-1] + len(request.kv))
+    table = torch.full((8, 16), STALE, dtype=torch.int32)
+    for row, request in enumerate(requests):
+        table[row, : len(request.blocks)] = request.blocks + offsets[row]
+    query = torch.cat([r.query[r.length - n :] for r, n in zip(requests, query_lens, strict=True)]).to(dtype)
+    starts = torch.tensor([0, *query_lens]).cumsum(0).int()
+    seq_lens = torch.tensor([request.length for request in requests], dtype=torch.int32)
+
+    def together() -> Tensor:
+        return attention.paged_attention(query, kv, starts, seq_lens, table, scale=0.2)
+
+    out = same_with_any_number_of_threads(together)
+    for row in range(8):
+        own, one = slice(int(starts[row]), int(starts[row + 1])), slice(row, row + 1)
+        alone = attention.paged_attention(
+            query[own], kv, starts[row : row + 2] - starts[row], seq_lens[one], table[one], scale=0.2
+        )
+        assert torch.equal(alone, out[own]), row
+
+
+def test_a_nan_in_another_requests_pages_or_in_unused_slots_does_not_matter() -> None:
+    """`Request` fills what it does not own with NaN; here a second request is NaN from end to end."""
+    clean, spoiled = Request(37), Request(70)
+    spoiled.kv[:] = torch.nan
+    kv = torch.cat((clean.kv, spoiled.kv))
+    table = torch.full((2, 7), STALE, dtype=torch.int32)
+    table[0, :3] = clean.blocks
+    table[1, :5] = spoiled.blocks + len(clean.kv)
+    query = torch.cat((clean.query[-1:], spoiled.query[-1:]))
+    starts, lens = torch.tensor([0, 1, 2]).int(), torch.tensor([37, 70]).int()
+    out = attention.paged_attention(query, kv, starts, lens, table, scale=clean.scale)
+    assert torch.equal(out[:1], clean.attend(36, 37))
+    assert out[1].isnan().all()
+
+
+@pytest.mark.parametrize("length", [20, 90])
+def test_a_nan_in_a_query_stays_with_that_query_and_head(length: int) -> None:
+    request = Request(length)
+    expected = request.attend(0, length)
+    request.query[7, 2, 5] = torch.nan
+    found = request.attend(0, length)
+    assert found[7, 2].isnan().all()
+    found[7, 2] = expected[7, 2]
+    assert torch.equal(found, expected)
+
+
+def test_padding_tokens_get_zeros_and_rows_without_queries_nothing() -> None:
+    request = Request(20)
+    query = torch.cat((request.query[-2:], torch.full((3, 4, 32), torch.nan)))
+    starts, lens = torch.tensor([0, 2, 2]).int(), torch.tensor([20, 0]).int()
+    table = torch.cat((request.table, torch.full_like(request.table, STALE)))
+    out = attention.paged_attention(query, request.kv, starts, lens, table, scale=request.scale)
+    assert torch.equal(out[:2], request.attend(18, 20)) and (out[2:] == 0).all()
+    nobody = attention.paged_attention(query[2:], request.kv, starts[:1], lens[:0], table[:0], scale=1.0)
+    assert nobody.shape == (3, 4, 32) and (nobody == 0).all()
+    none = attention.paged_attention(query[:0], request.kv, starts[:1], lens[:0], table[:0], scale=1.0)
+    assert none.shape == (0, 4, 32)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0, 3000.0])
+def test_softmax_holds_for_flat_and_for_sharp_scores(spread: float) -> None:
+    """A peak that moves from chunk to chunk is what the factor exp(m - m') is for."""
+    request = Request(5 * CHUNK)
+    request.query *= spread
+    args = (torch.tensor([0, 1]).int(), torch.tensor([request.length]).int(), request.table)
+    expected = reference.paged_attention(
+        request.query[-1:].double(), request.kv.double(), *args, scale=request.scale
+    )
+    found = request.attend(request.length - 1, request.length)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=2e-6 * max(1.0, spread))
+
+
+def test_what_the_kernel_does_not_take_is_told_with_what_it_takes() -> None:
+    def ask(head_dim: int = 32, group: int = 1, dtype: torch.dtype = torch.float32) -> str | None:
+        query, kv = torch.zeros(1, group, head_dim), torch.zeros(2, 2, 1, 4, head_dim, dtype=dtype)
+        ints = [torch.tensor(values, dtype=torch.int32) for values in ([0, 1], [1], [[1]])]
+        return attention.unsupported_paged_attention(query, kv, *ints, scale=1.0)
+
+    assert ask() is None and ask(head_dim=5 * LANES, group=48) is None
+    odd = LANES + 4
+    assert ask(head_dim=odd) == f"head_dim {odd}; supported on this processor: multiples of {LANES}"
+    assert ask(group=49) == "49 query heads for one kv head; supported: up to 48"
+    assert "a cache of float64; supported: float32" in ask(dtype=torch.float64)
+    assert ask(dtype=torch.int8) == "a cache of int8 needs kv_scale"
+
+
+def test_48_query_heads_share_a_kv_head() -> None:
+    request = Request(CHUNK + 9, kv_heads=1, group=48, head_dim=LANES)
+    args = (torch.tensor([0, 3]).int(), torch.tensor([request.length]).int(), request.table)
+    expected = reference.paged_attention(request.query[-3:], request.kv, *args, scale=request.scale)
+    torch.testing.assert_close(
+        request.attend(request.length - 3, request.length), expected, rtol=0, atol=2e-6
+    )
+
+
+FAULTS = {
+    "the last slot of a page is not reached": (
+        "key += cache.head_dim, value += cache.head_dim;",
+        "if (slot + 2 < cache.block_size) key += cache.head_dim, value += cache.head_dim;",
+    ),
+    "the first page again and again": ("slot = 0, block++;", "slot = 0;"),
+    "no causal mask": ("std::min(chunk.count, at + 1 - chunk.first)", "chunk.count"),
+    "the mask one too wide": ("at + 1 - chunk.first", "at + 2 - chunk.first"),
+    "the window one too wide": ("at - batch.window + 1 - chunk.first", "at - batch.window - chunk.first"),
+    "a wrong scale": ("to_float(from[d]) * batch.scale", "to_float(from[d]) * batch.scale * 1.01f"),
+    "outputs not rescaled to the new peak": ("load(output + d) * factor", "load(output + d)"),
+    "mass not rescaled to the new peak": ("mass *= factor;", ""),
+    "the first kv head's queries for everybody": (
+        "(task.kv_head * group + query % group) *",
+        "(query % group) *",
+    ),
+    "queries lie densely": (") * batch.token_stride", ") * batch.heads * head_dim"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_check_notices(fault: str, tmp_path: Path) -> None:
+    args = ("paged_attention", attention, "_paged_attention", "attention.cpp", FAULTS[fault], tmp_path)
+    assert_noticed(*args, size="small" if "rescaled" in fault else "tiny")
