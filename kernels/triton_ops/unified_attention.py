@@ -189,7 +189,8 @@ def tile_config(compute: torch.dtype, quantised: str, head_dim: int, group: int)
     both get a smaller tile. fp32 is multiplied outside of the tensor cores, for exactness: small tiles, less to unroll.
     """
     if compute == torch.float32:
-        config = {"BLOCK_M": 16, "TILE": 32, "num_warps": 8, "num_stages": 1}
+        # Told of no limit, ptxas spills a few bytes for one more program on an SM.
+        config = {"BLOCK_M": 16, "TILE": 32, "num_warps": 8, "num_stages": 1, "maxnreg": 128}
     elif head_dim > 128 or quantised == "int8":
         config = {"BLOCK_M": 64, "TILE": 32, "num_warps": 8, "num_stages": 2}
     else:
