@@ -14,16 +14,16 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
 
-_HERE = Path(__file__).parent
-
 BACKENDS = ("reference", "cpu", "triton", "cuda")
-PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("cuda", "triton", "reference")}
-"""By device type, fastest first. Off its own device a backend runs only when it is asked for by name."""
+PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("triton", "cuda", "reference")}
+"""By device type, the first that takes the inputs. Off its own device a backend runs only when it is asked for by name.
+
+Triton goes before CUDA C++, which takes only batches of decode rows or a few tokens: were it first, a row would be
+computed by one or the other depending on the batch around it, and its bits would change with its company."""
 
 
 class UnsupportedInput(ValueError):
@@ -129,9 +129,6 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     _triton("apply_token_bitmask", "bitmask"),
     _reference("grouped_linear", "moe"),
     _triton("grouped_linear", "moe"),
-)
-IMPLEMENTATIONS = tuple(  # TRANSITION: while the files are being written
-    each for each in IMPLEMENTATIONS if all((_HERE / source).exists() for source in each.sources)
 )
 _BY_NAME = {(each.op, each.backend): each for each in IMPLEMENTATIONS}
 OPS = tuple(dict.fromkeys(each.op for each in IMPLEMENTATIONS))

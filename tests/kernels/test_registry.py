@@ -66,14 +66,14 @@ def test_the_reference_runs_where_nothing_else_does(monkeypatch: pytest.MonkeyPa
     assert registry.preferred("rms_norm", "cuda") == "reference"
 
 
-def test_the_fastest_that_takes_the_input_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_the_preferred_that_takes_the_input_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = set()
     monkeypatch.setattr(registry, "unavailable", lambda backend: None)
     monkeypatch.setattr(
         registry.Implementation, "unsupported", lambda self, *args: None if self.backend in taken else "no"
     )
     monkeypatch.setattr(registry.Implementation, "load", lambda self: registry.get(self.op, self.backend))
-    for backend, device in (("reference", "cpu"), ("cpu", "cpu"), ("triton", "cuda"), ("cuda", "cuda")):
+    for backend, device in (("reference", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("triton", "cuda")):
         taken.add(backend)
         registry._chosen.clear()
         assert registry.dispatch("rms_norm", (device,)).backend == backend
