@@ -11,7 +11,7 @@ new inputs there, run the recorded calls, read the logits where they were left.
 
 The first step of each size is recorded, which also computes it. The very first replay has an ordinary run beside it:
 the logits must be equal, bit for bit, because what is no kernel of ours is not recorded. If they are not, nothing is
-replayed any more.
+replayed any more. A graph with another number of calls is checked the same way: a kernel may not take every size.
 
 Source: vLLM's full CUDA graphs for uniform decode (v1/worker/gpu/cudagraph_utils.py) and its list of sizes.
 """
@@ -58,7 +58,7 @@ class DecodeGraphs:
         self._arena = Arena(ARENA_BYTES)
         self._recorded: dict[int, _Recorded] = {}
         self._max_rows = MAX_ROWS
-        self._is_verified = False
+        self._verified_calls: set[int] = set()  # how many calls the graphs hold that were found right
 
     def logits(self, batch: ModelInput) -> Tensor | None:
         """What `forward` would return, valid until the next call; None if this batch has to go the ordinary way."""
@@ -74,7 +74,8 @@ class DecodeGraphs:
         else:
             _copy_inputs(batch, recorded.inputs)
             recorded.graph.replay()
-            logits = recorded.logits if self._is_verified else self._verify(recorded)
+            is_verified = recorded.graph.num_calls in self._verified_calls
+            logits = recorded.logits if is_verified else self._verify(recorded)
         return None if logits is None else logits[:num_rows]
 
     def _record(self, batch: ModelInput, size: int) -> Tensor | None:
@@ -92,7 +93,7 @@ class DecodeGraphs:
         """The ordinary run writes the same keys and values to the same slots again."""
         expected = self._forward(recorded.inputs)
         if torch.equal(expected.view(torch.int32), recorded.logits.view(torch.int32)):
-            self._is_verified = True
+            self._verified_calls.add(recorded.graph.num_calls)
             return recorded.logits
         logger.info("decode steps are not replayed: this model does more than our kernels record")
         self._max_rows = 0
