@@ -98,7 +98,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     _cuda("reshape_and_cache", "kv_write", "kv_write"),
     _reference("paged_attention", "attention"),
     _cpu("paged_attention", "attention", "attention"),
-    _triton("paged_attention", "attention", "unified_attention", "split_kv_decode"),
+    _triton("paged_attention", "attention", "unified_attention", "split_kv_decode", "paged_tile"),
     _cuda("paged_attention", "attention", "paged_decode", "paged_decode_split"),
     _reference("copy_blocks", "copy"),
     _triton("copy_blocks", "copy"),

@@ -192,8 +192,8 @@ def _compile(compiler: str, folder: Path) -> None:
         for source, target in zip(sources, objects, strict=True)
     ]
     _run_all(commands)
-    link = [compiler, "-shared", *map(str, objects), "-o", str(folder / "kernels.so")]
-    _run_all([[*link, *([runtime] if runtime else [])]])  # without -fopenmp: it would bring a second runtime
+    libraries = [runtime] if runtime else []  # named, not by -fopenmp, which would bring a second runtime
+    _run_all([[compiler, "-shared", *map(str, objects), *libraries, "-o", str(folder / "kernels.so")]])
     for target in objects:
         target.unlink()
 
