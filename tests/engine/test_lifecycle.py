@@ -13,8 +13,10 @@ from torch import Tensor
 
 from engine.core.errors import RequestRejected
 from engine.core.request import Request, RequestStatus
+from engine.core.sched_output import ModelRunnerOutput
 from engine.core.scheduler import Scheduler
 from engine.engine_core import EngineCore
+from engine.worker.model_input import ModelInput
 from tests.engine.harness import VOCAB_SIZE, free_slots, request, run, tokens
 
 MakeEngine = Callable[..., EngineCore]
@@ -100,16 +102,15 @@ def test_nan_logits_end_one_request_and_no_other(make_engine: MakeEngine, temper
     expected = tokens(run(make_engine(), work()))
     engine = make_engine()
     runner = engine.executor.worker.runner
-    healthy = runner.model.compute_logits
+    sample = runner._sample
 
-    def poisoned(hidden: Tensor) -> Tensor:
-        logits = healthy(hidden)
+    def poisoned(batch: ModelInput, logits: Tensor) -> ModelRunnerOutput:
         slot = runner.state.slot_of.get("2")
         if slot is not None and runner.state.num_tokens[slot] == 9 + 3:
             logits[2] = math.nan
-        return logits
+        return sample(batch, logits)
 
-    runner.model.compute_logits = poisoned
+    runner._sample = poisoned  # also what a replayed step ends with
     outputs = run(engine, work())
     said = tokens(outputs)
     assert said.pop("2") == expected.pop("2")[:3] and said == expected
@@ -172,15 +173,14 @@ def test_logits_have_the_same_bits_alone_and_in_a_batch(make_engine: MakeEngine)
     def logits_of(engine: EngineCore, work: list[Request]) -> dict[tuple[str, int], Tensor]:
         runner = engine.executor.worker.runner
         found: dict[tuple[str, int], Tensor] = {}
-        compute = runner.model.compute_logits
+        sample = runner._sample
 
-        def recorded(hidden: Tensor) -> Tensor:
-            logits = compute(hidden)
+        def recorded(batch: ModelInput, logits: Tensor) -> ModelRunnerOutput:
             for row, name in zip(logits, order, strict=False):
                 found[name, len(said[name])] = row.clone()
-            return logits
+            return sample(batch, logits)
 
-        runner.model.compute_logits = recorded
+        runner._sample = recorded
         said: dict[str, list[int]] = {item.request_id: [] for item in work}
         order = [item.request_id for item in work]
         for item in work:
@@ -188,7 +188,7 @@ def test_logits_have_the_same_bits_alone_and_in_a_batch(make_engine: MakeEngine)
         while engine.has_unfinished():
             for output in engine.step():
                 said[output.request_id] += output.new_token_ids
-        runner.model.compute_logits = compute
+        runner._sample = sample
         return found
 
     def work() -> list[Request]:

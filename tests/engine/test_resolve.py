@@ -19,7 +19,7 @@ from engine.worker import kv_cache
 from tests.engine.harness import TINY_LLAMA, request, run, tokens
 
 MakeEngine = Callable[..., EngineCore]
-BLOCK_BYTES = 2 * 2 * 2 * 4 * 8 * 4  # layers, keys and values, kv heads, block size, head dim, float32
+BLOCK_BYTES = 2 * 2 * 2 * 4 * 16 * 4  # layers, keys and values, kv heads, block size, head dim, float32
 
 
 def test_none_becomes_vllms_default_for_a_cpu(make_engine: MakeEngine) -> None:
