@@ -32,10 +32,14 @@ def quantise_fp8_kernel(x, xq, row_scale, input_scale, k, x_stride, BLOCK: tl.co
     columns = tl.arange(0, BLOCK)
     if input_scale is None:
         largest = tl.zeros([BLOCK], tl.float32)
+        has_nan = tl.zeros([BLOCK], tl.int32)
         for start in range(0, k, BLOCK):
             values = tl.load(x + row * x_stride + start + columns, mask=columns < k - start, other=0)
-            largest = tl.maximum(largest, tl.abs(values.to(tl.float32)))
-        scale = tl.div_rn(tl.max(largest, 0), E4M3_MAX)
+            values = values.to(tl.float32)
+            largest = tl.maximum(largest, tl.abs(values))
+            has_nan |= (values != values).to(tl.int32)
+        # As in `int8.py`: `maximum` drops a NaN, and the scale keeps it for the row.
+        scale = tl.where(tl.max(has_nan, 0) > 0, float("nan"), tl.div_rn(tl.max(largest, 0), E4M3_MAX))
     else:
         scale = tl.load(input_scale)
     tl.store(row_scale + row, scale)
