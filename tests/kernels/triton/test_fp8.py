@@ -1,0 +1,64 @@
+"""The W8A8 product in e4m3, interpreted: through fp32, which holds every e4m3 number and every product exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels.check.run import check
+from kernels.reference.fp8 import quantise_fp8
+from kernels.triton_ops import fp8, w8a8
+from kernels.triton_ops.split_k import num_splits
+from tests.kernels.triton.mutants import assert_noticed
+
+FAULTS = {
+    "scaled to 256": (
+        "fp8.py",
+        "tl.div_rn(tl.max(largest, 0), E4M3_MAX)",
+        "tl.div_rn(tl.max(largest, 0), 256.0)",
+    ),
+    "the column's scale is forgotten": (
+        "w8a8.py",
+        "* tl.load(scale + n, mask=n_inside, other=0)[:, None]",
+        "",
+    ),
+    "nothing saturates": (
+        "quantise.py",
+        "tl.minimum(tl.maximum(x, -E4M3_MAX), E4M3_MAX)",
+        "tl.minimum(tl.maximum(x, -480.0), 480.0)",
+    ),
+}
+
+
+def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone() -> None:
+    report = check("fp8_linear", "triton")
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_noticed(fault: str, tmp_path: Path) -> None:
+    assert_noticed("fp8_linear", *FAULTS[fault], tmp_path, only="9 rows")
+
+
+def test_parts_in_programs_of_their_own_add_up_to_the_bits_of_one_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    quantised = quantise_fp8(torch.randn(40, 1100, generator=generator))
+    x = torch.randn(3, 1100, generator=generator)
+    assert num_splits(40, 1100) == 2
+    results = []
+    for programs_wanted in (0, 10**6):
+        monkeypatch.setattr(w8a8, "PROGRAMS_WANTED", programs_wanted)
+        results.append(fp8.fp8_linear(x, *quantised))
+    assert torch.equal(*results)
+
+
+def test_a_nan_makes_its_own_row_nan_and_no_other() -> None:
+    x = torch.ones(3, 64)
+    x[1, 5] = float("nan")
+    out = fp8.fp8_linear(x, *quantise_fp8(torch.ones(20, 64)))
+    assert out[1].isnan().all()
+    assert out[[0, 2]].isfinite().all()
