@@ -154,7 +154,7 @@ def _rotary_embedding(draw: Draw) -> Iterator[Case]:
 def _silu_and_mul(draw: Draw) -> Iterator[Case]:
     for rows in _row_counts(draw):
         for width in (64, draw.pick(72, 1000, 14336)):
-            yield Case("silu_and_mul", f"{rows} x {width}", (draw.strided(rows, 2 * width) * 4,))
+            yield Case("silu_and_mul", f"{rows} x {width}", (draw.strided(rows, 2 * width).mul_(4),))
     extreme = torch.tensor([[-200.0, -30.0, -0.0, 30.0], [1.0, 2.0, 3.0, 4.0]]).to(draw.dtype).repeat(1, 2)
     yield Case("silu_and_mul", "gates where exp overflows", (extreme,))
     yield _with_nan_row(Case("silu_and_mul", "a row of NaN", (draw.normal(3, 64),)), 1)
