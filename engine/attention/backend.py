@@ -100,10 +100,14 @@ class AttentionShape:
     block_size: int
     query_dtype: torch.dtype
 
-    def example(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def example(
+        self, device: torch.device, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Query, cache of `dtype`, query_start_loc, seq_lens and block table of one decode row."""
         query = torch.zeros(1, self.num_heads, self.head_dim, dtype=self.query_dtype, device=device)
-        kv = torch.zeros((2, 2, self.num_kv_heads, self.block_size, self.head_dim), dtype=dtype, device=device)
+        kv = torch.zeros(
+            (2, 2, self.num_kv_heads, self.block_size, self.head_dim), dtype=dtype, device=device
+        )
         ints = [torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, 1], [1], [[1]])]
         return query, kv, ints[0], ints[1], ints[2]
 
@@ -155,7 +159,9 @@ def get_backend(
     backend = backend_class(device, dtype)
     if reason := _unsupported(backend_class, device, dtype, shape):
         others = ", ".join((*_working(device, dtype, shape), "reference"))
-        raise ConfigError(f"attention backend {name!r} cannot serve this model: {reason}; these can: {others}")
+        raise ConfigError(
+            f"attention backend {name!r} cannot serve this model: {reason}; these can: {others}"
+        )
     return backend
 
 

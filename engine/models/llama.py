@@ -21,7 +21,6 @@ from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable
 from kernels import ops
 
-
 CPU_MLP_TOKENS = 768
 """Tokens that go through the MLP together on a CPU: its wide intermediate result then stays in the cache (measured
 with 3,500 tokens: 10 % less time than all at once)."""
