@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
+# The default changes from Triton 3.9 to 3.10; multiply-adds are wanted fused, as the other forms have them.
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+
 
 def unavailable() -> str | None:
     """Why the Triton kernels cannot be used in this process; None if they can."""
