@@ -84,6 +84,9 @@ __attribute__((noinline)) void multiply(const Product& p, const Panels& panels, 
     Tile<ROWS, 2 * PANELS> tile;
     tile.zero();
     const float* x = p.x + first * p.x_stride;
+    for (int row = 0; row < ROWS; row++)  // the lines that the result goes to: they arrive while it is computed
+        for (int v = 0; v < 2 * PANELS; v++)
+            __builtin_prefetch(p.y + (first + row) * p.y_stride + panel * PANEL + v * LANES, 1);
     for (int64_t k = 0; k < p.depth; k++) {
         vfloat w[2 * PANELS];
 #pragma GCC unroll 4
