@@ -33,7 +33,7 @@ from kernels.cpu.memory import Arena, ArenaFull
 logger = logging.getLogger(__name__)
 
 MAX_ROWS = 512
-ARENA_BYTES = 64 << 20
+ARENA_BYTES = 32 << 20
 """Results of all layers of the largest batch. Only what is used is ever in memory."""
 
 Forward = Callable[[ModelInput], Tensor]

@@ -44,8 +44,6 @@ class Worker:
 
     def load(self) -> None:
         """Fill the model's weights and choose how attention is computed."""
-        if self.device.type == "cpu":
-            keep_freed_memory()
         cache_dtype = kv_cache.kv_cache_dtype(self.model_config, self.args)
         shape = AttentionShape(
             num_heads=self.model_config.num_attention_heads,
@@ -56,6 +54,8 @@ class Worker:
         )
         self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(self.model_config, self.device))
+        if self.device.type == "cpu":
+            keep_freed_memory()
 
     def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
         """How many KV blocks fit beside the model on this device."""

@@ -44,13 +44,14 @@ def pack_weight(weight: Tensor) -> PackedWeight:
     """fp32 [out, in] -> panels; in bf16 if every number is one, as in most checkpoints: then nothing is lost."""
     out_features, in_features = weight.shape
     num_panels = -(-out_features // (2 * _LANES))
-    padded = weight.new_zeros(num_panels * 2 * _LANES, in_features)
-    padded[:out_features] = weight
+    missing = num_panels * 2 * _LANES - out_features
+    padded = torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
     columns = padded.view(num_panels, 2 * _LANES, in_features).transpose(1, 2).contiguous()
     words = columns.view(torch.int32)
-    if not (words & 0xFFFF).any():
+    # Looked at in portions: a mask of the whole matrix would take its memory once more.
+    if not any((part & 0xFFFF).any() for part in words.split(64)):
         low, high = words.split(_LANES, dim=-1)
-        columns = high | ((low >> 16) & 0xFFFF)
+        columns = ((low >> 16) & 0xFFFF).bitwise_or_(high)
     return PackedWeight(columns, out_features, in_features)
 
 

@@ -23,7 +23,7 @@ _KEEP_BYTES, _LARGEST_KEPT = 512 << 20, 32 << 20  # the second is the most that 
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep what it frees, up to half a GiB, instead of giving it back to the system each time.
+    """Let this process keep what it frees from now on, up to half a GiB, instead of giving it back to the system.
 
     A step allocates and frees megabytes for every layer. By default glibc returns such pieces and gets them again, and
     each 4 KiB of them is a page fault: measured, a norm over 3,500 tokens takes 2 ms instead of 0.1. Other C libraries
