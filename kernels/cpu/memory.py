@@ -19,11 +19,11 @@ _ALIGNMENT = 64  # bytes: a cache line
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-_KEEP_BYTES, _LARGEST_KEPT = 512 << 20, 32 << 20  # the second is the most that glibc takes
+_KEEP_BYTES, _LARGEST_KEPT = 128 << 20, 32 << 20  # the second is the most that glibc takes
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep what it frees from now on, up to half a GiB, instead of giving it back to the system.
+    """Let this process keep what it frees from now on, up to 128 MiB, instead of giving it back to the system.
 
     A step allocates and frees megabytes for every layer. By default glibc returns such pieces and gets them again, and
     each 4 KiB of them is a page fault: measured, a norm over 3,500 tokens takes 2 ms instead of 0.1. Other C libraries
