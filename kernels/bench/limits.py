@@ -75,8 +75,8 @@ def measure_limits(device: str, tell: Callable[[str], None] = lambda text: None)
 def gemm_rate(dtype: torch.dtype, device: str) -> float | None:
     """FLOP/s of a large square product (integer operations for int8); None where torch has no such product.
 
-    In float32 on a CPU it is the best of three libraries: torch's BLAS, oneDNN and our own. BLAS alone is half as fast as
-    the others on some processors (MKL on AMD's), and a limit that is beaten is none.
+    In float32 on a CPU it is the best of three libraries: torch's BLAS, oneDNN and our own. BLAS alone is half as fast
+    as the others on some processors (MKL on AMD's), and a limit that is beaten is none.
     """
     size = CPU_SIDE if device == "cpu" else GPU_SIDE // 2 if dtype == torch.float32 else GPU_SIDE
     left = torch.randn(size, size, device=device).to(dtype)

@@ -98,7 +98,7 @@ def test_a_fault_in_adding_up_splits_is_noticed(tmp_path: Path) -> None:
 def test_a_fault_in_the_running_softmax_is_noticed(
     right: str, wrong: str, window: int | None, tmp_path: Path
 ) -> None:
-    """Positions 119 to 135 lie in two tiles of any size. With a window of 1 the last queries see nothing of the first."""
+    """Positions 119 to 135 lie in two tiles of any size; with a window of 1 the last see nothing of the first."""
     function = faulty("paged_attention", "paged_tile.py", right, wrong, tmp_path)
     inputs = batch([17], [136])
     got = function(*inputs, scale=0.2, sliding_window=window)
