@@ -32,7 +32,8 @@ class AttentionMetadata:
     """
 
     query_start_loc: Tensor
-    """int32 [R + 1]: row r owns tokens query_start_loc[r] .. query_start_loc[r + 1] - 1."""
+    """int32 [R + 1]: row r owns tokens query_start_loc[r] .. query_start_loc[r + 1] - 1. Steps of the same
+    layout share it: read only."""
     seq_lens: Tensor
     """int32 [R]: tokens in the cache after this step, the step's own included."""
     block_table: Tensor
