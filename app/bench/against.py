@@ -253,21 +253,26 @@ def _alternate(
                 side = stack.enter_context(Side(spec, pair.model, threads=pair.threads))
                 _describe(side_report, side.wait_ready())
                 sides.append((side, side_report))
+            ours, theirs = sides[0][0], sides[1][0]
+            other = {ours: theirs, theirs: ours}
             for number in range(WARM_UPS):
                 for side, _ in sides:
                     tell(f"warming up {side.spec.name}")
-                    one_round(side, f"warm-up {number}")
+                    with other[side].stopped():
+                        one_round(side, f"warm-up {number}")
             began, busy_before = perf_counter(), _busy_seconds()
             for number in range(rounds):
                 for side, side_report in sides:
                     tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
-                    figure, answer = one_round(side, str(number))
+                    with other[side].stopped():
+                        figure, answer = one_round(side, str(number))
                     _record(side_report, figure, answer)
             own = sum(sum(side_report.cpu_seconds) for _, side_report in sides)
             others = _busy_seconds() - busy_before - own
             report.other_cores = max(0.0, others) / (perf_counter() - began)
             if afterwards is not None:
-                afterwards(sides[0][0])
+                with theirs.stopped():
+                    afterwards(ours)
     except KeyboardInterrupt:
         report.interrupted = True
     report.finish()

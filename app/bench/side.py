@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -95,6 +96,16 @@ class Side:
             raise self._died() from None
         return Answer(**self._read())
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Its processes get no processor inside the block: some engines poll for work, and would take a core from
+        the one that is measured."""
+        self._signal_group(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal_group(signal.SIGCONT)
+
     def age(self) -> float:
         """Seconds since the process was started."""
         return perf_counter() - self._started
@@ -147,7 +158,10 @@ class Side:
         return SideDied(f"{self.spec.name} ended {how}. The end of what it wrote:\n{said}")
 
     def _kill_group(self) -> None:
+        self._signal_group(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
         try:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, number)
         except ProcessLookupError:
             pass

@@ -141,7 +141,7 @@ def throughput(
 
     \b
     With --against, both engines get the same requests, settings and threads,
-    each in a process of its own that sleeps while the other runs. Rounds
+    each in a process of its own that is stopped while the other runs. Rounds
     alternate, and the ratio is that of the medians. vLLM runs as it comes,
     compiled, with its engine core in one process: so it has as many threads.
 
