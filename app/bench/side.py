@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
+
+import psutil
 
 SIDES = Path(__file__).parent / "sides"
 ERROR_LINES = 12
@@ -43,7 +45,7 @@ class SideSpec:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one request to a side came to. CPU seconds are those of all its threads."""
+    """What one request to a side came to. CPU seconds are those of all its threads and of the processes it started."""
 
     result: Any
     seconds: float
@@ -86,7 +88,8 @@ class Side:
         return {**self._read(), "load_seconds": self.age()}
 
     def ask(self, what: str, prompts: Sequence[Any], max_tokens: Sequence[int]) -> Answer:
-        """One request; blocks until it is answered."""
+        """One request; blocks until it is answered. Processor time is that of the side's whole process tree."""
+        cpu_before = self._cpu_seconds()
         try:
             self._process.stdin.write(
                 json.dumps({"do": what, "prompts": list(prompts), "max_tokens": list(max_tokens)}) + "\n"
@@ -94,7 +97,10 @@ class Side:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
-        return Answer(**self._read())
+        answer = Answer(**self._read())
+        # The system counts a tree in hundredths of a second; the side itself in less, but not what it started.
+        whole_tree = self._cpu_seconds() - cpu_before
+        return replace(answer, cpu_seconds=max(answer.cpu_seconds, whole_tree))
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -159,6 +165,14 @@ class Side:
 
     def _kill_group(self) -> None:
         self._signal_group(signal.SIGKILL)
+
+    def _cpu_seconds(self) -> float:
+        try:
+            process = psutil.Process(self._process.pid)
+            times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+        except psutil.NoSuchProcess:  # what is wrong is told when the answer is read
+            return 0.0
+        return sum(time.user + time.system for time in times)
 
     def _signal_group(self, number: signal.Signals) -> None:
         try:
