@@ -6,6 +6,7 @@ that range it leaves us alone. No other module is imported here, so that such a 
 """
 
 import os
+import sys
 
 __version__ = "0.0.1"
 
@@ -13,3 +14,6 @@ __version__ = "0.0.1"
 # longer: it should spin for the first and sleep for the second. Always asleep (OMP_WAIT_POLICY=passive) a step of one
 # request takes ten times as long; spinning for milliseconds, as is the default, takes the core from other programs.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+INSTALL_COMPILERS = f"in the checkout: {sys.executable} -m pip install -e '.[cuda]'   (Linux)"
+"""What brings Triton and NVRTC, with which the GPU kernels compile on any machine."""

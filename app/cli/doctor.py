@@ -120,9 +120,9 @@ def _torch() -> Check:
 
 def _cpu_kernels() -> Check:
     """Compiled on first use, which may be now."""
-    from kernels.cpu.build import library
+    from kernels.cpu.build import load_library
 
-    built = library()
+    built = load_library()
     if built.problem is not None:
         problem, _, fix = built.problem.partition("; ")
         fix = (

@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def unavailable() -> str | None:
     """Why the C++ kernels cannot be used in this process; None if they can."""
-    from kernels.cpu.build import library
+    from kernels.cpu.build import load_library
 
-    return library().problem
+    return load_library().problem

@@ -47,7 +47,7 @@ class Library:
 
 
 @cache
-def library() -> Library:
+def load_library() -> Library:
     """The library of this process, built if it must be. Never raises: without it others take over."""
     start = time.perf_counter()
     try:
@@ -63,9 +63,9 @@ def library() -> Library:
 def function(name: str, signature: str, returns: str | None = None) -> ctypes._CFuncPtr:
     """A C function. One letter for each argument, and for the result: p pointer, l int64, f float."""
     types = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "f": ctypes.c_float}
-    handle = library().handle
+    handle = load_library().handle
     if handle is None:
-        raise BuildError(f"the C++ kernels are not available: {library().problem}")
+        raise BuildError(f"the C++ kernels are not available: {load_library().problem}")
     bound = handle[name]
     bound.argtypes = [types[letter] for letter in signature]
     bound.restype = None if returns is None else types[returns]

@@ -24,6 +24,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from kernels import INSTALL_COMPILERS
 from kernels.compile_report import ARCHITECTURES, KernelReport, parse_ptxas
 from kernels.cpu.build import cache_folder
 
@@ -55,9 +56,9 @@ def problem() -> str | None:
     try:
         _nvrtc_version()
     except ImportError as error:
-        return f"cuda-core is not installed ({error}); pip install cuda-core nvidia-cuda-nvrtc"
+        return f"cuda-core is not installed ({error}); {INSTALL_COMPILERS}"
     except Exception as error:  # cuda.bindings raises its own kinds when the library is missing
-        return f"NVRTC does not load ({str(error).splitlines()[0]}); pip install nvidia-cuda-nvrtc"
+        return f"NVRTC does not load ({str(error).splitlines()[0]}); {INSTALL_COMPILERS}"
     return None
 
 

@@ -282,6 +282,6 @@ def test_without_compilers_explain_says_what_to_install(monkeypatch: pytest.Monk
     )
     result = kernels("explain", "rms_norm", "--source", "none")
     assert result.exit_code == 0
-    assert "triton kernels are not compiled: triton is not installed: pip install triton" in result.stdout
+    assert "triton kernels are not compiled: triton is not installed; in the checkout: " in result.stdout
     assert "cuda kernels are not compiled: cuda-core is not installed; pip install cuda-core" in result.stdout
     assert kernels("explain", "rms_norm", "--ptx").exit_code == 3

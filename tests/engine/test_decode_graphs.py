@@ -24,7 +24,7 @@ from kernels import ops
 from kernels.cpu import build
 from tests.engine.harness import VOCAB_SIZE, request, run
 
-if problem := build.library().problem:
+if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from engine.worker import decode_graphs

@@ -29,8 +29,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return sources
 
 
-load = build.library.__wrapped__
-"""As `build.library`, but anew each time."""
+load = build.load_library.__wrapped__
+"""As `build.load_library`, but anew each time."""
 
 
 def script(path: Path, text: str) -> str:
@@ -39,7 +39,7 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
-needs_compiler = pytest.mark.skipif(build.library().handle is None, reason="no compiler here")
+needs_compiler = pytest.mark.skipif(build.load_library().handle is None, reason="no compiler here")
 
 
 # --- the cache -------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_a_damaged_library_is_built_again_and_never_loaded(small: Path, damage: 
 def test_two_processes_may_build_at_once(small: Path, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from kernels.cpu import build;"
-        f"build.SOURCES = Path({str(small)!r}); library = build.library();"
+        f"build.SOURCES = Path({str(small)!r}); library = build.load_library();"
         "print(library.problem, library.handle['answer'](), library.path)"
     )
     processes = [
@@ -272,7 +272,7 @@ def test_doctor_has_one_line_and_the_engine_has_sdpa(
 
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(build, "library", load)
+    monkeypatch.setattr(build, "load_library", load)
     monkeypatch.setattr(registry, "unavailable", registry.unavailable.__wrapped__)
     check = doctor._cpu_kernels()
     assert check.status == "warn" and "attention falls back to SDPA" in check.text and told in check.text
@@ -291,7 +291,7 @@ replaced = {"-march=native": f"-march={sys.argv[1]}", "-O3": "-O1"}
 build.FLAGS = tuple(replaced.get(flag, flag) for flag in build.FLAGS)
 from kernels import registry
 from kernels.check.run import check
-assert build.library().problem is None, build.library().problem
+assert build.load_library().problem is None, build.load_library().problem
 from kernels.cpu.linear import _LANES
 print(_LANES)
 for each in registry.IMPLEMENTATIONS:

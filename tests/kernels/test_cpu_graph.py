@@ -13,7 +13,7 @@ from torch import Tensor
 from kernels import ops
 from kernels.cpu import build
 
-if problem := build.library().problem:
+if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu.graph import CPUGraph

@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels.cpu import build
 from kernels.reference import int8 as reference
 
-if problem := build.library().problem:
+if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import int8

@@ -12,7 +12,7 @@ from kernels.check.run import check
 from kernels.cpu import build
 from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, threads
 
-if problem := build.library().problem:
+if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import kv_write

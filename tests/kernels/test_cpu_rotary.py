@@ -14,7 +14,7 @@ from kernels.cpu import build
 from kernels.reference import rotary as reference
 from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, same_with_any_number_of_threads
 
-if problem := build.library().problem:
+if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import embedding, rotary

@@ -14,7 +14,7 @@ from kernels.cpu import build
 from kernels.reference import bitmask as bitmask_reference
 from kernels.reference import sampling as reference
 
-if problem := build.library().problem:
+if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import sampling

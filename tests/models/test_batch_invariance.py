@@ -50,7 +50,7 @@ def run(
     return logits
 
 
-has_cpp = build.library().problem is None
+has_cpp = build.load_library().problem is None
 needs_cpp = pytest.mark.skipif(not has_cpp, reason="no C++ kernels here")
 
 

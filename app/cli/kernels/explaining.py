@@ -18,6 +18,7 @@ import typer
 
 from app.cli import screen
 from app.cli.kernels.names import backends, operation
+from kernels import INSTALL_COMPILERS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -233,7 +234,7 @@ def cannot_compile(backend: str) -> str | None:
     """Why this machine cannot compile kernels of a backend, with what to install; None if it can."""
     if backend == "triton":
         if find_spec("triton") is None:
-            return "triton is not installed: pip install triton (Linux)"
+            return f"triton is not installed; {INSTALL_COMPILERS}"
         if os.environ.get("TRITON_INTERPRET") == "1":
             return "TRITON_INTERPRET=1: here Triton interprets; compile in a process without it"
         return None

@@ -98,9 +98,9 @@ def how(backend: str) -> How:
 
 
 def _library() -> str:
-    from kernels.cpu.build import library
+    from kernels.cpu.build import load_library
 
-    built = library()
+    built = load_library()
     if built.build_seconds:
         return f"C++, compiled in {built.build_seconds:.1f} s"
     return f"C++, from {built.path}"
