@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.sampling_params import SamplingParams
@@ -90,6 +90,12 @@ class SchedulerOutput:
     preempted_request_ids: list[str] = field(default_factory=list)
     not_scheduled: list[NotScheduled] = field(default_factory=list)
     """Named requests first; at most one entry for the rest (`request_id is None`), last."""
+    copy_out: list[tuple[int, int]] = field(default_factory=list)
+    """(device block, host block): content to keep. The worker runs copy_out, then copy_in, then the forward pass."""
+    copy_in: list[tuple[int, int]] = field(default_factory=list)
+    """(host block, device block): content that a row of this step reads."""
+    kv_connector_metadata: Any = None
+    """What the scheduler half of the KV connector tells the worker half (`engine/core/connector.py`)."""
 
     @property
     def num_scheduled_tokens(self) -> int:
@@ -123,6 +129,19 @@ class TokenLogprobs:
 
 
 @dataclass(slots=True)
+class GrammarBitmask:
+    """Which tokens the structured rows of a step may choose from.
+
+    `rows[i]` = (request id, index of the sampled position in its row: 0, or 1 + d behind draft d); its mask is
+    `words[i]`, int32 [ceil(V / 32)], token v at bit v % 32 of word v // 32 (xgrammar's layout).
+    """
+
+    rows: list[tuple[str, int]]
+    words: Any
+    """numpy int32 [len(rows), ceil(V / 32)]; Any, because this floor imports no numpy."""
+
+
+@dataclass(slots=True)
 class ModelRunnerOutput:
     """What one forward pass produced, by request id.
 
@@ -136,6 +155,8 @@ class ModelRunnerOutput:
     """For the prompt positions computed in this step, in order: entry i of a row that started at
     `start` is the logprob of prompt token `start + i + 1`."""
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    kv_connector_output: Any = None
+    """What the worker half of the KV connector reports: transfers that ended, blocks that could not be loaded."""
     errors: dict[str, str] = field(default_factory=dict)
     """Requests that cannot go on, and why (their logits are NaN, every token is forbidden). Others can."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TRACED_COUNTERS = ("num_draft_tokens", "num_accepted_tokens", "num_evictions")
+"""Flows that a trace keeps for every step in which they are not zero: it cannot work them out itself."""
+
 
 @dataclass(slots=True)
 class StepStats:

@@ -14,10 +14,11 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
                priority, arrival, seed, lora, salt
                key       [importance, arrival, order]: running and waiting requests are sorted by it
     abort  i, ts, q, why            why: abort, or stop when the frontend found a stop string
-    step   i, ts, dur, run, wait, free, cached, kv, q, n, tok, new, res, pre, fin, ev, why
+    step   i, ts, dur, run, wait, free, cached, kv, cnt, q, n, tok, new, res, pre, fin, ev, why
                ts, dur   seconds since the trace began, and seconds spent in the step
                run, wait, free, cached, kv   after the step: running, waiting, free blocks, published
                          hashes, and tokens of running requests whose KV exists
+               cnt       {counter: value} of what the step did, zeros left out (`stats.TRACED_COUNTERS`)
                q, n, tok the batch, one entry per row: request, tokens computed, and output accepted: a
                          token id, a list of several, or null. Columns, because gzip finds them again in
                          the next step: a third of the size of rows

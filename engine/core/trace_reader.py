@@ -87,6 +87,8 @@ class StepRecord:
     num_kv_tokens: int
     """Tokens of running requests whose KV exists."""
     not_scheduled: list[NotScheduled]
+    counters: dict[str, int]
+    """`StepStats` fields named in `stats.TRACED_COUNTERS`, those that are not zero."""
 
     @property
     def num_tokens(self) -> int:
@@ -284,6 +286,7 @@ class TraceReader:
             num_cached_blocks=record["cached"],
             num_kv_tokens=record["kv"],
             not_scheduled=self._not_scheduled(record),
+            counters=record.get("cnt", {}),
         )
 
     def reasons(self, step: int) -> list[NotScheduled]:

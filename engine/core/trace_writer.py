@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
+from engine.core.stats import TRACED_COUNTERS
 from engine.core.trace_format import (
     CHECK_EVERY,
     FLUSH_EVERY,
@@ -308,8 +309,14 @@ class TraceWriter:
             "free": len(self._pool.free),
             "cached": len(self._pool.cached),
             "kv": sum([request.num_computed_tokens for request in self._scheduler.running]),
+            **self._counters(),
             **{name: entries for name, entries in lists.items() if entries},
         }
+
+    def _counters(self) -> dict[str, dict[str, int]]:
+        stats = getattr(self._scheduler, "stats", None)  # a scheduler of the user's own may keep none
+        counters = {name: value for name in TRACED_COUNTERS if (value := getattr(stats, name, 0))}
+        return {"cnt": counters} if counters else {}
 
     def _is_meant(self, request_id: str) -> bool:
         """Whether the step's plan still means this request: not one that was aborted while the step was in

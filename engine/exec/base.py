@@ -5,10 +5,11 @@ Source: vLLM v1/executor/abstract.py.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from concurrent.futures import Future
+from typing import Any, Protocol, runtime_checkable
 
 from engine.config import SchedulerConfig
-from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 
 
 @runtime_checkable
@@ -23,8 +24,17 @@ class Executor(Protocol):
         """Allocate the KV cache; call once, before the first step."""
         ...
 
-    def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
-        """Run one step; an empty one only frees what finished requests held."""
+    def execute(
+        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
+    ) -> ModelRunnerOutput:
+        """Run one step; an empty one only frees what finished requests held.
+
+        bitmask: the tokens that structured requests may choose from, built while the forward pass runs.
+        """
+        ...
+
+    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of every worker, between steps: one answer per worker, rank 0 first."""
         ...
 
     def shutdown(self) -> None:

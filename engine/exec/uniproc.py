@@ -6,11 +6,13 @@ Source: vLLM v1/executor/uniproc_executor.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
 
 import torch
 
 from engine.config import EngineArgs, ModelConfig, SchedulerConfig
-from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import Worker
 
@@ -33,8 +35,13 @@ class UniProcExecutor:
     def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
         self._live_worker().init_cache(num_blocks, scheduler)
 
-    def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
+    def execute(
+        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
+    ) -> ModelRunnerOutput:
         return self._live_worker().execute(out)
+
+    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
+        return [getattr(self._live_worker(), method)(*args)]
 
     def shutdown(self) -> None:
         if self.worker is not None and self.worker.device.type == "cuda":

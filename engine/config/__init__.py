@@ -1,0 +1,22 @@
+"""Configuration: what a user may ask for (`EngineArgs`) and what the engine runs with (`EngineConfig`).
+
+Names and defaults are vLLM's (vllm/engine/arg_utils.py, vllm/config/). One file per part; no torch.
+"""
+
+from engine.config.args import DType, EngineArgs
+from engine.config.cache import CacheConfig
+from engine.config.engine import EngineConfig
+from engine.config.errors import ConfigError
+from engine.config.model import ModelConfig, RopeConfig
+from engine.config.scheduler import SchedulerConfig
+
+__all__ = [
+    "CacheConfig",
+    "ConfigError",
+    "DType",
+    "EngineArgs",
+    "EngineConfig",
+    "ModelConfig",
+    "RopeConfig",
+    "SchedulerConfig",
+]

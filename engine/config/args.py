@@ -1,0 +1,104 @@
+"""What a user may set.
+
+Names and defaults are vLLM's (vllm/engine/arg_utils.py); a default of None is resolved when the model and the
+machine are known (`engine/resolve.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from engine.config.errors import ConfigError
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class EngineArgs:
+    """What a user may set, with vLLM's names and defaults. Use `EngineArgs.create` for keyword input."""
+
+    model: str = "shop"
+    tokenizer: str | None = None
+    skip_tokenizer_init: bool = False
+    dtype: DType = "auto"
+    seed: int = 0
+    max_model_len: int | None = None
+    load_format: Literal["auto", "safetensors", "dummy"] = "auto"
+    hf_overrides: dict[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+    download_dir: str | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    block_size: int = 16
+    gpu_memory_utilization: float = 0.92
+    """Share of the device's memory that the engine may use, weights included. On a CPU, of what is free."""
+    kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
+    kv_cache_dtype: str = "auto"
+    """auto: the model's; fp8 (= fp8_e4m3), int8_per_token_head, or a float type."""
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    long_prefill_token_threshold: int = 0
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    scheduler_cls: str | type | None = None
+    """A class or a dotted path `package.module:Class` that takes the default scheduler's place."""
+    attention_backend: str | None = None
+    """cpu, sdpa, triton, cuda or reference; None picks the fastest that works here."""
+    logits_processors: list[str | type] | None = None
+    max_logprobs: int = 20
+    enforce_eager: bool = False
+    """Never replay recorded decode steps (`engine/worker/decode_graphs.py`)."""
+
+    enable_lora: bool = False
+    max_loras: int = 1
+    """Adapters that one step may use: slots on the device."""
+    max_lora_rank: int = 16
+    max_cpu_loras: int | None = None
+    """Adapters kept in host memory; None: as many as `max_loras`."""
+    lora_dtype: str = "auto"
+
+    quantization: str | None = None
+    """None: what the checkpoint says."""
+
+    speculative_config: dict[str, Any] | str | None = None
+    """`method` (ngram, draft_model, eagle, medusa), `num_speculative_tokens`, `model`, ...: a dict or its JSON."""
+    structured_outputs_config: dict[str, Any] | str | None = None
+    """`backend`: auto, xgrammar or dfa."""
+
+    preemption_mode: Literal["recompute", "swap"] | None = None
+    swap_space: float = 0.0
+    """GiB of host memory for blocks of preempted requests."""
+    kv_offloading_size: float | None = None
+    """GiB of host memory for cached blocks."""
+    kv_offloading_backend: str = "native"
+    kv_transfer_config: dict[str, Any] | str | None = None
+    """`kv_connector`, `kv_role`, `kv_connector_extra_config`, `kv_load_failure_policy`: a dict or its JSON."""
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    distributed_executor_backend: str | type | None = None
+    """uni, mp, ray, or an Executor class; None: uni for one worker, else mp."""
+
+    limit_mm_per_prompt: dict[str, int] = field(default_factory=dict)
+    disable_log_stats: bool = False
+    trace: str | None = None
+    """Write a step trace to this file (`prep trace`)."""
+    debug_checks: bool = False
+    """Check the cache's invariants after every step and every block hash for collisions: slow, for tests
+    and hunting bugs."""
+
+    @classmethod
+    def create(cls, **kwargs: Any) -> EngineArgs:
+        """Build from keywords, refusing names that do not exist with the closest one that does."""
+        known = [f.name for f in fields(cls)]
+        for name in kwargs:
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ConfigError(f"unknown engine argument {name!r}{hint}")
+        return cls(**kwargs)

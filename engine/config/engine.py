@@ -1,0 +1,20 @@
+"""Everything resolved, in one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.config.args import EngineArgs
+from engine.config.cache import CacheConfig
+from engine.config.model import ModelConfig
+from engine.config.scheduler import SchedulerConfig
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Everything resolved: the one object the engine's parts are built from."""
+
+    model: ModelConfig
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    args: EngineArgs = field(repr=False)

@@ -1,0 +1,56 @@
+"""What a model is: read from its config.json, resolved, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """Rotary position embedding: base frequency and, if any, the checkpoint's scaling rule."""
+
+    theta: float
+    scaling: dict[str, Any] | None = None
+    """`rope_scaling` as in config.json, with the key `rope_type`; None means plain rope."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A decoder-only transformer as read from a Hugging Face config.json."""
+
+    model: str
+    """What the user asked for."""
+    path: Path
+    """Folder with config.json, safetensors and tokenizer."""
+    architecture: str
+    dtype: str
+    """float32, bfloat16 or float16: resolved, never auto."""
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    max_position_embeddings: int
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    """Bias on the q, k and v projections (Qwen2; Llama if configured)."""
+    attention_output_bias: bool = False
+    """Bias on the o projection (Llama with attention_bias=True)."""
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    """RMSNorm on every query and key head (Qwen3)."""
+    sliding_window: tuple[int | None, ...] = ()
+    """Per layer: how many positions back a token sees, itself included; None means all."""
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+    load_format: str = "auto"
+    seed: int = 0
+    """Of the random weights when `load_format` is dummy."""
+    fingerprint: str = ""
+    """Identity of the weights: part of every prefix-cache key."""

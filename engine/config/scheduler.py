@@ -1,0 +1,46 @@
+"""The limits of one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config.errors import ConfigError, require_at_least
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """What one step may hold."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    """Most tokens of one prompt in one step; 0 means no limit but the budget."""
+
+    def __post_init__(self) -> None:
+        require_at_least(1, max_num_batched_tokens=self.max_num_batched_tokens)
+        require_at_least(1, max_num_seqs=self.max_num_seqs)
+        require_at_least(2, max_model_len=self.max_model_len)
+        require_at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
+        if self.policy not in ("fcfs", "priority"):
+            raise ConfigError(f"scheduling policy {self.policy!r} does not exist; choose fcfs or priority")
+        if not self.enable_chunked_prefill:
+            self._check_whole_prompts()
+
+    def _check_whole_prompts(self) -> None:
+        """Without chunked prefill a prompt, or one that resumes with its output, must fit into one step."""
+        if self.max_num_batched_tokens < self.max_model_len:
+            raise ConfigError(
+                f"enable_chunked_prefill=False computes every prompt in one step, but max_num_batched_tokens "
+                f"({self.max_num_batched_tokens}) is less than max_model_len ({self.max_model_len}), so the "
+                "longest could never run; raise max_num_batched_tokens, lower max_model_len or allow chunked "
+                "prefill"
+            )
+        if self.long_prefill_token_threshold:
+            raise ConfigError(
+                "long_prefill_token_threshold cuts prompts into chunks and enable_chunked_prefill=False "
+                "forbids it; set only one of them"
+            )
