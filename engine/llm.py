@@ -17,6 +17,7 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from engine.config import EngineArgs
+from engine.frontend.beam_search import BeamSearchOutput, BeamSearchParams, beam_search
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.input_processor import InvalidRequestError, Prompt
 from engine.frontend.interrupt import interrupt_afterwards
@@ -98,6 +99,42 @@ class LLM:
         processor = self.llm_engine.input_processor
         prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams
+    ) -> list[BeamSearchOutput]:
+        """The `beam_width` most likely continuations of each prompt, best first, and what the search cost.
+
+        Deterministic. It asks for 2 * beam_width log-probabilities, which `max_logprobs` must allow.
+        """
+        config, processor = self.llm_engine.engine_core.config, self.llm_engine.input_processor
+        one_token = SamplingParams(max_tokens=1, logprobs=2 * params.beam_width)
+        requests = [
+            self._process(prompt, one_token, RequestOutputKind.FINAL_ONLY) for prompt in _as_list(prompts)
+        ]
+        for request in requests:
+            longest = len(request.prompt_token_ids) + params.max_tokens
+            if longest > config.scheduler.max_model_len:
+                raise InvalidRequestError(
+                    f"a prompt of {len(request.prompt_token_ids)} tokens and max_tokens={params.max_tokens} make "
+                    f"{longest}, more than max_model_len={config.scheduler.max_model_len}; lower max_tokens"
+                )
+        return [self._beam_search(request, params, processor.eos_token_ids) for request in requests]
+
+    def _beam_search(
+        self, request: SubmittedRequest, params: BeamSearchParams, eos_token_ids: frozenset[int]
+    ) -> BeamSearchOutput:
+        output = beam_search(
+            request.prompt_token_ids,
+            params,
+            lambda prompts, one_token: self.generate(prompts, one_token, use_tqdm=False),
+            eos_token_ids=eos_token_ids,
+            block_size=self.llm_engine.engine_core.config.cache.block_size,
+        )
+        if self.llm_engine.tokenizer is not None:
+            for beam in output.sequences:
+                beam.text = self.llm_engine.tokenizer.decode(beam.tokens[len(request.prompt_token_ids) :])
+        return output
 
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None

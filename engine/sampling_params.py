@@ -39,6 +39,9 @@ class SamplingParams:
 
     n: int = 1
     """Independent completions of the same prompt."""
+    best_of: int | None = None
+    """Compute this many completions and return the n with the highest cumulative log-probability, best first.
+    vLLM had it until V0; a stream shows nothing before all of them have ended."""
 
     presence_penalty: float = 0.0
     """Subtracted from the logit of every token that the output already holds."""
@@ -116,6 +119,11 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
 
+    @property
+    def num_completions(self) -> int:
+        """How many are computed; n of them are returned."""
+        return self.best_of or self.n
+
     def _check_numbers(self) -> None:
         for name, allowed in _INTEGERS.items():
             setattr(self, name, _integer(name, getattr(self, name), allowed))
@@ -152,9 +160,13 @@ class SamplingParams:
             )
         if self.stop and not self.detokenize:
             raise ValueError("stop needs detokenize=True: without text no stop string can be found")
-        if self.n > 1 and self.is_greedy:
+        if self.best_of is not None and self.best_of < self.n:
+            raise ValueError(f"best_of must be at least n ({self.n}), got {self.best_of}")
+        if self.num_completions > 1 and self.is_greedy:
+            name = "n" if self.n > 1 else "best_of"
             raise ValueError(
-                f"n must be 1 when temperature is 0, got {self.n}: all completions would be the same"
+                f"{name} must be 1 when temperature is 0, got {getattr(self, name)}: all completions would be the "
+                "same"
             )
 
 
@@ -178,6 +190,7 @@ class _Range(NamedTuple):
 
 _INTEGERS = {
     "n": _Range(1, 16384),
+    "best_of": _Range(1, 16384, optional=True),
     "top_k": _Range(-1, meaning="0 and -1 mean off"),
     "seed": _Range(-(2**63), 2**63 - 1, optional=True),
     "max_tokens": _Range(1, optional=True),

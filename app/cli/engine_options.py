@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import Field, fields
+from dataclasses import MISSING, Field, fields
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
@@ -42,10 +42,39 @@ HELP = {
     "attention_backend": "cpu, sdpa, triton, cuda or reference; by default the fastest that works here.",
     "max_logprobs": "Most --logprobs that a request may ask for.",
     "enforce_eager": "Never replay decode steps: every step runs through Python.",
+    "enable_lora": "Serve adapters beside the base model.",
+    "max_loras": "Adapters in one step.",
+    "max_lora_rank": "Highest rank of an adapter.",
+    "max_cpu_loras": "Adapters kept in host memory.",
+    "lora_dtype": "Of the adapters' weights; auto: the model's.",
+    "quantization": "How weights are stored; by default what the checkpoint says.",
+    "speculative_config": "JSON: method, num_speculative_tokens, model, ...",
+    "structured_outputs_config": "JSON: backend (auto, xgrammar or dfa).",
+    "preemption_mode": "What happens to the KV of a preempted request: recompute or swap.",
+    "swap_space": "GiB of host memory for swapped blocks.",
+    "kv_offloading_size": "GiB of host memory for cached blocks.",
+    "kv_offloading_backend": "Where offloaded blocks go.",
+    "kv_transfer_config": "JSON: kv_connector, kv_role, ...: KV from and for other engines.",
+    "tensor_parallel_size": "Workers that share every layer.",
+    "pipeline_parallel_size": "Workers that hold some of the layers each.",
+    "data_parallel_size": "Whole engines behind one router.",
+    "enable_expert_parallel": "Spread whole experts over the workers, not parts of each.",
+    "distributed_executor_backend": "Where workers run: uni, mp or ray.",
+    "limit_mm_per_prompt": "JSON: most images of one prompt.",
     "disable_log_stats": "Keep no statistics.",
     "trace": "Write a step trace to this file; look at it with prep trace.",
     "debug_checks": "Check the cache's invariants after every step (slow).",
 }
+JSON_OPTIONS = {
+    "hf_overrides": '{"rope_theta": 10000}',
+    "speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}',
+    "structured_outputs_config": '{"backend": "dfa"}',
+    "kv_transfer_config": '{"kv_connector": "SharedMemoryConnector", "kv_role": "kv_both"}',
+    "limit_mm_per_prompt": '{"image": 2}',
+}
+"""Options that take a JSON object, with an example."""
+CLASS_OPTIONS = {"scheduler_cls", "distributed_executor_backend"}
+"""A name or `package.module:Class`."""
 NOT_OPTIONS = {"model", "logits_processors", "seed"}
 """An argument of the command, a list of classes, and one whose name belongs to the request's seed."""
 
@@ -60,7 +89,8 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_engine(**values: Any) -> None:
         engine = {setting.name: values.pop(setting.name) for setting in settings}
-        engine["hf_overrides"] = _json_object("--hf-overrides", engine["hf_overrides"])
+        for name in JSON_OPTIONS:
+            engine[name] = _json_object(name, engine[name])
         command(**values, engine=engine)
 
     with_engine.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
@@ -72,7 +102,7 @@ def _parameter(setting: Field[Any]) -> inspect.Parameter:
     name, default = setting.name, setting.default
     kind = get_type_hints(EngineArgs)[name]
     flag = f"--{name.replace('_', '-')}"
-    if name in ("hf_overrides", "scheduler_cls"):
+    if name in JSON_OPTIONS or name in CLASS_OPTIONS:
         kind, default = str | None, None
     elif kind is bool and default:
         flag = f"{flag}/--no-{flag[2:]}"
@@ -82,15 +112,16 @@ def _parameter(setting: Field[Any]) -> inspect.Parameter:
     )
 
 
-def _json_object(flag: str, text: str | None) -> dict[str, Any]:
+def _json_object(name: str, text: str | None) -> dict[str, Any] | None:
+    """The option's value, or what stands for nothing."""
+    setting = next(setting for setting in fields(EngineArgs) if setting.name == name)
     if text is None:
-        return {}
+        return {} if setting.default is MISSING else None
+    flag = f"--{name.replace('_', '-')}"
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise Problem(
-            f"{flag} is not JSON: {error}", next_step=f"{flag} '{{\"rope_theta\": 10000}}'"
-        ) from None
+        raise Problem(f"{flag} is not JSON: {error}", next_step=f"{flag} '{JSON_OPTIONS[name]}'") from None
     if not isinstance(value, dict):
-        raise Problem(f"{flag} must be a JSON object, got {text}")
+        raise Problem(f"{flag} must be a JSON object, got {text}", next_step=f"{flag} '{JSON_OPTIONS[name]}'")
     return value

@@ -36,6 +36,12 @@ def generate(
         typer.Option("--system", help="With --chat: system prompt. Shop models get a shop's notes."),
     ] = None,
     n: Annotated[int, typer.Option("-n", help="Completions of each prompt.")] = 1,
+    best_of: Annotated[
+        int | None, typer.Option("--best-of", help="Compute this many completions, keep the n likeliest.")
+    ] = None,
+    beam_width: Annotated[
+        int | None, typer.Option("--beam-width", help="Beam search: keep this many continuations.")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Keep this many of the most likely tokens; 0: all.")] = 0,
@@ -61,6 +67,7 @@ def generate(
     Examples:
       prep generate shop --chat --prompt "What do you recommend?"
       prep generate shop -p "Readers of" -n 4 --temperature 0.8 --seed 1 --logprobs 3 --json
+      prep generate shop --chat -p "Which title is cheaper?" --beam-width 4
       echo "Once upon a time" | prep generate path/to/checkpoint --max-tokens 40
       prep generate Qwen/Qwen3-0.6B --load-format dummy --prompt x --num-gpu-blocks-override 64
     """
@@ -68,6 +75,7 @@ def generate(
 
     params = SamplingParams(
         n=n,
+        best_of=best_of,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -86,7 +94,9 @@ def generate(
     with open_llm(model, engine) as llm:
         if chat:
             prompts = [_as_chat(llm, model, system, text) for text in prompts]
-        if not json and len(prompts) == n == 1 and screen.is_live(screen.out()):
+        if beam_width is not None:
+            _beam_search(llm, prompts, beam_width, max_tokens, ignore_eos, as_json=json)
+        elif not json and len(prompts) == n == 1 and best_of is None and screen.is_live(screen.out()):
             _stream(llm, prompts[0], params)
         else:
             _complete(llm, prompts, params, as_json=json)
@@ -141,6 +151,29 @@ def _complete(llm: LLM, prompts: list[Any], params: SamplingParams, *, as_json: 
         line = f"{num_tokens} tokens in {seconds:.2f} s ({num_tokens / seconds:,.0f} tok/s)"
         screen.err().print(
             f"[dim]{speed_line(outputs[0], num_tokens, seconds) if len(outputs) == 1 else line}[/]"
+        )
+
+
+def _beam_search(
+    llm: LLM, prompts: list[Any], width: int, max_tokens: int, ignore_eos: bool, *, as_json: bool
+) -> None:
+    from engine.frontend.beam_search import BeamSearchParams
+
+    outputs = llm.beam_search(prompts, BeamSearchParams(width, max_tokens, ignore_eos))
+    if as_json:
+        screen.print_json([asdict(output) for output in outputs])
+        return
+    for number, output in enumerate(outputs, start=1):
+        for rank, beam in enumerate(output.sequences, start=1):
+            screen.err().print(
+                f"[dim]-- prompt {number}/{len(outputs)}, beam {rank}, log-probability {beam.cum_logprob:.2f}[/]"
+            )
+            print(beam.text)
+        memory = output.memory
+        screen.err().print(
+            f"[dim]most blocks at once: {memory.peak_blocks_cow} shared, {memory.peak_blocks_unshared} unshared; "
+            f"copies on write in V0's design: {memory.cow_copies}; tokens computed {memory.num_computed_tokens}, "
+            f"from the prefix cache {memory.num_cached_tokens}[/]"
         )
 
 

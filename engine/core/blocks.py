@@ -147,6 +147,8 @@ class BlockPool:
         """Free blocks whose content is still cached."""
         self.num_evictions = 0
         """Cached contents lost to reuse since the pool was made."""
+        self.num_saved = 0
+        """Blocks that requests would need more if none were shared: the owners of each beyond the first."""
 
     @property
     def num_usable(self) -> int:
@@ -179,6 +181,8 @@ class BlockPool:
         if block.ref_count == 0:
             self.free.remove(block)
             self.num_evictable -= 1
+        else:
+            self.num_saved += 1
         block.ref_count += 1
         if self.on_event is not None:
             self.on_event("ref", block, request_id)
@@ -192,6 +196,8 @@ class BlockPool:
             block.ref_count -= 1
             if block.ref_count == 0:
                 self._enqueue(block)
+            else:
+                self.num_saved -= 1
             if self.on_event is not None:
                 self.on_event("free" if block.ref_count == 0 else "unref", block, request_id)
 
@@ -246,6 +252,9 @@ class BlockPool:
                 problems.append(f"{block} is {'queued' if block in self.free else 'not queued'}")
             if block.block_hash is not None and self.cached.get(block.block_hash) is not block:
                 problems.append(f"{block} carries a hash that the index gives to another block")
+        saved = sum(block.ref_count - 1 for block in self.blocks if block.ref_count > 1)
+        if saved != self.num_saved:
+            problems.append(f"{self.num_saved} blocks counted as saved by sharing, {saved} are")
         for block_hash, block in self.cached.items():
             if block.block_hash != block_hash:
                 problems.append(f"the index gives {block_hash.hex()[:8]} to {block}")

@@ -400,6 +400,7 @@ class Scheduler:
         stats.num_waiting = len(self.waiting)
         stats.num_free_blocks = len(pool.free)
         stats.num_evictable_blocks = pool.num_evictable
+        stats.num_saved_blocks = pool.num_saved
         stats.kv_cache_usage = self.kv.usage
         stats.num_evictions = pool.num_evictions - self._num_evictions_before
         self._num_evictions_before = pool.num_evictions

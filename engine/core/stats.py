@@ -47,5 +47,7 @@ class StepStats:
     """Blocks that can be taken, cached content included."""
     num_evictable_blocks: int = 0
     """Of the free blocks, those that still hold cached content."""
+    num_saved_blocks: int = 0
+    """Blocks that running requests would need more if none were shared (n > 1, common prefixes)."""
     kv_cache_usage: float = 0.0
     """Share of the blocks owned by running requests, 0 to 1."""

@@ -47,7 +47,7 @@ class InputProcessor:
         self._policy = config.scheduler.policy
         self._max_logprobs = config.args.max_logprobs
         eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None} - {None}
-        self._eos_token_ids = frozenset(eos)
+        self.eos_token_ids = frozenset(eos)
         self._seeds = random.Random(config.args.seed)
 
     def process(
@@ -71,11 +71,11 @@ class InputProcessor:
             sampling_params=self._resolve(params, len(token_ids)),
             arrival_time=time.monotonic() if arrival_time is None else arrival_time,
             priority=priority,
-            eos_token_ids=self._eos_token_ids,
+            eos_token_ids=self.eos_token_ids,
             seed=(self._seeds.randrange(NUM_SEEDS) if params.seed is None else params.seed) % NUM_SEEDS,
             cache_salt=cache_salt,
         )
-        children = fan_out(request, params.n)
+        children = fan_out(request, params.num_completions)
         return SubmittedRequest(request_id, text, token_ids, params, request.arrival_time, children)
 
     def chat_prompt(self, messages: Sequence[ChatMessage], **options: Any) -> PromptDict:
@@ -139,11 +139,14 @@ class InputProcessor:
         self._check_in_vocabulary("logit_bias", params.logit_bias or [])
         if params.stop:
             self._need_tokenizer("a stop string")
+        ranks = params.num_completions > params.n  # by log-probabilities, whether or not the caller sees them
+        logprobs = 0 if ranks and params.logprobs is None else params.logprobs
         resolved = replace(
             params,
             n=1,
+            best_of=None,
             max_tokens=room if params.max_tokens is None else params.max_tokens,
-            logprobs=self._num_logprobs("logprobs", params.logprobs),
+            logprobs=self._num_logprobs("logprobs", logprobs),
             prompt_logprobs=self._num_logprobs("prompt_logprobs", params.prompt_logprobs),
         )
         resolved.bad_words_token_ids = [ids for word in params.bad_words for ids in self._spellings(word)]

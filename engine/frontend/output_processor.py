@@ -101,7 +101,8 @@ class _RequestState:
         self.submitted = submitted
         self._tokenizer = tokenizer
         self._num_unfinished = len(self.completions)
-        self._waits_for_end = submitted.params.output_kind is RequestOutputKind.FINAL_ONLY
+        self._ranks = submitted.params.num_completions > submitted.params.n
+        self._waits_for_end = self._ranks or submitted.params.output_kind is RequestOutputKind.FINAL_ONLY
         self._metrics = RequestMetrics(arrival_time=submitted.arrival_time)
         self._num_cached_tokens = 0
         self._error: str | None = None
@@ -144,7 +145,9 @@ class _RequestState:
         """What the caller sees now, if anything."""
         if not self.is_due or not any(completion.has_news for completion in self.completions):
             return None
-        if self.submitted.params.output_kind is RequestOutputKind.DELTA:
+        if self._ranks:
+            outputs = self._best()
+        elif self.submitted.params.output_kind is RequestOutputKind.DELTA:
             outputs = [completion.delta() for completion in self.completions if completion.has_news]
         else:
             outputs = [completion.snapshot() for completion in self.completions]
@@ -159,6 +162,19 @@ class _RequestState:
             num_cached_tokens=self._num_cached_tokens,
             error=self._error,
         )
+
+    def _best(self) -> list[CompletionOutput]:
+        """best_of: the n completions the model finds most likely, numbered in that order."""
+        params = self.submitted.params
+        outputs = [completion.snapshot() for completion in self.completions]
+        outputs.sort(
+            key=lambda output: output.cumulative_logprob or 0.0, reverse=True
+        )  # stable: then by index
+        for index, output in enumerate(outputs[: params.n]):
+            output.index = index
+            if params.logprobs is None:
+                output.logprobs = None
+        return outputs[: params.n]
 
     def _take_prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
         """Complete or not at all; a stream of deltas has them once, with the first token."""

@@ -1,4 +1,4 @@
-"""n > 1: one prompt, several completions.
+"""n > 1 and best_of: one prompt, several completions.
 
 Each completion is a request of its own in the core, with its own noise. The scheduler's rule that a
 request waits a step while another one computes the prefix it needs makes them share one prefill.

@@ -1,0 +1,183 @@
+"""Beam search above the engine: keep the `beam_width` most likely continuations, one token at a time.
+
+    prompt --> A B C D          every beam asks the engine for one token and its 2 * width best alternatives,
+               |\\  |            the best `width` of all of them are the beams of the next step:
+               A1 A2 C1 C2      some beams fork (A), some die (B, D)
+
+The engine knows nothing of beams. It sees requests of one token whose prompts share almost everything, so the prefix
+cache makes a step cheap: only what lies behind a beam's last full block is computed again. V0 had forks in its core
+and copied half-full blocks instead; `BeamMemory` says what each design pays on the same search.
+
+Sources: vLLM entrypoints/llm.py (LLM.beam_search) and beam_search.py; Kwon et al. 2023, section 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from heapq import nlargest
+
+from engine.core.block_space_manager import BlockSpaceManager
+from engine.outputs import Logprob, RequestOutput
+from engine.sampling_params import SamplingParams
+
+Generate = Callable[[list[list[int]], SamplingParams], list[RequestOutput]]
+
+
+@dataclass
+class BeamSearchParams:
+    """How wide and how long to search. Names are vLLM's; a wrong value raises a ValueError."""
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    length_penalty: float = 1.0
+    """A beam's score is its cumulative log-probability / length ** length_penalty."""
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.name in ("beam_width", "max_tokens"):
+                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                    raise ValueError(f"{setting.name} must be an integer >= 1, got {value!r}")
+        if isinstance(self.length_penalty, bool) or not isinstance(self.length_penalty, (int, float)):
+            raise ValueError(f"length_penalty must be a number, got {self.length_penalty!r}")
+
+
+@dataclass(slots=True)
+class BeamSearchSequence:
+    """One beam."""
+
+    tokens: list[int]
+    """Prompt and continuation."""
+    cum_logprob: float = 0.0
+    text: str | None = None
+    finish_reason: str | None = None
+    """stop (end-of-sequence) or length; None while it grows."""
+    logprobs: list[dict[int, Logprob]] = field(default_factory=list)
+
+    def score(self, num_prompt_tokens: int, length_penalty: float) -> float:
+        """By which beams are compared in the end. An end-of-sequence token does not count as length."""
+        length = len(self.tokens) - num_prompt_tokens - (self.finish_reason == "stop")
+        return self.cum_logprob / max(1, length) ** length_penalty
+
+
+@dataclass(slots=True)
+class BeamMemory:
+    """What one search costs in blocks: shared and copied on write (V0), shared when full (V1), and not shared."""
+
+    cow_copies: int = 0
+    """Half-full blocks that V0 copies, since two beams write into them."""
+    peak_blocks_cow: int = 0
+    peak_blocks_unshared: int = 0
+    """If every beam had its own copy of everything."""
+    num_computed_tokens: int = 0
+    """What the engine computed for this search: with V0's forks it is prompt + one token per beam and step."""
+    num_cached_tokens: int = 0
+    """What came from the prefix cache instead."""
+
+
+@dataclass(slots=True)
+class BeamSearchOutput:
+    """The best beams of one prompt, best first."""
+
+    sequences: list[BeamSearchSequence]
+    memory: BeamMemory
+
+
+def beam_search(
+    prompt: list[int],
+    params: BeamSearchParams,
+    generate: Generate,
+    *,
+    eos_token_ids: frozenset[int] = frozenset(),
+    block_size: int = 16,
+) -> BeamSearchOutput:
+    """Search from `prompt`; `generate` completes a list of prompts by one token each, with logprobs."""
+    one_token = SamplingParams(
+        max_tokens=1, temperature=0.0, logprobs=2 * params.beam_width, detokenize=False
+    )
+    books = _Books(prompt, params, block_size)
+    beams = [BeamSearchSequence(list(prompt))]
+    ended: list[BeamSearchSequence] = []
+    for _ in range(params.max_tokens):
+        outputs = generate([beam.tokens for beam in beams], one_token)
+        candidates: list[tuple[int, BeamSearchSequence]] = []
+        for parent, (beam, output) in enumerate(zip(beams, outputs, strict=True)):
+            books.computed(output)
+            for child in _continuations(beam, output, eos_token_ids, params.ignore_eos):
+                if child.finish_reason:
+                    ended.append(child)
+                else:
+                    candidates.append((parent, child))
+        best = nlargest(params.beam_width, candidates, key=lambda candidate: candidate[1].cum_logprob)
+        if not best:
+            beams = []
+            break
+        beams = [child for _, child in best]
+        books.step([parent for parent, _ in best])
+    for beam in beams:
+        beam.finish_reason = "length"
+    ranked = nlargest(
+        params.beam_width,
+        [*ended, *beams],
+        key=lambda beam: beam.score(len(prompt), params.length_penalty),
+    )
+    return BeamSearchOutput(ranked, books.memory)
+
+
+def _continuations(
+    beam: BeamSearchSequence, output: RequestOutput, eos_token_ids: frozenset[int], ignore_eos: bool
+) -> list[BeamSearchSequence]:
+    """The beam with each of the likeliest next tokens."""
+    if output.error:
+        raise RuntimeError(output.error)
+    (logprobs,) = output.outputs[0].logprobs or [{}]
+    return [
+        BeamSearchSequence(
+            tokens=[*beam.tokens, token_id],
+            cum_logprob=beam.cum_logprob + entry.logprob,
+            finish_reason="stop" if token_id in eos_token_ids and not ignore_eos else None,
+            logprobs=[*beam.logprobs, logprobs],
+        )
+        for token_id, entry in logprobs.items()
+    ]
+
+
+class _Books:
+    """Plays the forks of a search on V0's block manager, and counts."""
+
+    def __init__(self, prompt: Sequence[int], params: BeamSearchParams, block_size: int) -> None:
+        blocks_per_beam = -(-(len(prompt) + params.max_tokens) // block_size)
+        self._manager = BlockSpaceManager(2 * params.beam_width * blocks_per_beam, 0, block_size)
+        self._beams = [0]
+        self._num_names = 1
+        self._manager.allocate(0, len(prompt))
+        self.memory = BeamMemory()
+
+    def computed(self, output: RequestOutput) -> None:
+        self.memory.num_cached_tokens += output.num_cached_tokens
+        self.memory.num_computed_tokens += len(output.prompt_token_ids) - output.num_cached_tokens
+
+    def step(self, parents: Sequence[int]) -> None:
+        """The beams of the next step by the index of the beam that each one continues."""
+        manager, memory = self._manager, self.memory
+        heirs: list[int] = []
+        claimed: set[int] = set()
+        for parent in parents:
+            name = self._beams[parent]
+            if parent in claimed:  # the first child goes on in the parent's blocks, the others fork
+                name, self._num_names = self._num_names, self._num_names + 1
+                manager.fork(self._beams[parent], name)
+            claimed.add(parent)
+            heirs.append(name)
+        for index, name in enumerate(self._beams):
+            if index not in claimed:
+                manager.free(name)
+        self._beams = heirs
+        for name in heirs:
+            manager.append_slot(name)
+        memory.cow_copies = manager.num_copies
+        memory.peak_blocks_cow = max(memory.peak_blocks_cow, manager.num_used_blocks)
+        unshared = sum(len(manager.block_table(name)) for name in heirs)
+        memory.peak_blocks_unshared = max(memory.peak_blocks_unshared, unshared)
