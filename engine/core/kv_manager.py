@@ -12,12 +12,31 @@ hashes while it schedules; see its PR #43569 for what that can leave behind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from engine.config import CacheConfig
 from engine.core.blocks import Block, BlockPool, OnBlockEvent
 from engine.core.hashing import BlockHasher
 from engine.core.request import Request
+
+
+@dataclass(slots=True)
+class PrefixHit:
+    """Where the KV of a request's first blocks already is, in the order of its tokens:
+
+    | device: shared as they are | host: copied in | external: loaded by the KV connector | compute
+    """
+
+    device: list[Block] = field(default_factory=list)
+    """Blocks of the device's prefix cache."""
+    host: list[Block] = field(default_factory=list)
+    """Host blocks behind them; each is copied into a fresh device block."""
+    external: int = 0
+    """Blocks behind these that another engine or store has."""
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.device) + len(self.host) + self.external
 
 
 class KVManager:
@@ -57,31 +76,30 @@ class KVManager:
         if self.enable_prefix_caching:
             self.hasher.extend(request)
 
-    def match(self, request: Request) -> list[Block]:
-        """The cached blocks that the request's tokens start with; nothing is reserved yet.
+    def match(self, request: Request) -> PrefixHit:
+        """The blocks that the request's tokens start with and whose KV exists; nothing is reserved yet.
 
         Never the whole sequence: at least one token must be computed to have logits to sample from.
         """
-        hit: list[Block] = []
-        if not self.reads_cache(request):
-            return hit
-        cached = self.pool.cached
-        for block_hash in request.block_hashes[: self._max_hit(request)]:
-            block = cached.get(block_hash)
-            if block is None:
-                break
-            hit.append(block)
+        hit = PrefixHit()
+        if self.reads_cache(request):
+            cached = self.pool.cached
+            for block_hash in request.block_hashes[: self._max_hit(request)]:
+                block = cached.get(block_hash)
+                if block is None:
+                    break
+                hit.device.append(block)
         return hit
 
-    def is_in_flight(self, request: Request, num_hit: int) -> bool:
+    def is_in_flight(self, request: Request, hit: PrefixHit) -> bool:
         """Whether the block after the hit is being computed by another request in this very step.
 
         If so, waiting one step saves computing it twice: n samples of a prompt prefill it once.
         """
         return (
-            num_hit < self._max_hit(request)
+            hit.num_blocks < self._max_hit(request)
             and self.reads_cache(request)
-            and request.block_hashes[num_hit] in self._in_flight
+            and request.block_hashes[hit.num_blocks] in self._in_flight
         )
 
     def reads_cache(self, request: Request) -> bool:
@@ -95,31 +113,46 @@ class KVManager:
 
     # -- taking and giving back
 
-    def num_missing(self, request: Request, num_tokens: int, hit: Sequence[Block] = ()) -> int:
+    def num_missing(self, request: Request, num_tokens: int, hit: PrefixHit | None = None) -> int:
         """Blocks to take before `num_tokens` tokens of the request have a place."""
-        return self.num_blocks_for(num_tokens) - len(request.blocks) - len(hit)
+        num_shared = len(hit.device) if hit is not None else 0
+        return self.num_blocks_for(num_tokens) - len(request.blocks) - num_shared
 
     def has_room(self, request: Request, num_tokens: int) -> bool:
         """Whether a running request can grow to `num_tokens` tokens without anybody losing blocks."""
         return self.num_missing(request, num_tokens) <= len(self.pool.free)
 
-    def allocate(self, request: Request, num_tokens: int, hit: Sequence[Block] = ()) -> list[int] | None:
-        """Extend the block table to `num_tokens` tokens: first the hit, then fresh blocks.
+    def num_revived(self, hit: PrefixHit) -> int:
+        """Blocks of the hit that nobody owns: using them leaves fewer free ones."""
+        return sum(block.ref_count == 0 for block in hit.device)
+
+    def allocate(self, request: Request, num_tokens: int) -> list[int] | None:
+        """Extend the block table of a running request to `num_tokens` tokens.
 
         Returns the ids appended, or None, with nothing changed, if the free blocks do not suffice.
         """
-        if not hit and num_tokens <= len(request.blocks) * self.block_size:
+        if num_tokens <= len(request.blocks) * self.block_size:
             return []
-        missing = self.num_missing(request, num_tokens, hit)
-        num_revived = sum(block.ref_count == 0 for block in hit)
-        if missing > len(self.pool.free) - num_revived:
+        missing = self.num_missing(request, num_tokens)
+        if missing > len(self.pool.free):
             return None
-        for block in hit:
-            self.pool.touch(block, request.request_id)
-        new_blocks = [*hit, *self.pool.take(missing, request.request_id)]
+        new_blocks = self.pool.take(missing, request.request_id)
         request.blocks += new_blocks
-        request.num_published_blocks += len(hit)
         return [block.block_id for block in new_blocks]
+
+    def admit(self, request: Request, hit: PrefixHit) -> list[int] | None:
+        """Give a waiting request its block table, for all tokens it knows: first the hit, then fresh blocks.
+
+        Returns the whole table, or None, with nothing changed, if the free blocks do not suffice.
+        """
+        missing = self.num_missing(request, request.num_tokens, hit)
+        if missing > len(self.pool.free) - self.num_revived(hit):
+            return None
+        for block in hit.device:
+            self.pool.touch(block, request.request_id)
+        request.blocks = [*hit.device, *self.pool.take(missing, request.request_id)]
+        request.num_published_blocks = len(hit.device)
+        return [block.block_id for block in request.blocks]
 
     def free(self, request: Request) -> None:
         """Give back the whole block table. Published blocks can be hit until they are reused."""

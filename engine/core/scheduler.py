@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 
 from engine.config import CacheConfig, SchedulerConfig
-from engine.core.blocks import Block, OnBlockEvent
+from engine.core.blocks import OnBlockEvent
 from engine.core.door import check_can_run, max_num_tokens
 from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
-from engine.core.kv_manager import KVManager
+from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (
@@ -225,15 +225,15 @@ class Scheduler:
     def _admit(self, request: Request, plan: StepPlan) -> NotScheduled | None:
         """Start a waiting request, or say why not. On success it owns blocks for all its known tokens."""
         hit = self.kv.match(request)
-        if self.kv.is_in_flight(request, len(hit)):
-            return NotScheduled(request.request_id, Reason.PREFIX_IN_FLIGHT, {"block": len(hit)})
-        start = len(hit) * self.kv.block_size
+        if self.kv.is_in_flight(request, hit):
+            return NotScheduled(request.request_id, Reason.PREFIX_IN_FLIGHT, {"block": hit.num_blocks})
+        start = hit.num_blocks * self.kv.block_size
         num_tokens = self._num_new_tokens(request, start, plan)
         need = request.num_tokens - start
         if num_tokens < need and not self.config.enable_chunked_prefill:
             details = {"need": need, "left": plan.budget_left}
             return NotScheduled(request.request_id, Reason.BUDGET_EXHAUSTED, details)
-        block_ids = self.kv.allocate(request, request.num_tokens, hit)
+        block_ids = self.kv.admit(request, hit)
         if block_ids is None:
             details = self._lack_of_blocks(request, request.num_tokens, hit)
             return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
@@ -290,9 +290,11 @@ class Scheduler:
         finished_ids, self._finished_ids = self._finished_ids, []
         return SchedulerOutput(stats.step, plan.rows, finished_ids, plan.preempted, plan.not_scheduled)
 
-    def _lack_of_blocks(self, request: Request, num_tokens: int, hit: Sequence[Block] = ()) -> dict[str, int]:
+    def _lack_of_blocks(
+        self, request: Request, num_tokens: int, hit: PrefixHit | None = None
+    ) -> dict[str, int]:
         """The details of a reason that is about memory: what was missing and what there was."""
-        num_revived = sum(block.ref_count == 0 for block in hit)
+        num_revived = self.kv.num_revived(hit) if hit is not None else 0
         return {
             "need": self.kv.num_missing(request, num_tokens, hit),
             "free": len(self.kv.pool.free) - num_revived,

@@ -47,8 +47,8 @@ MUTATIONS = [
     Mutation(
         "a_revived_block_stays_in_the_free_queue",
         "blocks",
-        "            self.free.remove(block)\n            self.num_evictable -= 1\n        block.ref_count",
-        "            self.num_evictable -= 1\n        block.ref_count",
+        "            self.free.remove(block)\n            self.num_evictable -= 1\n        else:",
+        "            self.num_evictable -= 1\n        else:",
     ),
     Mutation(
         "anonymous_blocks_leak", "blocks", "            self.free.push_front(block)\n", "            pass\n"
@@ -99,7 +99,7 @@ MUTATIONS = [
     Mutation(
         "revived_blocks_are_counted_as_free",
         "kv_manager",
-        "> len(self.pool.free) - num_revived",
+        "> len(self.pool.free) - self.num_revived(hit)",
         "> len(self.pool.free)",
     ),
     Mutation(
@@ -109,7 +109,10 @@ MUTATIONS = [
         "        pass\n",
     ),
     Mutation(
-        "nobody_waits_for_a_prefix_in_flight", "kv_manager", "num_hit < self._max_hit(request)\n", "False\n"
+        "nobody_waits_for_a_prefix_in_flight",
+        "kv_manager",
+        "hit.num_blocks < self._max_hit(request)\n",
+        "False\n",
     ),
     Mutation("prompt_logprobs_read_the_cache", "kv_manager", " or params.prompt_logprobs is not None", ""),
     # queues
