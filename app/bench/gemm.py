@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.engine_core import EngineCore
-from engine.layers.embedding import LMHead
+from engine.layers.embedding import ParallelLMHead
 from engine.layers.linear import Linear
 
 MAX_SIZES = 12
@@ -29,8 +29,8 @@ class GemmFloor:
     def __init__(self, core: EngineCore) -> None:
         worker = core.executor.worker
         products = [module for module in worker.model.modules() if isinstance(module, Linear)]
-        self._layers = [module for module in products if not isinstance(module, LMHead)]
-        self._heads = [module for module in products if isinstance(module, LMHead)]
+        self._layers = [module for module in products if not isinstance(module, ParallelLMHead)]
+        self._heads = [module for module in products if isinstance(module, ParallelLMHead)]
         self._device = worker.device
         self._dtype = getattr(torch, core.config.model.dtype)
 

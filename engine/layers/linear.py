@@ -10,6 +10,14 @@ is faster than three. `MergedLinear` holds the stack and knows which rows belong
 Source: the packed modules of vLLM (model_executor/layers/linear.py) and nano-vllm. Instead of a loader
 function on every parameter, a layer offers its storage under the checkpoint's names
 (`checkpoint_tensors`): each is a view that loading fills in place.
+
+Tensor parallelism splits the matrices over the ranks of a group, and joins what they compute:
+
+    ColumnParallelLinear   every rank has some outputs    x [T, in]  ->  [T, out / size], nothing to say
+    RowParallelLinear      every rank has some inputs     [T, in / size]  ->  sum over the ranks, [T, out]
+
+A column-parallel layer followed by a row-parallel one needs a single sum (all-reduce) for the two. Which part of a
+checkpoint's tensor a rank holds is told by `shard_of`. Source: Megatron-LM (arXiv 1909.08053, section 3).
 """
 
 from __future__ import annotations
@@ -20,6 +28,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from engine.parallel import Shard, current_ranks
 from kernels import ops
 
 
@@ -88,6 +97,13 @@ class Linear(nn.Module):
         self.method.create_weights(self)
         self.bias = empty_parameter(out_features, dtype=dtype) if bias else None
 
+    def shard_of(self, name: str) -> Shard | None:
+        """Which part of the checkpoint's tensor this rank holds; None: all of it.
+
+        name: as in `checkpoint_tensors` of a merged layer (`q_proj.weight`), else that of the parameter.
+        """
+        return None
+
     def finish_loading(self) -> None:
         """Called once the weights are in."""
         self.method.process_weights_after_loading(self)
@@ -116,3 +132,95 @@ class MergedLinear(Linear):
         for parameter_name, parameter in self.named_parameters():
             for part, rows in zip(self.parts, parameter.split(sizes), strict=True):
                 yield f"{part}.{parameter_name}", rows
+
+
+class ColumnParallelLinear(Linear):
+    """A linear map whose outputs are shared out: each rank holds some rows of the weight and of the bias."""
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype) -> None:
+        self.group = current_ranks().tensor
+        super().__init__(in_features, self.group.split(out_features), bias=bias, dtype=dtype)
+
+    def shard_of(self, name: str) -> Shard | None:
+        return self.group.shard(output_dim(self, name))
+
+
+class RowParallelLinear(Linear):
+    """A linear map whose inputs are shared out: each rank holds some columns of the weight, and the ranks' results
+    are summed. The bias must enter the sum once: only the first rank keeps it."""
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype) -> None:
+        self.group = current_ranks().tensor
+        super().__init__(self.group.split(in_features), out_features, bias=bias, dtype=dtype)
+
+    def shard_of(self, name: str) -> Shard | None:
+        return None if name == "bias" else self.group.shard(input_dim(self, name))
+
+    def finish_loading(self) -> None:
+        if not self.group.is_first:
+            self.bias = None
+        super().finish_loading()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.group.all_reduce(super().forward(x))
+
+
+class MergedColumnParallelLinear(MergedLinear):
+    """Several projections of the same input, each of them shared out like a column-parallel one."""
+
+    def __init__(self, in_features: int, parts: dict[str, int], *, bias: bool, dtype: torch.dtype) -> None:
+        self.group = current_ranks().tensor
+        local = {name: self.group.split(size) for name, size in parts.items()}
+        super().__init__(in_features, local, bias=bias, dtype=dtype)
+
+    def shard_of(self, name: str) -> Shard | None:
+        return self.group.shard(output_dim(self, name))
+
+
+class QKVParallelLinear(MergedColumnParallelLinear):
+    """Query, key and value projections; each rank has whole heads.
+
+    With fewer kv heads than ranks a kv head is held by several of them, those whose query heads read it:
+
+        4 ranks, 8 query heads, 2 kv heads      rank    0    1    2    3
+                                                query  0 1  2 3  4 5  6 7
+                                                kv      0    0    1    1
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        head_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        *,
+        bias: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        """num_heads, num_kv_heads: of the whole model."""
+        size = current_ranks().tensor.size
+        self.num_kv_shards = min(size, num_kv_heads)
+        kv_size = (
+            num_kv_heads // self.num_kv_shards * size * head_dim
+        )  # as if every rank's copy were another head
+        parts = {"q_proj": num_heads * head_dim, "k_proj": kv_size, "v_proj": kv_size}
+        super().__init__(hidden_size, parts, bias=bias, dtype=dtype)
+        self.num_heads = self.group.split(num_heads)
+        self.num_kv_heads = num_kv_heads // self.num_kv_shards
+
+    def shard_of(self, name: str) -> Shard | None:
+        shard = super().shard_of(name)
+        if shard is None or name.startswith("q_proj"):
+            return shard
+        copies = self.group.size // self.num_kv_shards
+        return Shard(shard.dim, self.group.rank // copies, self.num_kv_shards)
+
+
+def output_dim(layer: Linear, name: str) -> int:
+    """The dimension of a parameter that counts outputs. A quantised layout says so with an attribute `output_dim`."""
+    return getattr(getattr(layer, name.rpartition(".")[2]), "output_dim", 0)
+
+
+def input_dim(layer: Linear, name: str) -> int:
+    """The dimension of a parameter that counts inputs. A quantised layout says so with an attribute `input_dim`."""
+    return getattr(getattr(layer, name.rpartition(".")[2]), "input_dim", 1)

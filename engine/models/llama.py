@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from engine.config import ModelConfig
 from engine.layers.attention import Attention
-from engine.layers.embedding import LMHead, TokenEmbedding
-from engine.layers.linear import Linear, MergedLinear
+from engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
+from engine.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable
+from engine.parallel import current_ranks
 from kernels import ops
 
 CPU_MLP_TOKENS = 768
@@ -31,23 +32,31 @@ class LlamaAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, layer_index: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.num_heads = config.num_attention_heads
-        self.num_kv_heads = config.num_key_value_heads
         self.head_dim = config.head_dim
-        q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        self.qkv_proj = MergedLinear(
+        self.qkv_proj = QKVParallelLinear(
             config.hidden_size,
-            {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size},
+            self.head_dim,
+            config.num_attention_heads,
+            config.num_key_value_heads,
             bias=config.attention_bias,
             dtype=dtype,
         )
-        self.o_proj = Linear(q_size, config.hidden_size, bias=config.attention_output_bias, dtype=dtype)
+        self.num_heads, self.num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
+        self.o_proj = RowParallelLinear(
+            config.num_attention_heads * self.head_dim,
+            config.hidden_size,
+            bias=config.attention_output_bias,
+            dtype=dtype,
+        )
         if config.qk_norm:
             self.q_norm: RMSNorm | None = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
             self.k_norm: RMSNorm | None = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
         else:
             self.q_norm = self.k_norm = None
-        self.attention = Attention(layer_index, self.head_dim, config.sliding_window[layer_index])
+        first_layer = current_ranks().layers(config.num_hidden_layers).start
+        self.attention = Attention(
+            layer_index - first_layer, self.head_dim, config.sliding_window[layer_index]
+        )
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """hidden [T, hidden]; cos, sin [T, head_dim / 2] -> [T, hidden]."""
@@ -70,10 +79,10 @@ class LlamaMLP(nn.Module):
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
         size = config.intermediate_size
-        self.gate_up_proj = MergedLinear(
+        self.gate_up_proj = MergedColumnParallelLinear(
             config.hidden_size, {"gate_proj": size, "up_proj": size}, bias=config.mlp_bias, dtype=dtype
         )
-        self.down_proj = Linear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
+        self.down_proj = RowParallelLinear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
         if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS:
@@ -107,24 +116,42 @@ class LlamaDecoderLayer(nn.Module):
 
 
 class LlamaModel(nn.Module):
-    """Everything below the output head."""
+    """Everything below the output head, or with pipeline parallelism, one stage of it.
+
+    Layers have their number in the whole model as their name, as in the checkpoint. Between two stages travel the
+    last layer's output and the residual stream it has yet to be added to.
+    """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
-        self.embed_tokens = TokenEmbedding(config.vocab_size, config.hidden_size, dtype=dtype)
-        self.layers = nn.ModuleList(
-            LlamaDecoderLayer(config, index, dtype) for index in range(config.num_hidden_layers)
-        )
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
+        self.stage = current_ranks().pipeline
+        self.hidden_size, self.dtype = config.hidden_size, dtype
+        if self.stage.is_first or (self.stage.is_last and config.tie_word_embeddings):
+            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, dtype=dtype)
+        layers = current_ranks().layers(config.num_hidden_layers)
+        self.layers = nn.ModuleDict({str(index): LlamaDecoderLayer(config, index, dtype) for index in layers})
+        if self.stage.is_last:
+            self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_position_embeddings)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        hidden, residual = self.embed_tokens(input_ids), None
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor | None:
+        hidden, residual = self._start(input_ids)
         cos, sin = self.rotary(positions)
-        for layer in self.layers:
+        for layer in self.layers.values():
             hidden, residual = layer(hidden, residual, cos, sin)
+        if not self.stage.is_last:
+            self.stage.send_next(torch.stack((hidden, residual)))
+            return None
         hidden, _ = self.norm.add_and_norm(hidden, residual)
         return hidden
+
+    def _start(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.stage.is_first:
+            return self.embed_tokens(input_ids), None
+        shape = (2, len(input_ids), self.hidden_size)
+        received = torch.empty(shape, dtype=self.dtype, device=input_ids.device)
+        hidden, residual = self.stage.receive_previous(received)
+        return hidden, residual
 
 
 class LlamaForCausalLM(nn.Module):
@@ -135,13 +162,15 @@ class LlamaForCausalLM(nn.Module):
         dtype = getattr(torch, config.dtype)
         self.config = config
         self.model = LlamaModel(config, dtype)
-        tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
-        self.lm_head = LMHead(config.vocab_size, config.hidden_size, dtype=dtype, tied_to=tied_to)
+        if current_ranks().pipeline.is_last:
+            tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+            self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, dtype=dtype, tied_to=tied_to)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """input_ids, positions int64 [T] -> hidden [T, hidden]; writes the step's KV as it goes."""
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor | None:
+        """input_ids, positions int64 [T] -> hidden [T, hidden], in the last pipeline stage; None in the others.
+        Writes the step's KV as it goes."""
         return self.model(input_ids, positions)
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
-        """hidden [S, hidden] -> logits fp32 [S, vocab]."""
+    def compute_logits(self, hidden: Tensor) -> Tensor | None:
+        """hidden [S, hidden] -> logits fp32 [S, vocab] on the first rank of a tensor group, None on the others."""
         return self.lm_head(hidden)

@@ -8,6 +8,7 @@ checkpoint is never in memory twice.
 from __future__ import annotations
 
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -15,21 +16,23 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import ConfigError, ModelConfig
+from engine.layers.embedding import VocabParallelEmbedding
 from engine.layers.linear import Linear, MergedLinear
 from engine.models.checkpoint import StoredTensor, read_headers
 from engine.models.registry import create_model
+from engine.parallel import ALONE, Ranks, Shard
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 _DUMMY_STD = 0.02
 
 
-def load_model(config: ModelConfig, device: torch.device | str) -> nn.Module:
-    """The model with its weights, in inference mode on `device`."""
-    model = create_model(config, device)
+def load_model(config: ModelConfig, device: torch.device | str, ranks: Ranks = ALONE) -> nn.Module:
+    """The model with its weights, in inference mode on `device`; of a parallel one, what `ranks` has."""
+    model = create_model(config, device, ranks)
     if config.load_format == "dummy":
         fill_with_random(model, config.seed)
     else:
-        load_weights(model, config)
+        load_weights(model, config, ranks)
     for module in model.modules():
         if isinstance(module, Linear):
             module.finish_loading()
@@ -55,24 +58,48 @@ def checkpoint_tensors(model: nn.Module) -> dict[str, Tensor]:
     return targets
 
 
+def checkpoint_shards(model: nn.Module) -> dict[str, Shard]:
+    """Which part of the checkpoint's tensor fills the storage, for those of which this rank has a part only."""
+    shards: dict[str, Shard] = {}
+    for module_name, module in model.named_modules():
+        if isinstance(module, MergedLinear):
+            prefix, names = module_name.rpartition(".")[0], [name for name, _ in module.checkpoint_tensors()]
+        elif isinstance(module, (Linear, VocabParallelEmbedding)):
+            prefix, names = module_name, [name for name, _ in module.named_parameters(recurse=False)]
+        else:
+            continue
+        for name in names:
+            if (shard := module.shard_of(name)) is not None:
+                shards[f"{prefix}.{name}"] = shard
+    return shards
+
+
 @torch.no_grad()
-def load_weights(model: nn.Module, config: ModelConfig) -> None:
-    """Copy every tensor of the checkpoint in `config.path` to its place."""
+def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) -> None:
+    """Copy every tensor of the checkpoint in `config.path` to its place.
+
+    A rank of several reads its own slices only, but judges the checkpoint as a whole.
+    """
     from safetensors import safe_open
 
-    targets = checkpoint_tensors(model)
+    targets, shards = checkpoint_tensors(model), checkpoint_shards(model)
     stored = {
         name: tensor for name, tensor in read_headers(config.path).items() if not _is_derived(name, config)
     }
-    _check_agreement(targets, stored, config)
+    whole = targets if ranks.is_alone else checkpoint_tensors(create_model(config, "meta"))
+    _check_agreement(whole, stored, config)
 
     names_by_file = defaultdict(list)
-    for name, tensor in stored.items():
-        names_by_file[tensor.file].append(name)
+    for name in targets:
+        names_by_file[stored[name].file].append(name)
     for file, names in names_by_file.items():
         with safe_open(file, framework="pt") as reader:
             for name in names:
-                targets[name].copy_(reader.get_tensor(name))
+                if name in shards:
+                    source = reader.get_slice(name)[shards[name].slices(stored[name].shape)]
+                else:
+                    source = reader.get_tensor(name)
+                targets[name].copy_(source)
 
 
 def _is_derived(name: str, config: ModelConfig) -> bool:
@@ -115,13 +142,21 @@ def _listed(items: Iterable[str], limit: int = 5) -> str:
 
 @torch.no_grad()
 def fill_with_random(model: nn.Module, seed: int) -> None:
-    """Seeded weights for a model without a checkpoint: norms one, the rest uniform with transformers' usual spread."""
-    targets = checkpoint_tensors(model)
-    device = next(iter(targets.values())).device
-    generator = torch.Generator(device).manual_seed(seed)
+    """Seeded weights for a model without a checkpoint: norms one, the rest uniform with transformers' usual spread.
+
+    A tensor's values depend on the seed and its name, so that every rank of a parallel model has its part of the
+    same weights.
+    """
+    shards = checkpoint_shards(model)
     bound = _DUMMY_STD * math.sqrt(3)
-    for name, target in targets.items():
+    for name, target in checkpoint_tensors(model).items():
         if name.endswith("norm.weight"):
             target.fill_(1.0)
-        else:
+            continue
+        generator = torch.Generator(target.device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+        if (shard := shards.get(name)) is None:
             target.uniform_(-bound, bound, generator=generator)
+        else:
+            whole = torch.empty(shard.whole_shape(target.shape), dtype=target.dtype, device=target.device)
+            whole.uniform_(-bound, bound, generator=generator)
+            target.copy_(whole[shard.slices(whole.shape)])

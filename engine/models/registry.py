@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import ConfigError, ModelConfig
+from engine.parallel import ALONE, Ranks, use_ranks
 
 MODELS: dict[str, str] = {
     "LlamaForCausalLM": "engine.models.llama:LlamaForCausalLM",
@@ -22,19 +23,20 @@ MODELS: dict[str, str] = {
 class CausalLM(Protocol):
     """What the worker needs of a model. Between the two calls it picks the rows that need logits."""
 
-    def __call__(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """input_ids, positions int64 [T] -> hidden [T, hidden]. Reads the current ForwardContext."""
+    def __call__(self, input_ids: Tensor, positions: Tensor) -> Tensor | None:
+        """input_ids, positions int64 [T] -> hidden [T, hidden]; None in any pipeline stage but the last.
+        Reads the current ForwardContext."""
         ...
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
-        """hidden [S, hidden] -> logits fp32 [S, vocab]."""
+    def compute_logits(self, hidden: Tensor) -> Tensor | None:
+        """hidden [S, hidden] -> logits fp32 [S, vocab]; None on any tensor rank but the first."""
         ...
 
 
-def create_model(config: ModelConfig, device: torch.device | str) -> nn.Module:
-    """The model with storage for its weights, not yet filled (see `loader.load_model`)."""
+def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks = ALONE) -> nn.Module:
+    """The model, or what `ranks` has of it, with storage for weights not yet filled (see `loader.load_model`)."""
     if config.architecture not in MODELS:
         raise ConfigError(f"unsupported architecture {config.architecture!r}; supported: {', '.join(MODELS)}")
     module_name, class_name = MODELS[config.architecture].split(":")
-    with torch.device(device):
+    with torch.device(device), use_ranks(ranks):
         return getattr(import_module(module_name), class_name)(config)

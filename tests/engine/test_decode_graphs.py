@@ -18,7 +18,7 @@ from engine import LLM, AsyncLLM, EngineArgs, SamplingParams
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput
 from engine.engine_core import EngineCore
-from engine.layers.embedding import TokenEmbedding
+from engine.layers.embedding import VocabParallelEmbedding
 from engine.layers.norm import RMSNorm
 from kernels import ops
 from kernels.cpu import build
@@ -176,12 +176,12 @@ def test_a_model_that_uses_torch_for_some_batch_sizes_only_is_noticed(
     make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel may refuse some shapes, and then the reference steps in: a graph with fewer calls is checked too."""
-    look_up = TokenEmbedding.forward
+    look_up = VocabParallelEmbedding.forward
 
-    def sometimes(self: TokenEmbedding, ids: Tensor) -> Tensor:
+    def sometimes(self: VocabParallelEmbedding, ids: Tensor) -> Tensor:
         return self.weight[ids] if len(ids) in (2, 8) else look_up(self, ids)
 
-    monkeypatch.setattr(TokenEmbedding, "forward", sometimes)
+    monkeypatch.setattr(VocabParallelEmbedding, "forward", sometimes)
     assert_same(
         watched_run(make_engine(), mixture(5)), watched_run(make_engine(enforce_eager=True), mixture(5))
     )
