@@ -47,6 +47,17 @@ def check_args(args: EngineArgs) -> None:
     for name, choices in _CHOICES.items():
         if getattr(args, name) not in choices:
             raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {getattr(args, name)!r}")
+    for kind, limit in args.limit_mm_per_prompt.items():
+        if kind != "image" or not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+            raise ConfigError(
+                f"limit_mm_per_prompt takes {{'image': number of images per prompt}}, got "
+                f"{args.limit_mm_per_prompt!r}"
+            )
+    if args.limit_mm_per_prompt.get("image") and args.pipeline_parallel_size > 1:
+        raise ConfigError(
+            "images in prompts are put in where the embedding is, and pipeline_parallel_size > 1 splits the model: "
+            "leave limit_mm_per_prompt or pipeline_parallel_size at its default"
+        )
     share = args.gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")

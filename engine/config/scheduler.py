@@ -19,6 +19,8 @@ class SchedulerConfig:
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
     """Most tokens of one prompt in one step; 0 means no limit but the budget."""
+    encoder_cache_size: int = 0
+    """Image embeddings to keep, in tokens; 0: as many as a step's budget."""
 
     def __post_init__(self) -> None:
         require_at_least(1, max_num_batched_tokens=self.max_num_batched_tokens)

@@ -16,6 +16,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 
+from engine.core.encoder_cache import MultiModalFeature
 from engine.core.errors import HashCollisionError
 from engine.core.request import Request
 
@@ -43,6 +44,15 @@ def encode_fields(**fields: str | None) -> bytes:
             content = value.encode("utf-8", "surrogatepass")
             parts.append(b"=" + struct.pack("<Q", len(content)) + content)
     return b"".join(parts)
+
+
+def _encode_images(features: list[MultiModalFeature], start: int, end: int) -> bytes:
+    """What the placeholders among tokens [start, end) stand for: each image's content, and which part of it."""
+    return b"".join(
+        encode_fields(image=feature.mm_hash, at=str(feature.offset - start))
+        for feature in features
+        if feature.overlaps(start, end)
+    )
 
 
 class BlockHasher:
@@ -81,7 +91,10 @@ class BlockHasher:
         parent = hashes[-1] if hashes else self.root(request.lora_key, request.cache_salt)
         for index in range(len(hashes), num_full_blocks):
             tokens = request.token_ids[index * size : (index + 1) * size]
-            parent = self._hash(parent + self._encode_tokens(*tokens))
+            content = self._encode_tokens(*tokens)
+            if request.mm_features:
+                content += _encode_images(request.mm_features, index * size, (index + 1) * size)
+            parent = self._hash(parent + content)
             hashes.append(parent)
 
     def _hash(self, content: bytes) -> bytes:

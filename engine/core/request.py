@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.core.blocks import Block
+    from engine.core.encoder_cache import MultiModalFeature
     from engine.sampling_params import SamplingParams
 
 
@@ -67,6 +68,8 @@ class Request:
     lora_key: str | None = None
     """Identity of the adapter (name, path, load counter) that computes this request's KV."""
     cache_salt: str | None = None
+    mm_features: list[MultiModalFeature] = field(default_factory=list)
+    """Images among the prompt's tokens, in order."""
 
     token_ids: list[int] = field(init=False)
     num_computed_tokens: int = 0

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.core.encoder_cache import MultiModalFeature
     from engine.sampling_params import SamplingParams
 
 
@@ -62,6 +63,8 @@ class RequestInit:
     eos_token_ids: frozenset[int]
     seed: int
     lora_key: str | None = None
+    mm_features: list[MultiModalFeature] = field(default_factory=list)
+    """Images among the prompt's tokens."""
 
 
 @dataclass(slots=True)
@@ -76,6 +79,8 @@ class Scheduled:
     spec_token_ids: list[int] = field(default_factory=list)
     """Drafts among the scheduled tokens; they sit behind the tokens that are already known."""
     init: RequestInit | None = None
+    encoder_inputs: list[MultiModalFeature] = field(default_factory=list)
+    """Images to encode before the forward pass: the row reads them and no other row has before."""
 
 
 @dataclass(slots=True)
@@ -94,6 +99,8 @@ class SchedulerOutput:
     """(device block, host block): content to keep. The worker runs copy_out, then copy_in, then the forward pass."""
     copy_in: list[tuple[int, int]] = field(default_factory=list)
     """(host block, device block): content that a row of this step reads."""
+    dropped_encoder_hashes: list[str] = field(default_factory=list)
+    """Encoded images that nobody will read again without encoding them anew."""
     kv_connector_metadata: Any = None
     """What the scheduler half of the KV connector tells the worker half (`engine/core/connector.py`)."""
 

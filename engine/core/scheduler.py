@@ -18,6 +18,7 @@ from operator import attrgetter
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import OnBlockEvent
 from engine.core.door import check_can_run, max_num_tokens
+from engine.core.encoder_cache import EncoderCacheManager, MultiModalFeature
 from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
@@ -89,6 +90,7 @@ class Scheduler:
         self.waiting: WaitQueue = HeapQueue()
         self.running: list[Request] = []
         """Most important first, always sorted."""
+        self.encoder_cache = EncoderCacheManager(config.encoder_cache_size or config.max_num_batched_tokens)
         self.stats = StepStats()
         self.sort_key = POLICIES[config.policy]
         self._order = count()
@@ -181,6 +183,7 @@ class Scheduler:
         """Take all blocks of the least important running request; it will recompute what is not cached."""
         self.running.pop()
         self.kv.free(victim)
+        self._release_images(victim, len(victim.token_ids))
         victim.num_computed_tokens = 0
         victim.spec_token_ids = []
         victim.status = RequestStatus.PREEMPTED
@@ -275,7 +278,10 @@ class Scheduler:
         if drafts:
             drafts = drafts[: max(0, num_tokens - num_known)]
             request.spec_token_ids = []
-        plan.rows.append(Scheduled(request.request_id, start, num_tokens, new_block_ids, drafts, init))
+        row = Scheduled(request.request_id, start, num_tokens, new_block_ids, drafts, init)
+        if request.mm_features:
+            row.encoder_inputs = self._encoder_inputs(request, start, start + num_tokens)
+        plan.rows.append(row)
         plan.budget_left -= num_tokens
         self.kv.mark_in_flight(request, start, start + num_tokens)
         if num_known == 1 and len(request.token_ids) > len(request.prompt_token_ids):
@@ -284,11 +290,32 @@ class Scheduler:
         else:
             self.stats.num_prefill_tokens += num_tokens
 
+    def _encoder_inputs(self, request: Request, start: int, end: int) -> list[MultiModalFeature]:
+        """The images that tokens [start, end) read and nobody has encoded yet."""
+        read = [feature for feature in request.mm_features if feature.overlaps(start, end)]
+        new = [feature for feature in read if self.encoder_cache.need(request.request_id, feature)]
+        self.stats.encoder_cache_queries += len(read)
+        self.stats.encoder_cache_hits += len(read) - len(new)
+        return new
+
+    def _release_images(self, request: Request, num_tokens: int) -> None:
+        """The first `num_tokens` tokens are computed, or the request is gone."""
+        for feature in request.mm_features:
+            if feature.offset + feature.num_tokens <= num_tokens:
+                self.encoder_cache.release(request.request_id, feature)
+
     def _close(self, plan: StepPlan) -> SchedulerOutput:
         stats = self.stats
         stats.num_scheduled_tokens = stats.num_prefill_tokens + stats.num_decode_tokens
         finished_ids, self._finished_ids = self._finished_ids, []
-        return SchedulerOutput(stats.step, plan.rows, finished_ids, plan.preempted, plan.not_scheduled)
+        return SchedulerOutput(
+            stats.step,
+            plan.rows,
+            finished_ids,
+            plan.preempted,
+            plan.not_scheduled,
+            dropped_encoder_hashes=self.encoder_cache.take_dropped(),
+        )
 
     def _lack_of_blocks(
         self, request: Request, num_tokens: int, hit: PrefixHit | None = None
@@ -328,6 +355,8 @@ class Scheduler:
         status, new_token_ids = self._append(request, sampled)
         num_computed = row.start + row.num_tokens - num_rejected
         request.num_computed_tokens = min(num_computed, len(request.token_ids))
+        if request.mm_features:
+            self._release_images(request, request.num_computed_tokens)
         self.kv.publish(request)
         prompt_logprobs = self._new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
         if status is not RUNNING:
@@ -392,6 +421,7 @@ class Scheduler:
         else:
             self.waiting.remove(request)
         self.kv.free(request)
+        self._release_images(request, len(request.token_ids))
         del self.requests[request.request_id]
         request.status = status
         self._record(request, "FINISHED")
@@ -434,6 +464,7 @@ class Scheduler:
                 problems.append(f"{request.request_id} has computed more tokens than its blocks hold")
             if request.num_computed_tokens >= request.num_tokens:
                 problems.append(f"{request.request_id} runs with nothing left to compute")
+        problems += self.encoder_cache.check_integrity({request.request_id for request in self.running})
         owners = Counter(block.block_id for request in self.running for block in request.blocks)
         for block in self.kv.pool.blocks:
             if block.ref_count != owners[block.block_id]:
@@ -450,6 +481,7 @@ def _init(request: Request) -> RequestInit:
         eos_token_ids=request.eos_token_ids,
         seed=request.seed,
         lora_key=request.lora_key,
+        mm_features=request.mm_features,
     )
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TRACED_COUNTERS = ("num_draft_tokens", "num_accepted_tokens", "num_evictions")
+TRACED_COUNTERS = (
+    "num_draft_tokens",
+    "num_accepted_tokens",
+    "num_evictions",
+    "encoder_cache_queries",
+    "encoder_cache_hits",
+)
 """Flows that a trace keeps for every step in which they are not zero: it cannot work them out itself."""
 
 
@@ -37,6 +43,10 @@ class StepStats:
     """Tokens of the requests admitted for the first time that looked for a prefix."""
     prefix_cache_hits: int = 0
     """Those of them found in the cache."""
+    encoder_cache_queries: int = 0
+    """Images that rows of the step read."""
+    encoder_cache_hits: int = 0
+    """Those of them that were encoded before."""
     num_evictions: int = 0
     """Cached blocks reused for something else."""
 

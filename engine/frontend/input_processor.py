@@ -14,10 +14,12 @@ from numbers import Integral
 from typing import Any, TypedDict
 
 from engine.config import EngineConfig
+from engine.core.encoder_cache import MultiModalFeature
 from engine.core.request import Request
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer
+from engine.multimodal.inputs import MARKER, place_images
 from engine.sampling_params import SamplingParams
 
 
@@ -28,6 +30,8 @@ class PromptDict(TypedDict, total=False):
     prompt_token_ids: Sequence[int]
     cache_salt: str
     """Requests share cached prefixes only with requests of the same salt."""
+    multi_modal_data: dict[str, Any]
+    """`{"image": pixels}` or a list of them, uint8 [height, width, 3] each; the text marks their places: <image>."""
 
 
 Prompt = str | Sequence[int] | PromptDict
@@ -46,6 +50,7 @@ class InputProcessor:
         self._max_model_len = config.scheduler.max_model_len
         self._policy = config.scheduler.policy
         self._max_logprobs = config.args.max_logprobs
+        self._max_images = config.args.limit_mm_per_prompt.get("image", 0)
         eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None} - {None}
         self.eos_token_ids = frozenset(eos)
         self._seeds = random.Random(config.args.seed)
@@ -63,7 +68,12 @@ class InputProcessor:
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
         self._check_priority(priority)
-        text, token_ids, cache_salt = self._parse(prompt)
+        images = _images_of(prompt)
+        if images:
+            text, token_ids, cache_salt, features = self._parse_with_images(prompt, images)
+        else:
+            text, token_ids, cache_salt = self._parse(prompt)
+            features = []
         self._check_prompt(token_ids)
         request = Request(
             request_id=request_id,
@@ -74,6 +84,7 @@ class InputProcessor:
             eos_token_ids=self.eos_token_ids,
             seed=(self._seeds.randrange(NUM_SEEDS) if params.seed is None else params.seed) % NUM_SEEDS,
             cache_salt=cache_salt,
+            mm_features=features,
         )
         children = fan_out(request, params.num_completions)
         return SubmittedRequest(request_id, text, token_ids, params, request.arrival_time, children)
@@ -93,7 +104,8 @@ class InputProcessor:
             unknown = prompt.keys() - PromptDict.__annotations__.keys()
             if unknown or not prompt.keys() & {"prompt", "prompt_token_ids"}:
                 raise InvalidRequestError(
-                    'a prompt dict holds "prompt" or "prompt_token_ids", and optionally "cache_salt"; '
+                    'a prompt dict holds "prompt" or "prompt_token_ids", and optionally "cache_salt" and '
+                    '"multi_modal_data"; '
                     f"got the keys {sorted(map(str, prompt))}"
                 )
             text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
@@ -103,6 +115,26 @@ class InputProcessor:
         if isinstance(prompt, str):
             return prompt, self._encode(prompt), None
         return None, self._checked_ids(prompt), None
+
+    def _parse_with_images(
+        self, prompt: PromptDict, images: list[Any]
+    ) -> tuple[str, list[int], str | None, list[MultiModalFeature]]:
+        """Text, token ids with placeholders, cache salt, and where the images stand."""
+        if len(images) > self._max_images:
+            raise InvalidRequestError(
+                f"the prompt has {len(images)} images and this engine takes {self._max_images}; start it with "
+                f"limit_mm_per_prompt={{'image': {len(images)}}}"
+            )
+        text = prompt.get("prompt")
+        if not isinstance(text, str) or "prompt_token_ids" in prompt:
+            raise InvalidRequestError(
+                f'an image needs a text prompt ("prompt", without "prompt_token_ids") that marks its place: {MARKER}'
+            )
+        try:
+            token_ids, features = place_images(text, images, self._need_tokenizer("a text prompt").encode)
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from None
+        return text, token_ids, _checked_salt(prompt.get("cache_salt")), features
 
     def _encode(self, text: Any) -> list[int]:
         if not isinstance(text, str):
@@ -205,6 +237,19 @@ class InputProcessor:
                 "give token ids"
             )
         return self.tokenizer
+
+
+def _images_of(prompt: Prompt) -> list[Any]:
+    """The images that come with a prompt, as a list."""
+    data = prompt.get("multi_modal_data") if isinstance(prompt, dict) else None
+    if not data:
+        return []
+    if not isinstance(data, dict) or data.keys() != {"image"}:
+        raise InvalidRequestError(
+            f'multi_modal_data must be {{"image": pixels or a list of them}}, got {data!r}'
+        )
+    images = data["image"]
+    return list(images) if isinstance(images, (list, tuple)) else [images]
 
 
 def _checked_salt(salt: Any) -> str | None:

@@ -53,6 +53,7 @@ def fan_out(request: Request, n: int) -> list[Request]:
             eos_token_ids=request.eos_token_ids,
             seed=(request.seed + index) % NUM_SEEDS,
             cache_salt=request.cache_salt,
+            mm_features=request.mm_features,
         )
         for index in range(n)
     ]

@@ -134,8 +134,10 @@ class LlamaModel(nn.Module):
             self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_position_embeddings)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor | None:
-        hidden, residual = self._start(input_ids)
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
+    ) -> Tensor | None:
+        hidden, residual = self._start(input_ids, inputs_embeds)
         cos, sin = self.rotary(positions)
         for layer in self.layers.values():
             hidden, residual = layer(hidden, residual, cos, sin)
@@ -145,9 +147,9 @@ class LlamaModel(nn.Module):
         hidden, _ = self.norm.add_and_norm(hidden, residual)
         return hidden
 
-    def _start(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _start(self, input_ids: Tensor, inputs_embeds: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if self.stage.is_first:
-            return self.embed_tokens(input_ids), None
+            return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds, None
         shape = (2, len(input_ids), self.hidden_size)
         received = torch.empty(shape, dtype=self.dtype, device=input_ids.device)
         hidden, residual = self.stage.receive_previous(received)
@@ -166,10 +168,19 @@ class LlamaForCausalLM(nn.Module):
             tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
             self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, dtype=dtype, tied_to=tied_to)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor | None:
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
+    ) -> Tensor | None:
         """input_ids, positions int64 [T] -> hidden [T, hidden], in the last pipeline stage; None in the others.
-        Writes the step's KV as it goes."""
-        return self.model(input_ids, positions)
+        Writes the step's KV as it goes.
+
+        inputs_embeds [T, hidden] takes the place of the rows that `embed_tokens` would look up.
+        """
+        return self.model(input_ids, positions, inputs_embeds)
+
+    def embed_tokens(self, input_ids: Tensor) -> Tensor:
+        """ids [T] -> [T, hidden], in the first pipeline stage: where images are put in."""
+        return self.model.embed_tokens(input_ids)
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
         """hidden [S, hidden] -> logits fp32 [S, vocab] on the first rank of a tensor group, None on the others."""

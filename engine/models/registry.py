@@ -23,9 +23,18 @@ MODELS: dict[str, str] = {
 class CausalLM(Protocol):
     """What the worker needs of a model. Between the two calls it picks the rows that need logits."""
 
-    def __call__(self, input_ids: Tensor, positions: Tensor) -> Tensor | None:
+    def __call__(
+        self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
+    ) -> Tensor | None:
         """input_ids, positions int64 [T] -> hidden [T, hidden]; None in any pipeline stage but the last.
-        Reads the current ForwardContext."""
+        Reads the current ForwardContext.
+
+        inputs_embeds [T, hidden], if given, takes the place of the token embeddings.
+        """
+        ...
+
+    def embed_tokens(self, input_ids: Tensor) -> Tensor:
+        """ids [T] -> their embeddings [T, hidden]; in the first pipeline stage."""
         ...
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:

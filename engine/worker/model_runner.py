@@ -5,7 +5,7 @@ Source: vLLM v1/worker/gpu/model_runner.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +19,7 @@ from engine.sample.logprobs import token_logprobs
 from engine.sample.processors import LogitsProcessor
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
 from engine.worker.batch_state import BatchState
+from engine.worker.encoder_runner import EncoderRunner
 from engine.worker.model_input import InputBuilder, ModelInput
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ModelRunner:
         block_size: int,
         logits_processors: Sequence[type[LogitsProcessor]] = (),
         use_graphs: bool = False,
+        image_encoder: Callable[..., Tensor] | None = None,
     ) -> None:
         """use_graphs: replay decode steps; for models that compute with the C++ kernels alone."""
         self.model = model
@@ -54,6 +56,7 @@ class ModelRunner:
         self._inputs = InputBuilder(self.state, self.device)
         self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
         self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
+        self._images = None if image_encoder is None else EncoderRunner(image_encoder)
         self._graphs: DecodeGraphs | None = None
         if use_graphs:
             from engine.worker.decode_graphs import DecodeGraphs
@@ -75,11 +78,12 @@ class ModelRunner:
         if not out.scheduled:
             return ModelRunnerOutput()
         batch = self._inputs.build(out.scheduled)
-        if self._graphs is not None and not self._num_prompt_logprobs:
+        embeds = None if self._images is None else self._images.inputs_embeds(batch, self.model.embed_tokens)
+        if self._graphs is not None and embeds is None and not self._num_prompt_logprobs:
             logits = self._graphs.logits(batch)
             if logits is not None:
                 return self._sample(batch, logits)
-        hidden = self._forward(batch)
+        hidden = self._forward(batch, embeds)
         if len(batch.sampled_rows):
             result = self._sample(batch, self._compute_logits(batch, hidden))
         else:
@@ -102,6 +106,8 @@ class ModelRunner:
                 if asked >= 0:
                     self._num_prompt_logprobs[row.request_id] = asked
         self.state.append_blocks(out.scheduled)
+        if self._images is not None:
+            self._images.update(out)
 
     def _remove(self, request_id: str) -> None:
         slot = self.state.remove(request_id)
@@ -109,10 +115,10 @@ class ModelRunner:
             self.sampler.remove_request(slot)
             self._num_prompt_logprobs.pop(request_id, None)
 
-    def _forward(self, batch: ModelInput) -> Tensor:
+    def _forward(self, batch: ModelInput, inputs_embeds: Tensor | None = None) -> Tensor:
         self.backend.build(batch.metadata)
         with set_forward_context(ForwardContext(batch.metadata, self.backend, self.kv_cache)):
-            return self.model(batch.input_ids, batch.positions)
+            return self.model(batch.input_ids, batch.positions, inputs_embeds)
 
     def _compute_logits(self, batch: ModelInput, hidden: Tensor) -> Tensor:
         """fp32 [S, V], for the rows that get a token."""

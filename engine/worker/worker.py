@@ -17,6 +17,7 @@ from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.models.loader import load_model
 from engine.models.registry import CausalLM
+from engine.multimodal.encoder import ToyImageEncoder
 from engine.sample.processors import LogitsProcessor
 from engine.worker import kv_cache
 from engine.worker.model_runner import ModelRunner
@@ -79,11 +80,18 @@ class Worker:
             block_size=self.args.block_size,
             logits_processors=self._logits_processors,
             use_graphs=self.backend.name == "cpu" and not self.args.enforce_eager,
+            image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
         )
 
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
         """Run one step."""
         return self.runner.execute(out)
+
+    def _image_encoder(self) -> ToyImageEncoder:
+        some_ids = torch.arange(min(1024, self.model_config.vocab_size), device=self.device)
+        some = self.model.embed_tokens(some_ids)
+        spread = float(some.to(torch.float32).std())
+        return ToyImageEncoder(self.model_config.hidden_size, spread, some.dtype, self.device)
 
     def _available_cuda_bytes(self, scheduler: SchedulerConfig) -> int:
         """What `gpu_memory_utilization` grants, less what is in use and what the largest step takes."""

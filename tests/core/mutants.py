@@ -47,8 +47,8 @@ MUTATIONS = [
     Mutation(
         "a_revived_block_stays_in_the_free_queue",
         "blocks",
-        "            self.free.remove(block)\n            self.num_evictable -= 1\n        else:",
-        "            self.num_evictable -= 1\n        else:",
+        "            self.free.remove(block)\n            self.num_evictable -= 1\n",
+        "            self.num_evictable -= 1\n",
     ),
     Mutation(
         "anonymous_blocks_leak", "blocks", "            self.free.push_front(block)\n", "            pass\n"
@@ -67,7 +67,7 @@ MUTATIONS = [
         "lora=lora_key, salt=cache_salt",
         "x=lora_key or cache_salt",
     ),
-    Mutation("hashes_are_not_chained", "hashing", "self._hash(parent + self", "self._hash(self"),
+    Mutation("hashes_are_not_chained", "hashing", "self._hash(parent + content)", "self._hash(content)"),
     # kv manager
     Mutation(
         "a_hit_may_cover_the_whole_sequence",
@@ -166,8 +166,8 @@ MUTATIONS = [
     Mutation(
         "aborted_requests_keep_their_blocks",
         "scheduler",
-        "        self.kv.free(request)\n        del self.requests",
-        "        del self.requests",
+        "        self.kv.free(request)\n        self._release_images(request, len(request.token_ids))\n",
+        "        self._release_images(request, len(request.token_ids))\n",
     ),
     Mutation(
         "tokens_after_the_last_are_kept",

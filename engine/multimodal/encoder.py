@@ -1,0 +1,57 @@
+"""A vision encoder's interface without its knowledge: an image in, NUM_TOKENS rows of the model's hidden size out.
+
+    pixels [H, W, 3]  ->  32 x 32 by nearest neighbour  ->  4 x 4 patches of 8 x 8 x 3  ->  random projection
+
+The projection has a fixed seed, so an image has the same embeddings in every process. The shape is that of ViT's
+patch embedding (Dosovitskiy et al. 2021); nothing is trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SIDE, PATCH = 32, 8
+NUM_TOKENS = (SIDE // PATCH) ** 2
+"""Placeholder tokens of every image."""
+
+
+class ToyImageEncoder:
+    """Turns images into embeddings that the language model takes in place of a token's."""
+
+    def __init__(self, hidden_size: int, scale: float, dtype: torch.dtype, device: torch.device) -> None:
+        """scale: spread of the model's own embeddings, so that an image's are no louder."""
+        generator = torch.Generator().manual_seed(0)
+        width = PATCH * PATCH * 3
+        weight = torch.randn(width, hidden_size, generator=generator) * scale / width**0.5
+        self._weight = weight.to(device)
+        self._dtype = dtype
+        self.num_runs = 0
+
+    def __call__(self, pixels: np.ndarray) -> Tensor:
+        """uint8 [H, W, 3] -> [NUM_TOKENS, hidden]."""
+        self.num_runs += 1
+        image = torch.from_numpy(_resize(pixels)).to(self._weight.device, torch.float32)
+        patches = image.view(SIDE // PATCH, PATCH, SIDE // PATCH, PATCH, 3).transpose(1, 2)
+        normalised = patches.reshape(NUM_TOKENS, -1) / 127.5 - 1
+        return (normalised @ self._weight).to(self._dtype)
+
+
+def as_pixels(image: Any) -> np.ndarray:
+    """uint8 [H, W, 3] of an array, a tensor or a PIL image; ValueError for anything else."""
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
+        raise ValueError(
+            f"an image must be uint8 of shape [height, width, 3], got {pixels.dtype} {list(pixels.shape)}; "
+            "convert it with PIL's .convert('RGB') or numpy's .astype('uint8')"
+        )
+    return pixels
+
+
+def _resize(pixels: np.ndarray) -> np.ndarray:
+    rows = np.arange(SIDE) * pixels.shape[0] // SIDE
+    columns = np.arange(SIDE) * pixels.shape[1] // SIDE
+    return np.ascontiguousarray(pixels[rows][:, columns])

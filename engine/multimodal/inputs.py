@@ -1,0 +1,48 @@
+"""From a prompt with images to token ids with placeholders.
+
+    "Cover: <image> What is this?"   ->   ids("Cover: ")  P P P ... P  ids(" What is this?")
+                                                          `- NUM_TOKENS, offset and content hash in a MultiModalFeature
+
+Source: vLLM multimodal/processing.py (prompt replacement) and multimodal/hasher.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.core.encoder_cache import MultiModalFeature
+from engine.multimodal.encoder import NUM_TOKENS, as_pixels
+
+MARKER = "<image>"
+PLACEHOLDER_ID = 0
+"""Its own embedding is never looked at. Any id of the vocabulary would do: the content hash tells images apart."""
+
+
+def content_hash(pixels: np.ndarray) -> str:
+    """The same for the same picture, whoever sends it and wherever it stands: sha256 of shape and pixels."""
+    shape = ",".join(map(str, pixels.shape)).encode()
+    return hashlib.sha256(shape + b":" + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+
+
+def place_images(
+    text: str, images: Sequence[Any], encode: Callable[..., list[int]]
+) -> tuple[list[int], list[MultiModalFeature]]:
+    """Token ids and features of a text with one MARKER per image. ValueError if the numbers differ."""
+    parts = text.split(MARKER)
+    if len(parts) - 1 != len(images):
+        raise ValueError(
+            f"the prompt has {len(parts) - 1} {MARKER} markers for {len(images)} images; write one where each belongs"
+        )
+    token_ids = encode(parts[0]) if parts[0] or not images else []
+    features: list[MultiModalFeature] = []
+    for image, part in zip(images, parts[1:], strict=True):
+        pixels = as_pixels(image)
+        features.append(MultiModalFeature(content_hash(pixels), len(token_ids), NUM_TOKENS, pixels))
+        token_ids = [*token_ids, *[PLACEHOLDER_ID] * NUM_TOKENS]
+        if part:
+            token_ids += encode(part, add_special_tokens=False)
+    return token_ids, features
