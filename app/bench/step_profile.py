@@ -71,6 +71,7 @@ _PART_OF_KERNEL = {
     "rotary": "rope",
     "activation": "activation",
     "embedding": "model",
+    "quantised_gemm": "gemm",
 }
 
 

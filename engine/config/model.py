@@ -49,6 +49,9 @@ class ModelConfig:
     """Per layer: how many positions back a token sees, itself included; None means all."""
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+    quantization: dict[str, Any] | None = None
+    """`quantization_config` of the checkpoint, or what `EngineArgs.quantization` makes of a float one while it is
+    loaded; read by `engine/quant`. None: floating point."""
     load_format: str = "auto"
     seed: int = 0
     """Of the random weights when `load_format` is dummy."""

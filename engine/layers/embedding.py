@@ -8,6 +8,8 @@ Source: vLLM model_executor/layers/vocab_parallel_embedding.py, logits_processor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -55,8 +57,16 @@ class ParallelLMHead(Linear):
     ) -> None:
         self.group = current_ranks().tensor
         super().__init__(hidden_size, self.group.split(vocab_size), bias=False, dtype=dtype)
+        self.is_tied = tied_to is not None
         if tied_to is not None:
             self.weight = tied_to.weight
+
+    def create_weights(self) -> None:
+        if not self.is_tied:
+            super().create_weights()
+
+    def checkpoint_tensors(self, module_name: str) -> Iterator[tuple[str, Tensor]]:
+        return iter(()) if self.is_tied else super().checkpoint_tensors(module_name)
 
     def shard_of(self, name: str) -> Shard | None:
         return self.group.shard(0)

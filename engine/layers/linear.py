@@ -56,6 +56,10 @@ class LinearMethod(Protocol):
         """x [T, in] -> [T, out], bias included."""
         ...
 
+    def is_recordable(self, layer: Linear) -> bool:
+        """Whether `apply` is nothing but kernels that a decode graph records (`engine/worker/decode_graphs.py`)."""
+        ...
+
 
 class LinearAdapter(Protocol):
     """What multi-LoRA adds to a layer's output (`engine/lora`)."""
@@ -79,6 +83,9 @@ class UnquantizedLinearMethod:
     def apply(self, layer: Linear, x: Tensor) -> Tensor:
         return ops.linear(x, layer.weight, layer.bias)
 
+    def is_recordable(self, layer: Linear) -> bool:
+        return True
+
 
 class Linear(nn.Module):
     """x [T, in] -> x @ weight.T + bias [T, out].
@@ -94,19 +101,45 @@ class Linear(nn.Module):
         self.dtype = dtype
         self.method: LinearMethod = UnquantizedLinearMethod()
         self.lora: LinearAdapter | None = None
-        self.method.create_weights(self)
+        self.parts = {"": out_features}
+        """Output size of each projection that the checkpoint stores apart; without a name if it is just this one."""
+        self.stored: dict[str, dict[str, Tensor]] = {}
+        """Tensors in the layout of a quantised checkpoint, by part and name, until they are repacked."""
         self.bias = empty_parameter(out_features, dtype=dtype) if bias else None
+
+    def create_weights(self) -> None:
+        """Called once `method` is known (`engine/models/registry.py`): storage for loading to fill."""
+        self.method.create_weights(self)
+
+    def part_names(self, module_name: str) -> list[str]:
+        """What the checkpoint calls the parts of this layer, which the model calls `module_name`."""
+        parent = module_name.rpartition(".")[0]
+        return [f"{parent}.{part}" if part else module_name for part in self.parts]
+
+    def checkpoint_tensors(self, module_name: str) -> Iterator[tuple[str, Tensor]]:
+        """(name in the checkpoint, storage that loading fills), where the model calls this layer `module_name`.
+
+        Parts of a merged layer lie beside it: `self_attn.qkv_proj` holds `self_attn.q_proj.weight`, a view of its rows.
+        """
+        names, sizes = self.part_names(module_name), list(self.parts.values())
+        for parameter_name, parameter in self.named_parameters(recurse=False):
+            for name, rows in zip(names, parameter.data.split(sizes), strict=True):
+                yield f"{name}.{parameter_name}", rows
+        for name, tensors in zip(names, self.stored.values(), strict=False):
+            for tensor_name, tensor in tensors.items():
+                yield f"{name}.{tensor_name}", tensor
 
     def shard_of(self, name: str) -> Shard | None:
         """Which part of the checkpoint's tensor this rank holds; None: all of it.
 
-        name: as in `checkpoint_tensors` of a merged layer (`q_proj.weight`), else that of the parameter.
+        name: of the tensor, and in a merged layer of its part before it (`q_proj.weight`).
         """
         return None
 
     def finish_loading(self) -> None:
         """Called once the weights are in."""
         self.method.process_weights_after_loading(self)
+        self.stored.clear()
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.method.apply(self, x)
@@ -125,13 +158,6 @@ class MergedLinear(Linear):
         """parts: output size of each projection under its name in the checkpoint, in stacking order."""
         super().__init__(in_features, sum(parts.values()), bias=bias, dtype=dtype)
         self.parts = parts
-
-    def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(`part.weight` or `part.bias`, its rows of the stack as a view) for every part."""
-        sizes = list(self.parts.values())
-        for parameter_name, parameter in self.named_parameters():
-            for part, rows in zip(self.parts, parameter.split(sizes), strict=True):
-                yield f"{part}.{parameter_name}", rows
 
 
 class ColumnParallelLinear(Linear):
@@ -218,9 +244,9 @@ class QKVParallelLinear(MergedColumnParallelLinear):
 
 def output_dim(layer: Linear, name: str) -> int:
     """The dimension of a parameter that counts outputs. A quantised layout says so with an attribute `output_dim`."""
-    return getattr(getattr(layer, name.rpartition(".")[2]), "output_dim", 0)
+    return getattr(getattr(layer, name.rpartition(".")[2], None), "output_dim", 0)
 
 
 def input_dim(layer: Linear, name: str) -> int:
     """The dimension of a parameter that counts inputs. A quantised layout says so with an attribute `input_dim`."""
-    return getattr(getattr(layer, name.rpartition(".")[2]), "input_dim", 1)
+    return getattr(getattr(layer, name.rpartition(".")[2], None), "input_dim", 1)

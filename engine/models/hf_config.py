@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import ConfigError, EngineArgs, ModelConfig, RopeConfig
+from engine.config.quantization import CHECKPOINT_FORMATS, ONLINE_SCHEMES
 from engine.models.checkpoint import content_hash, read_headers, read_json, weight_files
 from engine.models.hub import download
 from engine.zoo import registry as zoo
@@ -66,6 +67,7 @@ def load_model_config(args: EngineArgs) -> ModelConfig:
         model=args.model,
         path=folder,
         dtype=_resolve_dtype(args, raw),
+        quantization=_resolve_quantization(args, config.quantization),
         eos_token_ids=_eos_token_ids(raw, folder),
         load_format="dummy" if args.load_format == "dummy" else "safetensors",
         seed=args.seed if args.load_format == "dummy" else 0,
@@ -110,11 +112,9 @@ def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> Mod
     """
     architecture = _architecture(raw, source)
     raw = {**_COMMON_DEFAULTS, **_CLASS_DEFAULTS[architecture], **raw}
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown method")
-        raise ConfigError(
-            f"{source}: the checkpoint is quantised ({method}), which this engine does not read; use the original"
-        )
+    quantization = raw.get("quantization_config") or None
+    if quantization is not None:
+        _check_quantization(quantization, source)
     if raw["hidden_act"] != "silu":
         raise ConfigError(f"{source}: hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
 
@@ -155,7 +155,48 @@ def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> Mod
         qk_norm=architecture == "Qwen3ForCausalLM",
         sliding_window=_sliding_windows(architecture, raw, num_layers),
         bos_token_id=raw.get("bos_token_id"),
+        quantization=quantization,
     )
+
+
+def _check_quantization(quantization: Any, source: Path | str) -> None:
+    from engine.quant.base import parse_quantization  # torch, which a float model's config does not need
+
+    try:
+        if not isinstance(quantization, dict):
+            raise ConfigError(f"quantization_config must be an object, got {quantization!r}")
+        parse_quantization(quantization)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _resolve_quantization(args: EngineArgs, stored: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the checkpoint says; for a float checkpoint, what the user wants it rounded to while it is loaded."""
+    asked = args.quantization
+    if stored is None:
+        if asked is None:
+            return None
+        if asked not in ONLINE_SCHEMES:
+            known = f"on the fly: {', '.join(ONLINE_SCHEMES)}"
+            made = (
+                f"; {asked} needs a checkpoint that was quantised that way: prep zoo quantize makes one"
+                if asked in CHECKPOINT_FORMATS
+                else ""
+            )
+            raise ConfigError(f"quantization={asked!r}, but {args.model} is not quantised; {known}{made}")
+        return {"quant_method": "online", "scheme": asked}
+    method = stored["quant_method"]
+    if asked is not None and asked != method:
+        raise ConfigError(
+            f"quantization={asked!r}, but the checkpoint {args.model} is quantised with {method!r}; leave "
+            "quantization out, or load the original"
+        )
+    if args.load_format == "dummy" and method != "online":
+        raise ConfigError(
+            f"load_format='dummy' cannot make up weights in the format {method!r}; use a float config.json "
+            "and quantization='rtn', 'int8' or 'fp8'"
+        )
+    return stored
 
 
 def _architecture(raw: dict[str, Any], source: Path | str) -> str:
@@ -278,7 +319,11 @@ def _fingerprint(config: ModelConfig, raw: dict[str, Any]) -> str:
     A moved or renamed folder keeps it; other weights, another dtype or an override change it.
     """
     digest = hashlib.sha256(
-        json.dumps([raw, config.dtype, config.load_format, config.seed], sort_keys=True, default=str).encode()
+        json.dumps(
+            [raw, config.quantization, config.dtype, config.load_format, config.seed],
+            sort_keys=True,
+            default=str,
+        ).encode()
     )
     if config.load_format == "safetensors":
         for file in weight_files(config.path):

@@ -23,6 +23,13 @@ from engine.models.registry import create_model
 from engine.parallel import ALONE, Ranks, Shard
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
+_QUANTISED_DTYPES = {
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.float8_e4m3fn: "F8_E4M3",
+}
 _DUMMY_STD = 0.02
 
 
@@ -42,19 +49,15 @@ def load_model(config: ModelConfig, device: torch.device | str, ranks: Ranks = A
 def checkpoint_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every tensor a checkpoint must hold: its name there -> the storage it fills (a view into a parameter).
 
-    Parts of merged projections appear one by one; shared parameters under their first name.
+    Parts of merged projections appear one by one; a head that shares the embedding's table does not appear.
     """
     targets: dict[str, Tensor] = {}
-    seen: set[int] = set()
     for module_name, module in model.named_modules():
-        if isinstance(module, MergedLinear):
-            parent = module_name.rpartition(".")[0]
-            targets.update({f"{parent}.{name}": view for name, view in module.checkpoint_tensors()})
+        if isinstance(module, Linear):
+            targets.update(module.checkpoint_tensors(module_name))
             continue
         for name, parameter in module.named_parameters(recurse=False):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                targets[f"{module_name}.{name}"] = parameter.data
+            targets[f"{module_name}.{name}"] = parameter.data
     return targets
 
 
@@ -62,15 +65,16 @@ def checkpoint_shards(model: nn.Module) -> dict[str, Shard]:
     """Which part of the checkpoint's tensor fills the storage, for those of which this rank has a part only."""
     shards: dict[str, Shard] = {}
     for module_name, module in model.named_modules():
-        if isinstance(module, MergedLinear):
-            prefix, names = module_name.rpartition(".")[0], [name for name, _ in module.checkpoint_tensors()]
-        elif isinstance(module, (Linear, VocabParallelEmbedding)):
-            prefix, names = module_name, [name for name, _ in module.named_parameters(recurse=False)]
+        if isinstance(module, Linear):
+            names = [name for name, _ in module.checkpoint_tensors(module_name)]
+            prefix = module_name.rpartition(".")[0] if isinstance(module, MergedLinear) else module_name
+        elif isinstance(module, VocabParallelEmbedding):
+            names, prefix = [f"{module_name}.weight"], module_name
         else:
             continue
         for name in names:
-            if (shard := module.shard_of(name)) is not None:
-                shards[f"{prefix}.{name}"] = shard
+            if (shard := module.shard_of(name.removeprefix(f"{prefix}."))) is not None:
+                shards[name] = shard
     return shards
 
 
@@ -86,6 +90,10 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
     stored = {
         name: tensor for name, tensor in read_headers(config.path).items() if not _is_derived(name, config)
     }
+    if config.quantization is not None:
+        stored = {
+            name: tensor for name, tensor in stored.items() if not _is_empty_bias(name, tensor, targets)
+        }
     whole = targets if ranks.is_alone else checkpoint_tensors(create_model(config, "meta"))
     _check_agreement(whole, stored, config)
 
@@ -99,12 +107,23 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
                     source = reader.get_slice(name)[shards[name].slices(stored[name].shape)]
                 else:
                     source = reader.get_tensor(name)
-                targets[name].copy_(source)
+                targets[name].copy_(source.reshape(targets[name].shape))
 
 
 def _is_derived(name: str, config: ModelConfig) -> bool:
-    """Stored by some checkpoints, computed or shared here: rope frequencies, and a tied output head."""
-    return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and config.tie_word_embeddings)
+    """Stored by some checkpoints, computed or shared here: rope frequencies, a tied head, scales of a KV cache."""
+    not_ours = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
+    return name.endswith(not_ours) or (name == "lm_head.weight" and config.tie_word_embeddings)
+
+
+def _is_empty_bias(name: str, tensor: StoredTensor, targets: dict[str, Tensor]) -> bool:
+    """AutoGPTQ gives every layer a bias, zeros where the model has none."""
+    if name in targets or not name.endswith(".bias"):
+        return False
+    from safetensors import safe_open
+
+    with safe_open(tensor.file, framework="pt") as reader:
+        return not reader.get_tensor(name).any()
 
 
 def _check_agreement(
@@ -117,20 +136,39 @@ def _check_agreement(
     if unexpected := stored.keys() - targets.keys():
         faults.append("unexpected: " + _listed(f"{name} {list(stored[name].shape)}" for name in unexpected))
     common = targets.keys() & stored.keys()
-    wrong_shape = [name for name in common if stored[name].shape != tuple(targets[name].shape)]
+    wrong_shape = [name for name in common if _shape(stored[name].shape) != _shape(targets[name].shape)]
     if wrong_shape:
         faults.append(
             "wrong shape: "
             + _listed(f"{n} {list(stored[n].shape)}, model {list(targets[n].shape)}" for n in wrong_shape)
         )
-    if wrong_type := [name for name in common if stored[name].dtype not in _FLOAT_DTYPES]:
-        faults.append("not floating point: " + _listed(f"{name} {stored[name].dtype}" for name in wrong_type))
+    if wrong_type := [name for name in common if not _converts(stored[name].dtype, targets[name].dtype)]:
+        faults.append(
+            "wrong type: "
+            + _listed(f"{n} {stored[n].dtype}, expected {_type_name(targets[n].dtype)}" for n in wrong_type)
+        )
     if faults:
         raise ConfigError(
             f"the weights in {config.path} do not fit its config.json ({config.architecture}). "
             + "; ".join(faults)
             + ". Check that both come from the same checkpoint"
         )
+
+
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A single number has the shape [] or [1], as its checkpoint likes."""
+    return () if math.prod(shape) == 1 else tuple(shape)
+
+
+def _converts(stored: str, target: torch.dtype) -> bool:
+    """Floating point goes into any floating point; packed and quantised numbers only into what they are."""
+    if target in _QUANTISED_DTYPES:
+        return stored == _QUANTISED_DTYPES[target]
+    return stored in _FLOAT_DTYPES
+
+
+def _type_name(target: torch.dtype) -> str:
+    return _QUANTISED_DTYPES.get(target, "floating point")
 
 
 def _listed(items: Iterable[str], limit: int = 5) -> str:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import ConfigError, ModelConfig
+from engine.layers.linear import Linear
 from engine.parallel import ALONE, Ranks, use_ranks
+from engine.quant.base import parse_quantization
 
 MODELS: dict[str, str] = {
     "LlamaForCausalLM": "engine.models.llama:LlamaForCausalLM",
@@ -48,4 +50,25 @@ def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks =
         raise ConfigError(f"unsupported architecture {config.architecture!r}; supported: {', '.join(MODELS)}")
     module_name, class_name = MODELS[config.architecture].split(":")
     with torch.device(device), use_ranks(ranks):
-        return getattr(import_module(module_name), class_name)(config)
+        model = getattr(import_module(module_name), class_name)(config)
+        _create_weights(model, config, ranks)
+    return model
+
+
+def _create_weights(model: nn.Module, config: ModelConfig, ranks: Ranks) -> None:
+    """Storage for every matrix, in the layout that the checkpoint has it in."""
+    quantization = None if config.quantization is None else parse_quantization(config.quantization)
+    if (
+        config.quantization is not None
+        and config.quantization["quant_method"] != "online"
+        and ranks.tensor.size > 1
+    ):
+        raise ConfigError(
+            "a quantised checkpoint cannot be shared out over tensor_parallel_size > 1; load the original with "
+            "quantization='rtn', 'int8' or 'fp8', which every rank applies to its part"
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, Linear):
+            if quantization is not None:
+                module.method = quantization.linear_method(name, module)
+            module.create_weights()

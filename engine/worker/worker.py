@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
+from torch import nn
 
 from engine.attention.backend import AttentionBackend, AttentionMetadata, AttentionShape, get_backend
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.layers.linear import Linear
 from engine.models.loader import load_model
 from engine.models.registry import CausalLM
 from engine.multimodal.encoder import ToyImageEncoder
@@ -79,7 +81,9 @@ class Worker:
             max_model_len=scheduler.max_model_len,
             block_size=self.args.block_size,
             logits_processors=self._logits_processors,
-            use_graphs=self.backend.name == "cpu" and not self.args.enforce_eager,
+            use_graphs=self.backend.name == "cpu"
+            and not self.args.enforce_eager
+            and is_recordable(self.model),
             image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
         )
 
@@ -120,6 +124,12 @@ class Worker:
         logits = self.model.compute_logits(hidden[:num_rows])
         del hidden
         _ = [torch.empty_like(logits) for _ in range(2)]
+
+
+def is_recordable(model: CausalLM) -> bool:
+    """Whether decode steps of this model can be replayed: all its products are kernels that a graph records."""
+    layers = (module for module in cast(nn.Module, model).modules() if isinstance(module, Linear))
+    return all(layer.method.is_recordable(layer) for layer in layers)
 
 
 def padding_metadata(num_tokens: int, device: torch.device) -> AttentionMetadata:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from kernels.cpu.build import function
 
-KERNELS = ("gemm", "attention", "kv_write", "norm", "rotary", "activation", "embedding")
+KERNELS = ("gemm", "attention", "kv_write", "norm", "rotary", "activation", "embedding", "quantised_gemm")
 """In the order of `Kernel` in graph.h."""
 
 _time_kernels = function("time_kernels", "p")

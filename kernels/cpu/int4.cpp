@@ -26,6 +26,7 @@
 #include <immintrin.h>
 #endif
 
+#include "graph.h"
 #include "quantised.h"
 
 namespace {
@@ -280,6 +281,25 @@ void arrange(const Product& p, Block& block, int64_t token) {
     }
 }
 
+void multiply_all(const Product& p, int64_t tokens) {
+    for (int64_t first = 0; first < tokens; first += TOKENS_AT_ONCE) {
+        Block block{{}, first, std::min<int64_t>(TOKENS_AT_ONCE, tokens - first), p.chunks()};
+        block.x.resize(block.tokens * block.chunks * CHUNK);
+        [[maybe_unused]] const bool worth_threads = block.tokens * p.rows * p.columns > PARALLEL_PRODUCTS;
+#pragma omp parallel if (worth_threads)
+        {
+#pragma omp for
+            for (int64_t token = 0; token < block.tokens; token++) arrange(p, block, token);
+#pragma omp for
+            for (int64_t part = 0; part < (p.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; part++) {
+                const int64_t begin = part * ROWS_AT_ONCE, end = std::min(p.rows, begin + ROWS_AT_ONCE);
+                if (block.tokens <= DECODE_IN_PLACE) few_tokens(p, block, begin, end);
+                else many_tokens(p, block, begin, end);
+            }
+        }
+    }
+}
+
 }  // namespace
 
 // Strides in elements; the dtypes are those of dtype.h; y has the dtype of x and is contiguous.
@@ -289,20 +309,5 @@ extern "C" void int4_linear(void* x, int64_t x_stride, int64_t dtype, const uint
                             int64_t group_size) {
     const Product p{{x, dtype, x_stride}, qweight, qweight_stride, {scale, scale_dtype, scale_stride},
                     zero, zero_stride, {y, dtype, rows}, rows, columns, group_size};
-    for (int64_t first = 0; first < tokens; first += TOKENS_AT_ONCE) {
-        Block block{{}, first, std::min<int64_t>(TOKENS_AT_ONCE, tokens - first), p.chunks()};
-        block.x.resize(block.tokens * block.chunks * CHUNK);
-        [[maybe_unused]] const bool worth_threads = block.tokens * rows * columns > PARALLEL_PRODUCTS;
-#pragma omp parallel if (worth_threads)
-        {
-#pragma omp for
-            for (int64_t token = 0; token < block.tokens; token++) arrange(p, block, token);
-#pragma omp for
-            for (int64_t part = 0; part < (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; part++) {
-                const int64_t begin = part * ROWS_AT_ONCE, end = std::min(rows, begin + ROWS_AT_ONCE);
-                if (block.tokens <= DECODE_IN_PLACE) few_tokens(p, block, begin, end);
-                else many_tokens(p, block, begin, end);
-            }
-        }
-    }
+    launch(QUANTISED_GEMM, [=] { multiply_all(p, tokens); });
 }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS
+from kernels.cpu.memory import empty
 
 _int4_linear = function("int4_linear", "pllplpllplpllll")
 
@@ -14,7 +14,7 @@ _int4_linear = function("int4_linear", "pllplpllplpllll")
 def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
     tokens, columns = x.shape
     rows = qweight.shape[0]
-    y = torch.empty(tokens, rows, dtype=x.dtype)
+    y = empty((tokens, rows), x.dtype)
     _int4_linear(
         x.data_ptr(),
         x.stride(0),

@@ -23,6 +23,7 @@
 #define HAS_VNNI 0
 #endif
 
+#include "graph.h"
 #include "quantised.h"
 
 namespace {
@@ -180,27 +181,31 @@ void multiply_rows(const Product& p, const Block& block, int64_t first_row) {
     multiply_tokens<ROWS>(p, block, 0, first_row, excess);
 }
 
+void multiply_all(const Product& p, int64_t tokens) {
+    for (int64_t first = 0; first < tokens; first += TOKENS_AT_ONCE) {
+        const int64_t count = std::min(TOKENS_AT_ONCE, tokens - first), stride = (p.columns + BYTES - 1) / BYTES * BYTES;
+        Block block{std::vector<xbyte>((count + 1) * stride, OFFSET), std::vector<float>(count), stride, first, count};
+        [[maybe_unused]] const bool worth_threads = count * p.rows * p.columns > PARALLEL_PRODUCTS;
+#pragma omp parallel if (worth_threads)
+        {
+#pragma omp for
+            for (int64_t token = 0; token < count; token++) quantise(p, block, token);
+#pragma omp for
+            for (int64_t part = 0; part < (p.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; part++) {
+                int64_t row = part * ROWS_AT_ONCE;
+                const int64_t end = std::min(p.rows, row + ROWS_AT_ONCE);
+                for (; row + TILE_ROWS <= end; row += TILE_ROWS) multiply_rows<TILE_ROWS>(p, block, row);
+                for (; row < end; row++) multiply_rows<1>(p, block, row);
+            }
+        }
+    }
+}
+
 }  // namespace
 
 // Strides in elements; the dtype is that of x and y, see dtype.h; y is contiguous.
 extern "C" void int8_linear(void* x, int64_t x_stride, int64_t dtype, const int8_t* qweight, int64_t qweight_stride,
                             const float* scale, void* y, int64_t tokens, int64_t rows, int64_t columns) {
     const Product p{{x, dtype, x_stride}, qweight, qweight_stride, scale, {y, dtype, rows}, rows, columns};
-    for (int64_t first = 0; first < tokens; first += TOKENS_AT_ONCE) {
-        const int64_t count = std::min(TOKENS_AT_ONCE, tokens - first), stride = (columns + BYTES - 1) / BYTES * BYTES;
-        Block block{std::vector<xbyte>((count + 1) * stride, OFFSET), std::vector<float>(count), stride, first, count};
-        [[maybe_unused]] const bool worth_threads = count * rows * columns > PARALLEL_PRODUCTS;
-#pragma omp parallel if (worth_threads)
-        {
-#pragma omp for
-            for (int64_t token = 0; token < count; token++) quantise(p, block, token);
-#pragma omp for
-            for (int64_t part = 0; part < (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; part++) {
-                int64_t row = part * ROWS_AT_ONCE;
-                const int64_t end = std::min(rows, row + ROWS_AT_ONCE);
-                for (; row + TILE_ROWS <= end; row += TILE_ROWS) multiply_rows<TILE_ROWS>(p, block, row);
-                for (; row < end; row++) multiply_rows<1>(p, block, row);
-            }
-        }
-    }
+    launch(QUANTISED_GEMM, [=] { multiply_all(p, tokens); });
 }

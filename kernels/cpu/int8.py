@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS
+from kernels.cpu.memory import empty
 
 _int8_linear = function("int8_linear", "pllplpplll")
 
@@ -14,7 +14,7 @@ _int8_linear = function("int8_linear", "pllplpplll")
 def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
     tokens, columns = x.shape
     rows = qweight.shape[0]
-    y = torch.empty(tokens, rows, dtype=x.dtype)
+    y = empty((tokens, rows), x.dtype)
     _int8_linear(
         x.data_ptr(),
         x.stride(0),

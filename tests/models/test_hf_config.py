@@ -78,7 +78,11 @@ def test_plain_rope_in_every_spelling() -> None:
             r"num_attention_heads \(4\) must be a multiple of num_key_value_heads \(3\)",
         ),
         ({"head_dim": 5}, r"head_dim \(5\) must be even"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantised"),
+        (
+            {"quantization_config": {"quant_method": "aqlm"}},
+            "'aqlm' is not supported; supported are .* awq, gptq",
+        ),
+        ({"quantization_config": {"quant_method": "awq", "bits": 3}}, "bits = 3 is not supported"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(changes: dict[str, Any], message: str) -> None:

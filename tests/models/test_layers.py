@@ -91,8 +91,9 @@ def test_a_packed_weight_gives_the_product_of_the_plain_one(rows: int) -> None:
 
 def test_parts_of_a_merged_projection_are_views_of_its_rows() -> None:
     layer = MergedLinear(4, {"q_proj": 6, "k_proj": 2, "v_proj": 2}, bias=True, dtype=torch.float32)
-    parts = dict(layer.checkpoint_tensors())
-    assert {name: tuple(part.shape) for name, part in parts.items()} == {
+    layer.create_weights()
+    parts = dict(layer.checkpoint_tensors("attn.qkv_proj"))
+    assert {name.removeprefix("attn."): tuple(part.shape) for name, part in parts.items()} == {
         "q_proj.weight": (6, 4),
         "k_proj.weight": (2, 4),
         "v_proj.weight": (2, 4),
@@ -100,7 +101,7 @@ def test_parts_of_a_merged_projection_are_views_of_its_rows() -> None:
         "k_proj.bias": (2,),
         "v_proj.bias": (2,),
     }
-    parts["k_proj.weight"].fill_(7.0)
+    parts["attn.k_proj.weight"].fill_(7.0)
     assert (layer.weight[6:8] == 7.0).all()
 
 

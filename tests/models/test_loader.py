@@ -92,7 +92,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_listed_by_name_and_shape(t
         "missing: model.layers.0.mlp.up_proj.weight [24, 16]",
         "unexpected: model.layers.0.self_attn.q_proj.bias [16]",
         "wrong shape: model.norm.weight [8], model [16]",
-        "not floating point: lm_head.weight I32",
+        "wrong type: lm_head.weight I32, expected floating point",
     ):
         assert part in str(error.value)
 

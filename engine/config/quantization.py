@@ -1,0 +1,9 @@
+"""The names of quantisation: checkpoint formats, and what a float checkpoint can be rounded to as it is loaded."""
+
+from __future__ import annotations
+
+CHECKPOINT_FORMATS = ("awq", "gptq", "fp8", "compressed-tensors")
+"""`quant_method` in the `quantization_config` of a config.json."""
+
+ONLINE_SCHEMES = ("rtn", "int8", "fp8", "llm_int8")
+"""Values of `EngineArgs.quantization` for a float checkpoint (`engine/quant/online.py`)."""

@@ -1,0 +1,103 @@
+"""Which layer of a model is quantised, and how: `quantization_config` in config.json -> a LinearMethod for each layer.
+
+    config.json                                          this folder
+    {"quant_method": "awq", ...}                         awq.py
+    {"quant_method": "gptq", ...}                        gptq.py
+    {"quant_method": "fp8", ...}                         fp8.py
+    {"quant_method": "compressed-tensors", ...}          compressed_tensors.py
+    {"quant_method": "online", "scheme": "rtn", ...}     online.py: a float checkpoint, quantised while it is loaded
+
+A format is read here and nowhere else. Whatever cannot be right is a ConfigError before a single weight is read.
+Source: vLLM model_executor/layers/quantization/base_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from importlib import import_module
+from typing import Any, Protocol
+
+from engine.config import ConfigError
+from engine.config.quantization import CHECKPOINT_FORMATS
+from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
+
+FORMATS = {
+    "awq": "engine.quant.awq:AWQConfig",
+    "gptq": "engine.quant.gptq:GPTQConfig",
+    "fp8": "engine.quant.fp8:FP8Config",
+    "compressed-tensors": "engine.quant.compressed_tensors:CompressedTensorsConfig",
+    "online": "engine.quant.online:OnlineConfig",
+}
+"""`quant_method` -> the class that reads it."""
+
+HEAD = "lm_head"
+
+
+class QuantizationConfig(Protocol):
+    """A format's rules for one checkpoint."""
+
+    def linear_method(self, name: str, layer: Linear) -> LinearMethod:
+        """How the layer that the model calls `name` is stored and multiplied."""
+        ...
+
+
+def parse_quantization(raw: dict[str, Any]) -> QuantizationConfig:
+    """The rules in a `quantization_config`, or a ConfigError that lists what is supported."""
+    method = raw.get("quant_method")
+    if method not in FORMATS:
+        raise ConfigError(
+            f"quantization_config: quant_method {method!r} is not supported; supported are checkpoints of "
+            f"{', '.join(CHECKPOINT_FORMATS)}. Otherwise load the original and quantise it: quantization='rtn'"
+        )
+    module_name, class_name = FORMATS[method].split(":")
+    return getattr(import_module(module_name), class_name).from_config(raw)
+
+
+def require(raw: dict[str, Any], key: str, choices: Collection[Any], *, default: Any = None) -> Any:
+    """The value of a key, which must be one of `choices`; a ConfigError names key, value and choices."""
+    value = raw.get(key, default)
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ConfigError(
+            f"quantization_config ({raw.get('quant_method')}): {key} = {value!r} is not supported; supported: {listed}"
+        )
+    return value
+
+
+def group_size(raw: dict[str, Any], key: str = "group_size") -> int:
+    """Columns that share a scale: an even number, or -1 for a whole row."""
+    value = raw.get(key, -1)
+    if value is None:
+        return -1
+    if not isinstance(value, int) or isinstance(value, bool) or (value != -1 and (value < 2 or value % 2)):
+        raise ConfigError(
+            f"quantization_config ({raw.get('quant_method')}): {key} = {value!r} is not supported; "
+            "supported: even numbers such as 32, 64 and 128, and -1 for one group over the whole row"
+        )
+    return value
+
+
+def resolved_group(group: int, columns: int, name: str) -> int:
+    """`group`, with -1 made the whole row; a ConfigError if it does not divide the layer's columns."""
+    group = columns if group == -1 else group
+    if columns % group:
+        raise ConfigError(
+            f"{name} has {columns} input columns, which groups of {group} do not divide; "
+            "use a smaller group_size, or -1 for one group over the whole row"
+        )
+    return group
+
+
+def all_or_none(name: str, layer: Linear, chosen: Iterable[bool]) -> bool:
+    """Whether a layer is chosen, given for each of its parts; parts that are multiplied as one must agree."""
+    answers = dict(zip(layer.part_names(name), chosen, strict=True))
+    if len(set(answers.values())) > 1:
+        listed = ", ".join(f"{part}: {'yes' if answer else 'no'}" for part, answer in answers.items())
+        raise ConfigError(
+            f"quantization_config: {name} is computed as one product, but only some of its parts are "
+            f"quantised ({listed}); quantise all of them or none"
+        )
+    return next(iter(answers.values()))
+
+
+UNQUANTIZED = UnquantizedLinearMethod()
