@@ -1,7 +1,8 @@
 """The engine: requests in, tokens out, one step at a time.
 
     out     = scheduler.schedule()          who computes what
-    result  = executor.execute(out)         one forward pass, one token for each row that is ready
+    bitmask = grammars.build_bitmask(out)   what structured rows may say, made while the forward pass runs
+    result  = executor.execute(out, bitmask)    one forward pass, one token for each row that is ready
     outputs = scheduler.update(out, result) what that means for the requests
 
 Everything a user can see happens in a step, and nothing happens between steps but requests coming and
@@ -12,23 +13,29 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from engine.config import CacheConfig, EngineArgs, EngineConfig
-from engine.core.errors import EngineDeadError
+from engine.config import CacheConfig, EngineArgs, EngineConfig, ModelConfig, StructuredOutputsConfig
+from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.request import Request
-from engine.core.sched_output import EngineCoreOutput
+from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.exec.base import Executor
 from engine.exec.uniproc import UniProcExecutor
+from engine.grammar.manager import GrammarManager
+from engine.grammar.vocabulary import TokenSource, Vocabulary
 from engine.models.hf_config import load_model_config
 from engine.resolve import check_args, resolve_class, resolve_logits_processors, resolve_scheduler_config
 from engine.worker.worker import resolve_device
 
 if TYPE_CHECKING:
     from engine.core.trace_writer import TraceWriter
+
+GRAMMAR_POLL_S = 0.02
+"""How long a step that can do nothing else waits for a grammar, before it looks at requests and aborts again."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +47,30 @@ class EngineCore:
     uses the engine afterwards gets an EngineDeadError whose cause is that exception.
     """
 
-    def __init__(self, config: EngineConfig, scheduler: Scheduler, executor: Executor) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        scheduler: Scheduler,
+        executor: Executor,
+        make_vocabulary: Callable[[], Vocabulary] | None = None,
+    ) -> None:
+        """make_vocabulary: what the tokens say; without it structured outputs are refused."""
         self.config = config
         self.scheduler = scheduler
         self.executor = executor
+        self.grammars = (
+            GrammarManager(config.structured_outputs, make_vocabulary) if make_vocabulary else None
+        )
+        self._structured: dict[str, Request] = {}
+        """The unfinished requests that have a grammar."""
         self.tracer = _make_tracer(config, scheduler)
         self._failure: BaseException | None = None
 
     @classmethod
-    def from_args(cls, args: EngineArgs) -> EngineCore:
-        """Load the model, size the cache, build the scheduler."""
+    def from_args(cls, args: EngineArgs, tokenizer: TokenSource | None = None) -> EngineCore:
+        """Load the model, size the cache, build the scheduler. Structured outputs need the tokenizer."""
         check_args(args)
+        structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
         processors = resolve_logits_processors(args)
         scheduler_cls = resolve_class(args.scheduler_cls or Scheduler, "scheduler_cls")
         model = load_model_config(args)
@@ -66,14 +86,30 @@ class EngineCore:
         )
         executor.init_cache(num_blocks, scheduler_config)
         scheduler = scheduler_cls(scheduler_config, cache_config, model_fingerprint=model.fingerprint)
-        return cls(EngineConfig(model, cache_config, scheduler_config, args), scheduler, executor)
+        config = EngineConfig(model, cache_config, scheduler_config, args, structured_outputs)
+        return cls(config, scheduler, executor, _vocabulary_maker(model, tokenizer))
 
     def add_request(self, request: Request) -> None:
         """Queue a request, or raise RequestRejected if it could never finish."""
         self.check_alive()
+        if request.sampling_params.structured_outputs is not None:
+            self._compile_grammar(request)
         self.scheduler.add(request)
+        if request.sampling_params.structured_outputs is not None:
+            self._structured[request.request_id] = request
         if self.tracer is not None:
             self.tracer.add(request)
+
+    def _compile_grammar(self, request: Request) -> None:
+        """Give a request the grammar that it asks for, ready or on its way."""
+        assert request.sampling_params.structured_outputs is not None
+        if self.grammars is None:
+            message = "structured outputs need a tokenizer, and the engine was started without one"
+            raise RequestRejected(request.request_id, "no_tokenizer", message)
+        if not request.eos_token_ids:
+            message = "structured outputs end with end-of-sequence, and this model has no such token"
+            raise RequestRejected(request.request_id, "no_eos", message)
+        request.grammar_future = self.grammars.compile(request.sampling_params.structured_outputs)
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
         """End requests now. Returns the last output of those that lived; other ids are ignored."""
@@ -103,13 +139,29 @@ class EngineCore:
     def _step(self) -> list[EngineCoreOutput]:
         began = perf_counter()
         out = self.scheduler.schedule()
-        result = self.executor.execute(out)
+        result = self._execute_structured(out) if self._structured else self.executor.execute(out)
         outputs = self.scheduler.update(out, result)
         if self.tracer is not None:
             self.tracer.step(out, result, outputs, perf_counter() - began)
         if self.config.args.debug_checks:
             self.scheduler.check_integrity()
         return outputs
+
+    def _execute_structured(self, out: SchedulerOutput) -> ModelRunnerOutput:
+        """A step while grammars are in use."""
+        assert self.grammars is not None
+        live = self.scheduler.requests
+        self._structured = {name: r for name, r in self._structured.items() if live.get(name) is r}
+        if not out.scheduled and self._structured:
+            self.grammars.wait(self._structured.values(), GRAMMAR_POLL_S)
+        bitmask = self.grammars.build_bitmask(out, self._structured)
+        result = self.executor.execute(out, bitmask)
+        if bitmask is not None:
+            made = bitmask.result()  # grammars may advance only when nobody looks at them any more
+            result.errors |= made.errors
+            self.scheduler.stats.num_masked_rows = len(made.rows)
+        self.scheduler.stats.grammar_compile_us = self.grammars.take_compile_us()
+        return result
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
@@ -123,6 +175,8 @@ class EngineCore:
         """End the trace and give back the device's memory."""
         if self.tracer is not None:
             self.tracer.close()
+        if self.grammars is not None:
+            self.grammars.shutdown()
         self.executor.shutdown()
         self._failure = self._failure or RuntimeError("shutdown() was called")
 
@@ -156,6 +210,13 @@ class EngineCore:
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _vocabulary_maker(model: ModelConfig, tokenizer: TokenSource | None) -> Callable[[], Vocabulary] | None:
+    if tokenizer is None:
+        return None
+    eos = {*model.eos_token_ids, tokenizer.eos_token_id} - {None}
+    return partial(Vocabulary.of, tokenizer, model.vocab_size, eos)
 
 
 def _make_tracer(config: EngineConfig, scheduler: Scheduler) -> TraceWriter | None:

@@ -6,6 +6,7 @@ what belongs to features this engine does not have is refused by name, never ign
 
 from __future__ import annotations
 
+import json as json_module
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -27,6 +28,77 @@ class RequestOutputKind(Enum):
     """What is new since the last one."""
     FINAL_ONLY = 2
     """Nothing until the request has finished, then everything."""
+
+
+@dataclass
+class StructuredOutputsParams:
+    """What the output has to look like. Exactly one of the first six says it.
+
+    The names are vLLM's. Wrong values raise a ValueError here; what only a compiler can find wrong ends the request
+    with an error.
+    """
+
+    json: str | dict[str, Any] | None = None
+    """A JSON schema, as an object or its text: the output is JSON that validates."""
+    regex: str | None = None
+    """A regular expression that the whole output matches."""
+    choice: list[str] | None = None
+    """The output is one of these."""
+    grammar: str | None = None
+    """A context-free grammar in EBNF (GBNF); needs xgrammar."""
+    json_object: bool | None = None
+    """True: any JSON object."""
+    structural_tag: str | None = None
+    """Free text with structured parts, as JSON in xgrammar's format; needs xgrammar."""
+
+    disable_any_whitespace: bool = False
+    """JSON only as `json.dumps` writes it: one space after a comma and a colon, no other."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        _refuse_unknown(cls, kwargs, "structured outputs option")
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        given = [name for name in STRUCTURE_KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = " and ".join(given) or "none"
+            raise ValueError(
+                f"structured_outputs takes exactly one of {', '.join(STRUCTURE_KINDS)}; got {said}"
+            )
+        if not isinstance(self.disable_any_whitespace, bool):
+            raise ValueError(
+                f"disable_any_whitespace must be True or False, got {self.disable_any_whitespace!r}"
+            )
+        getattr(self, f"_check_{self.kind}", self._check_text)()
+
+    @property
+    def kind(self) -> str:
+        """Which one it is: json, regex, choice, grammar, json_object or structural_tag."""
+        return next(name for name in STRUCTURE_KINDS if getattr(self, name) is not None)
+
+    def _check_json(self) -> None:
+        schema = _parsed("json", self.json) if isinstance(self.json, str) else self.json
+        if not isinstance(schema, (Mapping, bool)):
+            raise ValueError(f"json must be a JSON schema (an object, or its text), got {self.json!r}")
+
+    def _check_choice(self) -> None:
+        self.choice = _strings("choice", self.choice)
+        if not self.choice:
+            raise ValueError("choice must name at least one text")
+
+    def _check_json_object(self) -> None:
+        if self.json_object is not True:
+            raise ValueError(f"json_object must be True or left out, got {self.json_object!r}")
+
+    def _check_text(self) -> None:
+        text = getattr(self, self.kind)
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"{self.kind} must be text that is not empty, got {text!r}")
+        if self.kind == "structural_tag":
+            _parsed("structural_tag", text)
+
+
+STRUCTURE_KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
 @dataclass
@@ -95,6 +167,9 @@ class SamplingParams:
     skip_reading_prefix_cache: bool | None = None
     """Compute the whole prompt even where the cache knows it. None: only if prompt logprobs need it."""
 
+    structured_outputs: StructuredOutputsParams | None = None
+    """What the output has to look like: a JSON schema, a regex, a choice, a grammar. A dict will do."""
+
     bad_words_token_ids: list[list[int]] = field(default_factory=list, init=False, repr=False)
     """`bad_words` as token ids: filled by the frontend, read by the sampler."""
 
@@ -110,6 +185,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         self._check_numbers()
         self._check_flags()
+        self._check_structure()
         self._normalise_lists()
         self._check_combinations()
         if self.skip_reading_prefix_cache is None:
@@ -141,6 +217,13 @@ class SamplingParams:
         if not isinstance(self.output_kind, RequestOutputKind):
             kinds = ", ".join(f"RequestOutputKind.{kind.name}" for kind in RequestOutputKind)
             raise ValueError(f"output_kind must be one of {kinds}, got {self.output_kind!r}")
+
+    def _check_structure(self) -> None:
+        value = self.structured_outputs
+        if isinstance(value, Mapping):
+            self.structured_outputs = StructuredOutputsParams(**value)
+        elif value is not None and not isinstance(value, StructuredOutputsParams):
+            raise ValueError(f"structured_outputs must be StructuredOutputsParams, got {value!r}")
 
     def _normalise_lists(self) -> None:
         self.stop = _strings("stop", [self.stop] if isinstance(self.stop, str) else self.stop)
@@ -216,13 +299,13 @@ _FLAGS = (
 )
 
 
-def _refuse_unknown(cls: type, kwargs: Mapping[str, Any]) -> None:
+def _refuse_unknown(cls: type, kwargs: Mapping[str, Any], what: str = "sampling parameter") -> None:
     known = [f.name for f in fields(cls) if f.init]
     for name in kwargs:
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
-            raise ValueError(f"unknown sampling parameter {name!r}; {hint}")
+            raise ValueError(f"unknown {what} {name!r}; {hint}")
 
 
 def _integer(name: str, value: Any, allowed: _Range) -> int | None:
@@ -248,6 +331,13 @@ def _strings(name: str, value: Any) -> list[str]:
         if not isinstance(item, str) or not item:
             raise ValueError(f"{name} must hold strings that are not empty, got {item!r}")
     return list(value)
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return json_module.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{name} is not valid JSON: {error}") from error
 
 
 def _token_ids(name: str, value: Any) -> list[int]:

@@ -9,6 +9,7 @@ from engine.config.engine import EngineConfig
 from engine.config.errors import ConfigError
 from engine.config.model import ModelConfig, RopeConfig
 from engine.config.scheduler import SchedulerConfig
+from engine.config.structured_outputs import StructuredOutputsConfig
 
 __all__ = [
     "CacheConfig",
@@ -19,4 +20,5 @@ __all__ = [
     "ModelConfig",
     "RopeConfig",
     "SchedulerConfig",
+    "StructuredOutputsConfig",
 ]

@@ -8,6 +8,7 @@ from engine.config.args import EngineArgs
 from engine.config.cache import CacheConfig
 from engine.config.model import ModelConfig
 from engine.config.scheduler import SchedulerConfig
+from engine.config.structured_outputs import StructuredOutputsConfig
 
 
 @dataclass(frozen=True)
@@ -18,3 +19,4 @@ class EngineConfig:
     cache: CacheConfig
     scheduler: SchedulerConfig
     args: EngineArgs = field(repr=False)
+    structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-RejectionCode = Literal["duplicate_id", "empty_prompt", "prompt_too_long", "exceeds_cache"]
+RejectionCode = Literal[
+    "duplicate_id", "empty_prompt", "prompt_too_long", "exceeds_cache", "no_tokenizer", "no_eos"
+]
 
 
 class RequestRejected(ValueError):

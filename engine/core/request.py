@@ -10,8 +10,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from engine.core.blocks import Block
     from engine.core.encoder_cache import MultiModalFeature
+    from engine.core.grammar_iface import CompiledGrammar, Grammar
     from engine.sampling_params import SamplingParams
 
 
@@ -21,10 +24,12 @@ class RequestStatus(IntEnum):
     WAITING = 0
     RUNNING = 1
     PREEMPTED = 2
-    FINISHED_STOPPED = 3
-    FINISHED_LENGTH = 4
-    FINISHED_ABORTED = 5
-    FINISHED_ERROR = 6
+    WAITING_GRAMMAR = 3
+    """Its grammar is being compiled."""
+    FINISHED_STOPPED = 10
+    FINISHED_LENGTH = 11
+    FINISHED_ABORTED = 12
+    FINISHED_ERROR = 13
 
     @property
     def is_finished(self) -> bool:
@@ -70,6 +75,11 @@ class Request:
     cache_salt: str | None = None
     mm_features: list[MultiModalFeature] = field(default_factory=list)
     """Images among the prompt's tokens, in order."""
+
+    grammar_future: Future[CompiledGrammar] | None = field(default=None, repr=False)
+    """With structured outputs: its grammar, compiled or still compiling. Set by the engine core."""
+    grammar: Grammar | None = field(default=None, repr=False)
+    """Its own place in the grammar, which advances with every token of output. Preemption leaves it alone."""
 
     token_ids: list[int] = field(init=False)
     num_computed_tokens: int = 0

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     evictable."""
     PREFIX_IN_FLIGHT = "prefix_in_flight"
     """Its next block is being computed by another request in this very step. Details: block (its index)."""
+    GRAMMAR_COMPILING = "grammar_compiling"
+    """Its grammar is being compiled; others go on. Details: none."""
     PREEMPTING = "preempting"
     """Another request lost its blocks in this step: admitting now would thrash. Details: preempted."""
 
@@ -146,6 +148,8 @@ class GrammarBitmask:
     rows: list[tuple[str, int]]
     words: Any
     """numpy int32 [len(rows), ceil(V / 32)]; Any, because this floor imports no numpy."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """Requests whose mask could not be made, and why: nothing is allowed in their rows."""
 
 
 @dataclass(slots=True)

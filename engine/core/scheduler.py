@@ -38,6 +38,9 @@ from engine.core.stats import StepStats
 MAX_DEFERRED_PER_STEP = 64
 """How many waiting requests one step may pass over, so that its cost does not depend on the queue."""
 
+PASSED_OVER = (Reason.PREFIX_IN_FLIGHT, Reason.GRAMMAR_COMPILING)
+"""Why one waiting request may be overtaken by the next: what it lacks comes by itself, and soon."""
+
 RUNNING = RequestStatus.RUNNING
 """Under a name of its own: in the loop over rows, looking an enum member up costs more than using it.
 For the same reason that loop says len(request.token_ids) where others say request.num_tokens."""
@@ -93,6 +96,8 @@ class Scheduler:
         self.encoder_cache = EncoderCacheManager(config.encoder_cache_size or config.max_num_batched_tokens)
         self.stats = StepStats()
         self.sort_key = POLICIES[config.policy]
+        self.compiling: dict[str, Request] = {}
+        """Those of the waiting whose grammar is not ready."""
         self._order = count()
         self._step = count()
         self._finished_ids: list[str] = []
@@ -111,6 +116,9 @@ class Scheduler:
         self.kv.add(request)
         self.requests[request.request_id] = request
         self.waiting.push(request)
+        if request.grammar_future is not None and not _take_grammar(request):
+            request.status = RequestStatus.WAITING_GRAMMAR
+            self.compiling[request.request_id] = request
         self._record(request, "QUEUED")
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
@@ -195,8 +203,9 @@ class Scheduler:
     def _schedule_waiting(self, plan: StepPlan) -> None:
         """Admit from the head of the queue, in order, until something is used up.
 
-        Only a request whose prefix is in flight is passed over. One that does not fit is not: if smaller
-        ones overtook it, it could wait for ever. Nobody running loses anything to somebody who waits.
+        Only a request that will be ready soon is passed over: its prefix is in flight, its grammar compiles.
+        One that does not fit is not: if smaller ones overtook it, it could wait for ever. Nobody running
+        loses anything to somebody who waits.
         """
         passed: list[Request] = []
         rest: NotScheduled | None = None
@@ -205,7 +214,7 @@ class Scheduler:
             refusal = self._admit(request, plan)
             if refusal is not None:
                 plan.not_scheduled.append(refusal)
-                plan.is_head_blocked = refusal.reason is not Reason.PREFIX_IN_FLIGHT
+                plan.is_head_blocked = refusal.reason not in PASSED_OVER
                 passed.append(request)
         if rest is not None and len(self.waiting) > len(plan.preempted):  # victims have their own reasons
             plan.not_scheduled.append(rest)
@@ -227,6 +236,9 @@ class Scheduler:
 
     def _admit(self, request: Request, plan: StepPlan) -> NotScheduled | None:
         """Start a waiting request, or say why not. On success it owns blocks for all its known tokens."""
+        if request.status is RequestStatus.WAITING_GRAMMAR:
+            self.stats.num_grammar_waits += 1
+            return NotScheduled(request.request_id, Reason.GRAMMAR_COMPILING)
         hit = self.kv.match(request)
         if self.kv.is_in_flight(request, hit):
             return NotScheduled(request.request_id, Reason.PREFIX_IN_FLIGHT, {"block": hit.num_blocks})
@@ -340,7 +352,21 @@ class Scheduler:
             output = self._update_request(request, row, result)
             if output is not None:
                 outputs.append(output)
+        if self.compiling:
+            outputs += self._take_grammars()
         self._close_stats()
+        return outputs
+
+    def _take_grammars(self) -> list[EngineCoreOutput]:
+        """Requests whose grammar is ready may start; one whose grammar is wrong ends here, alone."""
+        outputs = []
+        for request in list(self.compiling.values()):
+            future = request.grammar_future
+            if _take_grammar(request):
+                del self.compiling[request.request_id]
+                request.status = RequestStatus.WAITING
+            elif future is not None and future.done():
+                outputs.append(self._fail(request, f"structured_outputs: {future.exception()}"))
         return outputs
 
     def _update_request(
@@ -353,6 +379,11 @@ class Scheduler:
         _check_sampled(request, row, sampled)
         num_rejected = len(row.spec_token_ids) + 1 - len(sampled) if sampled else 0
         status, new_token_ids = self._append(request, sampled)
+        if status is RequestStatus.FINISHED_ERROR:
+            token_id = sampled[len(new_token_ids)]
+            return self._fail(
+                request, f"structured_outputs: token {token_id} was sampled and is not allowed here"
+            )
         num_computed = row.start + row.num_tokens - num_rejected
         request.num_computed_tokens = min(num_computed, len(request.token_ids))
         if request.mm_features:
@@ -393,6 +424,8 @@ class Scheduler:
             self._record(request, "FIRST_TOKEN")
         for index, token_id in enumerate(sampled):
             request.token_ids.append(token_id)
+            if request.grammar is not None and not request.grammar.accept_tokens([token_id]):
+                return RequestStatus.FINISHED_ERROR, sampled[:index]
             status = _status_after(request, token_id)
             if status is not RUNNING:
                 return status, sampled[: index + 1]
@@ -400,6 +433,8 @@ class Scheduler:
 
     def _take_drafts(self, request: Request, drafts: list[int]) -> None:
         """Keep those that could still become output: the step itself adds one token more."""
+        if request.grammar is not None:
+            drafts = request.grammar.validate_tokens(drafts)
         request.spec_token_ids = drafts[: request.max_num_tokens - request.num_tokens - 1]
 
     def _new_prompt_logprobs(
@@ -420,6 +455,7 @@ class Scheduler:
             self._finished_ids.append(request.request_id)
         else:
             self.waiting.remove(request)
+            self.compiling.pop(request.request_id, None)
         self.kv.free(request)
         self._release_images(request, len(request.token_ids))
         del self.requests[request.request_id]
@@ -456,6 +492,10 @@ class Scheduler:
             problems.append("running is not sorted by importance")
         if len(self.running) > self.config.max_num_seqs:
             problems.append(f"{len(self.running)} requests run, max_num_seqs is {self.config.max_num_seqs}")
+        if set(self.compiling) != {
+            r.request_id for r in waiting if r.status is RequestStatus.WAITING_GRAMMAR
+        }:
+            problems.append("the compiling are not those who wait for a grammar")
         for request in waiting:
             if request.blocks or request.num_computed_tokens or request.num_published_blocks:
                 problems.append(f"{request.request_id} waits and has blocks, computed or published tokens")
@@ -485,6 +525,15 @@ def _init(request: Request) -> RequestInit:
     )
 
 
+def _take_grammar(request: Request) -> bool:
+    """Give a request its place in a grammar that is compiled. False if it is not, or cannot be."""
+    future = request.grammar_future
+    if future is None or not future.done() or future.exception() is not None:
+        return False
+    request.grammar, request.grammar_future = future.result().start(), None
+    return True
+
+
 def _status_after(request: Request, token_id: int) -> RequestStatus:
     """Whether a request ends with the token just appended, and why. Stop strings are the frontend's."""
     params = request.sampling_params
@@ -496,6 +545,8 @@ def _status_after(request: Request, token_id: int) -> RequestStatus:
         if params.stop_token_ids and token_id in params.stop_token_ids:
             request.stop_reason = token_id
             return RequestStatus.FINISHED_STOPPED
+    if request.grammar is not None and request.grammar.is_terminated():
+        return RequestStatus.FINISHED_STOPPED  # also where eos is to be ignored: nothing may follow
     if num_tokens >= request.max_num_tokens:
         return RequestStatus.FINISHED_LENGTH
     return RUNNING

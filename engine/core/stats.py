@@ -10,6 +10,9 @@ TRACED_COUNTERS = (
     "num_evictions",
     "encoder_cache_queries",
     "encoder_cache_hits",
+    "num_grammar_waits",
+    "num_masked_rows",
+    "grammar_compile_us",
 )
 """Flows that a trace keeps for every step in which they are not zero: it cannot work them out itself."""
 
@@ -49,6 +52,12 @@ class StepStats:
     """Those of them that were encoded before."""
     num_evictions: int = 0
     """Cached blocks reused for something else."""
+    num_grammar_waits: int = 0
+    """Requests that this step passed over because their grammar was not compiled yet."""
+    num_masked_rows: int = 0
+    """Positions whose tokens a grammar chose from; drafts count one each."""
+    grammar_compile_us: int = 0
+    """Microseconds spent on the grammars that became ready since the last step, in their own thread."""
 
     # Levels
     num_running: int = 0

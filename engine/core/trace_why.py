@@ -150,6 +150,7 @@ _CAUSES = {
         "block {block} of its tokens was being computed by another request in this very step: "
         "next step it is a prefix hit"
     ),
+    Reason.GRAMMAR_COMPILING: "the grammar of its output is still being compiled",
     Reason.PREEMPTING: (
         "requests lost their blocks in this step ({preempted}), and who is admitted now would be next"
     ),

@@ -39,7 +39,7 @@ from engine.core.trace_format import (
     short_hash,
     state_crc,
 )
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import SamplingParams, StructuredOutputsParams
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
@@ -324,7 +324,7 @@ class TraceWriter:
         if request_id not in self._numbers:
             return False
         request = self._scheduler.requests.get(request_id)
-        return request is None or request.status is not RequestStatus.WAITING
+        return request is None or request.status not in (RequestStatus.WAITING, RequestStatus.WAITING_GRAMMAR)
 
     def _event_runs(self) -> Iterator[list[Any]]:
         """The events since the last call, neighbours of one kind and request as one entry."""
@@ -521,6 +521,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(entry) for entry in value]
+    if isinstance(value, StructuredOutputsParams):
+        return {value.kind: _plain(getattr(value, value.kind))}
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Integral):

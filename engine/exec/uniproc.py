@@ -38,7 +38,7 @@ class UniProcExecutor:
     def execute(
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
     ) -> ModelRunnerOutput:
-        return self._live_worker().execute(out)
+        return self._live_worker().execute(out, bitmask)
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         return [getattr(self._live_worker(), method)(*args)]

@@ -171,6 +171,12 @@ class InputProcessor:
         self._check_in_vocabulary("logit_bias", params.logit_bias or [])
         if params.stop:
             self._need_tokenizer("a stop string")
+        if params.structured_outputs is not None:
+            self._need_tokenizer("a structured output")
+            if not self.eos_token_ids:
+                raise InvalidRequestError(
+                    "structured outputs end with end-of-sequence, and neither this model nor its tokenizer names one"
+                )
         ranks = params.num_completions > params.n  # by log-probabilities, whether or not the caller sees them
         logprobs = 0 if ranks and params.logprobs is None else params.logprobs
         resolved = replace(

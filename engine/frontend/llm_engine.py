@@ -33,7 +33,7 @@ class LLMEngine:
     @classmethod
     def from_args(cls, args: EngineArgs) -> LLMEngine:
         tokenizer = load_tokenizer(args)  # first: it fails in milliseconds, weights load in minutes
-        return cls(EngineCore.from_args(args), tokenizer)
+        return cls(EngineCore.from_args(args, tokenizer), tokenizer)
 
     def add(self, submitted: SubmittedRequest) -> None:
         """Queue a request with all its completions, or raise and queue none of them."""

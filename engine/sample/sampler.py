@@ -1,9 +1,10 @@
 """One pipeline from logits to tokens for all rows of a step, whatever each of them asked for.
 
     logits --[ bias, penalties, allowed ids, bad words, min tokens, user's own ]-->  edits, -inf = banned
+           --[ bitmask ]-->  only what the row's grammar allows
            --[ temperature, min_p, top_k, top_p, noise: ops.sample ]-->  one token per row
 
-The first line runs only for rows that asked for it, the second in one call for all rows; in it a greedy row costs
+The first two lines run only for rows that asked for it, the third in one call for all rows; in it a greedy row costs
 one look at its logits. What the rows want is looked up when the batch changes and kept while it stays the same.
 
 Source: vLLM v1/sample/sampler.py for the order; the floor and the noise of the second line are ours.
@@ -86,12 +87,17 @@ class Sampler:
                 self._wanted[index, slot] = False
         self._plan = None
 
-    def __call__(self, logits: Tensor, batch: SampleBatch) -> SamplerOutput:
-        """Choose a token per row of float32 logits [S, V], which are overwritten."""
+    def __call__(self, logits: Tensor, batch: SampleBatch, bitmask: Tensor | None = None) -> SamplerOutput:
+        """Choose a token per row of float32 logits [S, V], which are overwritten.
+
+        bitmask: int32 [S, ceil(V / 32)], see ops.apply_token_bitmask; last of all edits, so that none can lift it.
+        """
         plan = self._plan_for(batch.slots)
         raw = logits[plan.logprob_rows].log_softmax(-1) if plan.logprob_counts else None
         for processor, rows in plan.edits:
             processor.apply(logits, rows, batch)
+        if bitmask is not None:
+            ops.apply_token_bitmask(logits, bitmask)
         keys = plan.no_keys if plan.seeds is None else self._column(row_keys(plan.seeds, batch.lengths))
         token_ids, peaks = ops.sample(logits, plan.temperature, plan.top_k, plan.top_p, plan.min_p, keys)
         output = SamplerOutput(token_ids.cpu().numpy())
@@ -167,5 +173,6 @@ def _why_not(peak: float) -> str:
     if peak > 0:
         return "the model produced infinite logits for this request; it was stopped, others run on"
     return (
-        "every token is forbidden: allowed_token_ids, bad_words and min_tokens together leave none to sample"
+        "every token is forbidden: structured_outputs, allowed_token_ids, bad_words and min_tokens together "
+        "leave none to sample"
     )

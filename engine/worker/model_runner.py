@@ -6,6 +6,7 @@ Source: vLLM v1/worker/gpu/model_runner.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,12 +14,19 @@ from torch import Tensor
 
 from engine.attention.backend import AttentionBackend
 from engine.attention.forward_context import ForwardContext, set_forward_context
-from engine.core.sched_output import ModelRunnerOutput, Scheduled, SchedulerOutput, TokenLogprobs
+from engine.core.sched_output import (
+    GrammarBitmask,
+    ModelRunnerOutput,
+    Scheduled,
+    SchedulerOutput,
+    TokenLogprobs,
+)
 from engine.models.registry import CausalLM
 from engine.sample.logprobs import token_logprobs
 from engine.sample.processors import LogitsProcessor
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
 from engine.worker.batch_state import BatchState
+from engine.worker.bitmask_rows import bitmask_rows
 from engine.worker.encoder_runner import EncoderRunner
 from engine.worker.model_input import InputBuilder, ModelInput
 
@@ -72,7 +80,9 @@ class ModelRunner:
         return self._graphs is not None
 
     @torch.inference_mode()
-    def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
+    def execute(
+        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
+    ) -> ModelRunnerOutput:
         """Compute what the scheduler chose, and sample where all known tokens are computed."""
         self._update_state(out)
         if not out.scheduled:
@@ -82,10 +92,10 @@ class ModelRunner:
         if self._graphs is not None and embeds is None and not self._num_prompt_logprobs:
             logits = self._graphs.logits(batch)
             if logits is not None:
-                return self._sample(batch, logits)
+                return self._sample(batch, logits, bitmask)
         hidden = self._forward(batch, embeds)
         if len(batch.sampled_rows):
-            result = self._sample(batch, self._compute_logits(batch, hidden))
+            result = self._sample(batch, self._compute_logits(batch, hidden), bitmask)
         else:
             result = ModelRunnerOutput()
         if self._num_prompt_logprobs:
@@ -124,8 +134,14 @@ class ModelRunner:
         """fp32 [S, V], for the rows that get a token."""
         return self.model.compute_logits(hidden if batch.logits_rows is None else hidden[batch.logits_rows])
 
-    def _sample(self, batch: ModelInput, logits: Tensor) -> ModelRunnerOutput:
-        sampled = self.sampler(logits, batch.sample_batch)
+    def _sample(
+        self, batch: ModelInput, logits: Tensor, bitmask: Future[GrammarBitmask] | None
+    ) -> ModelRunnerOutput:
+        mask = None
+        if bitmask is not None:  # made while the forward pass ran
+            positions = [(batch.rows[index].request_id, 0) for index in batch.sampled_rows.tolist()]
+            mask = bitmask_rows(bitmask.result(), positions, self.device)
+        sampled = self.sampler(logits, batch.sample_batch, mask)
         self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
         return _by_request(batch, sampled)
 

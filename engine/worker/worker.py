@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import cast
 
 import torch
@@ -15,7 +16,7 @@ from torch import nn
 from engine.attention.backend import AttentionBackend, AttentionMetadata, AttentionShape, get_backend
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
-from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.layers.linear import Linear
 from engine.models.loader import load_model
 from engine.models.registry import CausalLM
@@ -87,9 +88,11 @@ class Worker:
             image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
         )
 
-    def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
+    def execute(
+        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
+    ) -> ModelRunnerOutput:
         """Run one step."""
-        return self.runner.execute(out)
+        return self.runner.execute(out, bitmask)
 
     def _image_encoder(self) -> ToyImageEncoder:
         some_ids = torch.arange(min(1024, self.model_config.vocab_size), device=self.device)

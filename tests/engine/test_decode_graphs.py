@@ -50,10 +50,10 @@ def watched_run(engine: EngineCore, requests: list[Request]) -> Watched:
     seen, runner = Watched(), engine.executor.worker.runner
     sample = runner._sample
 
-    def watch(batch: Any, logits: Tensor) -> Any:
+    def watch(batch: Any, logits: Tensor, bitmask: Any) -> Any:
         names = [batch.rows[index].request_id for index in batch.sampled_rows.tolist()]
         seen.logits.append({name: row.clone() for name, row in zip(names, logits, strict=True)})
-        return sample(batch, logits)
+        return sample(batch, logits, bitmask)
 
     runner._sample = watch
     graph = decode_graphs.CPUGraph

@@ -1,0 +1,49 @@
+"""How structured outputs are compiled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from engine.config.errors import ConfigError
+
+BACKENDS = ("auto", "xgrammar", "dfa")
+
+
+@dataclass(frozen=True)
+class StructuredOutputsConfig:
+    """vLLM's `structured_outputs_config`."""
+
+    backend: str = "auto"
+    """dfa: our own automata, for what is a regular language. xgrammar: the library, for JSON of any depth and
+    context-free grammars. auto: dfa for a regex or a choice; for the rest xgrammar if it is installed, else dfa."""
+    disable_any_whitespace: bool = False
+    """JSON only as `json.dumps` writes it, for every request."""
+
+    @classmethod
+    def from_args(cls, value: Mapping[str, Any] | str | None) -> StructuredOutputsConfig:
+        """From what `EngineArgs.structured_outputs_config` holds: a dict, its JSON, or nothing."""
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise ConfigError(f"structured_outputs_config is not JSON: {error}") from error
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f'structured_outputs_config must be like {{"backend": "dfa"}}, got {value!r}')
+        known = [f.name for f in fields(cls)]
+        for name in value or {}:
+            if name not in known:
+                raise ConfigError(
+                    f"unknown structured_outputs_config {name!r}; known ones: {', '.join(known)}"
+                )
+        return cls(**(value or {}))
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise ConfigError(
+                f"structured_outputs_config: backend must be one of {', '.join(BACKENDS)}, got {self.backend!r}"
+            )
+        if not isinstance(self.disable_any_whitespace, bool):
+            raise ConfigError("structured_outputs_config: disable_any_whitespace must be true or false")

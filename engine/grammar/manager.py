@@ -1,0 +1,133 @@
+r"""Compiles grammars beside the engine's loop, and makes a step's masks while its forward pass runs.
+
+    add_request ---> compile() ---- compile thread ----> Future[CompiledGrammar], which the request carries
+                     (one per grammar, kept)
+
+    schedule() ----> build_bitmask() -- mask thread ---> Future[GrammarBitmask] ---+
+               \---> executor.execute() .... forward pass .... logits -> [ mask ] -> sample
+
+Source: vLLM v1/structured_output/__init__.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from time import perf_counter
+
+import numpy as np
+
+from engine.config.structured_outputs import StructuredOutputsConfig
+from engine.core.grammar_iface import CompiledGrammar, Grammar, GrammarError
+from engine.core.request import Request
+from engine.core.sched_output import GrammarBitmask, Scheduled, SchedulerOutput
+from engine.grammar.compile import compile_grammar
+from engine.grammar.vocabulary import Vocabulary
+from engine.sampling_params import StructuredOutputsParams
+
+logger = logging.getLogger(__name__)
+
+MAX_KEPT_GRAMMARS = 256
+Key = tuple[str, str, bool]
+
+
+class GrammarManager:
+    """Everything about grammars that is shared by an engine's requests. Used by the engine's own thread."""
+
+    def __init__(self, config: StructuredOutputsConfig, make_vocabulary: Callable[[], Vocabulary]) -> None:
+        """make_vocabulary: called once, in the compile thread, when the first structured request comes."""
+        self.config = config
+        self._make_vocabulary = make_vocabulary
+        self._vocabulary: Vocabulary | None = None
+        self._compiler = ThreadPoolExecutor(1, "prep-grammar")
+        self._masker = ThreadPoolExecutor(1, "prep-bitmask")
+        self._grammars: OrderedDict[Key, Future[CompiledGrammar]] = OrderedDict()
+        self._compile_us = 0
+
+    def compile(self, params: StructuredOutputsParams) -> Future[CompiledGrammar]:
+        """The grammar of these parameters: from an earlier request, or as soon as the thread has made it."""
+        key = self._key(params)
+        future = self._grammars.get(key)
+        if future is None:
+            future = self._grammars[key] = self._compiler.submit(self._compile, params)
+            if len(self._grammars) > MAX_KEPT_GRAMMARS:
+                self._grammars.popitem(last=False)
+        self._grammars.move_to_end(key)
+        return future
+
+    def _key(self, params: StructuredOutputsParams) -> Key:
+        return params.kind, json.dumps(getattr(params, params.kind)), params.disable_any_whitespace
+
+    def _compile(self, params: StructuredOutputsParams) -> CompiledGrammar:
+        began = perf_counter()
+        try:
+            if self._vocabulary is None:
+                self._vocabulary = self._make_vocabulary()
+            return compile_grammar(params, self._vocabulary, self.config)
+        finally:
+            self._compile_us += round(1e6 * (perf_counter() - began))
+
+    def take_compile_us(self) -> int:
+        """Microseconds spent on compiling since the last call."""
+        spent, self._compile_us = self._compile_us, 0
+        return spent
+
+    def wait(self, requests: Iterable[Request], seconds: float) -> None:
+        """Until one of these requests gets its grammar: for a step in which nobody can do anything else."""
+        wait([r.grammar_future for r in requests if r.grammar_future], seconds, FIRST_COMPLETED)
+
+    def build_bitmask(
+        self, out: SchedulerOutput, requests: Mapping[str, Request]
+    ) -> Future[GrammarBitmask] | None:
+        """The masks of a step's structured rows, soon; None if none of them gets a token.
+
+        requests: those with a grammar, by id.
+        """
+        rows = []
+        for row in out.scheduled:
+            request = requests.get(row.request_id)
+            if request is None or request.grammar is None:
+                continue
+            if row.start + row.num_tokens - len(row.spec_token_ids) >= request.num_tokens:
+                rows.append((row, request.grammar))
+        return self._masker.submit(self._fill, rows) if rows else None
+
+    def _fill(self, rows: list[tuple[Scheduled, Grammar]]) -> GrammarBitmask:
+        assert self._vocabulary is not None
+        names = [(row.request_id, index) for row, _ in rows for index in range(1 + len(row.spec_token_ids))]
+        result = GrammarBitmask(names, np.zeros((len(names), self._vocabulary.num_words), np.int32))
+        first = 0
+        for row, grammar in rows:
+            lines = result.words[first : first + 1 + len(row.spec_token_ids)]
+            first += len(lines)
+            try:
+                fill_positions(grammar, row.spec_token_ids, lines)
+            except GrammarError as error:
+                lines[:] = 0
+                result.errors[row.request_id] = f"structured_outputs: {error}"
+        return result
+
+    def shutdown(self) -> None:
+        self._compiler.shutdown(wait=False, cancel_futures=True)
+        self._masker.shutdown(wait=False, cancel_futures=True)
+
+
+def fill_positions(grammar: Grammar, drafts: list[int], words: np.ndarray) -> None:
+    """Masks int32 [1 + drafts, W] of a row: behind its newest token and behind each draft. The grammar stays put.
+
+    Behind a draft that it does not allow, or that ends it, everything is: no token from there is ever used.
+    """
+    num_accepted = 0
+    words[:] = -1
+    try:
+        grammar.fill_bitmask(words[0])
+        for index, draft in enumerate(drafts, start=1):
+            if grammar.is_terminated() or not grammar.accept_tokens([draft]):
+                break
+            num_accepted += 1
+            grammar.fill_bitmask(words[index])
+    finally:
+        grammar.rollback(num_accepted)

@@ -1,0 +1,295 @@
+r"""Regular expressions, read into a tree.
+
+    "[0-9]+(?:px|em)?"      Sequence
+                            ├── Repeat 1..
+                            │   └── Characters 0-9
+                            └── Repeat 0..1
+                                └── Choice
+                                    ├── Sequence p x
+                                    └── Sequence e m
+
+The syntax is Python's (module `re`), as far as it describes a regular language; the whole text must match, as with
+`re.fullmatch`. \d, \w and \s are ASCII. What looks back or around (\1, (?=...), \b) is refused with its place: an
+automaton cannot do it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from engine.core.grammar_iface import GrammarError
+
+Range = tuple[int, int]
+"""First and last code point."""
+LAST_CODE_POINT = 0x10FFFF
+MAX_REPEAT = 100_000
+"""Highest count in {m,n}. Larger trees are refused by the automaton, which counts its states."""
+
+
+@dataclass(frozen=True, slots=True)
+class Characters:
+    """One character out of ranges, which are sorted and apart. No range at all: nothing matches."""
+
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One after the other; empty: the empty text."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several."""
+
+    options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The same again, `least` to `most` times; None: without end."""
+
+    body: Node
+    least: int
+    most: int | None
+
+
+Node = Characters | Sequence | Choice | Repeat
+
+
+def parse(pattern: str) -> Node:
+    """The tree of a pattern, or GrammarError with the place of what is wrong."""
+    return _Parser(pattern).parse()
+
+
+def escape(text: str) -> str:
+    """A pattern that matches this text and nothing else."""
+    return re.sub(r"[\\^$.|?*+()\[\]{}\-]", lambda match: "\\" + match[0], text)
+
+
+def merged(ranges: list[Range]) -> tuple[Range, ...]:
+    """The same characters as ranges that are sorted and apart."""
+    result: list[Range] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return tuple(result)
+
+
+def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+    """All other characters."""
+    result = []
+    begin = 0
+    for first, last in ranges:
+        if begin < first:
+            result.append((begin, first - 1))
+        begin = last + 1
+    if begin <= LAST_CODE_POINT:
+        result.append((begin, LAST_CODE_POINT))
+    return tuple(result)
+
+
+def _of(text: str) -> tuple[Range, ...]:
+    return merged([(ord(character), ord(character)) for character in text])
+
+
+_DIGIT = ((48, 57),)
+_WORD = ((48, 57), (65, 90), (95, 95), (97, 122))
+_SPACE = _of(" \t\n\r\f\v")
+_CLASSES = {
+    "d": _DIGIT,
+    "w": _WORD,
+    "s": _SPACE,
+    "D": complement(_DIGIT),
+    "W": complement(_WORD),
+    "S": complement(_SPACE),
+}
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
+_HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+_COUNTS = re.compile(r"\{(?!\})(\d*)(,?)(\d*)\}", re.ASCII)
+_ANY = complement(_of("\n"))
+
+
+class _Parser:
+    """Recursive descent: choice > sequence > repeat > atom, one method each."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.at = 0
+        self.depth = 0
+
+    def parse(self) -> Node:
+        tree = self._choice()
+        if self.at < len(self.pattern):
+            raise self._error("this parenthesis was never opened")
+        return tree
+
+    def _choice(self) -> Node:
+        options = [self._sequence()]
+        while self._take("|"):
+            options.append(self._sequence())
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
+        if self.depth == 0:
+            self._take("^")  # the whole text has to match anyway
+        while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
+            if (
+                self.depth == 0
+                and self.pattern[self.at] == "$"
+                and self.pattern[self.at + 1 :][:1] in ("", "|")
+            ):
+                self.at += 1
+                break
+            parts.append(self._repeat())
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeat(self) -> Node:
+        body = self._atom()
+        bounds = self._bounds()
+        if bounds is None:
+            return body
+        if self._take("+"):
+            raise self._error("possessive repeats are not supported", -1)
+        self._take("?")  # lazy: it matches the same texts
+        if self.at < len(self.pattern) and (
+            self.pattern[self.at] in "*+?" or _COUNTS.match(self.pattern, self.at)
+        ):
+            raise self._error("two repeats in a row; put the first in a group")
+        return Repeat(body, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        """What the repeat behind an atom says, if there is one."""
+        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        sign = self.pattern[self.at : self.at + 1]
+        if sign in simple:
+            self.at += 1
+            return simple[sign]
+        match = _COUNTS.match(self.pattern, self.at)
+        if match is None:
+            return None  # a brace that stands for itself, as in `re`
+        least = int(match[1] or 0)
+        most = least if not match[2] else int(match[3]) if match[3] else None
+        if max(least, most or 0) > MAX_REPEAT:
+            raise self._error(f"no more than {MAX_REPEAT} repeats are supported")
+        if most is not None and most < least:
+            raise self._error("the highest number of repeats is below the lowest")
+        self.at = match.end()
+        return least, most
+
+    def _atom(self) -> Node:
+        character = self.pattern[self.at]
+        if character in "*+?" or _COUNTS.match(self.pattern, self.at):
+            raise self._error("nothing to repeat")
+        if character in "^$":
+            raise self._error("anchors are supported only around the whole pattern, which always matches all")
+        self.at += 1
+        match character:
+            case "(":
+                return self._group()
+            case "[":
+                return Characters(self._class())
+            case ".":
+                return Characters(_ANY)
+            case "\\":
+                return Characters(self._escape(in_class=False))
+        return Characters(((ord(character), ord(character)),))
+
+    def _group(self) -> Node:
+        start = self.at - 1
+        if self._take("?") and not self._take(":"):
+            named = re.compile(r"P<\w+>").match(self.pattern, self.at)
+            if named is None:
+                raise self._error("only groups (...), (?:...) and (?P<name>...) are supported", -2)
+            self.at = named.end()
+        self.depth += 1
+        if self.depth > 100:
+            raise self._error("groups are nested more than 100 deep")
+        body = self._choice()
+        self.depth -= 1
+        if not self._take(")"):
+            self.at = start
+            raise self._error("this parenthesis is never closed")
+        return body
+
+    def _class(self) -> tuple[Range, ...]:
+        """[...], its bracket already taken."""
+        start = self.at - 1
+        is_negated = self._take("^")
+        ranges: list[Range] = []
+        is_first = True
+        while is_first or self.pattern[self.at : self.at + 1] != "]":
+            if self.at >= len(self.pattern):
+                self.at = start
+                raise self._error("this class is never closed")
+            is_first = False
+            begin = self._class_member()
+            is_range = self.pattern[self.at : self.at + 1] == "-" and self.pattern[self.at + 1 :][:1] not in (
+                "",
+                "]",
+            )
+            if not is_range:
+                ranges += begin
+                continue
+            self.at += 1
+            end = self._class_member()
+            if not (_is_single(begin) and _is_single(end)) or end[0][0] < begin[0][0]:
+                raise self._error("this is no range of characters", -1)
+            ranges.append((begin[0][0], end[0][0]))
+        self.at += 1
+        return complement(merged(ranges)) if is_negated else merged(ranges)
+
+    def _class_member(self) -> tuple[Range, ...]:
+        character = self.pattern[self.at : self.at + 1]
+        if not character:
+            raise self._error("this class is never closed", -1)
+        self.at += 1
+        return self._escape(in_class=True) if character == "\\" else ((ord(character), ord(character)),)
+
+    def _escape(self, *, in_class: bool) -> tuple[Range, ...]:
+        """What follows a backslash."""
+        character = self.pattern[self.at : self.at + 1]
+        if not character:
+            raise self._error("a backslash at the end escapes nothing", -1)
+        self.at += 1
+        if character in _CLASSES:
+            return _CLASSES[character]
+        if character in _CONTROLS:
+            return _of(_CONTROLS[character])
+        if character in _HEX_DIGITS:
+            return self._code_point(_HEX_DIGITS[character])
+        if character == "0":
+            return _of("\0")
+        if in_class and character == "b":
+            return _of("\b")
+        if character.isascii() and character.isalnum():
+            raise self._error(f"\\{character} is not supported: it looks around or back, or is unknown", -2)
+        return _of(character)
+
+    def _code_point(self, num_digits: int) -> tuple[Range, ...]:
+        digits = self.pattern[self.at : self.at + num_digits]
+        if not re.fullmatch(f"[0-9a-fA-F]{{{num_digits}}}", digits) or int(digits, 16) > LAST_CODE_POINT:
+            raise self._error(f"expected {num_digits} hex digits of a character", -2)
+        self.at += num_digits
+        return _of(chr(int(digits, 16)))
+
+    def _take(self, character: str) -> bool:
+        if self.pattern[self.at : self.at + 1] != character:
+            return False
+        self.at += 1
+        return True
+
+    def _error(self, what: str, offset: int = 0) -> GrammarError:
+        place = max(0, self.at + offset)
+        shown = self.pattern if len(self.pattern) <= 60 else self.pattern[max(0, place - 30) : place + 30]
+        return GrammarError(f"regex {shown!r}: {what} (character {place})")
+
+
+def _is_single(ranges: tuple[Range, ...]) -> bool:
+    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]

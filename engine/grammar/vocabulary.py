@@ -1,0 +1,109 @@
+"""What every token of a model says, as bytes, in the form that a walk over all of them needs.
+
+    tokens   5 "a"   6 "ab"   7 "abc"   8 "b"   9 "ab"         trie     root -a-> n1 -b-> n3 -c-> n4
+                                                                             \\-b-> n2
+    token_ids    [ 5   6   7   8   9 ]        nodes in order of their depth, so that a whole depth is walked at once:
+    node_of      [ n1  n3  n4  n2  n3 ]       levels  [ (n1 n2)  (n3)  (n4) ]
+
+Tokens that start alike share the walk over that start: for a vocabulary of 128,000 this halves the steps, and numpy
+takes a level's steps together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+
+class TokenSource(Protocol):
+    """What a tokenizer must tell about its tokens (`engine.frontend.tokenizer.Tokenizer`)."""
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def is_special(self, token_id: int) -> bool: ...
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All tokens of a model, and those that end an output."""
+
+    token_bytes: list[bytes]
+    """By id, up to the model's own vocabulary size; empty for those that say nothing: special ones and padding."""
+    eos_token_ids: frozenset[int]
+
+    @classmethod
+    def of(cls, tokenizer: TokenSource, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:
+        """Special tokens say nothing in a grammar, even those that have a spelling."""
+        token_bytes = [
+            b"" if tokenizer.is_special(token_id) else tokenizer.token_bytes(token_id)
+            for token_id in range(size)
+        ]
+        return cls(token_bytes, frozenset(eos_token_ids))
+
+    def __len__(self) -> int:
+        return len(self.token_bytes)
+
+    @property
+    def num_words(self) -> int:
+        """Length of a bitmask, in int32."""
+        return -(-len(self) // 32)
+
+    @cached_property
+    def eos_mask(self) -> np.ndarray:
+        """int32 [num_words]: only end-of-sequence."""
+        return pack_bits(len(self), np.array(sorted(self.eos_token_ids), np.int64))
+
+    @cached_property
+    def trie(self) -> TokenTrie:
+        return TokenTrie(self.token_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The nodes of one depth: `first` up to `first + len(parents)`."""
+
+    first: int
+    parents: np.ndarray
+    """int64: each node's parent, by number."""
+    labels: np.ndarray
+    """uint8: the byte that leads from the parent to it."""
+
+
+class TokenTrie:
+    """The tokens that say something, by their bytes. Node 0 is the root."""
+
+    def __init__(self, token_bytes: list[bytes]) -> None:
+        self.token_ids = np.array([i for i, spelled in enumerate(token_bytes) if spelled], np.int64)
+        self.levels: list[Level] = []
+        self.num_nodes = 1
+        self.node_of = self._grow([spelled for spelled in token_bytes if spelled])
+        """int64: the node at which each of `token_ids` ends."""
+
+    def _grow(self, spellings: list[bytes]) -> np.ndarray:
+        """One level per round: what is new are the different pairs of a node and a next byte."""
+        lengths = np.array([len(spelled) for spelled in spellings], np.int64)
+        text = np.frombuffer(b"".join(spellings), np.uint8)
+        starts = np.cumsum(lengths) - lengths
+        nodes = np.zeros(len(spellings), np.int64)
+        for depth in range(int(lengths.max(initial=0))):
+            longer = np.flatnonzero(lengths > depth)
+            steps = nodes[longer] << 8 | text[starts[longer] + depth]
+            different, which = np.unique(steps, return_inverse=True)
+            self.levels.append(Level(self.num_nodes, different >> 8, (different & 255).astype(np.uint8)))
+            nodes[longer] = self.num_nodes + which
+            self.num_nodes += len(different)
+        return nodes
+
+
+def pack_bits(size: int, token_ids: np.ndarray) -> np.ndarray:
+    """int32 [ceil(size / 32)] with the bits of these tokens."""
+    bits = np.zeros(-(-size // 32) * 32, bool)
+    bits[token_ids] = True
+    return np.packbits(bits, bitorder="little").view(np.int32)
