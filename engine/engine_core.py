@@ -18,7 +18,14 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from engine.config import CacheConfig, EngineArgs, EngineConfig, ModelConfig, StructuredOutputsConfig
+from engine.config import (
+    CacheConfig,
+    EngineArgs,
+    EngineConfig,
+    ModelConfig,
+    StructuredOutputsConfig,
+    resolve_sliding_window,
+)
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
@@ -82,6 +89,7 @@ class EngineCore:
             args.block_size,
             args.enable_prefix_caching,
             args.kv_cache_dtype,
+            sliding_window=resolve_sliding_window(args, model),
             detect_hash_collisions=args.debug_checks,
         )
         executor.init_cache(num_blocks, scheduler_config)

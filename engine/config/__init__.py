@@ -4,7 +4,7 @@ Names and defaults are vLLM's (vllm/engine/arg_utils.py, vllm/config/). One file
 """
 
 from engine.config.args import DType, EngineArgs
-from engine.config.cache import CacheConfig
+from engine.config.cache import CacheConfig, resolve_sliding_window
 from engine.config.engine import EngineConfig
 from engine.config.errors import ConfigError
 from engine.config.model import ModelConfig, RopeConfig
@@ -21,4 +21,5 @@ __all__ = [
     "RopeConfig",
     "SchedulerConfig",
     "StructuredOutputsConfig",
+    "resolve_sliding_window",
 ]

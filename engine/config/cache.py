@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.config.args import EngineArgs
 from engine.config.errors import require_at_least
+from engine.config.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -17,9 +19,29 @@ class CacheConfig:
     enable_prefix_caching: bool = True
     kv_cache_dtype: str = "auto"
     """auto: the model's dtype."""
+    sliding_window: int | None = None
+    """If every layer sees only this many positions back, itself included: blocks behind it are given back."""
     detect_hash_collisions: bool = False
     """Remember what every block hash stands for, and fail when two prefixes share one. For debugging."""
 
     def __post_init__(self) -> None:
         require_at_least(1, block_size=self.block_size)
         require_at_least(2, num_blocks=self.num_blocks)
+
+
+def resolve_sliding_window(args: EngineArgs, model: ModelConfig) -> int | None:
+    """How far back the farthest-seeing layer sees, if blocks behind that can be given back.
+
+    Not if one layer sees everything, and not if somebody else reads blocks by whole prefixes: a host tier, another
+    engine, a draft model with layers of its own.
+    """
+    others = (
+        args.preemption_mode == "swap",
+        args.kv_offloading_size,
+        args.kv_transfer_config,
+        args.speculative_config,
+    )
+    windows = model.sliding_window
+    if any(others) or not windows or None in windows:
+        return None
+    return max(window for window in windows if window is not None)

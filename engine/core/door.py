@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from engine.config import SchedulerConfig
 from engine.core.errors import RequestRejected
-from engine.core.kv_manager import KVManager
+from engine.core.kv_manager import KVManager, max_blocks_held
 from engine.core.request import Request
 
 
@@ -15,9 +16,10 @@ def max_num_tokens(request: Request, max_model_len: int) -> int:
     return min(request.num_prompt_tokens + max_tokens, max_model_len)
 
 
-def check_can_run(request: Request, max_model_len: int, kv: KVManager) -> None:
+def check_can_run(request: Request, config: SchedulerConfig, kv: KVManager) -> None:
     """Raise RequestRejected unless the request, alone on an empty cache, would reach its end."""
     request_id, num_prompt = request.request_id, request.num_prompt_tokens
+    max_model_len = config.max_model_len
     if num_prompt == 0:
         raise RequestRejected(request_id, "empty_prompt", "the prompt has no tokens; send at least one")
     if num_prompt >= max_model_len:
@@ -29,7 +31,8 @@ def check_can_run(request: Request, max_model_len: int, kv: KVManager) -> None:
         )
     # The last token is sampled and never computed, so it needs no slot.
     num_slots = max_num_tokens(request, max_model_len) - 1
-    need, usable = kv.num_blocks_for(num_slots), kv.pool.num_usable
+    usable = kv.pool.num_usable
+    need = max_blocks_held(num_slots, config.max_num_batched_tokens, kv.block_size, kv.sliding_window)
     if need > usable:
         raise RequestRejected(
             request_id,

@@ -5,6 +5,10 @@
                 |<---- published -->|                  num_published_blocks = 2: others may hit b7 and b2
                 |<----- computed ------->|             num_computed_tokens = 10: their KV is written
 
+With a sliding window, blocks that no later token sees are given back, and the null block stands in their place:
+
+    blocks       null   |  null   |   b9    |  b4      num_blocks_behind_window = 2: token 14 sees 10..14
+
 A block is published only by `publish`, after the step that wrote its last token: nobody can ever
 read KV that was planned and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers
 hashes while it schedules; see its PR #43569 for what that can leave behind.
@@ -39,6 +43,15 @@ class PrefixHit:
         return len(self.device) + len(self.host) + self.external
 
 
+def max_blocks_held(num_tokens: int, chunk: int, block_size: int, sliding_window: int | None) -> int:
+    """Most blocks that a request of `num_tokens` tokens holds at once if a step computes `chunk` of them at most."""
+    everything = -(-num_tokens // block_size)
+    if sliding_window is None:
+        return everything
+    num_visible = sliding_window - 1 + chunk
+    return min(everything, -(-(num_visible - 1) // block_size) + 1)
+
+
 class KVManager:
     """Hands blocks to requests and finds prefixes that are already computed."""
 
@@ -58,6 +71,7 @@ class KVManager:
             kv_cache_dtype=config.kv_cache_dtype,
             detect_collisions=config.detect_hash_collisions,
         )
+        self.sliding_window = config.sliding_window
         self._in_flight: set[bytes] = set()
         """Hashes of the prompt blocks that rows of the current step work on."""
 
@@ -82,13 +96,32 @@ class KVManager:
         Never the whole sequence: at least one token must be computed to have logits to sample from.
         """
         hit = PrefixHit()
-        if self.reads_cache(request):
+        if self.reads_cache(request) and self.sliding_window is not None:
+            hit.device = self._match_window(request, self.sliding_window)
+        elif self.reads_cache(request):
             cached = self.pool.cached
             for block_hash in request.block_hashes[: self._max_hit(request)]:
                 block = cached.get(block_hash)
                 if block is None:
                     break
                 hit.device.append(block)
+        return hit
+
+    def _match_window(self, request: Request, window: int) -> list[Block]:
+        """The longest hit of which only the blocks that the next token sees need to exist, found from its end.
+
+        Source: vLLM v1/core/single_type_kv_cache_manager.py (SlidingWindowManager.find_longest_cache_hit).
+        """
+        num_needed = max(1, self.num_blocks_for(window - 1))
+        hit: list[Block] = []
+        for index in range(self._max_hit(request) - 1, -1, -1):
+            block = self.pool.cached.get(request.block_hashes[index])
+            if block is None:
+                hit = []
+                continue
+            hit.insert(0, block)
+            if len(hit) == num_needed:
+                return [self.pool.null_block] * index + hit
         return hit
 
     def is_in_flight(self, request: Request, hit: PrefixHit) -> bool:
@@ -124,7 +157,8 @@ class KVManager:
 
     def num_revived(self, hit: PrefixHit) -> int:
         """Blocks of the hit that nobody owns: using them leaves fewer free ones."""
-        return sum(block.ref_count == 0 for block in hit.device)
+        null = self.pool.null_block
+        return sum(block.ref_count == 0 and block is not null for block in hit.device)
 
     def allocate(self, request: Request, num_tokens: int) -> list[int] | None:
         """Extend the block table of a running request to `num_tokens` tokens.
@@ -140,15 +174,16 @@ class KVManager:
         request.blocks += new_blocks
         return [block.block_id for block in new_blocks]
 
-    def admit(self, request: Request, hit: PrefixHit) -> list[int] | None:
-        """Give a waiting request its block table, for all tokens it knows: first the hit, then fresh blocks.
+    def admit(self, request: Request, hit: PrefixHit, num_tokens: int) -> list[int] | None:
+        """Give a waiting request its block table for `num_tokens` tokens: first the hit, then fresh blocks.
 
         Returns the whole table, or None, with nothing changed, if the free blocks do not suffice.
         """
-        missing = self.num_missing(request, request.num_tokens, hit)
+        missing = self.num_missing(request, num_tokens, hit)
         if missing > len(self.pool.free) - self.num_revived(hit):
             return None
-        for block in hit.device:
+        request.num_blocks_behind_window = hit.device.count(self.pool.null_block)
+        for block in hit.device[request.num_blocks_behind_window :]:
             self.pool.touch(block, request.request_id)
         request.blocks = [*hit.device, *self.pool.take(missing, request.request_id)]
         request.num_published_blocks = len(hit.device)
@@ -156,9 +191,23 @@ class KVManager:
 
     def free(self, request: Request) -> None:
         """Give back the whole block table. Published blocks can be hit until they are reused."""
-        self.pool.release(request.blocks, request.request_id)
+        self.pool.release(request.blocks[request.num_blocks_behind_window :], request.request_id)
         request.blocks = []
         request.num_published_blocks = 0
+        request.num_blocks_behind_window = 0
+
+    def free_behind_window(self, request: Request) -> int:
+        """Give back the blocks that the request's next token does not see. Returns how many."""
+        if self.sliding_window is None:
+            return 0
+        first_visible = request.num_computed_tokens - self.sliding_window + 1
+        start, end = request.num_blocks_behind_window, first_visible // self.block_size
+        if end <= start:
+            return 0
+        self.pool.release(request.blocks[start:end], request.request_id)
+        request.blocks[start:end] = [self.pool.null_block] * (end - start)
+        request.num_blocks_behind_window = end
+        return end - start
 
     # -- one step
 

@@ -90,6 +90,8 @@ class Request:
     """One per full block of `token_ids`, whether or not it is computed or cached."""
     num_published_blocks: int = 0
     """Leading blocks that were offered to the prefix cache: `KVManager.publish` goes on from here."""
+    num_blocks_behind_window: int = 0
+    """Leading entries of the block table that are the null block: no later token sees them."""
     max_num_tokens: int = 0
     """Where the request ends at the latest: prompt + max_tokens, at most max_model_len. Set by `add`."""
     sort_key: tuple[int, float, int] = (0, 0.0, 0)

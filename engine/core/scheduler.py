@@ -110,7 +110,7 @@ class Scheduler:
         if request.request_id in self.requests:
             message = "a request with this id is not finished yet; use another id"
             raise RequestRejected(request.request_id, "duplicate_id", message)
-        check_can_run(request, self.config.max_model_len, self.kv)
+        check_can_run(request, self.config, self.kv)
         request.max_num_tokens = max_num_tokens(request, self.config.max_model_len)
         request.sort_key = self.sort_key(request, next(self._order))
         self.kv.add(request)
@@ -235,7 +235,8 @@ class Scheduler:
         return None
 
     def _admit(self, request: Request, plan: StepPlan) -> NotScheduled | None:
-        """Start a waiting request, or say why not. On success it owns blocks for all its known tokens."""
+        """Start a waiting request, or say why not. On success it owns blocks for all its known tokens; with a
+        sliding window for this step's, since those behind the window come back."""
         if request.status is RequestStatus.WAITING_GRAMMAR:
             self.stats.num_grammar_waits += 1
             return NotScheduled(request.request_id, Reason.GRAMMAR_COMPILING)
@@ -248,9 +249,10 @@ class Scheduler:
         if num_tokens < need and not self.config.enable_chunked_prefill:
             details = {"need": need, "left": plan.budget_left}
             return NotScheduled(request.request_id, Reason.BUDGET_EXHAUSTED, details)
-        block_ids = self.kv.admit(request, hit)
+        reserve = request.num_tokens if self.kv.sliding_window is None else start + num_tokens
+        block_ids = self.kv.admit(request, hit, reserve)
         if block_ids is None:
-            details = self._lack_of_blocks(request, request.num_tokens, hit)
+            details = self._lack_of_blocks(request, reserve, hit)
             return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
         self._start(request, start)
         self._add_row(plan, request, num_tokens, block_ids, _init(request))
@@ -389,6 +391,7 @@ class Scheduler:
         if request.mm_features:
             self._release_images(request, request.num_computed_tokens)
         self.kv.publish(request)
+        self.stats.num_blocks_behind_window += self.kv.free_behind_window(request)
         prompt_logprobs = self._new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
         if status is not RUNNING:
             self._finish(request, status)
@@ -505,7 +508,11 @@ class Scheduler:
             if request.num_computed_tokens >= request.num_tokens:
                 problems.append(f"{request.request_id} runs with nothing left to compute")
         problems += self.encoder_cache.check_integrity({request.request_id for request in self.running})
-        owners = Counter(block.block_id for request in self.running for block in request.blocks)
+        owners = Counter(
+            block.block_id
+            for request in self.running
+            for block in request.blocks[request.num_blocks_behind_window :]
+        )
         for block in self.kv.pool.blocks:
             if block.ref_count != owners[block.block_id]:
                 problems.append(f"{block} has {owners[block.block_id]} owners")

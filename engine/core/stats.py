@@ -13,6 +13,7 @@ TRACED_COUNTERS = (
     "num_grammar_waits",
     "num_masked_rows",
     "grammar_compile_us",
+    "num_blocks_behind_window",
 )
 """Flows that a trace keeps for every step in which they are not zero: it cannot work them out itself."""
 
@@ -50,6 +51,8 @@ class StepStats:
     """Images that rows of the step read."""
     encoder_cache_hits: int = 0
     """Those of them that were encoded before."""
+    num_blocks_behind_window: int = 0
+    """Blocks given back by running requests because no later token sees them."""
     num_evictions: int = 0
     """Cached blocks reused for something else."""
     num_grammar_waits: int = 0

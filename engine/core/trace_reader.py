@@ -274,8 +274,8 @@ class TraceReader:
                 self._row(step, *row)
                 for row in zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True)
             ],
-            admitted=[self._name(number) for number, _ in record.get("new", ())],
-            resumed=[self._name(number) for number, _ in record.get("res", ())],
+            admitted=[self._name(number) for number, *_ in record.get("new", ())],
+            resumed=[self._name(number) for number, *_ in record.get("res", ())],
             preempted=[self._name(number) for number in record.get("pre", ())],
             finished=[(self._name(number), reason) for number, reason in record.get("fin", ())],
             added=[self._name(number) for number in newcomers],
@@ -512,7 +512,7 @@ class TraceReader:
     def _note_lifecycle(self, record: dict[str, Any]) -> None:
         step = record["i"]
         for name, kind in (("new", "admit"), ("res", "resume")):
-            for number, start in record.get(name, ()):
+            for number, start, *_ in record.get(name, ()):
                 request = self.requests[number]
                 self._note(kind, step, request)
                 if start:

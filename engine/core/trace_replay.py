@@ -51,8 +51,15 @@ class Stay:
     block_steps: list[int] = field(default_factory=list)
     """The step in which each entry of `blocks` came."""
 
+    behind_window: list[tuple[int, int]] = field(default_factory=list)
+    """(step, n): from that step on, the first n entries of the table are the null block."""
+
     def table_at(self, step: int) -> list[int]:
-        return self.blocks[: bisect_right(self.block_steps, step)]
+        table = self.blocks[: bisect_right(self.block_steps, step)]
+        if self.behind_window:
+            behind = max((n for when, n in self.behind_window if when <= step), default=0)
+            table[:behind] = [NULL_BLOCK] * behind
+        return table
 
 
 @dataclass(slots=True)
@@ -243,11 +250,14 @@ class Replay:
     def step(self, record: dict[str, Any]) -> None:
         """Play one step: admissions, then block events, then what the rows computed, then who left."""
         step = record["i"]
-        for number, start in (*record.get("new", ()), *record.get("res", ())):
-            self._admit(self.requests[number], step, start)
+        for number, start, *behind in (*record.get("new", ()), *record.get("res", ())):
+            self._admit(self.requests[number], step, start, *behind)
         self.play_events(record.get("ev", ()), step)
         for row in zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True):
             self._row(step, *row)
+        for number, count in record.get("slid", ()):
+            if number in self.running:
+                self.running[number].behind_window.append((step, count))
         for number in record.get("pre", ()):
             self.requests[number].preempted.append(step)
             self.running.pop(number).left = step
@@ -298,7 +308,7 @@ class Replay:
                     request.request_id,
                     request.num_computed,
                     request.num_prompt_tokens + len(request.tokens),
-                    self.running[request.number].blocks,
+                    self.running[request.number].table_at(self.num_steps),
                 )
                 for request in requests
             ],
@@ -307,8 +317,8 @@ class Replay:
 
     # ------------------------------------------------------------------ one change each
 
-    def _admit(self, request: RequestHistory, step: int, start: int) -> None:
-        stay = Stay(step, start)
+    def _admit(self, request: RequestHistory, step: int, start: int, behind: int = 0) -> None:
+        stay = Stay(step, start, blocks=[NULL_BLOCK] * behind, block_steps=[step] * behind)
         request.stays.append(stay)
         request.num_computed = start
         self.running[request.number] = stay

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.core.request import Request, RequestStatus
-from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
+from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
 from engine.core.stats import TRACED_COUNTERS
 from engine.core.trace_format import (
     CHECK_EVERY,
@@ -107,6 +107,9 @@ class TraceWriter:
         self._aborted = False
         """Somebody was aborted since the last step, maybe while the next was in flight."""
         self._preempted: set[int] = set()
+        self._slides = getattr(scheduler.kv, "sliding_window", None) is not None
+        self._behind_window: dict[int, int] = {}
+        """By request number, as last written."""
         self._events: list[tuple[str, int | None, int, str | None]] = []
         """Since the last step: kind, q, block, hash."""
         self._file = _open(self.path)
@@ -279,13 +282,18 @@ class TraceWriter:
                 entry for entry in not_scheduled if entry.request_id is None or entry.request_id in numbers
             ]
         preempted = [numbers[name] for name in preempted_names]
-        admitted = {numbers[row.request_id]: row.start for row in rows if row.init is not None}
+        admitted = {
+            numbers[row.request_id]: (row.start, *self._behind_window_at_start(row))
+            for row in rows
+            if row.init is not None
+        }
         lists = {
             "q": [numbers[row.request_id] for row in rows],
             "n": [row.num_tokens for row in rows],
             "tok": [accepted.get(row.request_id) for row in rows],
-            "new": [entry for entry in admitted.items() if entry[0] not in self._preempted],
-            "res": [entry for entry in admitted.items() if entry[0] in self._preempted],
+            "new": [(number, *start) for number, start in admitted.items() if number not in self._preempted],
+            "res": [(number, *start) for number, start in admitted.items() if number in self._preempted],
+            "slid": self._slid(),
             "pre": preempted,
             "fin": finished,
             "ev": list(self._event_runs()),
@@ -312,6 +320,27 @@ class TraceWriter:
             **self._counters(),
             **{name: entries for name, entries in lists.items() if entries},
         }
+
+    def _behind_window_at_start(self, row: Scheduled) -> tuple[int, ...]:
+        """How many blocks of a hit are the null block, if any."""
+        behind = 0
+        while behind < len(row.new_block_ids) and row.new_block_ids[behind] == 0:
+            behind += 1
+        self._behind_window[self._numbers[row.request_id]] = behind
+        return (behind,) if behind else ()
+
+    def _slid(self) -> list[tuple[int, int]]:
+        """Running requests that gave back blocks behind their window in this step."""
+        if not self._slides:
+            return []
+        slid = []
+        for request in self._scheduler.running:
+            number, behind = self._numbers[request.request_id], request.num_blocks_behind_window
+            if behind != self._behind_window.get(number, 0):
+                self._behind_window[number] = behind
+                if behind:
+                    slid.append((number, behind))
+        return slid
 
     def _counters(self) -> dict[str, dict[str, int]]:
         stats = getattr(self._scheduler, "stats", None)  # a scheduler of the user's own may keep none

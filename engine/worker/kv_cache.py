@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from engine.attention.backend import kv_cache_shape
-from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig, resolve_sliding_window
+from engine.core.kv_manager import max_blocks_held
 
 CPU_CACHE_CAP = 1 << 30
 """Most bytes the cache takes on a CPU unless told otherwise: the machine has other things to do."""
@@ -46,7 +47,7 @@ def choose_num_blocks(
     blocks may be smaller, and the scheduler then refuses what cannot fit.
     """
     per_block = bytes_per_block(model, args.block_size, kv_cache_dtype(model, args))
-    one_sequence = _blocks_per_sequence(args, scheduler) + 1
+    one_sequence = _blocks_per_sequence(model, args, scheduler) + 1
     if args.num_gpu_blocks_override is not None:
         return args.num_gpu_blocks_override
     if args.kv_cache_memory_bytes is not None:
@@ -74,7 +75,7 @@ def available_cpu_bytes(model: ModelConfig, args: EngineArgs, scheduler: Schedul
     takes more than the cap, that much.
     """
     per_block = bytes_per_block(model, args.block_size, kv_cache_dtype(model, args))
-    one_sequence = _blocks_per_sequence(args, scheduler)
+    one_sequence = _blocks_per_sequence(model, args, scheduler)
     most = (scheduler.max_num_seqs * one_sequence + 1) * per_block
     least = (one_sequence + 1) * per_block
     free = psutil.virtual_memory().available
@@ -114,8 +115,13 @@ def _lazy_zeros(num_bytes: int) -> np.ndarray:
     return np.frombuffer(memory, np.uint8, num_bytes)
 
 
-def _blocks_per_sequence(args: EngineArgs, scheduler: SchedulerConfig) -> int:
-    return -(-scheduler.max_model_len // args.block_size)
+def _blocks_per_sequence(model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig) -> int:
+    return max_blocks_held(
+        scheduler.max_model_len,
+        scheduler.max_num_batched_tokens,
+        args.block_size,
+        resolve_sliding_window(args, model),
+    )
 
 
 def _cgroup_bytes_left() -> int | None:

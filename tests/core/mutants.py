@@ -70,6 +70,24 @@ MUTATIONS = [
     Mutation("hashes_are_not_chained", "hashing", "self._hash(parent + content)", "self._hash(content)"),
     # kv manager
     Mutation(
+        "the_window_is_one_too_short",
+        "kv_manager",
+        "request.num_computed_tokens - self.sliding_window + 1",
+        "request.num_computed_tokens - self.sliding_window + 2",
+    ),
+    Mutation(
+        "a_hit_may_lack_a_block_inside_the_window",
+        "kv_manager",
+        "num_needed = max(1, self.num_blocks_for(window - 1))",
+        "num_needed = 1",
+    ),
+    Mutation(
+        "blocks_behind_the_window_leak",
+        "kv_manager",
+        "        self.pool.release(request.blocks[start:end], request.request_id)\n",
+        "",
+    ),
+    Mutation(
         "a_hit_may_cover_the_whole_sequence",
         "kv_manager",
         "(request.num_tokens - 1) //",

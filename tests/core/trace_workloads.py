@@ -57,12 +57,14 @@ class Run:
     aborted: list[str] = field(default_factory=list)
 
 
-def make_scheduler(num_blocks: int = 40, block_size: int = 4, **settings: int | str | bool) -> Scheduler:
+def make_scheduler(
+    num_blocks: int = 40, block_size: int = 4, sliding_window: int | None = None, **settings: int | str | bool
+) -> Scheduler:
     caching = bool(settings.pop("enable_prefix_caching", True))
     defaults = {"max_num_batched_tokens": 32, "max_num_seqs": 8, "max_model_len": 4096}
     return Scheduler(
         SchedulerConfig(**{**defaults, **settings}),
-        CacheConfig(num_blocks, block_size, enable_prefix_caching=caching),
+        CacheConfig(num_blocks, block_size, enable_prefix_caching=caching, sliding_window=sliding_window),
         clock=iter(range(10**9)).__next__,
     )
 
@@ -96,6 +98,7 @@ def random_run(
     scheduler = make_scheduler(
         num_blocks,
         block_size,
+        sliding_window=[None, None, 5, 12][seed % 4],
         max_num_batched_tokens=rng.choice([8, 16, 64]),
         max_num_seqs=rng.choice([1, 3, 8]),
         policy=rng.choice(["fcfs", "priority"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine.config import CacheConfig, SchedulerConfig
@@ -124,8 +124,9 @@ class Workload:
             )
             for _ in range(rng.choice([0, 0, 1, 3, 6]))
         ]
-        draft_length = rng.choice([0, 0, 1, 3, 5])
-        return Workload(scheduler, cache, asks, aborts, draft_length, rng.choice([0.3, 0.8, 1.0]), seed)
+        draft_length, draft_quality = rng.choice([0, 0, 1, 3, 5]), rng.choice([0.3, 0.8, 1.0])
+        cache = replace(cache, sliding_window=rng.choice([None, None, None, 1, 3, 6, 11]))
+        return Workload(scheduler, cache, asks, aborts, draft_length, draft_quality, seed)
 
 
 def _random_limits(rng: random.Random) -> SchedulerConfig:
@@ -184,11 +185,26 @@ class Expected:
     stop_reason: int | None = None
 
 
+def _blocks_at_once(num_slots: int, scheduler: SchedulerConfig, cache: CacheConfig) -> int:
+    """Most blocks that a step reads or writes for a sequence, by trying every place where a step can begin."""
+    size, window = cache.block_size, cache.sliding_window
+    if window is None:
+        return -(-num_slots // size)
+    chunk = scheduler.max_num_batched_tokens
+    return max(
+        (min(start + chunk, num_slots) - 1) // size - max(0, start - window + 1) // size + 1
+        for start in range(num_slots)
+    )
+
+
 def generate_alone(ask: Ask, scheduler: SchedulerConfig, cache: CacheConfig) -> Expected:
     room = scheduler.max_model_len - len(ask.prompt)
     longest = room if ask.max_tokens is None else min(ask.max_tokens, room)
-    slots = (cache.num_blocks - 1) * cache.block_size
-    if not ask.prompt or room <= 0 or len(ask.prompt) + longest - 1 > slots:
+    if (
+        not ask.prompt
+        or room <= 0
+        or _blocks_at_once(len(ask.prompt) + longest - 1, scheduler, cache) >= cache.num_blocks
+    ):
         return Expected(rejected=True)
     digest = root_digest(ask.lora_key, ask.cache_salt)
     for token_id in ask.prompt:
