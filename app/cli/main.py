@@ -33,6 +33,7 @@ COMMANDS = {
     "chat": Entry("app.cli.chat", "Talk to a model; the answer streams.", SEE),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "zoo": Entry("app.cli.zoo", "The shipped models: list, evaluate, train.", RUN),
+    "sim": Entry("app.cli.sim", "Simulate serving: named models and GPUs, capacity, fleets.", LOOK),
     "bench": Entry("app.cli.bench", "Throughput, latency, start-up and scheduler benchmarks.", LOOK),
     "trace": Entry("app.cli.trace", "Record what every step did, and ask why.", LOOK),
     "kernels": Entry("app.cli.kernels", "The engine's kernels: list, check, measure, read.", LOOK),

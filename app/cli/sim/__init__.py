@@ -1,0 +1,34 @@
+"""`prep sim`: the engine's scheduler under load, with a cost model in place of a GPU.
+
+options.py    options that several commands share
+running.py    prep sim run
+memory.py     prep sim kv
+fleets.py     prep sim fleet
+listing.py    prep sim list
+live.py       prep sim calibrate, prep sim check
+"""
+
+from __future__ import annotations
+
+from app.cli import screen
+from app.cli.sim.listing import list_
+from app.cli.sim.memory import kv
+from app.cli.sim.running import run
+
+app = screen.command_app(no_args_is_help=True)
+
+
+@app.callback()
+def sim() -> None:
+    """Simulate serving: this engine's own scheduler, a virtual clock, named models and GPUs. Seconds, not GPU hours.
+
+    \b
+    Examples:
+      prep sim run --model llama-3-70b --gpu h100 --tp 8 --rate 4 --prompt 1000 --output 200
+      prep sim kv --model llama-3-8b --gpu a10g
+    """
+
+
+app.command()(run)
+app.command()(kv)
+app.command("list")(list_)

@@ -1,0 +1,219 @@
+"""What a step costs: a roofline over what the scheduler chose.
+
+Every part of a forward pass moves bytes and does arithmetic; it takes at least the longer of the two. For a batch of
+T tokens in R rows (Williams et al. 2009; the same decomposition as Vidur, Agrawal et al. 2024, 2405.05465, section 4):
+
+    part         bytes moved                        arithmetic
+    linear       all its weights, once per step     2 x parameters x T          T decides: decode is left, prefill right
+    experts      those that some token chose        2 x active parameters x T
+    head         vocabulary x hidden                2 x that x sampled rows
+    attention    the KV of every row's context      pairs of positions          R and context decide, T does not help
+    collectives  2 all-reduces per layer (TP), one hand-over per stage (PP)
+    overhead     per step (launching, Python) and per row (bookkeeping)
+
+Two honest limits. Peak rates times an efficiency are a guess until somebody measures (`prep sim calibrate` does, for a
+CPU). And with PP a step passes the stages one after another, as with one batch in flight: PP buys memory, not time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.core.request import Request
+from engine.core.sched_output import SchedulerOutput
+from engine.sim.hardware import Hardware
+from engine.sim.memory import Deployment
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Shares of a datasheet's peak that good kernels reach, and what a step costs beside them.
+
+    Public serving measurements on A100 and H100 lie near these: large GEMMs at 60-75 % of peak, decode attention and
+    small GEMMs at 75-85 % of bandwidth, FlashAttention-2 prefill at about half of peak.
+    """
+
+    gemm_flops: float = 0.7
+    bandwidth: float = 0.8
+    attention_flops: float = 0.5
+    attention_bandwidth: float = 0.75
+    link: float = 0.7
+    step_overhead: float = 0.8e-3
+    """Seconds per step: scheduling, inputs, one graph launch, sampling, output."""
+    eager_overhead: float = 20e-6
+    """Seconds per layer of a step that is not replayed from a graph: any step with a prompt in it."""
+    row_overhead: float = 2e-6
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the machine really does: per second, and in seconds."""
+
+    bytes_per_s: float
+    flops: float
+    attention_bytes_per_s: float
+    attention_flops: float
+    step_overhead: float
+    eager_overhead: float
+    """Per layer, in steps that hold more than single tokens."""
+    row_overhead: float
+    overlaps: bool
+    """A GPU loads while it computes, so a part takes the longer of the two; a CPU core takes about their sum."""
+    link_share: float = 0.7
+
+    @classmethod
+    def of(cls, hardware: Hardware, compute_dtype: str, efficiency: Efficiency | None = None) -> Rates:
+        """Datasheet times efficiency. Attention computes in 16 bits whatever the weights are in."""
+        share = efficiency or Efficiency()
+        wide = next(dtype for dtype in ("bfloat16", "float16", "float32") if dtype in hardware.flops)
+        return cls(
+            bytes_per_s=hardware.bytes_per_s * share.bandwidth,
+            flops=hardware.peak(compute_dtype) * share.gemm_flops,
+            attention_bytes_per_s=hardware.bytes_per_s * share.attention_bandwidth,
+            attention_flops=hardware.peak(wide) * share.attention_flops,
+            step_overhead=share.step_overhead,
+            eager_overhead=share.eager_overhead,
+            row_overhead=share.row_overhead,
+            overlaps=not hardware.is_cpu,
+            link_share=share.link,
+        )
+
+
+@dataclass(slots=True)
+class StepLoad:
+    """What a step does, in numbers that its cost depends on."""
+
+    num_rows: int = 0
+    num_tokens: int = 0
+    num_sampled: int = 0
+    """Positions whose logits are computed."""
+    decode_context: int = 0
+    """Positions that rows of one token look at, all rows together. So many bytes of KV are read, per layer."""
+    prefill_pairs: int = 0
+    """(query, key) pairs of the other rows."""
+    prefill_context: int = 0
+    """Positions whose KV the other rows read."""
+
+    @property
+    def is_decode(self) -> bool:
+        """Every row computes one token: the step can be replayed from a graph."""
+        return self.num_tokens == self.num_rows
+
+
+def pairs_of(start: int, num_tokens: int, window: int | None) -> int:
+    """(query, key) pairs of a causal chunk: position p looks at min(p + 1, window) positions."""
+    end = start + num_tokens
+    full = num_tokens * start + num_tokens * (num_tokens + 1) // 2
+    if window is None or end <= window:
+        return full
+    if start >= window:
+        return num_tokens * window
+    return pairs_of(start, window - start, None) + (end - window) * window
+
+
+def load_of(out: SchedulerOutput, requests: Mapping[str, Request], window: int | None = None) -> StepLoad:
+    """The load of a plan. `requests` are the scheduler's, still without this step's tokens."""
+    load = StepLoad(num_rows=len(out.scheduled))
+    for row in out.scheduled:
+        start, num_tokens = row.start, row.num_tokens
+        end = start + num_tokens
+        load.num_tokens += num_tokens
+        if num_tokens == 1:
+            load.decode_context += end if window is None or end < window else window
+        else:
+            load.prefill_pairs += pairs_of(start, num_tokens, window)
+            load.prefill_context += end if window is None else min(end, window + num_tokens)
+        if end >= len(requests[row.request_id].token_ids):
+            load.num_sampled += 1 + len(row.spec_token_ids)
+    return load
+
+
+class CostModel:
+    """Prices steps of one deployment. Equal loads cost equally: `seconds` depends on nothing else."""
+
+    def __init__(self, deployment: Deployment, rates: Rates | None = None) -> None:
+        model, precision, tp = deployment.model, deployment.precision, deployment.tp
+        self.deployment = deployment
+        self.rates = rates or Rates.of(deployment.hardware, precision.compute_dtype(deployment.hardware))
+        self.window = model.sliding_window
+        self._common_bytes = model.common_params * precision.weight_bytes / tp
+        self._linear_flops = 2 * (model.common_params + model.active_routed_params) / tp
+        self._routed_bytes = model.routed_params * precision.weight_bytes / tp
+        self._miss = 1 - model.moe.top_k / model.moe.num_experts if model.moe else 0.0
+        self._head_params = model.vocab_size * model.hidden_size / tp
+        self._head_bytes = self._head_params * precision.other_bytes
+        self._kv_bytes = deployment.kv_bytes_per_token_per_device * deployment.pp
+        self._pair_flops = model.attention_flops_per_pair / tp
+        self._hidden_bytes = model.hidden_size * precision.other_bytes
+        self._eager = self.rates.eager_overhead * model.num_layers
+        self._num_layers = model.num_layers
+
+    def seconds(self, load: StepLoad) -> float:
+        """Duration of a step."""
+        return (
+            self._linear(load)
+            + self._head(load)
+            + self._attention(load)
+            + self._collectives(load)
+            + self._rest(load)
+        )
+
+    def parts(self, load: StepLoad) -> dict[str, float]:
+        """Seconds by part; they add up to `seconds`."""
+        return {
+            "linear": self._linear(load),
+            "head": self._head(load),
+            "attention": self._attention(load),
+            "collectives": self._collectives(load),
+            "overhead": self._rest(load),
+        }
+
+    def intensity(self, load: StepLoad) -> float:
+        """FLOP per byte of the linear layers: compare with `Hardware.ridge`."""
+        return self._linear_flops * load.num_tokens / self._weight_bytes(load.num_tokens)
+
+    def _weight_bytes(self, num_tokens: int) -> float:
+        """Routing as if at random: an expert is left out by all T tokens with probability (1 - k/E)^T."""
+        if not self._routed_bytes:
+            return self._common_bytes
+        return self._common_bytes + self._routed_bytes * (1 - self._miss**num_tokens)
+
+    def _linear(self, load: StepLoad) -> float:
+        return self._roofline(self._weight_bytes(load.num_tokens), self._linear_flops * load.num_tokens)
+
+    def _head(self, load: StepLoad) -> float:
+        if not load.num_sampled:
+            return 0.0
+        return self._roofline(self._head_bytes, 2 * self._head_params * load.num_sampled)
+
+    def _roofline(self, num_bytes: float, flops: float) -> float:
+        moving, computing = num_bytes / self.rates.bytes_per_s, flops / self.rates.flops
+        if self.rates.overlaps:
+            return moving if moving > computing else computing
+        return moving + computing
+
+    def _attention(self, load: StepLoad) -> float:
+        rates, kv, pair = self.rates, self._kv_bytes, self._pair_flops
+        seconds = load.decode_context * max(kv / rates.attention_bytes_per_s, pair / rates.attention_flops)
+        if load.prefill_pairs:
+            moving = load.prefill_context * kv / rates.attention_bytes_per_s
+            computing = load.prefill_pairs * pair / rates.attention_flops
+            seconds += max(moving, computing)
+        return seconds
+
+    def _collectives(self, load: StepLoad) -> float:
+        """Ring all-reduce moves 2 (p - 1) / p of the tensor through every link."""
+        tp, pp, link = self.deployment.tp, self.deployment.pp, self.deployment.hardware.link
+        if tp == 1 and pp == 1:
+            return 0.0
+        speed = link.bytes_per_s * self.rates.link_share
+        tensor = load.num_tokens * self._hidden_bytes
+        seconds = 0.0
+        if tp > 1:
+            seconds += 2 * self._num_layers * (link.latency_s + 2 * (tp - 1) / tp * tensor / speed)
+        return seconds + (pp - 1) * (link.latency_s + tensor / speed)
+
+    def _rest(self, load: StepLoad) -> float:
+        seconds = self.rates.step_overhead + self.rates.row_overhead * load.num_rows
+        return seconds if load.is_decode else seconds + self._eager

@@ -1,0 +1,225 @@
+"""The engine's loop with a virtual clock: the real scheduler decides, the cost model says how long it takes.
+
+        add(request) ---> [ waiting | running ]          engine.core.Scheduler, as in the live engine
+                                |
+           t ----- schedule() --+-- cost.seconds(load) -- update() ----- t + cost --->
+
+A step that is under way when a request arrives does not see it: the request waits for the next one, as it would in
+the live engine. Idle time passes at no cost. Source of the idea: Vidur (Agrawal et al. 2024), which simulates vLLM's
+scheduler; here there is nothing to imitate, because it is the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from engine.config import CacheConfig, SchedulerConfig
+from engine.core.errors import RequestRejected
+from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.sim.clock import VirtualClock
+from engine.sim.cost import CostModel, StepLoad, load_of
+from engine.sim.fast_forward import FastForwardScheduler
+from engine.sim.recorder import Recorder, RequestRecord
+from engine.sim.speculation import Speculation
+from engine.sim.workload import SimRequest, make_request
+
+MAX_STEPS_AHEAD = 4096
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step that has been planned and not yet ended."""
+
+    out: SchedulerOutput
+    result: ModelRunnerOutput
+    end: float
+
+
+class SimEngine:
+    """One replica. `run` serves a whole workload; `add` and `run_until` are for those who steer several."""
+
+    def __init__(
+        self,
+        scheduler_config: SchedulerConfig,
+        cache_config: CacheConfig,
+        cost: CostModel,
+        *,
+        fast_forward: bool = True,
+        speculation: Speculation | None = None,
+        on_step: Callable[[SchedulerOutput, StepLoad, float], None] | None = None,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.scheduler = FastForwardScheduler(scheduler_config, cache_config, clock=self.clock)
+        self.cost = cost
+        self.speculation = speculation
+        self.on_step = on_step
+        """Hears every step: plan, load, seconds. Steps are then not skipped."""
+        self.fast_forward = fast_forward and on_step is None and speculation is None
+        self.recorder = Recorder()
+        self.now = 0.0
+        """When the next step can start: the end of the last one, or the moment that work arrived."""
+        self.previous_end = -2.0
+        self.rejected: list[tuple[SimRequest, str]] = []
+        self._answers: dict[str, list[int]] = {}
+        self._flight: Flight | None = None
+
+    # -- steering
+
+    def run(self, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None) -> None:
+        """Serve requests in order of arrival until all have finished."""
+        for number, request in enumerate(requests):
+            self.run_until(request.arrival)
+            self.add(request, request.arrival)
+            if tell is not None and number % 256 == 0:
+                tell(number)
+        self.run_until(float("inf"))
+
+    def add(
+        self, request: SimRequest, when: float, record: RequestRecord | None = None
+    ) -> RequestRecord | None:
+        """Queue a request at virtual time `when`; None if it can never run (see `rejected`)."""
+        return self.add_tokens(request, request.tokens(), request.output_len, when, record)
+
+    def add_tokens(
+        self,
+        request: SimRequest,
+        token_ids: list[int],
+        output_len: int,
+        when: float,
+        record: RequestRecord | None = None,
+    ) -> RequestRecord | None:
+        """The same with tokens and output length of the caller's choice: one half of a disaggregated request."""
+        core = make_request(request, token_ids, output_len)
+        self.clock.now = when
+        try:
+            self.scheduler.add(core)
+        except RequestRejected as refusal:
+            self.rejected.append((request, str(refusal)))
+            return None
+        if self._flight is None:
+            self.now = max(self.now, when)
+        record = record or RequestRecord(request, arrival=when)
+        record.core = core
+        self.recorder.live[core.request_id] = record
+        self._answers[core.request_id] = [request.answer_token]
+        return record
+
+    def run_until(self, when: float) -> list[RequestRecord]:
+        """Every step that ends by `when`, and the one that is under way then. Returns who finished."""
+        done: list[RequestRecord] = []
+        while True:
+            if self._flight is not None:
+                if self._flight.end > when:
+                    return done
+                done += self._land(self._flight)
+            if self.now >= when or not self.scheduler.has_unfinished():
+                return done
+            if self.fast_forward:
+                self._skip(when)
+            if self.now < when:
+                self._take_off()
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self.scheduler.requests)
+
+    @property
+    def kv_cache_usage(self) -> float:
+        return self.scheduler.kv.usage
+
+    # -- one step
+
+    def _take_off(self) -> None:
+        """Plan the next step and work out when it ends."""
+        scheduler = self.scheduler
+        self.clock.now = self.now
+        out = scheduler.schedule()
+        if not out.scheduled:
+            raise RuntimeError("the scheduler chose nothing although requests are unfinished")
+        load = load_of(out, scheduler.requests, self.cost.window)
+        seconds = self.cost.seconds(load)
+        if self.speculation is not None:
+            seconds += self.speculation.drafting_seconds(load)
+        if self.on_step is not None:
+            self.on_step(out, load, seconds)
+        pool = scheduler.kv.pool
+        self.recorder.step(seconds, len(scheduler.running), len(scheduler.waiting), pool.num_used)
+        self.recorder.num_preemptions += len(out.preempted_request_ids)
+        self._flight = Flight(out, self._answer(out), self.now + seconds)
+
+    def _answer(self, out: SchedulerOutput) -> ModelRunnerOutput:
+        """What a worker would return: a token for each row that reached its last known one."""
+        requests, answers = self.scheduler.requests, self._answers
+        result = ModelRunnerOutput(
+            {
+                row.request_id: answers[row.request_id]
+                for row in out.scheduled
+                if row.start + row.num_tokens >= len(requests[row.request_id].token_ids)
+            }
+        )
+        if self.speculation is not None:
+            self.speculation.answer(out, result)
+        return result
+
+    def _land(self, flight: Flight) -> list[RequestRecord]:
+        """The step is over: tell the scheduler and write down what it produced."""
+        self._flight = None
+        self.now = self.clock.now = flight.end
+        outputs = self.scheduler.update(flight.out, flight.result)
+        stats, recorder = self.scheduler.stats, self.recorder
+        recorder.num_prefill_tokens += stats.num_prefill_tokens
+        recorder.num_decode_tokens += stats.num_decode_tokens
+        recorder.num_generated_tokens += stats.num_generated_tokens
+        recorder.prefix_queries += stats.prefix_cache_queries
+        recorder.prefix_hits += stats.prefix_cache_hits
+        done = recorder.outputs(outputs, self.now, self.previous_end)
+        self.previous_end = self.now
+        for record in done:
+            del self._answers[str(record.request.index)]
+        return done
+
+    # -- many steps
+
+    def _skip(self, when: float) -> None:
+        """Do at once the decode steps that are certain and end by `when`."""
+        scheduler = self.scheduler
+        most = scheduler.steps_ahead(MAX_STEPS_AHEAD)
+        if most < 1:
+            return
+        seconds, ends = self._durations(most, when)
+        if not ends:
+            return
+        running, pool = scheduler.running, scheduler.kv.pool
+        used, waiting = pool.num_used, len(scheduler.waiting)
+        taken = scheduler.skip(len(ends), self._answers)
+        index = 0
+        for step, duration in enumerate(seconds):
+            while index < len(taken) and taken[index] == step:
+                used += 1
+                index += 1
+            self.recorder.step(duration, len(running), waiting, used)
+        self.recorder.num_decode_tokens += len(running) * len(ends)
+        self.recorder.num_generated_tokens += len(running) * len(ends)
+        self.recorder.skipped(running, ends, self.previous_end)
+        self.now = self.previous_end = ends[-1]
+
+    def _durations(self, most: int, when: float) -> tuple[list[float], list[float]]:
+        """(seconds, end) of each of the next steps, up to `most` and as long as they end by `when`."""
+        running, window = self.scheduler.running, self.cost.window
+        num_rows = len(running)
+        context = [len(request.token_ids) for request in running]
+        total, now = sum(context), self.now
+        seconds: list[float] = []
+        ends: list[float] = []
+        for step in range(most):
+            if window is None:
+                looked_at = total + step * num_rows
+            else:
+                looked_at = sum(min(length + step, window) for length in context)
+            duration = self.cost.seconds(StepLoad(num_rows, num_rows, num_rows, looked_at))
+            if (now := now + duration) > when:
+                break
+            seconds.append(duration)
+            ends.append(now)
+        return seconds, ends

@@ -1,0 +1,150 @@
+"""Skipping decode steps whose outcome is certain, and ending in exactly the state that they would have left.
+
+While every running request decodes, nobody can be admitted, nobody finishes and the free blocks suffice, k steps in a
+row do the same thing. What they change can be written down at once:
+
+    step          1    2    3    4   ...   k
+    request a     t    t    t+B  t         t        t: one token, one slot     B: takes a block from the pool
+    request b     t    t+P  t    t         t+B      P: publishes the block that it filled
+
+Tokens are appended k at a time; blocks are taken and published in the order of the steps and, within one, of the
+rows, because that order decides which block ids are handed out and which cached content is evicted. A test runs random
+workloads both ways and compares the whole state.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import count
+
+from engine.core.request import Request
+from engine.core.scheduler import Scheduler
+from engine.core.stats import StepStats
+
+_TAKE, _PUBLISH = 0, 1
+
+
+class FastForwardScheduler(Scheduler):
+    """The scheduler, with a way to skip. `schedule` and `update` are inherited as they are."""
+
+    def steps_ahead(self, most: int) -> int:
+        """How many of the next `most` steps are certain: each running request decodes one token, and no more."""
+        running, waiting = self.running, self.waiting
+        if not running or len(running) > self.config.max_num_batched_tokens:
+            return 0
+        for request in running:
+            known = len(request.token_ids)
+            if request.num_computed_tokens != known - 1 or request.spec_token_ids:
+                return 0
+            if known == len(request.prompt_token_ids):
+                return 0  # the end of a prompt whose beginning was cached
+            if (left := request.max_num_tokens - known - 1) < most:
+                most = left
+        if most < 1 or (waiting and not self._nobody_starts()):
+            return 0
+        return self._with_blocks(most)
+
+    def _nobody_starts(self) -> bool:
+        """Whether the waiting keep waiting for as long as the running only decode."""
+        if len(self.running) >= min(self.config.max_num_seqs, self.config.max_num_batched_tokens):
+            return True
+        if not self.config.enable_chunked_prefill:
+            return False
+        head = self.waiting.peek()
+        hit = self.kv.match(head)
+        missing = self.kv.num_missing(head, head.num_tokens, hit)
+        # Free blocks only get fewer. A hit only gets longer if a running request publishes a block of the head's own.
+        return missing > len(self.kv.pool.free) - self.kv.num_revived(hit) and not self._helps(head)
+
+    def _helps(self, head: Request) -> bool:
+        """Whether some running request has begun exactly as `head` does, as far as it has published."""
+        for request in self.running if self.kv.enable_prefix_caching else ():
+            at = request.num_published_blocks
+            if at < len(head.block_hashes) and (
+                at == 0 or request.block_hashes[at - 1] == head.block_hashes[at - 1]
+            ):
+                return True
+        return False
+
+    def _with_blocks(self, most: int) -> int:
+        free = len(self.kv.pool.free)
+        if len(self.running) * (most // self.kv.block_size + 1) <= free:
+            return most
+        return bisect_right(range(1, most + 1), free, key=self._blocks_taken_in)
+
+    def _blocks_taken_in(self, num_steps: int) -> int:
+        size = self.kv.block_size
+        taken = 0
+        for request in self.running:
+            over = len(request.token_ids) + num_steps - 1 - len(request.blocks) * size
+            if over > 0:
+                taken += -(-over // size)
+        return taken
+
+    def skip(self, num_steps: int, answers: dict[str, list[int]]) -> list[int]:
+        """Do `num_steps` steps that `steps_ahead` promised. `answers[request id]` is its next token, in a list.
+
+        Returns, for every block taken, the step (from 0) in which it was.
+        """
+        self._finished_ids = []  # the first of these steps would have told the worker
+        changes = self._changes(num_steps)
+        first = {index: len(self.running[index].token_ids) for _, _, index in changes}
+        for request in self.running:
+            request.token_ids += answers[request.request_id] * num_steps
+            request.num_computed_tokens += num_steps
+        taken: list[int] = []
+        self._num_evictions_before = -1
+        for step, change, index in changes:
+            if step == num_steps and self._num_evictions_before < 0:
+                self._num_evictions_before = self.kv.pool.num_evictions
+            request = self.running[index]
+            if change == _TAKE:
+                self.kv.allocate(request, first[index] + step - 1)
+                taken.append(step - 1)
+            else:
+                computed, request.num_computed_tokens = request.num_computed_tokens, first[index] + step - 1
+                self.kv.publish(request)
+                request.num_computed_tokens = computed
+        if self._num_evictions_before < 0:
+            self._num_evictions_before = self.kv.pool.num_evictions
+        self._hash_full_blocks()
+        self._count(num_steps)
+        return taken
+
+    def _hash_full_blocks(self) -> None:
+        """Those that the last step filled with a token whose KV the next one will compute."""
+        if self.kv.enable_prefix_caching:
+            size = self.kv.block_size
+            for request in self.running:
+                if len(request.token_ids) // size > len(request.block_hashes):
+                    self.kv.hasher.extend(request)
+
+    def _changes(self, num_steps: int) -> list[tuple[int, int, int]]:
+        """(step from 1, what, index of the running request), in the order in which the steps would do it."""
+        size, publishes = self.kv.block_size, self.kv.enable_prefix_caching
+        changes: list[tuple[int, int, int]] = []
+        for index, request in enumerate(self.running):
+            known = len(request.token_ids)
+            step = len(request.blocks) * size - known + 2  # the first whose token has no slot yet
+            while step <= num_steps:
+                changes.append((step, _TAKE, index))
+                step += size
+            if publishes:
+                step = (1 - known) % size or size  # the first that leaves a block full and computed
+                while step <= num_steps:
+                    changes.append((step, _PUBLISH, index))
+                    step += size
+        changes.sort()
+        return changes
+
+    def _count(self, num_steps: int) -> None:
+        num_rows = len(self.running)
+        step = next(self._step) + num_steps - 1
+        self._step = count(step + 1)
+        self.stats = StepStats(
+            step=step,
+            num_scheduled_tokens=num_rows,
+            num_decode_tokens=num_rows,
+            num_generated_tokens=num_rows,
+        )
+        self._close_stats()

@@ -1,0 +1,205 @@
+"""Named accelerators: what the datasheet promises.
+
+Rates are dense (no structured sparsity): marketing figures with an asterisk are twice as high. Memory is what
+`nvidia-smi` reports as the card's total, since that is what an engine can plan with; an "80 GB" card has 79.6 GiB.
+
+The ridge point is the arithmetic intensity (FLOP per byte of memory traffic) from which on the arithmetic units are
+the limit, not memory: peak FLOP/s / bandwidth (Williams, Waterman and Patterson 2009, "Roofline").
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from engine.config import ConfigError
+from engine.sim.names import look_up
+
+GIB = 2**30
+TERA = 1e12
+GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection between two devices, in one direction."""
+
+    name: str
+    bytes_per_s: float
+    latency_s: float
+    """Of one message or one collective, small ones included."""
+    source: str
+
+    def seconds(self, num_bytes: float) -> float:
+        return self.latency_s + num_bytes / self.bytes_per_s
+
+
+LINKS = {
+    link.name: link
+    for link in (
+        Link("pcie3", 16 * GIGA, 20e-6, "PCIe 3.0 x16: 8 GT/s x 16 lanes, one direction"),
+        Link("pcie4", 32 * GIGA, 20e-6, "PCIe 4.0 x16: 16 GT/s x 16 lanes, one direction"),
+        Link("pcie5", 64 * GIGA, 20e-6, "PCIe 5.0 x16: 32 GT/s x 16 lanes, one direction"),
+        Link("nvlink3", 300 * GIGA, 8e-6, "A100 datasheet: 600 GB/s, both directions together"),
+        Link("nvlink4", 450 * GIGA, 8e-6, "H100 datasheet: 900 GB/s, both directions together"),
+        Link("nvlink5", 900 * GIGA, 8e-6, "B200 datasheet: 1.8 TB/s, both directions together"),
+        Link("ib-hdr", 25 * GIGA, 5e-6, "InfiniBand HDR: 200 Gb/s per port"),
+        Link("ib-ndr", 50 * GIGA, 5e-6, "InfiniBand NDR: 400 Gb/s per port"),
+        Link("ethernet-100g", 12.5 * GIGA, 30e-6, "100 Gb/s Ethernet, RDMA off"),
+        Link("memory", 10 * GIGA, 20e-6, "between two processes of one machine, through shared memory"),
+    )
+}
+"""Bandwidths are the standards'; latencies are orders of magnitude for one message, not a datasheet's."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One device."""
+
+    name: str
+    memory_bytes: float
+    bytes_per_s: float
+    """Of device memory."""
+    flops: Mapping[str, float]
+    """Dense FLOP/s by compute type (float32, bfloat16, float16, fp8, int8); absent: the device has no such units."""
+    link: Link
+    """To the other devices of the same machine."""
+    host_link: Link
+    """To the host's memory."""
+    source: str
+    is_cpu: bool = False
+    names: tuple[str, ...] = field(default=(), repr=False)
+    """What else people call it."""
+
+    def ridge(self, dtype: str) -> float:
+        """FLOP per byte above which `dtype` arithmetic, not memory, is the limit."""
+        return self.peak(dtype) / self.bytes_per_s
+
+    def peak(self, dtype: str) -> float:
+        """FLOP/s, dense. ConfigError if the device cannot compute in that type."""
+        if dtype not in self.flops:
+            raise ConfigError(
+                f"{self.name} has no {dtype} arithmetic; it computes in {', '.join(self.flops)}. "
+                "Choose one of these as --dtype"
+            )
+        return self.flops[dtype]
+
+
+def _gpu(
+    name: str,
+    mib: int,
+    gb_per_s: float,
+    teraflops: dict[str, float],
+    links: tuple[str, str],
+    source: str,
+    *names: str,
+) -> Hardware:
+    flops = {dtype: rate * TERA for dtype, rate in teraflops.items()}
+    flops.setdefault("float16", flops["bfloat16"])
+    link, host_link = LINKS[links[0]], LINKS[links[1]]
+    return Hardware(
+        name, mib * 2**20, gb_per_s * GIGA, MappingProxyType(flops), link, host_link, source, names=names
+    )
+
+
+_H100 = {"float32": 67.0, "bfloat16": 989.4, "fp8": 1978.9, "int8": 1978.9}
+
+_GPUS = [
+    _gpu(
+        "a10g",
+        23_028,
+        600,
+        {"float32": 35.0, "bfloat16": 70.0, "int8": 140.0},
+        ("pcie4", "pcie4"),
+        "NVIDIA A10G datasheet (AWS), 2022",
+    ),
+    _gpu(
+        "l4",
+        23_034,
+        300,
+        {"float32": 30.3, "bfloat16": 121.0, "fp8": 242.5, "int8": 242.5},
+        ("pcie4", "pcie4"),
+        "NVIDIA L4 datasheet: 242 / 485 TFLOPS with sparsity, halved",
+    ),
+    _gpu(
+        "a100-40",
+        40_960,
+        1555,
+        {"float32": 19.5, "bfloat16": 312.0, "int8": 624.0},
+        ("nvlink3", "pcie4"),
+        "NVIDIA A100 datasheet, SXM4 40 GB",
+        "a100-40gb",
+    ),
+    _gpu(
+        "a100-80",
+        81_920,
+        2039,
+        {"float32": 19.5, "bfloat16": 312.0, "int8": 624.0},
+        ("nvlink3", "pcie4"),
+        "NVIDIA A100 datasheet, SXM4 80 GB",
+        "a100",
+        "a100-80gb",
+    ),
+    _gpu(
+        "h100",
+        81_559,
+        3350,
+        _H100,
+        ("nvlink4", "pcie5"),
+        "NVIDIA H100 datasheet, SXM5",
+        "h100-sxm",
+        "h100-80",
+    ),
+    _gpu("h200", 143_771, 4800, _H100, ("nvlink4", "pcie5"), "NVIDIA H200 datasheet, SXM", "h200-sxm"),
+    _gpu(
+        "b200",
+        183_359,
+        8000,
+        {"float32": 80.0, "bfloat16": 2250.0, "fp8": 4500.0, "int8": 4500.0},
+        ("nvlink5", "pcie5"),
+        "NVIDIA DGX B200 datasheet, divided by 8 GPUs, without sparsity",
+    ),
+]
+
+
+def this_cpu() -> Hardware:
+    """The machine that this runs on, guessed: 16 fp32 multiply-adds a cycle at 2.5 GHz, 20 GB/s, a core.
+
+    A guess to start from. `prep sim calibrate` measures the live engine here, and its figures replace these.
+    """
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        cores = os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 * GIB
+    return Hardware(
+        "cpu",
+        float(memory),
+        20 * GIGA * min(cores, 8),
+        MappingProxyType({"float32": cores * 32 * 2.5 * GIGA}),
+        LINKS["memory"],
+        LINKS["memory"],
+        "guessed from the number of cores; prep sim calibrate measures",
+        is_cpu=True,
+    )
+
+
+GPUS = {gpu.name: gpu for gpu in _GPUS}
+
+
+def hardware_names() -> list[str]:
+    return [*GPUS, "cpu"]
+
+
+def get_hardware(name: str) -> Hardware:
+    """A named device; an unknown name raises with the closest one."""
+    if name.lower() == "cpu":
+        return this_cpu()
+    known = {other: gpu for gpu in _GPUS for other in (gpu.name, *gpu.names)}
+    return look_up("hardware", name, known, shown=hardware_names())
+
+
+def get_link(name: str) -> Link:
+    return look_up("link", name, LINKS)

@@ -1,0 +1,200 @@
+"""What fits on a device: weights, activations, and the rest for KV.
+
+    device memory x gpu_memory_utilization
+      - weights          this GPU's share of the parameters
+      - runtime          CUDA context, communication buffers, captured graphs
+      - activations      of the largest step: hidden states of its tokens, logits of its rows
+      = KV budget        -> blocks -> tokens -> sequences at once
+
+The order of vLLM's boot log (vllm/v1/worker/gpu_worker.py, determine_available_memory) and of our own worker
+(engine/worker/worker.py). Weights, KV and blocks are exact; activations are an estimate, a few percent of the card.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.config import ConfigError
+from engine.sim.hardware import GIB, GPUS, Hardware
+from engine.sim.models import ModelShape
+from engine.sim.precision import PRECISIONS, Precision, get_precision, kv_bytes
+
+GPU_RUNTIME_BYTES = 1.0 * GIB
+"""CUDA context, NCCL buffers and graphs: what vLLM's boot log shows missing on cards of any size, about 1 GiB."""
+
+
+class DoesNotFit(ConfigError):
+    """The model, or one sequence of it, is too large for the device. `short_by` is in bytes, per device."""
+
+    def __init__(self, message: str, short_by: float) -> None:
+        super().__init__(message)
+        self.short_by = short_by
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model on devices: what memory and time are worked out from."""
+
+    model: ModelShape
+    hardware: Hardware
+    tp: int = 1
+    pp: int = 1
+    dtype: str = "bfloat16"
+    kv_cache_dtype: str = "auto"
+    gpu_memory_utilization: float = 0.92
+    block_size: int = 16
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    max_model_len: int = 8192
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "pp", "block_size", "max_num_batched_tokens", "max_num_seqs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(
+                f"gpu_memory_utilization is a share in (0, 1], got {self.gpu_memory_utilization}"
+            )
+        if self.model.num_heads % self.tp:
+            raise ConfigError(
+                f"tp={self.tp} does not divide the {self.model.num_heads} heads of {self.model.name}; "
+                f"choose one of {', '.join(map(str, _divisors(self.model.num_heads)))}"
+            )
+        if self.pp > self.model.num_layers:
+            raise ConfigError(
+                f"pp={self.pp} is more than the {self.model.num_layers} layers of {self.model.name}"
+            )
+
+    @property
+    def precision(self) -> Precision:
+        return get_precision(self.dtype)
+
+    @property
+    def num_devices(self) -> int:
+        return self.tp * self.pp
+
+    @property
+    def weight_bytes(self) -> float:
+        """Of the whole model, on all devices together."""
+        linear = self.model.common_params + self.model.routed_params
+        return linear * self.precision.weight_bytes + self.model.embedding_params * self.precision.other_bytes
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """On all devices together, copies counted as often as they are kept."""
+        return self.kv_bytes_per_token_per_device * self.num_devices
+
+    @property
+    def kv_bytes_per_token_per_device(self) -> float:
+        """With PP each device keeps its own layers only."""
+        elements = self.model.kv_elements_per_token(self.tp) / self.pp
+        return elements * kv_bytes(self.kv_cache_dtype, self.precision)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """One device's memory, in bytes, and what the KV cache of all devices together holds."""
+
+    total: float
+    usable: float
+    weights: float
+    runtime: float
+    activations: float
+    kv_budget: float
+    kv_bytes_per_token: float
+    """On one device."""
+    num_blocks: int
+    """The null block, which holds nothing, included."""
+    num_tokens: int
+    """That the cache holds, all sequences together."""
+    max_model_len: int
+    max_concurrency: float
+    """Sequences of `max_model_len` at once, as vLLM's boot log prints it."""
+
+
+def plan_memory(deployment: Deployment) -> MemoryPlan:
+    """Subtract what is fixed, divide the rest into blocks. DoesNotFit says by how much, and what would help."""
+    parts = _parts(deployment)
+    if parts.kv_budget < 0 or parts.num_tokens < deployment.max_model_len:
+        raise _does_not_fit(deployment, parts)
+    return parts
+
+
+def _parts(deployment: Deployment) -> MemoryPlan:
+    usable = deployment.hardware.memory_bytes * deployment.gpu_memory_utilization
+    weights = deployment.weight_bytes / deployment.num_devices
+    runtime = 0.0 if deployment.hardware.is_cpu else GPU_RUNTIME_BYTES
+    activations = _activation_bytes(deployment)
+    budget = usable - weights - runtime - activations
+    per_token = deployment.kv_bytes_per_token_per_device
+    num_blocks = max(0, int(budget // (per_token * deployment.block_size)))
+    num_tokens = max(0, num_blocks - 1) * deployment.block_size
+    return MemoryPlan(
+        total=deployment.hardware.memory_bytes,
+        usable=usable,
+        weights=weights,
+        runtime=runtime,
+        activations=activations,
+        kv_budget=budget,
+        kv_bytes_per_token=per_token,
+        num_blocks=num_blocks,
+        num_tokens=num_tokens,
+        max_model_len=deployment.max_model_len,
+        max_concurrency=num_tokens / deployment.max_model_len,
+    )
+
+
+def _activation_bytes(deployment: Deployment) -> float:
+    """The widest moment of the largest step: inside an MLP, or the logits with the sampler's two tables beside them."""
+    model, width = deployment.model, deployment.precision.other_bytes
+    inner = max(model.intermediate_size, model.num_heads * model.head_dim * 2) / deployment.tp
+    hidden = deployment.max_num_batched_tokens * (3 * model.hidden_size + 2 * inner) * width
+    rows = min(deployment.max_num_seqs, deployment.max_num_batched_tokens)
+    logits = rows * model.vocab_size * 4 * 3
+    return max(hidden, logits)
+
+
+def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
+    needed = deployment.max_model_len * parts.kv_bytes_per_token
+    short_by = needed + 2 * deployment.block_size * parts.kv_bytes_per_token - parts.kv_budget
+    model, hardware = deployment.model.name, deployment.hardware.name
+    where = f"{deployment.num_devices} x {hardware}" if deployment.num_devices > 1 else hardware
+    lines = [
+        f"{model} in {deployment.dtype} does not fit on {where}: short by {short_by / GIB:.1f} GiB per device. "
+        f"Of {parts.usable / GIB:.1f} GiB usable, weights take {parts.weights / GIB:.1f}, activations and runtime "
+        f"{(parts.activations + parts.runtime) / GIB:.1f}, and one sequence of {deployment.max_model_len} tokens needs "
+        f"{needed / GIB:.1f}."
+    ]
+    helps = remedies(deployment)
+    lines.append(f"What would fit: {'; '.join(helps)}." if helps else "Nothing we know of would make it fit.")
+    return DoesNotFit(" ".join(lines), short_by)
+
+
+def remedies(deployment: Deployment) -> list[str]:
+    """Single changes after which it would fit, cheapest first."""
+    candidates = {f"--max-model-len {length}": {"max_model_len": length} for length in (8192, 4096, 2048)}
+    candidates = {text: c for text, c in candidates.items() if c["max_model_len"] < deployment.max_model_len}
+    found = [text for text, change in candidates.items() if _fits(deployment, change)][:1]
+    narrower = [
+        name
+        for name, precision in PRECISIONS.items()
+        if precision.weight_bytes < deployment.precision.weight_bytes and name in ("fp8", "int4")
+    ]
+    found += [f"--dtype {name}" for name in narrower if _fits(deployment, {"dtype": name})][:1]
+    sizes = [size for size in (2, 4, 8, 16) if size > deployment.tp and not deployment.model.num_heads % size]
+    if not deployment.hardware.is_cpu:
+        found += [f"--tp {size}" for size in sizes if _fits(deployment, {"tp": size})][:1]
+        larger = [gpu for gpu in GPUS.values() if gpu.memory_bytes > deployment.hardware.memory_bytes]
+        found += [f"--gpu {gpu.name}" for gpu in larger if _fits(deployment, {"hardware": gpu})][:1]
+    return found
+
+
+def _fits(deployment: Deployment, change: dict[str, object]) -> bool:
+    from dataclasses import replace
+
+    parts = _parts(replace(deployment, **change))  # type: ignore[arg-type]
+    return parts.kv_budget >= 0 and parts.num_tokens >= parts.max_model_len
+
+
+def _divisors(number: int) -> list[int]:
+    return [candidate for candidate in (1, 2, 4, 8, 16, 32, 64, 128) if number % candidate == 0]

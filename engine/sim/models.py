@@ -1,0 +1,269 @@
+"""Named models as shapes: how many parameters, how many bytes of KV, how much work per token.
+
+Nothing here is a published total: parameters are counted from the shape, and the tests compare the counts with what
+the model cards and checkpoints say. A shape is what config.json holds, so every figure can be checked by hand:
+
+    attention   h x (H*d)  +  2 x h x (KV*d)  +  (H*d) x h      q, k and v, o
+    MLP         3 x h x intermediate                            gate, up, down; once per expert in a MoE
+    embedding   vocab x h, twice unless tied
+
+Shapes: config.json of the named repositories. MLA: DeepSeek-V2 (2405.04434), section 2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.sim.names import look_up
+
+
+@dataclass(frozen=True)
+class MLA:
+    """Multi-head latent attention: one compressed vector per token and layer instead of keys and values."""
+
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class MoE:
+    """Mixture of experts: each token passes `top_k` of `num_experts` small MLPs and the shared ones."""
+
+    num_experts: int
+    top_k: int
+    intermediate_size: int
+    num_shared_experts: int = 0
+    num_dense_layers: int = 0
+    """The first layers, which have one ordinary MLP of the model's `intermediate_size`."""
+    has_router_bias: bool = False
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """A decoder-only transformer, as far as time and memory depend on it."""
+
+    name: str
+    repository: str
+    """Where the shape comes from: a Hugging Face id, or where in this repository."""
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    sliding_window: int | None = None
+    mla: MLA | None = None
+    moe: MoE | None = None
+
+    # -- parameters
+
+    @property
+    def embedding_params(self) -> int:
+        """The input table, and the output head unless it is the same table."""
+        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+
+    @property
+    def attention_params(self) -> int:
+        """Of one layer, biases and head norms included."""
+        h = self.hidden_size
+        if self.mla is not None:
+            return self._mla_params(self.mla)
+        q, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        bias = q + 2 * kv if self.qkv_bias else 0
+        return 2 * h * q + 2 * h * kv + bias + (2 * self.head_dim if self.qk_norm else 0)
+
+    def _mla_params(self, mla: MLA) -> int:
+        h, heads = self.hidden_size, self.num_heads
+        q = h * mla.q_lora_rank + mla.q_lora_rank * heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
+        kv_down = h * (mla.kv_lora_rank + mla.qk_rope_head_dim)
+        kv_up = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+        norms = mla.q_lora_rank + mla.kv_lora_rank
+        return q + kv_down + kv_up + heads * mla.v_head_dim * h + norms
+
+    @property
+    def num_moe_layers(self) -> int:
+        return self.num_layers - self.moe.num_dense_layers if self.moe else 0
+
+    @property
+    def expert_params(self) -> int:
+        """One expert of one layer; 0 in a dense model."""
+        return 3 * self.hidden_size * self.moe.intermediate_size if self.moe else 0
+
+    @property
+    def routed_params(self) -> int:
+        """All experts that a router chooses from, in all layers."""
+        return self.num_moe_layers * self.moe.num_experts * self.expert_params if self.moe else 0
+
+    @property
+    def common_params(self) -> int:
+        """What every token passes: everything but embeddings and routed experts."""
+        num_dense = self.num_layers - self.num_moe_layers
+        total = self.num_layers * (self.attention_params + 2 * self.hidden_size) + self.hidden_size
+        total += num_dense * 3 * self.hidden_size * self.intermediate_size
+        if self.moe:
+            router = self.hidden_size * self.moe.num_experts
+            router += self.moe.num_experts if self.moe.has_router_bias else 0
+            shared = self.moe.num_shared_experts * self.expert_params
+            total += self.num_moe_layers * (router + shared)
+        return total
+
+    @property
+    def num_params(self) -> int:
+        return self.embedding_params + self.common_params + self.routed_params
+
+    @property
+    def active_params(self) -> int:
+        """Those that one token uses, embeddings included, as model cards count them."""
+        return self.embedding_params + self.common_params + self.active_routed_params
+
+    @property
+    def active_routed_params(self) -> int:
+        return self.num_moe_layers * self.moe.top_k * self.expert_params if self.moe else 0
+
+    # -- keys and values
+
+    def kv_elements_per_token(self, tp: int = 1) -> int:
+        """Numbers kept per token on one of `tp` GPUs, all layers together.
+
+        Key and value heads are divided among the GPUs until each has one; from there on, and for MLA's latent
+        vector from the start, every GPU keeps a copy.
+        """
+        if self.mla is not None:
+            return self.num_layers * (self.mla.kv_lora_rank + self.mla.qk_rope_head_dim)
+        return self.num_layers * 2 * max(1, self.num_kv_heads // tp) * self.head_dim
+
+    def kv_tokens_held(self, num_tokens: int) -> int:
+        """Of a sequence of `num_tokens`, those whose KV can still be read: the window, if there is one."""
+        return min(num_tokens, self.sliding_window) if self.sliding_window else num_tokens
+
+    @property
+    def attention_flops_per_pair(self) -> int:
+        """Multiplications and additions for one query position looking at one key position, all layers.
+
+        MLA computes on the latent vector itself (weights absorbed), where a score and a sum are wider.
+        """
+        if self.mla is not None:
+            widths = 2 * self.mla.kv_lora_rank + self.mla.qk_rope_head_dim
+            return self.num_layers * 2 * self.num_heads * widths
+        return self.num_layers * 4 * self.num_heads * self.head_dim
+
+    @property
+    def attention_kind(self) -> str:
+        if self.mla is not None:
+            return "MLA"
+        if self.num_kv_heads == 1:
+            return "MQA"
+        kind = "MHA" if self.num_kv_heads == self.num_heads else "GQA"
+        return f"{kind}+SWA" if self.sliding_window else kind
+
+
+def _shape(
+    name: str,
+    repository: str,
+    sizes: tuple[int, int, int, int, int, int, int, int],
+    **more: object,
+) -> ModelShape:
+    """Sizes in the order layers, hidden, intermediate, heads, kv heads, head dim, vocabulary, positions."""
+    return ModelShape(name, repository, *sizes, **more)  # type: ignore[arg-type]
+
+
+_QWEN25 = {"qkv_bias": True}
+_QWEN25_TIED = {"qkv_bias": True, "tie_word_embeddings": True}
+_QWEN3 = {"qk_norm": True}
+_QWEN3_TIED = {"qk_norm": True, "tie_word_embeddings": True}
+
+_SHAPES = [
+    _shape("shop", "engine/zoo/models/shop", (6, 256, 640, 8, 4, 32, 2048, 2048), tie_word_embeddings=True),
+    _shape(
+        "shop-draft",
+        "engine/zoo/models/shop-draft",
+        (3, 128, 112, 4, 4, 32, 2048, 2048),
+        tie_word_embeddings=True,
+    ),
+    _shape(
+        "dummy-386m",
+        "app/bench/models.py",
+        (24, 896, 4864, 14, 2, 64, 32_000, 2048),
+        tie_word_embeddings=True,
+    ),
+    _shape("llama-2-7b", "meta-llama/Llama-2-7b-hf", (32, 4096, 11008, 32, 32, 128, 32_000, 4096)),
+    _shape("llama-2-13b", "meta-llama/Llama-2-13b-hf", (40, 5120, 13824, 40, 40, 128, 32_000, 4096)),
+    _shape("llama-2-70b", "meta-llama/Llama-2-70b-hf", (80, 8192, 28672, 64, 8, 128, 32_000, 4096)),
+    _shape("llama-3-8b", "meta-llama/Meta-Llama-3-8B", (32, 4096, 14336, 32, 8, 128, 128_256, 8192)),
+    _shape("llama-3-70b", "meta-llama/Meta-Llama-3-70B", (80, 8192, 28672, 64, 8, 128, 128_256, 8192)),
+    _shape("llama-3.1-8b", "meta-llama/Llama-3.1-8B", (32, 4096, 14336, 32, 8, 128, 128_256, 131_072)),
+    _shape("llama-3.1-70b", "meta-llama/Llama-3.1-70B", (80, 8192, 28672, 64, 8, 128, 128_256, 131_072)),
+    _shape("llama-3.1-405b", "meta-llama/Llama-3.1-405B", (126, 16384, 53248, 128, 8, 128, 128_256, 131_072)),
+    _shape(
+        "mistral-7b",
+        "mistralai/Mistral-7B-v0.1",
+        (32, 4096, 14336, 32, 8, 128, 32_000, 32_768),
+        sliding_window=4096,
+    ),
+    _shape(
+        "mixtral-8x7b",
+        "mistralai/Mixtral-8x7B-v0.1",
+        (32, 4096, 14336, 32, 8, 128, 32_000, 32_768),
+        moe=MoE(num_experts=8, top_k=2, intermediate_size=14336),
+    ),
+    _shape("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B", (24, 896, 4864, 14, 2, 64, 151_936, 32_768), **_QWEN25_TIED),
+    _shape(
+        "qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B", (28, 1536, 8960, 12, 2, 128, 151_936, 32_768), **_QWEN25_TIED
+    ),
+    _shape("qwen2.5-3b", "Qwen/Qwen2.5-3B", (36, 2048, 11008, 16, 2, 128, 151_936, 32_768), **_QWEN25_TIED),
+    _shape("qwen2.5-7b", "Qwen/Qwen2.5-7B", (28, 3584, 18944, 28, 4, 128, 152_064, 32_768), **_QWEN25),
+    _shape("qwen2.5-14b", "Qwen/Qwen2.5-14B", (48, 5120, 13824, 40, 8, 128, 152_064, 32_768), **_QWEN25),
+    _shape("qwen2.5-32b", "Qwen/Qwen2.5-32B", (64, 5120, 27648, 40, 8, 128, 152_064, 32_768), **_QWEN25),
+    _shape("qwen2.5-72b", "Qwen/Qwen2.5-72B", (80, 8192, 29568, 64, 8, 128, 152_064, 32_768), **_QWEN25),
+    _shape("qwen3-0.6b", "Qwen/Qwen3-0.6B", (28, 1024, 3072, 16, 8, 128, 151_936, 40_960), **_QWEN3_TIED),
+    _shape("qwen3-1.7b", "Qwen/Qwen3-1.7B", (28, 2048, 6144, 16, 8, 128, 151_936, 40_960), **_QWEN3_TIED),
+    _shape("qwen3-4b", "Qwen/Qwen3-4B", (36, 2560, 9728, 32, 8, 128, 151_936, 40_960), **_QWEN3_TIED),
+    _shape("qwen3-8b", "Qwen/Qwen3-8B", (36, 4096, 12288, 32, 8, 128, 151_936, 40_960), **_QWEN3),
+    _shape("qwen3-14b", "Qwen/Qwen3-14B", (40, 5120, 17408, 40, 8, 128, 151_936, 40_960), **_QWEN3),
+    _shape("qwen3-32b", "Qwen/Qwen3-32B", (64, 5120, 25600, 64, 8, 128, 151_936, 40_960), **_QWEN3),
+    _shape(
+        "qwen3-30b-a3b",
+        "Qwen/Qwen3-30B-A3B",
+        (48, 2048, 6144, 32, 4, 128, 151_936, 40_960),
+        qk_norm=True,
+        moe=MoE(num_experts=128, top_k=8, intermediate_size=768),
+    ),
+    _shape(
+        "qwen3-235b-a22b",
+        "Qwen/Qwen3-235B-A22B",
+        (94, 4096, 12288, 64, 4, 128, 151_936, 40_960),
+        qk_norm=True,
+        moe=MoE(num_experts=128, top_k=8, intermediate_size=1536),
+    ),
+    _shape(
+        "deepseek-v3",
+        "deepseek-ai/DeepSeek-V3",
+        (61, 7168, 18432, 128, 128, 128, 129_280, 163_840),
+        mla=MLA(1536, 512, 128, 64, 128),
+        moe=MoE(
+            256,
+            top_k=8,
+            intermediate_size=2048,
+            num_shared_experts=1,
+            num_dense_layers=3,
+            has_router_bias=True,
+        ),
+    ),
+]
+
+MODELS = {shape.name: shape for shape in _SHAPES}
+"""By name, smallest family first."""
+
+
+def get_model(name: str) -> ModelShape:
+    """The shape of a named model, also by its Hugging Face id; an unknown name raises with the closest one."""
+    by_repository = {shape.repository.lower(): shape for shape in _SHAPES if "/" in shape.repository}
+    return look_up("model", name, {**by_repository, **MODELS}, shown=list(MODELS))

@@ -1,0 +1,61 @@
+"""What a dtype means for bytes and for arithmetic.
+
+Weights may be narrower than the arithmetic: int4 checkpoints (AWQ, GPTQ) are unpacked to 16 bits in the kernel, so
+they save memory traffic and no multiplication. fp8 and int8 multiply in their own type where the device can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.config import ConfigError
+from engine.sim.hardware import Hardware
+from engine.sim.names import look_up
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How the linear layers are stored and multiplied. Embeddings and the output head keep 16 or 32 bits."""
+
+    name: str
+    weight_bytes: float
+    """Per parameter of a linear layer, scales included."""
+    other_bytes: int
+    """Per parameter of embeddings, and per number of an activation."""
+    computes_in: tuple[str, ...]
+    """Types of arithmetic, best first: the device's first match is used."""
+
+    def compute_dtype(self, hardware: Hardware) -> str:
+        for dtype in self.computes_in:
+            if dtype in hardware.flops:
+                return dtype
+        raise ConfigError(
+            f"{hardware.name} cannot compute a model in {self.name}: it has {', '.join(hardware.flops)}; "
+            "choose another --dtype"
+        )
+
+
+_SIXTEEN = ("bfloat16", "float16", "float32")
+
+PRECISIONS = {
+    "float32": Precision("float32", 4, 4, ("float32",)),
+    "bfloat16": Precision("bfloat16", 2, 2, _SIXTEEN),
+    "float16": Precision("float16", 2, 2, _SIXTEEN),
+    "fp8": Precision("fp8", 1, 2, ("fp8", *_SIXTEEN)),
+    "int8": Precision("int8", 1, 2, ("int8", *_SIXTEEN)),
+    # Groups of 128 with a 16-bit scale and a 4-bit zero point: 4 + 20 / 128 bits.
+    "int4": Precision("int4", (4 + 20 / 128) / 8, 2, _SIXTEEN),
+}
+
+KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "int8": 1}
+
+
+def get_precision(name: str) -> Precision:
+    return look_up("dtype", name, PRECISIONS)
+
+
+def kv_bytes(kv_cache_dtype: str, precision: Precision) -> int:
+    """Bytes of one number in the KV cache; auto: as wide as the activations."""
+    if kv_cache_dtype == "auto":
+        return precision.other_bytes
+    return look_up("kv_cache_dtype", kv_cache_dtype, KV_BYTES)

@@ -1,0 +1,137 @@
+"""What a run comes to. Field names are part of the JSON that scripts read: add to them, do not rename."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engine.sim.recorder import Recorder, RequestRecord
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Of a time in seconds. Percentiles are values that occurred (nearest rank)."""
+
+    count: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+def percentiles(values: Sequence[float], counts: Sequence[int] | None = None) -> Percentiles | None:
+    """Of values, each as often as `counts` says; None of none."""
+    if not values:
+        return None
+    pairs = sorted(zip(values, counts or [1] * len(values), strict=True))
+    total = sum(count for _, count in pairs)
+    marks = {share: max(1, math.ceil(share * total)) for share in (0.5, 0.9, 0.99)}
+    found: dict[float, float] = {}
+    seen = 0
+    for value, count in pairs:
+        seen += count
+        for share, mark in marks.items():
+            if share not in found and seen >= mark:
+                found[share] = value
+    mean = math.fsum(value * count for value, count in pairs) / total
+    return Percentiles(total, mean, found[0.5], found[0.9], found[0.99], pairs[-1][0])
+
+
+@dataclass
+class RunReport:
+    """One run of one engine. Seconds are virtual, shares are 0 to 1."""
+
+    num_requests: int
+    num_finished: int
+    num_rejected: int
+    rejected_because: str | None
+    seconds: float
+    """From the first arrival to the last token."""
+    requests_per_s: float
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    prompt_tokens: int
+    output_tokens: int
+    ttft: Percentiles | None
+    itl: Percentiles | None
+    tpot: Percentiles | None
+    e2e: Percentiles | None
+    queue: Percentiles | None
+    num_steps: int
+    mean_step_seconds: float
+    busy_share: float
+    """Of the time, spent in steps."""
+    num_preemptions: int
+    mean_running: float
+    """While busy, like the next ones."""
+    peak_running: int
+    mean_waiting: float
+    peak_waiting: int
+    mean_kv_cache_usage: float
+    peak_kv_cache_usage: float
+    prefix_cache_hit_rate: float
+    config: dict[str, object] = field(default_factory=dict)
+    """What was asked for."""
+
+
+def summarise(
+    recorders: Sequence[Recorder], num_blocks: int, rejected: Sequence[tuple[object, str]]
+) -> RunReport:
+    """Add up what one or several engines recorded. `num_blocks`: usable ones of each engine."""
+    finished = [record for recorder in recorders for record in recorder.finished]
+    return report_of(finished, recorders, num_blocks, rejected)
+
+
+def report_of(
+    finished: Sequence[RequestRecord],
+    recorders: Sequence[Recorder],
+    num_blocks: int,
+    rejected: Sequence[tuple[object, str]],
+) -> RunReport:
+    gaps = [gap for recorder in recorders for gap in recorder.gaps]
+    counts = [count for recorder in recorders for count in recorder.gap_counts]
+    start = min((record.arrival for record in finished), default=0.0)
+    seconds = max((record.last_token for record in finished), default=0.0) - start
+    output_tokens = sum(record.num_tokens for record in finished)
+    prompt_tokens = sum(record.request.prompt_len for record in finished)
+    busy = _sum(recorder.step_seconds for recorder in recorders)
+    queries = sum(recorder.prefix_queries for recorder in recorders)
+    num_steps = sum(recorder.num_steps for recorder in recorders)
+    return RunReport(
+        num_requests=len(finished) + len(rejected),
+        num_finished=len(finished),
+        num_rejected=len(rejected),
+        rejected_because=rejected[0][1] if rejected else None,
+        seconds=seconds,
+        requests_per_s=_over(len(finished), seconds),
+        output_tokens_per_s=_over(output_tokens, seconds),
+        total_tokens_per_s=_over(output_tokens + prompt_tokens, seconds),
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        ttft=percentiles([record.ttft for record in finished]),
+        itl=percentiles(gaps, counts),
+        tpot=percentiles([record.tpot for record in finished if record.num_tokens > 1]),
+        e2e=percentiles([record.e2e for record in finished]),
+        queue=percentiles([record.queue_time for record in finished]),
+        num_steps=num_steps,
+        mean_step_seconds=_over(busy, num_steps),
+        busy_share=_over(busy, seconds * len(recorders)),
+        num_preemptions=sum(recorder.num_preemptions for recorder in recorders),
+        mean_running=_over(_sum(recorder.running_seconds for recorder in recorders), busy),
+        peak_running=max((recorder.peak_running for recorder in recorders), default=0),
+        mean_waiting=_over(_sum(recorder.waiting_seconds for recorder in recorders), busy),
+        peak_waiting=max((recorder.peak_waiting for recorder in recorders), default=0),
+        mean_kv_cache_usage=_over(_sum(r.used_block_seconds for r in recorders), busy * num_blocks),
+        peak_kv_cache_usage=_over(max((r.peak_used_blocks for r in recorders), default=0), num_blocks),
+        prefix_cache_hit_rate=_over(sum(recorder.prefix_hits for recorder in recorders), queries),
+    )
+
+
+def _sum(values: Iterable[float]) -> float:
+    return math.fsum(values)
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,54 @@
+"""One replica, from a deployment and a workload to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from engine.config import CacheConfig, SchedulerConfig
+from engine.sim.cost import CostModel, Rates
+from engine.sim.engine import SimEngine
+from engine.sim.memory import Deployment, MemoryPlan, plan_memory
+from engine.sim.report import RunReport, summarise
+from engine.sim.speculation import Speculation
+from engine.sim.workload import SimRequest
+
+
+def scheduler_config(deployment: Deployment, policy: str = "fcfs", long_prefill: int = 0) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        max_num_seqs=min(deployment.max_num_seqs, deployment.max_num_batched_tokens),
+        max_model_len=deployment.max_model_len,
+        policy=policy,  # type: ignore[arg-type]
+        long_prefill_token_threshold=long_prefill,
+    )
+
+
+def make_engine(
+    deployment: Deployment,
+    *,
+    plan: MemoryPlan | None = None,
+    rates: Rates | None = None,
+    num_blocks: int | None = None,
+    enable_prefix_caching: bool = True,
+    scheduler: SchedulerConfig | None = None,
+    fast_forward: bool = True,
+    speculation: Speculation | None = None,
+) -> SimEngine:
+    """A replica whose KV cache is as large as the devices allow, or `num_blocks` (the null block included)."""
+    if num_blocks is None:
+        num_blocks = (plan or plan_memory(deployment)).num_blocks
+    return SimEngine(
+        scheduler or scheduler_config(deployment),
+        CacheConfig(num_blocks, deployment.block_size, enable_prefix_caching, deployment.kv_cache_dtype),
+        CostModel(deployment, rates),
+        fast_forward=fast_forward,
+        speculation=speculation,
+    )
+
+
+def simulate(
+    engine: SimEngine, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None
+) -> RunReport:
+    """Serve the requests and sum up."""
+    engine.run(requests, tell)
+    return summarise([engine.recorder], engine.scheduler.kv.pool.num_usable, engine.rejected)

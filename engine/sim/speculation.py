@@ -1,0 +1,52 @@
+"""Speculative decoding as two numbers: how many drafts, and how often one is right.
+
+Drafts are accepted one after another until the first wrong one, each with probability `acceptance` (Leviathan et al.
+2023, 2211.17192, section 3): k drafts give (1 - a^(k+1)) / (1 - a) tokens per step on average.
+The scheduler sees drafts and rejections as it does from a real drafter, so blocks, budget and rollback are its own.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from engine.config import ConfigError
+from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.sim.cost import CostModel, StepLoad
+
+
+class Speculation:
+    """Adds accepted drafts to what the model without a model says."""
+
+    def __init__(
+        self, num_speculative_tokens: int, acceptance: float, draft: CostModel | None = None, seed: int = 0
+    ) -> None:
+        if num_speculative_tokens < 1:
+            raise ConfigError(f"num_speculative_tokens must be at least 1, got {num_speculative_tokens}")
+        if not 0 <= acceptance <= 1:
+            raise ConfigError(f"acceptance is a probability, got {acceptance}")
+        self.k = num_speculative_tokens
+        self.acceptance = acceptance
+        self.draft = draft
+        """Prices the drafter's steps; None: drafts cost nothing, as with n-grams."""
+        self._rng = Random(f"speculation-{seed}")
+
+    def answer(self, out: SchedulerOutput, result: ModelRunnerOutput) -> None:
+        """Append the accepted drafts to each row's token, and propose the next ones."""
+        for row in out.scheduled:
+            sampled = result.sampled_token_ids.get(row.request_id)
+            if sampled is None:
+                continue
+            accepted = 0
+            while accepted < len(row.spec_token_ids) and self._rng.random() < self.acceptance:
+                accepted += 1
+            result.sampled_token_ids[row.request_id] = sampled * (1 + accepted)
+            result.draft_token_ids[row.request_id] = sampled * self.k
+
+    def drafting_seconds(self, load: StepLoad) -> float:
+        """The drafter runs k times, one token per row each."""
+        if self.draft is None:
+            return 0.0
+        rows = load.num_rows
+        return self.k * self.draft.seconds(
+            StepLoad(rows, rows, rows, load.decode_context or load.prefill_context)
+        )

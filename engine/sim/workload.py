@@ -1,0 +1,225 @@
+"""Who asks, when, and for how much.
+
+A request is lengths and moments; its tokens are numbers that stand for themselves. A prompt is made of segments, and
+two prompts share a prefix exactly as far as their segments agree, so the prefix cache has real work to do:
+
+    segments   [ system prompt 3 ] [ own text 17 ]          tokens 3000000.. 3000001.. | 17000000.. ...
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, Self
+
+from engine.config import ConfigError
+from engine.core.request import Request
+from engine.sampling_params import SamplingParams
+
+Arrivals = Literal["poisson", "gamma", "constant"]
+
+_STRIDE = 1 << 24
+"""Tokens of segment s are s * _STRIDE, + 1, ...: longer than any prompt, so segments never overlap."""
+_ANSWERS = -1
+"""Answers count downwards from here: no prompt of an independent request can contain one by chance."""
+
+
+@dataclass(slots=True)
+class SimRequest:
+    """One request to come."""
+
+    index: int
+    arrival: float
+    prompt_len: int
+    output_len: int
+    prefix_id: int = -1
+    """Requests with the same prefix start with the same `prefix_len` tokens; -1: with nobody."""
+    prefix_len: int = 0
+    priority: int = 0
+
+    @property
+    def answer_token(self) -> int:
+        """What a model without a model says: the same token again, a different one for every request."""
+        return _ANSWERS - self.index
+
+    def tokens(self) -> list[int]:
+        own = (2 * self.index + 1) * _STRIDE
+        if self.prefix_id < 0:
+            return list(range(own, own + self.prompt_len))
+        shared = min(self.prefix_len, self.prompt_len)
+        start = 2 * self.prefix_id * _STRIDE
+        return [*range(start, start + shared), *range(own, own + self.prompt_len - shared)]
+
+
+_params: dict[int, SamplingParams] = {}
+
+
+def make_request(
+    request: SimRequest, token_ids: list[int] | None = None, output_len: int | None = None
+) -> Request:
+    """What the scheduler gets. Sampling parameters are shared: building them costs more than scheduling a row."""
+    count = request.output_len if output_len is None else output_len
+    params = _params.get(count)
+    if params is None:
+        params = _params[count] = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+    return Request(
+        str(request.index),
+        request.tokens() if token_ids is None else token_ids,
+        params,
+        arrival_time=request.arrival,
+        priority=request.priority,
+    )
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many tokens: fixed, uniform in a range, or log-normal with a mean and the spread of its logarithm."""
+
+    low: int
+    high: int
+    sigma: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From "1000", "500-1500" or "lognormal:1000:0.6"."""
+        try:
+            if text.startswith("lognormal:"):
+                _, mean, sigma = text.split(":")
+                lengths = cls(int(mean), int(mean), float(sigma))
+            else:
+                low, separator, high = text.partition("-")
+                lengths = cls(int(low), int(high if separator else low))
+        except ValueError:
+            raise ConfigError(
+                f"expected a number of tokens, a range like 500-1500 or lognormal:MEAN:SIGMA, got {text!r}"
+            ) from None
+        if not 1 <= lengths.low <= lengths.high or not 0 <= lengths.sigma < 5:
+            raise ConfigError(
+                f"a length is at least 1, a range goes upwards and sigma is under 5; got {text!r}"
+            )
+        return lengths
+
+    def draw(self, rng: Random) -> int:
+        if self.sigma:
+            mu = math.log(self.low) - self.sigma**2 / 2
+            return max(1, round(rng.lognormvariate(mu, self.sigma)))
+        return self.low if self.low == self.high else rng.randint(self.low, self.high)
+
+    @property
+    def mean(self) -> float:
+        return self.low if self.sigma else (self.low + self.high) / 2
+
+    @property
+    def longest(self) -> int:
+        """What nearly every draw stays under: four sigma of a log-normal."""
+        return math.ceil(self.low * math.exp(4 * self.sigma)) if self.sigma else self.high
+
+    def __str__(self) -> str:
+        if self.sigma:
+            return f"lognormal:{self.low}:{self.sigma:g}"
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests drawn from distributions. The same seed gives the same requests."""
+
+    num_requests: int
+    rate: float
+    """Requests per second; infinite: all at once."""
+    prompt: Lengths
+    output: Lengths
+    arrivals: Arrivals = "poisson"
+    cv: float = 2.0
+    """Of gamma arrivals: standard deviation over mean of the gaps; 1 is Poisson, more is burstier."""
+    num_prefixes: int = 0
+    """How many different beginnings there are; 0: nothing is shared."""
+    prefix_len: int = 0
+    max_model_len: int = 1 << 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_requests < 1:
+            raise ConfigError(f"num_requests must be at least 1, got {self.num_requests}")
+        if not self.rate > 0:
+            raise ConfigError(
+                f"rate must be positive requests per second (inf: all at once), got {self.rate}"
+            )
+        if not self.cv > 0:
+            raise ConfigError(f"cv must be positive, got {self.cv}")
+        if self.arrivals not in ("poisson", "gamma", "constant"):
+            raise ConfigError(f"arrivals must be poisson, gamma or constant, got {self.arrivals!r}")
+        if self.num_prefixes and not 0 < self.prefix_len:
+            raise ConfigError("prefix sharing needs a prefix length of at least 1 token")
+
+    def __iter__(self) -> Iterator[SimRequest]:
+        gaps, lengths = Random(f"gaps-{self.seed}"), Random(f"lengths-{self.seed}")
+        prefixes = Random(f"prefixes-{self.seed}")
+        now = 0.0
+        for index in range(self.num_requests):
+            prompt, output = self._lengths(lengths)
+            prefix = prefixes.randrange(self.num_prefixes) if self.num_prefixes else -1
+            yield SimRequest(index, now, prompt, output, prefix, self.prefix_len)
+            now += self._gap(gaps)
+
+    def _lengths(self, rng: Random) -> tuple[int, int]:
+        """Prompt and output, cut to what the model can hold, as a server would."""
+        prompt = min(self.prompt.draw(rng), self.max_model_len - 1)
+        return prompt, min(self.output.draw(rng), self.max_model_len - prompt)
+
+    def _gap(self, rng: Random) -> float:
+        if math.isinf(self.rate):
+            return 0.0
+        if self.arrivals == "constant":
+            return 1 / self.rate
+        if self.arrivals == "poisson":
+            return rng.expovariate(self.rate)
+        shape = 1 / self.cv**2
+        return rng.gammavariate(shape, 1 / (shape * self.rate))
+
+
+def read_trace(path: str | Path) -> list[SimRequest]:
+    """Requests from JSON lines: arrival (seconds), prompt, output (tokens); optional prefix, prefix_len, priority.
+
+    ConfigError with the line's number for anything that is not that.
+    """
+    requests: list[SimRequest] = []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                requests.append(_traced(line, len(requests), f"{path}, line {number}"))
+    if not requests:
+        raise ConfigError(f"{path} holds no requests")
+    requests.sort(key=lambda request: request.arrival)
+    return requests
+
+
+def _traced(line: str, index: int, where: str) -> SimRequest:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        request = SimRequest(
+            index,
+            float(entry["arrival"]),
+            int(entry["prompt"]),
+            int(entry["output"]),
+            int(entry.get("prefix", -1)),
+            int(entry.get("prefix_len", 0)),
+            int(entry.get("priority", 0)),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f'{where}: expected an object like {{"arrival": 0.5, "prompt": 800, "output": 100}}, got '
+            f"{line.strip()[:80]!r} ({type(error).__name__}: {error})"
+        ) from None
+    if request.prompt_len < 1 or request.output_len < 1 or not 0 <= request.arrival < math.inf:
+        raise ConfigError(f"{where}: lengths are at least 1 and arrivals are seconds from 0 on")
+    return request
+
+
+def mean_lengths(requests: Iterable[SimRequest]) -> tuple[float, float]:
+    pairs = [(request.prompt_len, request.output_len) for request in requests]
+    return sum(p for p, _ in pairs) / len(pairs), sum(o for _, o in pairs) / len(pairs)
