@@ -16,12 +16,14 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.config import (
     CacheConfig,
+    ConfigError,
     EngineArgs,
     EngineConfig,
+    KVTransferConfig,
     ModelConfig,
     StructuredOutputsConfig,
     resolve_sliding_window,
@@ -35,7 +37,14 @@ from engine.exec.uniproc import UniProcExecutor
 from engine.grammar.manager import GrammarManager
 from engine.grammar.vocabulary import TokenSource, Vocabulary
 from engine.models.hf_config import load_model_config
-from engine.resolve import check_args, resolve_class, resolve_logits_processors, resolve_scheduler_config
+from engine.resolve import (
+    check_args,
+    resolve_class,
+    resolve_kv_transfer,
+    resolve_logits_processors,
+    resolve_scheduler_config,
+)
+from engine.transfer import connector_class
 from engine.worker.worker import resolve_device
 
 if TYPE_CHECKING:
@@ -78,6 +87,7 @@ class EngineCore:
         """Load the model, size the cache, build the scheduler. Structured outputs need the tokenizer."""
         check_args(args)
         structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
+        kv_transfer = resolve_kv_transfer(args)
         processors = resolve_logits_processors(args)
         scheduler_cls = resolve_class(args.scheduler_cls or Scheduler, "scheduler_cls")
         model = load_model_config(args)
@@ -93,8 +103,13 @@ class EngineCore:
             detect_hash_collisions=args.debug_checks,
         )
         executor.init_cache(num_blocks, scheduler_config)
-        scheduler = scheduler_cls(scheduler_config, cache_config, model_fingerprint=model.fingerprint)
-        config = EngineConfig(model, cache_config, scheduler_config, args, structured_outputs)
+        scheduler = scheduler_cls(
+            scheduler_config,
+            cache_config,
+            model_fingerprint=model.fingerprint,
+            **_connector_options(kv_transfer, executor, cache_config),
+        )
+        config = EngineConfig(model, cache_config, scheduler_config, args, structured_outputs, kv_transfer)
         return cls(config, scheduler, executor, _vocabulary_maker(model, tokenizer))
 
     def add_request(self, request: Request) -> None:
@@ -214,6 +229,24 @@ class EngineCore:
             )
             for request in self.scheduler.requests.values()
         ]
+
+
+def _connector_options(
+    config: KVTransferConfig | None, executor: Executor, cache: CacheConfig
+) -> dict[str, Any]:
+    """Both halves of the KV connector: the worker's starts, the scheduler's is its scheduler's argument."""
+    if config is None:
+        return {}
+    if cache.sliding_window is not None:
+        raise ConfigError(
+            "kv_transfer_config does not work with a sliding window: blocks behind it are given back, so a "
+            "finished request has no whole prefix to hand over"
+        )
+    [address] = executor.collective_rpc("init_kv_connector", config)
+    return {
+        "connector": connector_class(config).make_scheduler(config, cache.block_size, address),
+        "kv_load_failure_policy": config.kv_load_failure_policy,
+    }
 
 
 def _describe(error: BaseException) -> str:

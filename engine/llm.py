@@ -197,6 +197,7 @@ class LLM:
                     final[output.request_id] = output
                     progress.add(output)
                 may_end_here()
+            self._hand_over()
         return [final[request.request_id] for request in requests]
 
     def _stream(self, request: SubmittedRequest) -> Iterator[RequestOutput]:
@@ -213,11 +214,19 @@ class LLM:
 
     def _step(self) -> None:
         """To be called inside `interrupt_afterwards`: an output that was taken must reach its inbox."""
+        if not self._step_once() and not self.llm_engine.has_unfinished():
+            raise RuntimeError("these requests are gone: Ctrl-C was pressed twice in another call")
+
+    def _step_once(self) -> list[RequestOutput]:
         outputs = self.llm_engine.step()
         for output in outputs:
             self._inboxes[output.request_id].append(output)
-        if not outputs and not self.llm_engine.has_unfinished():
-            raise RuntimeError("these requests are gone: Ctrl-C was pressed twice in another call")
+        return outputs
+
+    def _hand_over(self) -> None:
+        """Let the KV connector have the blocks of requests that have just finished: a step tells it."""
+        if self.llm_engine.engine_core.scheduler.transfers:
+            self._step_once()
 
     @contextmanager
     def _submitted(self, requests: list[SubmittedRequest]) -> Iterator[deque[RequestOutput]]:

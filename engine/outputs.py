@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -125,7 +126,9 @@ class RequestOutput:
     """All n completions have ended."""
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     num_cached_tokens: int = 0
-    """Prompt tokens that came from the prefix cache."""
+    """Prompt tokens that came from the prefix cache, those loaded from another engine included."""
+    kv_transfer_params: dict[str, Any] | None = None
+    """Where another engine finds this request's KV: give it to that engine in `SamplingParams.extra_args`."""
     error: str | None = None
     """What went wrong, for finish_reason "error"."""
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+from engine.config import ConfigError, EngineArgs, KVTransferConfig, ModelConfig, SchedulerConfig
 from engine.sample.processors import LogitsProcessor
+from engine.transfer import connector_class
 
 _CPU_BATCHED_TOKENS, _CPU_SEQS = 4096, 256
 _GPU_BATCHED_TOKENS, _GPU_SEQS = 8192, 256
@@ -106,6 +107,25 @@ def resolve_class(spec: str | type, argument: str) -> Any:
         return getattr(import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{argument}={spec!r} cannot be imported: {error}") from error
+
+
+def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
+    """The KV connector's settings, refused where blocks cannot travel by hash."""
+    config = KVTransferConfig.from_args(args.kv_transfer_config)
+    if config is None:
+        return None
+    if not args.enable_prefix_caching:
+        raise ConfigError(
+            "kv_transfer_config needs enable_prefix_caching=True: blocks are found by their hash, and what "
+            "arrives is a prefix hit"
+        )
+    if args.tensor_parallel_size * args.pipeline_parallel_size > 1:
+        raise ConfigError(
+            "kv_transfer_config works with one worker so far: with tensor_parallel_size or "
+            "pipeline_parallel_size above 1 no worker has a whole block; set both to 1"
+        )
+    connector_class(config)
+    return config
 
 
 def resolve_logits_processors(args: EngineArgs) -> list[type[LogitsProcessor]]:

@@ -169,6 +169,9 @@ class SamplingParams:
 
     structured_outputs: StructuredOutputsParams | None = None
     """What the output has to look like: a JSON schema, a regex, a choice, a grammar. A dict will do."""
+    extra_args: dict[str, Any] | None = None
+    """What other parts of the engine take: `kv_transfer_params`, from a RequestOutput of another engine, or
+    `{"do_remote_decode": True}` to get some (engine/transfer/README.md)."""
 
     bad_words_token_ids: list[list[int]] = field(default_factory=list, init=False, repr=False)
     """`bad_words` as token ids: filled by the frontend, read by the sampler."""
@@ -187,6 +190,7 @@ class SamplingParams:
         self._check_flags()
         self._check_structure()
         self._normalise_lists()
+        self._check_extra_args()
         self._check_combinations()
         if self.skip_reading_prefix_cache is None:
             self.skip_reading_prefix_cache = self.prompt_logprobs is not None
@@ -235,6 +239,18 @@ class SamplingParams:
                 raise ValueError("allowed_token_ids must not be empty; leave it None to allow every token")
         if self.logit_bias is not None:
             self.logit_bias = _logit_bias(self.logit_bias)
+
+    def _check_extra_args(self) -> None:
+        if self.extra_args is None:
+            return
+        if not isinstance(self.extra_args, dict) or self.extra_args.keys() - {"kv_transfer_params"}:
+            raise ValueError(
+                f"extra_args takes a dict with the key kv_transfer_params, got {self.extra_args!r}"
+            )
+        if not isinstance(self.extra_args.get("kv_transfer_params", {}), dict):
+            raise ValueError(
+                f"kv_transfer_params must be a dict, got {self.extra_args['kv_transfer_params']!r}"
+            )
 
     def _check_combinations(self) -> None:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:

@@ -7,6 +7,7 @@ from engine.config.args import DType, EngineArgs
 from engine.config.cache import CacheConfig, resolve_sliding_window
 from engine.config.engine import EngineConfig
 from engine.config.errors import ConfigError
+from engine.config.kv_transfer import KVTransferConfig
 from engine.config.model import ModelConfig, RopeConfig
 from engine.config.scheduler import SchedulerConfig
 from engine.config.structured_outputs import StructuredOutputsConfig
@@ -17,6 +18,7 @@ __all__ = [
     "DType",
     "EngineArgs",
     "EngineConfig",
+    "KVTransferConfig",
     "ModelConfig",
     "RopeConfig",
     "SchedulerConfig",

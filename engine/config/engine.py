@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from engine.config.args import EngineArgs
 from engine.config.cache import CacheConfig
+from engine.config.kv_transfer import KVTransferConfig
 from engine.config.model import ModelConfig
 from engine.config.scheduler import SchedulerConfig
 from engine.config.structured_outputs import StructuredOutputsConfig
@@ -20,3 +21,4 @@ class EngineConfig:
     scheduler: SchedulerConfig
     args: EngineArgs = field(repr=False)
     structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
+    kv_transfer: KVTransferConfig | None = None

@@ -28,19 +28,17 @@ from engine.core.request import Request
 class PrefixHit:
     """Where the KV of a request's first blocks already is, in the order of its tokens:
 
-    | device: shared as they are | host: copied in | external: loaded by the KV connector | compute
+    | device: shared as they are | host: copied in | compute
     """
 
     device: list[Block] = field(default_factory=list)
     """Blocks of the device's prefix cache."""
     host: list[Block] = field(default_factory=list)
     """Host blocks behind them; each is copied into a fresh device block."""
-    external: int = 0
-    """Blocks behind these that another engine or store has."""
 
     @property
     def num_blocks(self) -> int:
-        return len(self.device) + len(self.host) + self.external
+        return len(self.device) + len(self.host)
 
 
 def max_blocks_held(num_tokens: int, chunk: int, block_size: int, sliding_window: int | None) -> int:
@@ -135,6 +133,10 @@ class KVManager:
             and request.block_hashes[hit.num_blocks] in self._in_flight
         )
 
+    def hashes_behind(self, request: Request, num_hit: int) -> list[bytes]:
+        """The blocks behind a hit by which it could be longer: what is worth fetching from elsewhere."""
+        return request.block_hashes[num_hit : self._max_hit(request)] if self.reads_cache(request) else []
+
     def reads_cache(self, request: Request) -> bool:
         """Prompt logprobs need every prompt position computed, so those requests look up nothing."""
         params = request.sampling_params
@@ -174,14 +176,19 @@ class KVManager:
         request.blocks += new_blocks
         return [block.block_id for block in new_blocks]
 
+    def has_room_to_start(self, request: Request, hit: PrefixHit, num_tokens: int) -> bool:
+        """Whether a waiting request can have blocks for `num_tokens` tokens."""
+        missing = self.num_missing(request, num_tokens, hit)
+        return missing <= len(self.pool.free) - self.num_revived(hit)
+
     def admit(self, request: Request, hit: PrefixHit, num_tokens: int) -> list[int] | None:
         """Give a waiting request its block table for `num_tokens` tokens: first the hit, then fresh blocks.
 
         Returns the whole table, or None, with nothing changed, if the free blocks do not suffice.
         """
-        missing = self.num_missing(request, num_tokens, hit)
-        if missing > len(self.pool.free) - self.num_revived(hit):
+        if not self.has_room_to_start(request, hit, num_tokens):
             return None
+        missing = self.num_missing(request, num_tokens, hit)
         request.num_blocks_behind_window = hit.device.count(self.pool.null_block)
         for block in hit.device[request.num_blocks_behind_window :]:
             self.pool.touch(block, request.request_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -102,9 +102,21 @@ class Request:
     stop_reason: int | str | None = None
     num_cached_tokens: int = -1
     """Prefix-cache hit at first admission, in tokens; -1 before."""
+    has_fetched: bool = False
+    """Its KV connector was asked, and what it had was fetched as far as possible: once in a request's life."""
+    num_external_tokens: int = 0
+    """Tokens whose KV came from another engine."""
+    kv_handoff: dict[str, Any] | None = None
+    """`kv_transfer_params` of its last output: where another engine finds its KV."""
     num_preemptions: int = 0
     events: list[tuple[str, float]] = field(default_factory=list)
     """(name, monotonic seconds): QUEUED, SCHEDULED, PREEMPTED, FIRST_TOKEN, FINISHED."""
+
+    @property
+    def kv_transfer_params(self) -> dict[str, Any] | None:
+        """What the caller says about KV in other engines (`SamplingParams.extra_args`)."""
+        extra_args = self.sampling_params.extra_args
+        return None if extra_args is None else extra_args.get("kv_transfer_params")
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.prompt_token_ids)

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     """Its next block is being computed by another request in this very step. Details: block (its index)."""
     GRAMMAR_COMPILING = "grammar_compiling"
     """Its grammar is being compiled; others go on. Details: none."""
+    KV_TRANSFER = "kv_transfer"
+    """KV that it can start with is on its way from another engine. Details: loads (that have not ended)."""
     PREEMPTING = "preempting"
     """Another request lost its blocks in this step: admitting now would thrash. Details: preempted."""
 
@@ -186,5 +188,7 @@ class EngineCoreOutput:
     events: list[tuple[str, float]] | None = None
     """The request's event list, sent with the last output."""
     num_preemptions: int = 0
+    kv_transfer_params: dict[str, Any] | None = None
+    """With the last output of a request whose KV another engine may fetch."""
     error: str | None = None
     """Human-readable cause when `finish_reason == "error"`."""

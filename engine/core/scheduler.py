@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
+from typing import Literal
 
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import OnBlockEvent
+from engine.core.connector import KVConnectorOutput, KVConnectorScheduler
 from engine.core.door import check_can_run, max_num_tokens
 from engine.core.encoder_cache import EncoderCacheManager, MultiModalFeature
 from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
 from engine.core.kv_manager import KVManager, PrefixHit
+from engine.core.kv_transfers import KVTransfers
 from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (
@@ -38,7 +41,7 @@ from engine.core.stats import StepStats
 MAX_DEFERRED_PER_STEP = 64
 """How many waiting requests one step may pass over, so that its cost does not depend on the queue."""
 
-PASSED_OVER = (Reason.PREFIX_IN_FLIGHT, Reason.GRAMMAR_COMPILING)
+PASSED_OVER = (Reason.PREFIX_IN_FLIGHT, Reason.GRAMMAR_COMPILING, Reason.KV_TRANSFER)
 """Why one waiting request may be overtaken by the next: what it lacks comes by itself, and soon."""
 
 RUNNING = RequestStatus.RUNNING
@@ -84,9 +87,13 @@ class Scheduler:
         model_fingerprint: str = "",
         clock: Callable[[], float] = time.monotonic,
         on_event: OnBlockEvent | None = None,
+        connector: KVConnectorScheduler | None = None,
+        kv_load_failure_policy: Literal["recompute", "fail"] = "recompute",
     ) -> None:
         self.config = config
         self.kv = KVManager(cache_config, model_fingerprint=model_fingerprint, on_event=on_event)
+        self.transfers = None if connector is None else KVTransfers(self.kv, connector)
+        self.kv_load_failure_policy = kv_load_failure_policy
         self.clock = clock
         self.requests: dict[str, Request] = {}
         """Every request that is not finished: the waiting and the running."""
@@ -135,7 +142,8 @@ class Scheduler:
         return outputs
 
     def has_unfinished(self) -> bool:
-        return bool(self.requests)
+        """Whether a step has something to do: requests, or transfers of those that finished."""
+        return bool(self.requests) or bool(self.transfers)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
@@ -203,7 +211,7 @@ class Scheduler:
     def _schedule_waiting(self, plan: StepPlan) -> None:
         """Admit from the head of the queue, in order, until something is used up.
 
-        Only a request that will be ready soon is passed over: its prefix is in flight, its grammar compiles.
+        Only a request that will be ready soon is passed over: its prefix is on its way, its grammar compiles.
         One that does not fit is not: if smaller ones overtook it, it could wait for ever. Nobody running
         loses anything to somebody who waits.
         """
@@ -243,6 +251,10 @@ class Scheduler:
         hit = self.kv.match(request)
         if self.kv.is_in_flight(request, hit):
             return NotScheduled(request.request_id, Reason.PREFIX_IN_FLIGHT, {"block": hit.num_blocks})
+        if self.transfers is not None:
+            refusal = self.transfers.fetch(request, hit, self.stats)
+            if refusal is not None:
+                return refusal
         start = hit.num_blocks * self.kv.block_size
         num_tokens = self._num_new_tokens(request, start, plan)
         need = request.num_tokens - start
@@ -263,7 +275,7 @@ class Scheduler:
             request.num_cached_tokens = num_hit_tokens
             if self.kv.reads_cache(request):
                 self.stats.prefix_cache_queries += request.num_tokens
-                self.stats.prefix_cache_hits += num_hit_tokens
+                self.stats.prefix_cache_hits += max(0, num_hit_tokens - request.num_external_tokens)
         request.num_computed_tokens = num_hit_tokens
         request.status = RUNNING
         insort(self.running, request, key=_importance)
@@ -322,7 +334,7 @@ class Scheduler:
         stats = self.stats
         stats.num_scheduled_tokens = stats.num_prefill_tokens + stats.num_decode_tokens
         finished_ids, self._finished_ids = self._finished_ids, []
-        return SchedulerOutput(
+        out = SchedulerOutput(
             stats.step,
             plan.rows,
             finished_ids,
@@ -330,6 +342,9 @@ class Scheduler:
             plan.not_scheduled,
             dropped_encoder_hashes=self.encoder_cache.take_dropped(),
         )
+        if self.transfers is not None:
+            out.kv_connector_metadata = self.transfers.build_meta()
+        return out
 
     def _lack_of_blocks(
         self, request: Request, num_tokens: int, hit: PrefixHit | None = None
@@ -356,6 +371,8 @@ class Scheduler:
                 outputs.append(output)
         if self.compiling:
             outputs += self._take_grammars()
+        if result.kv_connector_output is not None:
+            outputs += self._end_transfers(result.kv_connector_output)
         self._close_stats()
         return outputs
 
@@ -370,6 +387,18 @@ class Scheduler:
             elif future is not None and future.done():
                 outputs.append(self._fail(request, f"structured_outputs: {future.exception()}"))
         return outputs
+
+    def _end_transfers(self, ended: KVConnectorOutput) -> list[EngineCoreOutput]:
+        """Blocks that arrived become prefix hits; a request that misses some computes them, or ends."""
+        if self.transfers is None:
+            raise WorkerContractError(
+                "the worker reports KV transfers, and the scheduler has no KV connector"
+            )
+        short = self.transfers.update(ended, self.stats)
+        if self.kv_load_failure_policy == "recompute":
+            return []
+        message = "its KV could not be loaded from another engine, and kv_load_failure_policy is 'fail'"
+        return [self._fail(request, message) for request in short if not request.status.is_finished]
 
     def _update_request(
         self, request: Request, row: Scheduled, result: ModelRunnerOutput
@@ -459,6 +488,8 @@ class Scheduler:
         else:
             self.waiting.remove(request)
             self.compiling.pop(request.request_id, None)
+        if self.transfers is not None:
+            request.kv_handoff = self.transfers.request_finished(request, status)
         self.kv.free(request)
         self._release_images(request, len(request.token_ids))
         del self.requests[request.request_id]
@@ -484,8 +515,9 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise IntegrityError, naming every violation, unless the core's invariants hold.
 
-        Those of the pool, and: a request waits or runs, never both; only the running own blocks, enough
-        for what they have computed; a block's ref_count is the number of its owners; `running` is sorted.
+        Those of the pool, and: a request waits or runs, never both; only the running and KV transfers own
+        blocks, the running enough for what they have computed; a block's ref_count is the number of its
+        owners; `running` is sorted.
         """
         problems = self.kv.pool.check_integrity()
         waiting = list(self.waiting)
@@ -513,6 +545,8 @@ class Scheduler:
             for request in self.running
             for block in request.blocks[request.num_blocks_behind_window :]
         )
+        if self.transfers is not None:
+            owners.update(block.block_id for block in self.transfers.held_blocks())
         for block in self.kv.pool.blocks:
             if block.ref_count != owners[block.block_id]:
                 problems.append(f"{block} has {owners[block.block_id]} owners")
@@ -581,4 +615,5 @@ def _last_output(request: Request, new_token_ids: list[int]) -> EngineCoreOutput
         num_cached_tokens=max(0, request.num_cached_tokens),
         events=request.events,
         num_preemptions=request.num_preemptions,
+        kv_transfer_params=request.kv_handoff,
     )

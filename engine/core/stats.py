@@ -14,6 +14,12 @@ TRACED_COUNTERS = (
     "num_masked_rows",
     "grammar_compile_us",
     "num_blocks_behind_window",
+    "external_prefix_cache_queries",
+    "external_prefix_cache_hits",
+    "num_kv_waits",
+    "num_kv_load_failures",
+    "kv_bytes_received",
+    "kv_bytes_sent",
 )
 """Flows that a trace keeps for every step in which they are not zero: it cannot work them out itself."""
 
@@ -53,6 +59,17 @@ class StepStats:
     """Those of them that were encoded before."""
     num_blocks_behind_window: int = 0
     """Blocks given back by running requests because no later token sees them."""
+    external_prefix_cache_queries: int = 0
+    """Tokens not cached here of requests that looked for their KV elsewhere, before they started."""
+    external_prefix_cache_hits: int = 0
+    """Those of them whose KV arrived. They are not counted as hits of this engine's own cache."""
+    num_kv_waits: int = 0
+    """Requests that waited in this step for KV from elsewhere."""
+    num_kv_load_failures: int = 0
+    """Loads that did not bring every block they were to bring."""
+    kv_bytes_received: int = 0
+    """KV that arrived from elsewhere and was verified."""
+    kv_bytes_sent: int = 0
     num_evictions: int = 0
     """Cached blocks reused for something else."""
     num_grammar_waits: int = 0

@@ -29,7 +29,8 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
                pre       lost their blocks in this step
                fin       [[q, finish_reason], ...]
                ev        [[kind, q or null, [blocks]], ...] in the order in which they happened, runs of
-                         one kind and request together; `seal` has a fourth member with the hashes (hex)
+                         one kind and request together; `seal` has a fourth member with the hashes
+                         (hex). Where q is null a transfer of the KV connector takes and lets go
                why       [[q or null, reason, {figures}], ...]; null stands for all other waiting requests
     chk    i, crc, log   every 64 steps, after the step: CRC of the engine's state, and of all lines before
     error  i, ts, message, log   step i raised. If all requests were dropped and the engine goes on, a step

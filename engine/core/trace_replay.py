@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from engine.core.trace_format import BLOCK_EVENTS, HASH_BYTES, RequestState, state_crc
 
 NOBODY = -1
-"""In place of a request number: a block without owner."""
+"""In place of a request number: a block without owner, or owned by a transfer of the KV connector."""
 NULL_BLOCK = 0
 """The block that is never handed out."""
 
@@ -270,11 +270,12 @@ class Replay:
         for kind, number, blocks, *contents in runs:
             code = _KIND_CODES[kind]
             hashes = contents[0] if kind == "seal" else [None] * len(blocks)
+            owner = NOBODY if number is None else number
             for block, content in zip(blocks, hashes, strict=True):
                 if kind == "alloc" or kind == "ref":
-                    self._take(block, number, step)
+                    self._take(block, owner, step)
                 elif kind == "free" or kind == "unref":
-                    self.owners[block].remove(number)
+                    self.owners[block].remove(owner)
                 self._change(step, code, number, block, content)
 
     def check(self, record: dict[str, Any], log_crc: int) -> None:

@@ -151,6 +151,9 @@ _CAUSES = {
         "next step it is a prefix hit"
     ),
     Reason.GRAMMAR_COMPILING: "the grammar of its output is still being compiled",
+    Reason.KV_TRANSFER: (
+        "KV that it can start with is on its way from another engine ({loads} loads have not ended)"
+    ),
     Reason.PREEMPTING: (
         "requests lost their blocks in this step ({preempted}), and who is admitted now would be next"
     ),

@@ -44,6 +44,8 @@ class UniProcExecutor:
         return [getattr(self._live_worker(), method)(*args)]
 
     def shutdown(self) -> None:
+        if self.worker is not None:
+            self.worker.shutdown()
         if self.worker is not None and self.worker.device.type == "cuda":
             self.worker = None
             torch.cuda.empty_cache()

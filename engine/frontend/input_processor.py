@@ -48,6 +48,7 @@ class InputProcessor:
         self.tokenizer = tokenizer
         self._vocab_size = config.model.vocab_size
         self._max_model_len = config.scheduler.max_model_len
+        self._has_kv_connector = config.kv_transfer is not None
         self._policy = config.scheduler.policy
         self._max_logprobs = config.args.max_logprobs
         self._max_images = config.args.limit_mm_per_prompt.get("image", 0)
@@ -166,6 +167,7 @@ class InputProcessor:
                 f"min_tokens is {params.min_tokens}, but a prompt of {num_prompt_tokens} tokens leaves room "
                 f"for {room} (max_model_len={self._max_model_len})"
             )
+        self._check_kv_transfer(params)
         self._check_in_vocabulary("stop_token_ids", params.stop_token_ids)
         self._check_in_vocabulary("allowed_token_ids", params.allowed_token_ids or [])
         self._check_in_vocabulary("logit_bias", params.logit_bias or [])
@@ -227,6 +229,14 @@ class InputProcessor:
                     f"{name} holds {token_id}, which is not in the model's vocabulary "
                     f"(0 to {self._vocab_size - 1})"
                 )
+
+    def _check_kv_transfer(self, params: SamplingParams) -> None:
+        if self._has_kv_connector or not params.extra_args or "kv_transfer_params" not in params.extra_args:
+            return
+        raise InvalidRequestError(
+            "kv_transfer_params would be ignored: this engine has no KV connector; start it with "
+            "kv_transfer_config"
+        )
 
     def _check_priority(self, priority: Any) -> None:
         if type(priority) is not int:

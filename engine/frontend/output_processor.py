@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from engine.core.sched_output import EngineCoreOutput, TokenLogprobs
 from engine.frontend.detokenizer import Detokenizer, OutputText
@@ -106,6 +107,7 @@ class _RequestState:
         self._metrics = RequestMetrics(arrival_time=submitted.arrival_time)
         self._num_cached_tokens = 0
         self._error: str | None = None
+        self._kv_transfer_params: dict[str, Any] | None = None
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = (
             None if submitted.params.prompt_logprobs is None else [None]
         )
@@ -122,6 +124,7 @@ class _RequestState:
     def update(self, completion: _CompletionState, output: EngineCoreOutput, now: float) -> None:
         if completion.index == 0:
             self._num_cached_tokens = output.num_cached_tokens
+            self._kv_transfer_params = output.kv_transfer_params
         if output.prompt_logprobs is not None:
             self._prompt_logprobs += [_logprobs_by_id(p, self._tokenizer) for p in output.prompt_logprobs]
         num_new_tokens = completion.update(output)
@@ -160,6 +163,7 @@ class _RequestState:
             finished=self.is_finished,
             metrics=self._metrics,
             num_cached_tokens=self._num_cached_tokens,
+            kv_transfer_params=self._kv_transfer_params,
             error=self._error,
         )
 

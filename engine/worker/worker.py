@@ -8,23 +8,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from engine.attention.backend import AttentionBackend, AttentionMetadata, AttentionShape, get_backend
 from engine.attention.forward_context import ForwardContext, set_forward_context
-from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+from engine.config import ConfigError, EngineArgs, KVTransferConfig, ModelConfig, SchedulerConfig
+from engine.core.connector import KVConnectorWorker
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.layers.linear import Linear
 from engine.models.loader import load_model
 from engine.models.registry import CausalLM
 from engine.multimodal.encoder import ToyImageEncoder
 from engine.sample.processors import LogitsProcessor
+from engine.transfer import connector_class
+from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
 from engine.worker.model_runner import ModelRunner
 from kernels.cpu.memory import keep_freed_memory
+
+IDLE_WAIT_S = 0.005
+"""Most that a step without rows waits for a KV transfer to end: a new request may come meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +51,7 @@ class Worker:
         self.model: CausalLM
         self.backend: AttentionBackend
         self.runner: ModelRunner
+        self._kv_connector: KVConnectorWorker | None = None
 
     def load(self) -> None:
         """Fill the model's weights and choose how attention is computed."""
@@ -88,11 +95,33 @@ class Worker:
             image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
         )
 
+    def init_kv_connector(self, config: KVTransferConfig) -> dict[str, Any]:
+        """Start the worker half of the KV connector; returns its address for the other half."""
+        tensors = [self.runner.kv_cache]
+        identity = identity_of(self.model_config.fingerprint, tensors)
+        self._kv_connector = connector_class(config).make_worker(config, identity, KVBlocks(tensors))
+        return self._kv_connector.address
+
     def execute(
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
     ) -> ModelRunnerOutput:
-        """Run one step."""
-        return self.runner.execute(out, bitmask)
+        """Run one step. Transfers of the KV connector go on beside it."""
+        connector = self._kv_connector
+        if connector is None:
+            return self.runner.execute(out, bitmask)
+        if out.kv_connector_metadata is not None:
+            connector.start_load_kv(out.kv_connector_metadata)
+            connector.save_kv(out.kv_connector_metadata)
+        result = self.runner.execute(out, bitmask)
+        # With nothing to compute, a loop over steps would only take the transfers' time.
+        result.kv_connector_output = connector.get_finished(0.0 if out.scheduled else IDLE_WAIT_S)
+        return result
+
+    def shutdown(self) -> None:
+        """End what runs beside the steps."""
+        if self._kv_connector is not None:
+            self._kv_connector.shutdown()
+            self._kv_connector = None
 
     def _image_encoder(self) -> ToyImageEncoder:
         some_ids = torch.arange(min(1024, self.model_config.vocab_size), device=self.device)

@@ -17,7 +17,7 @@ from typing import Any
 import engine.core
 
 CORE = Path(engine.core.__path__[0])
-COPIED = ("hashing", "blocks", "kv_manager", "door", "queues", "scheduler")
+COPIED = ("hashing", "blocks", "kv_manager", "kv_transfers", "door", "queues", "scheduler")
 """In import order. Types, errors and stats are shared with the real core."""
 
 
@@ -117,8 +117,8 @@ MUTATIONS = [
     Mutation(
         "revived_blocks_are_counted_as_free",
         "kv_manager",
-        "> len(self.pool.free) - self.num_revived(hit)",
-        "> len(self.pool.free)",
+        "<= len(self.pool.free) - self.num_revived(hit)",
+        "<= len(self.pool.free)",
     ),
     Mutation(
         "prefixes_stay_in_flight_for_ever",

@@ -1,0 +1,106 @@
+"""The worker half that both connectors share: transfers run in threads, steps collect what has ended.
+
+    step n     start_load_kv -> | thread: receive, verify, write ... |
+    step n+1   get_finished -> nothing yet                           |
+    step n+5   get_finished -> {transfer: 3 good blocks}  <----------+
+
+Whatever a thread runs into, its transfer ends: with the blocks that were good until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVConnectorOutput
+from engine.transfer.blocks import KVBlocks
+from engine.transfer.packet import TransferError
+
+logger = logging.getLogger(__name__)
+
+NUM_THREADS = 4
+"""Loads that run at the same time, and saves likewise; others wait in line."""
+
+
+class BackgroundTransfers:
+    """Threads, and a mailbox for what they report. A connector says how blocks are received and saved."""
+
+    def __init__(self, blocks: KVBlocks) -> None:
+        self.blocks = blocks
+        self.closing = threading.Event()
+        self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="prep-kv")
+        self._mailbox = threading.Condition()
+        self._ended = KVConnectorOutput()
+        self._pending: set[int] = set()
+        """Transfers that have not been reported."""
+
+    # What a connector defines
+
+    def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
+        """The load's blocks in order, each verified. Ends early by raising TransferError or OSError."""
+        raise NotImplementedError
+
+    # What the worker calls
+
+    def get_finished(self, timeout_s: float) -> KVConnectorOutput | None:
+        with self._mailbox:
+            if self._pending and not self._has_mail() and timeout_s > 0:
+                self._mailbox.wait(timeout_s)
+            if not self._has_mail():
+                return None
+            ended, self._ended = self._ended, KVConnectorOutput()
+            return ended
+
+    def start_load_kv(self, metadata: KVConnectorMetadata) -> None:
+        for transfer in metadata.loads:
+            self.begin(transfer, self._load)
+
+    def shutdown(self) -> None:
+        self.closing.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    # For connectors
+
+    def begin(self, transfer: BlockTransfer, job: Callable[[BlockTransfer], None] | None) -> None:
+        """Note that a transfer runs; `job` runs it in a thread, if it does not come by itself."""
+        with self._mailbox:
+            self._pending.add(transfer.transfer_id)
+        if job is not None:
+            self._threads.submit(job, transfer)
+
+    def run(self, job: Callable[..., None], *arguments: Any) -> None:
+        """Something to do in a thread that no step waits for."""
+        self._threads.submit(job, *arguments)
+
+    def end_send(self, transfer_id: int, num_bytes: int) -> None:
+        with self._mailbox:
+            self._pending.discard(transfer_id)
+            self._ended.finished_sending.append(transfer_id)
+            self._ended.num_bytes_sent += num_bytes
+            self._mailbox.notify_all()
+
+    def _load(self, transfer: BlockTransfer) -> None:
+        num_good, wanted = 0, len(transfer.block_ids)
+        problem = ""
+        try:
+            for content in self.receive(transfer):
+                self.blocks.write(transfer.block_ids[num_good], content)
+                num_good += 1
+        except (TransferError, OSError) as error:
+            problem = str(error) or type(error).__name__
+        except Exception:
+            problem = "an error in the connector"
+            logger.exception("load %d failed", transfer.transfer_id)
+        if num_good < wanted and not self.closing.is_set():
+            logger.warning("%d of %d KV blocks did not come: %s", wanted - num_good, wanted, problem)
+        with self._mailbox:
+            self._pending.discard(transfer.transfer_id)
+            self._ended.finished_recving[transfer.transfer_id] = num_good
+            self._ended.num_bytes_received += num_good * self.blocks.block_bytes
+            self._mailbox.notify_all()
+
+    def _has_mail(self) -> bool:
+        return bool(self._ended.finished_recving or self._ended.finished_sending)

@@ -1,0 +1,59 @@
+"""The KV cache as bytes: one block in, one block out.
+
+The cache is block-major (engine/worker/kv_cache.py), so a block is one run of bytes and moving it is a copy:
+
+    kv_cache [num_blocks, layers, 2, kv_heads, block_size, head_dim]
+    block i  = bytes [i * block_bytes, (i + 1) * block_bytes)
+
+With several tensors (a quantised cache has its scales in a second one) a block is its part of each, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.core.connector import KVIdentity
+
+
+class KVBlocks:
+    """Blocks of a cache, read and written from the connector's threads.
+
+    Safe beside a running step because of who owns what: blocks that are read are published and no longer
+    change, blocks that are written belong to a load and no row of a step uses them.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        """tensors: [num_blocks, ...] each, block i of all of them is block i."""
+        self._parts = [tensor.view(torch.uint8).flatten(1) for tensor in tensors]
+        self.num_blocks = len(tensors[0])
+        self.block_bytes = sum(part.shape[1] for part in self._parts)
+
+    def read(self, block_id: int) -> bytes:
+        """A copy of the block."""
+        return b"".join(part[block_id].cpu().numpy().tobytes() for part in self._parts)
+
+    def write(self, block_id: int, data: bytes | bytearray | memoryview) -> None:
+        """Fill the block; `data` has exactly `block_bytes` bytes."""
+        if len(data) != self.block_bytes:
+            raise ValueError(f"a block has {self.block_bytes} bytes, got {len(data)}")
+        source = torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
+        start = 0
+        for part in self._parts:
+            size = part.shape[1]
+            part[block_id].copy_(source[start : start + size])
+            start += size
+
+
+def identity_of(model_fingerprint: str, tensors: Sequence[Tensor]) -> KVIdentity:
+    """What another engine's blocks must match to be read here."""
+    first = tensors[0]
+    return KVIdentity(
+        model_fingerprint,
+        str(first.dtype).removeprefix("torch."),
+        tuple(first.shape[1:]),
+        sum(tensor[0].nbytes for tensor in tensors),
+    )

@@ -1,0 +1,101 @@
+"""The scheduler half that both connectors share: which blocks exist elsewhere, and who is promised ours.
+
+    router -> prefill engine    kv_transfer_params = {do_remote_decode: True}, max_tokens = 1
+    router <- prefill engine    kv_transfer_params = {do_remote_prefill: True, remote_num_blocks, handle, address}
+    router -> decode engine     the same params and the same prompt: the first remote_num_blocks are fetched
+
+The names are vLLM's (kv_connector/v1/nixl). Blocks are asked for by hash and both engines hash alike, so the
+params carry no block ids: a count is enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from engine.config import KVTransferConfig
+from engine.core.connector import BlockTransfer, KVConnectorMetadata
+from engine.core.request import Request
+
+logger = logging.getLogger(__name__)
+
+
+class HandoffScheduler:
+    """Promises the blocks of finished requests, and redeems the promises that requests bring."""
+
+    def __init__(
+        self,
+        config: KVTransferConfig,
+        block_size: int,
+        address: dict[str, Any],
+        *,
+        contains: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        """contains: whether a store has a block of this hash. Then every finished request is saved there."""
+        self._config = config
+        self._block_size = block_size
+        self._address = address
+        self._contains = contains
+        self._handles = (f"{uuid.uuid4().hex}-{number}" for number in count())
+        self._releases: list[dict[str, Any]] = []
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int:
+        """What the request's params promise, and what the store has behind that."""
+        if not self._config.is_consumer:
+            return 0
+        first = num_computed_tokens // self._block_size
+        end = max(first, _num_promised(request))
+        if self._contains is not None:
+            while end < len(request.block_hashes) and self._contains(request.block_hashes[end]):
+                end += 1
+        return (end - first) * self._block_size
+
+    def update_state_after_alloc(self, request: Request, num_external_tokens: int) -> None:
+        if not num_external_tokens:
+            self._release(request)
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        if not request.has_fetched:
+            self._release(request)
+        params = request.kv_transfer_params or {}
+        is_awaited = bool(params.get("do_remote_decode"))
+        if not self._config.is_producer or not block_ids or not (is_awaited or self._contains):
+            return False, None
+        if not is_awaited:
+            return True, None
+        return True, {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_num_blocks": len(block_ids),
+            "remote_handle": next(self._handles),
+            **self._address,
+        }
+
+    def build_connector_meta(
+        self, loads: list[BlockTransfer], saves: list[BlockTransfer]
+    ) -> KVConnectorMetadata | None:
+        releases, self._releases = self._releases, []
+        if not (loads or saves or releases):
+            return None
+        return KVConnectorMetadata(loads, saves, releases)
+
+    def _release(self, request: Request) -> None:
+        """Nothing of what was promised to the request is needed: its producer need not wait."""
+        if self._config.is_consumer and _num_promised(request):
+            self._releases.append(request.kv_transfer_params or {})
+
+
+def _num_promised(request: Request) -> int:
+    params = request.kv_transfer_params or {}
+    num_blocks = params.get("remote_num_blocks") if params.get("do_remote_prefill") is True else 0
+    if isinstance(num_blocks, int) and num_blocks >= 0:
+        return int(num_blocks)
+    logger.warning(
+        "request %s: remote_num_blocks is %r, not a count: it computes all itself",
+        request.request_id,
+        num_blocks,
+    )
+    return 0

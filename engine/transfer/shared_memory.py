@@ -1,0 +1,190 @@
+"""KV between engines of one machine: blocks as files in memory, named by their hash.
+
+    /dev/shm/prep-kv/                a folder on tmpfs: its files are POSIX shared memory
+        3f1c...9a.kv                 header and content of one block (engine/transfer/packet.py)
+        .3f1c...9a.<pid>.<n>         being written: nobody reads it
+
+A block becomes visible when its file is renamed, so a reader sees all of it or nothing, and the folder itself is
+the index: no lock, no server, nothing to repair after a crash. Producers delete what they wrote, the oldest
+first when the folder is full and the rest when they shut down.
+Source of the idea: vLLM distributed/kv_transfer/kv_connector/v1/example_connector.py (a folder of tensors).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from engine.config import ConfigError, KVTransferConfig
+from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVIdentity
+from engine.transfer.background import BackgroundTransfers
+from engine.transfer.blocks import KVBlocks
+from engine.transfer.handoff import HandoffScheduler
+from engine.transfer.options import parse_options, require_positive
+from engine.transfer.packet import HEADER_BYTES, TransferError, check, pack_header
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.001
+
+
+@dataclass(frozen=True)
+class SharedMemoryOptions:
+    path: str
+    """A folder that all engines name, best on a file system in memory: /dev/shm/prep-kv."""
+    capacity_bytes: int = 256 << 20
+    """Most that this engine keeps there."""
+    load_timeout_s: float = 5.0
+    """How long a load waits for blocks that were promised and are not there yet."""
+
+
+class SharedMemoryConnector:
+    """Engines of one machine share blocks through a folder in memory."""
+
+    @classmethod
+    def check_config(cls, config: KVTransferConfig) -> None:
+        options = parse_options(SharedMemoryOptions, config)
+        require_positive(config, capacity_bytes=options.capacity_bytes, load_timeout_s=options.load_timeout_s)
+
+    @classmethod
+    def make_worker(
+        cls, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks
+    ) -> SharedMemoryWorker:
+        return SharedMemoryWorker(parse_options(SharedMemoryOptions, config), identity, blocks)
+
+    @classmethod
+    def make_scheduler(
+        cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
+    ) -> HandoffScheduler:
+        store = BlockStore(Path(parse_options(SharedMemoryOptions, config).path))
+        return HandoffScheduler(config, block_size, address, contains=store.contains)
+
+
+class SharedMemoryWorker(BackgroundTransfers):
+    """Writes saved blocks into the folder, reads loads from it."""
+
+    def __init__(self, options: SharedMemoryOptions, identity: KVIdentity, blocks: KVBlocks) -> None:
+        super().__init__(blocks)
+        self._identity = identity.digest
+        self._timeout_s = options.load_timeout_s
+        self.store = BlockStore(Path(options.path), options.capacity_bytes)
+        self.store.create()
+        self.address: dict[str, Any] = {"remote_identity": self._identity.hex()}
+
+    def save_kv(self, metadata: KVConnectorMetadata) -> None:
+        for transfer in metadata.saves:
+            self.begin(transfer, self._save)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self.store.clear()
+
+    def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
+        theirs = transfer.params.get("remote_identity", self._identity.hex())
+        if theirs != self._identity.hex():
+            raise TransferError("they were made by another model, KV type or block shape")
+        is_promised = transfer.params.get("do_remote_prefill") is True  # else it was there and is gone
+        deadline = time.monotonic() + (self._timeout_s if is_promised else 0.0)
+        for block_hash in transfer.block_hashes:
+            while not self.store.contains(block_hash):
+                if time.monotonic() > deadline or self.closing.is_set():
+                    raise TransferError("they are not in the folder, or not any more")
+                time.sleep(_POLL_S)
+            header, content = self.store.read(block_hash)
+            check(header, content, self._identity, block_hash)
+            if len(content) != self.blocks.block_bytes:
+                raise TransferError(f"a block has {len(content)} bytes, here {self.blocks.block_bytes}")
+            yield content
+
+    def _save(self, transfer: BlockTransfer) -> None:
+        num_bytes = 0
+        try:
+            for block_id, block_hash in zip(transfer.block_ids, transfer.block_hashes, strict=True):
+                if self.closing.is_set():
+                    break
+                if not self.store.contains(block_hash):
+                    content = self.blocks.read(block_id)
+                    self.store.write(block_hash, pack_header(self._identity, block_hash, content), content)
+                    num_bytes += len(content)
+        except OSError as error:
+            logger.warning("KV blocks could not be shared in %s: %s", self.store.folder, error)
+        except Exception:
+            logger.exception("save %d failed", transfer.transfer_id)
+        self.end_send(transfer.transfer_id, num_bytes)
+
+
+class BlockStore:
+    """A folder of blocks."""
+
+    def __init__(self, folder: Path, capacity_bytes: int = 0) -> None:
+        self.folder = folder
+        self._capacity_bytes = capacity_bytes
+        self._lock = Lock()
+        self._own: OrderedDict[Path, int] = OrderedDict()
+        """Files written here and not deleted -> bytes, oldest first."""
+        self._num_bytes = 0
+        self._numbers = count()
+
+    def create(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"SharedMemoryConnector cannot use the folder {self.folder}: {error.strerror}; name another "
+                "one in kv_connector_extra_config['path']"
+            ) from error
+
+    def contains(self, block_hash: bytes) -> bool:
+        return self._path(block_hash).exists()
+
+    def read(self, block_hash: bytes) -> tuple[bytes, bytearray]:
+        """Header and content, unchecked. OSError if it is gone."""
+        with self._path(block_hash).open("rb", buffering=0) as file:
+            header = file.read(HEADER_BYTES)
+            content = bytearray(max(0, os.fstat(file.fileno()).st_size - HEADER_BYTES))
+            num_read = file.readinto(content)
+        return header, content[:num_read]
+
+    def write(self, block_hash: bytes, header: bytes, content: bytes) -> None:
+        """Make a block visible, all at once; the oldest go when there is no room. OSError: the disk is full."""
+        path = self._path(block_hash)
+        hidden = self.folder / f".{path.stem}.{os.getpid()}.{next(self._numbers)}"
+        num_bytes = len(header) + len(content)
+        self._make_room(num_bytes)
+        try:
+            with hidden.open("wb") as file:
+                file.write(header)
+                file.write(content)
+            hidden.rename(path)
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
+        with self._lock:
+            self._num_bytes += num_bytes - self._own.pop(path, 0)
+            self._own[path] = num_bytes
+
+    def clear(self) -> None:
+        """Delete everything written here, and the folder if nothing is left in it."""
+        self._make_room(self._capacity_bytes)  # room for as much as may ever be here
+        try:
+            self.folder.rmdir()
+        except OSError:
+            pass  # others still keep blocks in it
+
+    def _make_room(self, num_bytes: int) -> None:
+        with self._lock:
+            while self._own and self._num_bytes + num_bytes > self._capacity_bytes:
+                path, size = self._own.popitem(last=False)
+                self._num_bytes -= size
+                path.unlink(missing_ok=True)
+
+    def _path(self, block_hash: bytes) -> Path:
+        return self.folder / f"{block_hash.hex()}.kv"

@@ -1,0 +1,352 @@
+"""KV between engines over sockets: the decode engine fetches what the prefill engine keeps for it.
+
+    decode engine                                   prefill engine
+      {"fetch": handle, identity, hashes}  ------>    finds the promise (waits a moment if it comes later)
+                                           <------  {"blocks": n} or {"error": why}
+                                           <------  n packets (engine/transfer/packet.py)
+      connection closed                    ------>    the promise is kept: its blocks are free
+
+The reader pulls, as in vLLM's NIXL connector (kv_connector/v1/nixl): it knows when it has room, and a prefill
+engine that is busy with a step answers from a thread. A promise is kept once. It ends when its reader hangs up,
+whatever that one got; when the reader says that it needs nothing ({"release": handle}); or after `send_timeout_s`.
+
+Peers trust each other: the address in `kv_transfer_params` is where this engine connects to, so those params must
+come from a router of yours, never from a client. The checksum finds damage, not malice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.config import ConfigError, KVTransferConfig
+from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVIdentity
+from engine.transfer.background import BackgroundTransfers
+from engine.transfer.blocks import KVBlocks
+from engine.transfer.handoff import HandoffScheduler
+from engine.transfer.options import parse_options, require_positive
+from engine.transfer.packet import HEADER_BYTES, TransferError, check, pack_header
+
+logger = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct("<4sI")
+_MESSAGE_MAGIC = b"PKVM"
+_MAX_MESSAGE = 16 << 20
+_GRACE_S = 1.0
+"""How long a server waits for a promise that it does not know: the reader may be faster than our next step."""
+
+_LOOK_UP_S = 0.1
+"""How often a thread that waits for its peer looks whether this engine shuts down."""
+
+
+@dataclass(frozen=True)
+class TCPOptions:
+    host: str = "127.0.0.1"
+    """Where this engine listens, and the address that it tells others."""
+    port: int = 0
+    """0: any that is free."""
+    load_timeout_s: float = 5.0
+    """Most that a whole load may take, connecting included; what has not come by then is computed."""
+    send_timeout_s: float = 60.0
+    """How long blocks are kept for a reader that does not come, and how long a reader may stand still."""
+
+
+class TCPConnector:
+    """Engines that reach each other by TCP."""
+
+    @classmethod
+    def check_config(cls, config: KVTransferConfig) -> None:
+        options = parse_options(TCPOptions, config)
+        require_positive(config, load_timeout_s=options.load_timeout_s, send_timeout_s=options.send_timeout_s)
+        if not 0 <= options.port < 65536:
+            raise ConfigError(f"TCPConnector: port must be 0 to 65535, got {options.port}")
+
+    @classmethod
+    def make_worker(cls, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> TCPWorker:
+        return TCPWorker(parse_options(TCPOptions, config), identity, blocks, serves=config.is_producer)
+
+    @classmethod
+    def make_scheduler(
+        cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
+    ) -> HandoffScheduler:
+        return HandoffScheduler(config, block_size, address)
+
+
+class TCPWorker(BackgroundTransfers):
+    """Fetches loads from the address in their params; serves what was saved, if it is a producer."""
+
+    def __init__(self, options: TCPOptions, identity: KVIdentity, blocks: KVBlocks, *, serves: bool) -> None:
+        super().__init__(blocks)
+        self._identity = identity.digest
+        self._options = options
+        self._server = BlockServer(options, self) if serves else None
+        self.address: dict[str, Any] = {"remote_identity": self._identity.hex()}
+        if self._server is not None:
+            self.address |= {"remote_host": options.host, "remote_port": self._server.port}
+
+    @property
+    def identity(self) -> bytes:
+        return self._identity
+
+    def start_load_kv(self, metadata: KVConnectorMetadata) -> None:
+        super().start_load_kv(metadata)
+        for params in metadata.releases:
+            self.run(self._release, params)
+
+    def save_kv(self, metadata: KVConnectorMetadata) -> None:
+        for transfer in metadata.saves:
+            self.begin(transfer, None)
+            if self._server is None:
+                self.end_send(transfer.transfer_id, 0)
+            else:
+                self._server.promise(transfer)
+
+    def get_finished(self, timeout_s: float) -> Any:
+        if self._server is not None:
+            self._server.drop_overdue()
+        return super().get_finished(timeout_s)
+
+    def shutdown(self) -> None:
+        self.closing.set()
+        if self._server is not None:
+            self._server.close()
+        super().shutdown()
+
+    def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
+        deadline = time.monotonic() + self._options.load_timeout_s
+        with self._connected(transfer.params, deadline) as stream:
+            question = {
+                "fetch": transfer.params.get("remote_handle"),
+                "identity": self._identity.hex(),
+                "hashes": [block_hash.hex() for block_hash in transfer.block_hashes],
+            }
+            stream.send_message(question)
+            answer = stream.receive_message()
+            if "error" in answer:
+                raise TransferError(f"the peer refuses: {answer['error']}")
+            for block_hash in transfer.block_hashes[: answer.get("blocks", 0)]:
+                header = stream.receive_exactly(HEADER_BYTES)
+                content = stream.receive_exactly(self.blocks.block_bytes)
+                check(bytes(header), content, self._identity, block_hash)
+                yield content
+            if answer.get("blocks") != len(transfer.block_hashes):
+                raise TransferError("the peer has not got them all")
+
+    def _release(self, params: dict[str, Any]) -> None:
+        try:
+            with self._connected(params, time.monotonic() + self._options.load_timeout_s) as stream:
+                stream.send_message({"release": params.get("remote_handle")})
+                stream.receive_message()
+        except (TransferError, OSError) as error:
+            logger.debug("a prefill engine could not be told to let go: %s; it will in time", error)
+
+    @contextmanager
+    def _connected(self, params: dict[str, Any], deadline: float) -> Iterator[_Stream]:
+        host, port = params.get("remote_host"), params.get("remote_port")
+        if not isinstance(host, str) or not isinstance(port, int):
+            raise TransferError("kv_transfer_params have no remote_host and remote_port")
+        try:
+            connection = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
+        except OSError as error:
+            raise TransferError(f"no connection to {host}:{port}: {error}") from error
+        with connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield _Stream(connection, deadline, self.closing)
+
+
+@dataclass(eq=False)
+class _Promise:
+    transfer: BlockTransfer
+    deadline: float
+    num_readers: int = 0
+    num_bytes: int = 0
+    block_of: dict[bytes, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.block_of = dict(zip(self.transfer.block_hashes, self.transfer.block_ids, strict=True))
+
+
+class BlockServer:
+    """Listens for readers; each is served by a thread of its own."""
+
+    def __init__(self, options: TCPOptions, worker: TCPWorker) -> None:
+        self._options = options
+        self._worker = worker
+        self._changed = threading.Condition()
+        self._promises: dict[str, _Promise] = {}
+        try:
+            self._socket = socket.create_server((options.host, options.port))
+        except OSError as error:
+            raise ConfigError(
+                f"TCPConnector cannot listen on {options.host}:{options.port}: {error.strerror}; name another "
+                "host or port in kv_connector_extra_config, or leave port out"
+            ) from error
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, name="prep-kv-server", daemon=True).start()
+
+    def promise(self, transfer: BlockTransfer) -> None:
+        """Keep blocks for whoever comes with the handle."""
+        deadline = time.monotonic() + self._options.send_timeout_s
+        with self._changed:
+            self._promises[transfer.params["remote_handle"]] = _Promise(transfer, deadline)
+            self._changed.notify_all()
+
+    def drop_overdue(self) -> None:
+        """Let go of blocks that nobody came for."""
+        now = time.monotonic()
+        with self._changed:
+            overdue = [name for name, kept in self._promises.items() if kept.deadline < now]
+        for handle in overdue:
+            logger.warning("nobody fetched KV blocks in %g s: they are freed", self._options.send_timeout_s)
+            self._end(handle)
+
+    def close(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # or a thread in accept() would not notice
+        except OSError:
+            pass  # macOS: close is enough
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._serve, args=[connection], name="prep-kv-send", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """One reader, from its question to its end."""
+        deadline = time.monotonic() + self._options.send_timeout_s
+        with connection:
+            try:
+                stream = _Stream(connection, deadline, self._worker.closing)
+                question = stream.receive_message()
+                if "release" in question:
+                    self._end(str(question["release"]))
+                    stream.send_message({"released": True})
+                else:
+                    self._answer(stream, question)
+            except (TransferError, OSError) as error:
+                logger.warning("sending KV blocks ended early: %s", error)
+            except Exception:
+                logger.exception("sending KV blocks failed")
+
+    def _answer(self, stream: _Stream, question: dict[str, Any]) -> None:
+        if question.get("identity") != self._worker.identity.hex():
+            stream.send_message({"error": "another model, KV type or block shape"})
+            return
+        handle, hashes = _parse_fetch(question)
+        promise = self._begin_reading(handle)
+        if promise is None:
+            stream.send_message({"error": "no blocks are kept under this handle, or not any more"})
+            return
+        try:
+            self._send(stream, promise, hashes)
+            stream.wait_for_close()
+        finally:
+            with self._changed:
+                promise.num_readers -= 1
+            self._end(handle)
+
+    def _send(self, stream: _Stream, promise: _Promise, hashes: list[bytes]) -> None:
+        num_known = 0
+        while num_known < len(hashes) and hashes[num_known] in promise.block_of:
+            num_known += 1
+        stream.send_message({"blocks": num_known})
+        for block_hash in hashes[:num_known]:
+            content = self._worker.blocks.read(promise.block_of[block_hash])
+            stream.send(pack_header(self._worker.identity, block_hash, content))
+            stream.send(content)
+            promise.num_bytes += len(content)
+
+    def _begin_reading(self, handle: str) -> _Promise | None:
+        with self._changed:
+            self._changed.wait_for(lambda: handle in self._promises, _GRACE_S)
+            promise = self._promises.get(handle)
+            if promise is not None:
+                promise.num_readers += 1
+            return promise
+
+    def _end(self, handle: str) -> None:
+        """The promise is over, and as soon as nobody reads its blocks they are free."""
+        with self._changed:
+            promise = self._promises.get(handle)
+            if promise is None:
+                return
+            if promise.num_readers:
+                return  # the last reader ends it
+            del self._promises[handle]
+        self._worker.end_send(promise.transfer.transfer_id, promise.num_bytes)
+
+
+def _parse_fetch(question: dict[str, Any]) -> tuple[str, list[bytes]]:
+    try:
+        return str(question["fetch"]), [bytes.fromhex(name) for name in question["hashes"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise TransferError(f"a reader asked for nothing that makes sense: {error!r}") from error
+
+
+class _Stream:
+    """A connection with one deadline for everything: a peer that sends a byte now and then does not extend it."""
+
+    def __init__(self, connection: socket.socket, deadline: float, closing: threading.Event) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._closing = closing
+
+    def send_message(self, message: dict[str, Any]) -> None:
+        text = json.dumps(message).encode()
+        self.send(_LENGTH.pack(_MESSAGE_MAGIC, len(text)) + text)
+
+    def receive_message(self) -> dict[str, Any]:
+        magic, length = _LENGTH.unpack(self.receive_exactly(_LENGTH.size))
+        if magic != _MESSAGE_MAGIC or length > _MAX_MESSAGE:
+            raise TransferError("the peer does not speak this protocol")
+        try:
+            message = json.loads(self.receive_exactly(length))
+        except ValueError as error:
+            raise TransferError("the peer sent a message that is not JSON") from error
+        if not isinstance(message, dict):
+            raise TransferError("the peer sent a message that is not an object")
+        return message
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._patiently(self._connection.send, view) :]
+
+    def receive_exactly(self, num_bytes: int) -> bytearray:
+        data = bytearray(num_bytes)
+        view = memoryview(data)
+        while view:
+            num_read = self._patiently(self._connection.recv_into, view)
+            if num_read == 0:
+                raise TransferError(f"the peer hung up with {len(view)} of {num_bytes} bytes missing")
+            view = view[num_read:]
+        return data
+
+    def wait_for_close(self) -> None:
+        """Until the peer has read everything and hangs up."""
+        self._patiently(self._connection.recv, 1)
+
+    def _patiently(self, operation: Callable[[Any], Any], argument: Any) -> Any:
+        """A socket operation, until it succeeds, the deadline has passed or this engine shuts down."""
+        while True:
+            left = self._deadline - time.monotonic()
+            if left <= 0 or self._closing.is_set():
+                raise TransferError("it took too long" if left <= 0 else "this engine shuts down")
+            self._connection.settimeout(min(left, _LOOK_UP_S))
+            try:
+                return operation(argument)
+            except TimeoutError:
+                continue
