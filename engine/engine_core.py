@@ -25,6 +25,7 @@ from engine.config import (
     EngineConfig,
     KVTransferConfig,
     ModelConfig,
+    SpeculativeConfig,
     StructuredOutputsConfig,
     resolve_sliding_window,
 )
@@ -91,7 +92,8 @@ class EngineCore:
         processors = resolve_logits_processors(args)
         scheduler_cls = resolve_class(args.scheduler_cls or Scheduler, "scheduler_cls")
         model = load_model_config(args)
-        scheduler_config = resolve_scheduler_config(args, model, resolve_device(args.device))
+        speculative = SpeculativeConfig.parse(args.speculative_config)
+        scheduler_config = resolve_scheduler_config(args, model, resolve_device(args.device), speculative)
         executor = UniProcExecutor(model, args, processors)
         num_blocks = executor.determine_num_blocks(scheduler_config)
         cache_config = CacheConfig(
@@ -101,6 +103,7 @@ class EngineCore:
             args.kv_cache_dtype,
             sliding_window=resolve_sliding_window(args, model),
             detect_hash_collisions=args.debug_checks,
+            drop_last_hit_block=speculative is not None and speculative.method == "eagle",
         )
         executor.init_cache(num_blocks, scheduler_config)
         scheduler = scheduler_cls(
@@ -109,7 +112,9 @@ class EngineCore:
             model_fingerprint=model.fingerprint,
             **_connector_options(kv_transfer, executor, cache_config),
         )
-        config = EngineConfig(model, cache_config, scheduler_config, args, structured_outputs, kv_transfer)
+        config = EngineConfig(
+            model, cache_config, scheduler_config, args, structured_outputs, kv_transfer, speculative
+        )
         return cls(config, scheduler, executor, _vocabulary_maker(model, tokenizer))
 
     def add_request(self, request: Request) -> None:

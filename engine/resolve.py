@@ -11,7 +11,14 @@ from typing import Any
 
 import torch
 
-from engine.config import ConfigError, EngineArgs, KVTransferConfig, ModelConfig, SchedulerConfig
+from engine.config import (
+    ConfigError,
+    EngineArgs,
+    KVTransferConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+)
 from engine.sample.processors import LogitsProcessor
 from engine.transfer import connector_class
 
@@ -64,7 +71,9 @@ def check_args(args: EngineArgs) -> None:
         raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")
 
 
-def resolve_scheduler_config(args: EngineArgs, model: ModelConfig, device: torch.device) -> SchedulerConfig:
+def resolve_scheduler_config(
+    args: EngineArgs, model: ModelConfig, device: torch.device, speculative: SpeculativeConfig | None = None
+) -> SchedulerConfig:
     """Sequence length, token budget and batch size."""
     max_model_len = args.max_model_len or model.max_position_embeddings
     if max_model_len > model.max_position_embeddings:
@@ -93,6 +102,7 @@ def resolve_scheduler_config(args: EngineArgs, model: ModelConfig, device: torch
         policy=args.scheduling_policy,
         enable_chunked_prefill=args.enable_chunked_prefill,
         long_prefill_token_threshold=args.long_prefill_token_threshold,
+        num_lookahead_tokens=0 if speculative is None else speculative.num_lookahead_tokens,
     )
 
 

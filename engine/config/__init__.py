@@ -10,6 +10,7 @@ from engine.config.errors import ConfigError
 from engine.config.kv_transfer import KVTransferConfig
 from engine.config.model import ModelConfig, RopeConfig
 from engine.config.scheduler import SchedulerConfig
+from engine.config.speculative import SpeculativeConfig
 from engine.config.structured_outputs import StructuredOutputsConfig
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ModelConfig",
     "RopeConfig",
     "SchedulerConfig",
+    "SpeculativeConfig",
     "StructuredOutputsConfig",
     "resolve_sliding_window",
 ]

@@ -24,6 +24,9 @@ class CacheConfig:
     detect_hash_collisions: bool = False
     """Remember what every block hash stands for, and fail when two prefixes share one. For debugging."""
 
+    drop_last_hit_block: bool = False
+    """Compute the last block of a hit again: an EAGLE head's KV at its end depends on the token behind it."""
+
     def __post_init__(self) -> None:
         require_at_least(1, block_size=self.block_size)
         require_at_least(2, num_blocks=self.num_blocks)

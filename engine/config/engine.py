@@ -9,6 +9,7 @@ from engine.config.cache import CacheConfig
 from engine.config.kv_transfer import KVTransferConfig
 from engine.config.model import ModelConfig
 from engine.config.scheduler import SchedulerConfig
+from engine.config.speculative import SpeculativeConfig
 from engine.config.structured_outputs import StructuredOutputsConfig
 
 
@@ -22,3 +23,4 @@ class EngineConfig:
     args: EngineArgs = field(repr=False)
     structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
     kv_transfer: KVTransferConfig | None = None
+    speculative: SpeculativeConfig | None = None

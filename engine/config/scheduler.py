@@ -22,11 +22,15 @@ class SchedulerConfig:
     encoder_cache_size: int = 0
     """Image embeddings to keep, in tokens; 0: as many as a step's budget."""
 
+    num_lookahead_tokens: int = 0
+    """Positions behind a request's last token for which free blocks are handed out too: drafters write there."""
+
     def __post_init__(self) -> None:
         require_at_least(1, max_num_batched_tokens=self.max_num_batched_tokens)
         require_at_least(1, max_num_seqs=self.max_num_seqs)
         require_at_least(2, max_model_len=self.max_model_len)
         require_at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
+        require_at_least(0, num_lookahead_tokens=self.num_lookahead_tokens)
         if self.policy not in ("fcfs", "priority"):
             raise ConfigError(f"scheduling policy {self.policy!r} does not exist; choose fcfs or priority")
         if not self.enable_chunked_prefill:

@@ -62,6 +62,7 @@ class KVManager:
     ) -> None:
         self.block_size = config.block_size
         self.enable_prefix_caching = config.enable_prefix_caching
+        self.drop_last_hit_block = config.drop_last_hit_block
         self.pool = BlockPool(config.num_blocks, on_event)
         self.hasher = BlockHasher(
             config.block_size,
@@ -103,6 +104,8 @@ class KVManager:
                 if block is None:
                     break
                 hit.device.append(block)
+            if self.drop_last_hit_block and hit.device:
+                hit.device.pop()
         return hit
 
     def _match_window(self, request: Request, window: int) -> list[Block]:

@@ -333,6 +333,8 @@ class Scheduler:
     def _close(self, plan: StepPlan) -> SchedulerOutput:
         stats = self.stats
         stats.num_scheduled_tokens = stats.num_prefill_tokens + stats.num_decode_tokens
+        if self.config.num_lookahead_tokens:
+            self._look_ahead(plan.rows)
         finished_ids, self._finished_ids = self._finished_ids, []
         out = SchedulerOutput(
             stats.step,
@@ -345,6 +347,15 @@ class Scheduler:
         if self.transfers is not None:
             out.kv_connector_metadata = self.transfers.build_meta()
         return out
+
+    def _look_ahead(self, rows: list[Scheduled]) -> None:
+        """Give rows the blocks that a drafter writes to, from what is free when everybody has what he needs."""
+        for row in rows:
+            request = self.requests[row.request_id]
+            end = row.start + row.num_tokens
+            if end >= len(request.token_ids):
+                end = min(end + self.config.num_lookahead_tokens, request.max_num_tokens)
+                row.new_block_ids += self.kv.allocate(request, end) or []
 
     def _lack_of_blocks(
         self, request: Request, num_tokens: int, hit: PrefixHit | None = None
@@ -436,7 +447,7 @@ class Scheduler:
             return None
         self.stats.num_generated_tokens += len(new_token_ids)
         if row.spec_token_ids and sampled:
-            self.stats.num_accepted_tokens += len(sampled) - 1
+            self.stats.count_drafts(len(sampled) - 1)
         output.prompt_logprobs = prompt_logprobs
         if result.logprobs and (logprobs := result.logprobs.get(row.request_id)):
             output.logprobs = logprobs[: len(new_token_ids)]

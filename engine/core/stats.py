@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 TRACED_COUNTERS = (
+    "num_drafts",
     "num_draft_tokens",
     "num_accepted_tokens",
     "num_evictions",
@@ -42,9 +43,13 @@ class StepStats:
     num_decode_tokens: int = 0
     """Tokens of the other rows: the newest token and its drafts."""
     num_generated_tokens: int = 0
+    num_drafts: int = 0
+    """Rows whose drafts the model has judged."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     """Drafts that the model confirmed."""
+    num_accepted_tokens_per_pos: list[int] = field(default_factory=list)
+    """How often the first draft of a row was confirmed, how often the second, ...; short of those that never were."""
     num_admitted: int = 0
     num_preempted: int = 0
     num_finished: int = 0
@@ -90,3 +95,12 @@ class StepStats:
     """Blocks that running requests would need more if none were shared (n > 1, common prefixes)."""
     kv_cache_usage: float = 0.0
     """Share of the blocks owned by running requests, 0 to 1."""
+
+    def count_drafts(self, num_accepted: int) -> None:
+        """A row's drafts were judged: the first `num_accepted` of them were right."""
+        self.num_drafts += 1
+        self.num_accepted_tokens += num_accepted
+        per_pos = self.num_accepted_tokens_per_pos
+        per_pos.extend([0] * (num_accepted - len(per_pos)))
+        for position in range(num_accepted):
+            per_pos[position] += 1

@@ -32,6 +32,9 @@ class SampleBatch:
     """int64 [S]"""
     token_ids: np.ndarray
     """int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens."""
+    num_drafts: np.ndarray | None = None
+    """int64 [S]: how many of the tokens known are drafts, of which nobody knows yet whether they stay. With drafts a
+    request stands in several rows, one behind the other, each a token longer. None: no row has any."""
 
 
 @runtime_checkable
@@ -121,6 +124,8 @@ class Penalties:
         row_index = torch.from_numpy(rows).to(logits.device)
         lines = torch.from_numpy(self._line_of[batch.slots[rows]]).to(logits.device)
         counts = self._counts[lines]
+        if batch.num_drafts is not None:
+            _count_drafts(counts, rows, batch)
         repetition, presence, frequency = self._weights[lines].unsqueeze(-1).unbind(1)
         edited = logits[row_index]
         penalised = torch.where(edited > 0, edited / repetition, edited * repetition)
@@ -132,6 +137,9 @@ class Penalties:
     def _count_new_tokens(self, rows: np.ndarray, batch: SampleBatch) -> None:
         """One round per new token, one in all when each request got one: no pair occurs twice in a round."""
         slots, lengths = batch.slots[rows], batch.lengths[rows]
+        if batch.num_drafts is not None:
+            first = batch.num_drafts[rows] == 0  # drafts may not stay: only what was said is counted for good
+            slots, lengths = slots[first], lengths[first]
         while (behind := self._counted[slots] < lengths).any():
             slots, lengths = slots[behind], lengths[behind]
             tokens = batch.token_ids[slots, self._counted[slots]].astype(np.int64)
@@ -237,6 +245,19 @@ BUILTIN_PROCESSORS: tuple[type[LogitsProcessor], ...] = (
     MinTokens,
 )
 """In the order in which they run: edits before bans, so that no edit can lift a ban."""
+
+
+def _count_drafts(counts: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
+    """Add the drafts that each row's position stands behind to its counts [len(rows), V]."""
+    assert batch.num_drafts is not None
+    num_drafts = batch.num_drafts[rows]
+    line = np.repeat(np.arange(len(rows)), num_drafts)
+    starts = np.repeat(batch.lengths[rows] - num_drafts, num_drafts)
+    offset = np.arange(len(line)) - np.repeat(np.cumsum(num_drafts) - num_drafts, num_drafts)
+    tokens = batch.token_ids[batch.slots[rows][line], starts + offset].astype(np.int64)
+    ones = torch.ones(len(line), dtype=counts.dtype, device=counts.device)
+    index = (torch.from_numpy(line).to(counts.device), torch.from_numpy(tokens).to(counts.device))
+    counts.index_put_(index, ones, accumulate=True)
 
 
 def _forbid(logits: Tensor, rows: np.ndarray, tokens_of_rows: Iterable[list[int]]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +25,13 @@ from engine.sample.logprobs import token_logprobs
 from engine.sample.processors import BUILTIN_PROCESSORS, LogitsProcessor, SampleBatch
 from engine.sample.rng import row_keys
 from kernels import ops
+
+if TYPE_CHECKING:
+    from engine.sample.verify import Verifier
+
+
+MAX_PLANS = 64
+"""Batches whose plans are kept: without drafts one does, with drafts each number of them is another batch."""
 
 
 @dataclass(slots=True)
@@ -64,7 +72,7 @@ class Sampler:
         self._min_p = np.zeros(num_slots, np.float32)  # 0: off
         self._seed = np.zeros(num_slots, np.int64)
         self._num_logprobs = np.full(num_slots, -1)  # -1: none asked
-        self._plan: _Plan | None = None
+        self._plans: dict[bytes, RowPlan] = {}
 
     def add_request(self, slot: int, init: RequestInit) -> None:
         """A request starts or resumes in `slot`."""
@@ -77,7 +85,7 @@ class Sampler:
         self._num_logprobs[slot] = resolve_num_logprobs(params.logprobs, self.vocab_size)
         for index, processor in enumerate(self._processors):
             self._wanted[index, slot] = processor.add_request(slot, init)
-        self._plan = None
+        self._plans.clear()
 
     def remove_request(self, slot: int) -> None:
         """The request of `slot` finished or was preempted."""
@@ -85,12 +93,19 @@ class Sampler:
             if self._wanted[index, slot]:
                 processor.remove_request(slot)
                 self._wanted[index, slot] = False
-        self._plan = None
+        self._plans.clear()
 
-    def __call__(self, logits: Tensor, batch: SampleBatch, bitmask: Tensor | None = None) -> SamplerOutput:
+    def __call__(
+        self,
+        logits: Tensor,
+        batch: SampleBatch,
+        bitmask: Tensor | None = None,
+        verifier: Verifier | None = None,
+    ) -> SamplerOutput:
         """Choose a token per row of float32 logits [S, V], which are overwritten.
 
         bitmask: int32 [S, ceil(V / 32)], see ops.apply_token_bitmask; last of all edits, so that none can lift it.
+        verifier: has the last word on rows that stand before a draft.
         """
         plan = self._plan_for(batch.slots)
         raw = logits[plan.logprob_rows].log_softmax(-1) if plan.logprob_counts else None
@@ -98,8 +113,9 @@ class Sampler:
             processor.apply(logits, rows, batch)
         if bitmask is not None:
             ops.apply_token_bitmask(logits, bitmask)
-        keys = plan.no_keys if plan.seeds is None else self._column(row_keys(plan.seeds, batch.lengths))
-        token_ids, peaks = ops.sample(logits, plan.temperature, plan.top_k, plan.top_p, plan.min_p, keys)
+        token_ids, peaks = self._choose(logits, plan, batch.lengths)
+        if verifier is not None:
+            token_ids = verifier.choose(logits, plan, batch, token_ids)
         output = SamplerOutput(token_ids.cpu().numpy())
         healthy = np.isfinite(peaks.cpu().numpy())
         if not healthy.all():
@@ -110,12 +126,34 @@ class Sampler:
             output.logprobs = dict(zip(asking, found, strict=True))
         return output
 
-    def _plan_for(self, slots: np.ndarray) -> _Plan:
-        if self._plan is None or self._plan.slots != slots.tobytes():
-            self._plan = self._make_plan(slots)
-        return self._plan
+    def draft(self, logits: Tensor, slots: np.ndarray, positions: np.ndarray, tag: int = 0) -> Tensor:
+        """Choose a draft for `positions` [N] of requests from a drafter's logits fp32 [N, V]: token ids [N].
 
-    def _make_plan(self, slots: np.ndarray) -> _Plan:
+        With the parameters of the requests, but without edits: and with tag 0 with the noise that the target will
+        have there, so that two models that agree choose alike. Another tag is independent noise.
+        """
+        return self._choose(logits, self._plan_for(slots), positions, tag)[0]
+
+    def plan(self, slots: np.ndarray) -> RowPlan:
+        """The parameters of the requests in `slots`, row by row."""
+        return self._plan_for(slots)
+
+    def _choose(
+        self, logits: Tensor, plan: RowPlan, positions: np.ndarray, tag: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        keys = plan.no_keys if plan.seeds is None else self._column(row_keys(plan.seeds ^ tag, positions))
+        return ops.sample(logits, plan.temperature, plan.top_k, plan.top_p, plan.min_p, keys)
+
+    def _plan_for(self, slots: np.ndarray) -> RowPlan:
+        key = slots.tobytes()
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = self._make_plan(slots)
+        return plan
+
+    def _make_plan(self, slots: np.ndarray) -> RowPlan:
         edits = [
             (processor, rows)
             for processor, wanted in zip(self._processors, self._wanted, strict=True)
@@ -123,8 +161,7 @@ class Sampler:
         ]
         temperature = self._temperature[slots]
         logprob_rows = np.flatnonzero(self._num_logprobs[slots] >= 0)
-        return _Plan(
-            slots=slots.tobytes(),
+        return RowPlan(
             edits=edits,
             temperature=self._column(temperature),
             top_k=self._column(self._top_k[slots]),
@@ -141,11 +178,9 @@ class Sampler:
 
 
 @dataclass(slots=True)
-class _Plan:
+class RowPlan:
     """What the S rows of a batch want, valid while the same requests stand in the same rows."""
 
-    slots: bytes
-    """The state slots of the rows, as they lie in memory."""
     edits: list[tuple[LogitsProcessor, np.ndarray]]
     temperature: Tensor
     """float32 [S], as are the next ones but top_k, which is int32. See ops.sample."""

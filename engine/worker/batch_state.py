@@ -64,6 +64,25 @@ class BatchState:
                 self.block_table[slot, start:end] = row.new_block_ids
                 self.num_blocks[slot] = end
 
+    def write_drafts(self, rows: list[Scheduled]) -> bool:
+        """Put the step's drafts behind the known tokens, where they are computed but not counted: is there any?
+
+        They stay stale unless they are accepted: what is sampled is written over them.
+        """
+        drafted = [row for row in rows if row.spec_token_ids]
+        for row in drafted:
+            slot = self.slot_of[row.request_id]
+            start = self.num_tokens[slot]
+            self.token_ids[slot, start : start + len(row.spec_token_ids)] = row.spec_token_ids
+        return bool(drafted)
+
+    def append_several(self, slots: np.ndarray, token_ids: list[list[int]]) -> None:
+        """Remember the accepted drafts of each slot and the token behind them."""
+        for slot, tokens in zip(slots.tolist(), token_ids, strict=True):
+            start = self.num_tokens[slot]
+            self._token_table[slot, start : start + len(tokens)] = tokens
+            self.num_tokens[slot] = start + len(tokens)
+
     def append_tokens(self, slots: np.ndarray, token_ids: np.ndarray) -> None:
         """Remember one sampled token per slot. The last one of a full row is dropped: it ends the request."""
         lengths = self.num_tokens[slots]

@@ -1,13 +1,16 @@
-"""Decode steps without Python: the model's kernel calls are recorded once per batch size, then replayed.
+"""Decode steps without Python: the model's kernel calls are recorded once per number of tokens, then replayed.
 
 A decode step of a small model is mostly overhead: some sixty calls of a few microseconds each. They are the same in
 every step but for their inputs, so the step is recorded with inputs at fixed addresses, and a replay is: copy the
 new inputs there, run the recorded calls, read the logits where they were left.
 
-    rows of the step         1   2   3   4   5 ..  8   9 .. 16   17 .. 24
-    rows of the graph        1   2   4   4   8     8  16    16   24    24   ...
+    tokens of the step       1   2   3   ...  8   9 .. 16   17 .. 24
+    size of the graph        1   2   3   ...  8  16    16   24    24   ...
 
     padding rows have no tokens (query_start_loc stays), padding tokens no slot (-1): nothing is written for them
+
+Kernels read where rows begin when they run, so a graph of 8 tokens takes 8 requests that decode as well as two that
+check three drafts each, or one that checks seven: it has as many rows as tokens, and those left over are padding.
 
 The first step of each size is recorded, which also computes it. The very first replay has an ordinary run beside it:
 the logits must be equal, bit for bit, because what is no kernel of ours is not recorded. If they are not, nothing is
@@ -21,98 +24,119 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from engine.attention.backend import AttentionMetadata
-from engine.worker.model_input import ModelInput
 from kernels.cpu.graph import CPUGraph
 from kernels.cpu.memory import Arena, ArenaFull
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 512
+MAX_TOKENS = 512
 ARENA_BYTES = 32 << 20
 """Results of all layers of the largest batch. Only what is used is ever in memory."""
 
-Forward = Callable[[ModelInput], Tensor]
-"""An ordinary forward pass over a batch in which every token gets logits: logits fp32 [N, V]."""
+
+class GraphInput(Protocol):
+    """What a forward pass reads: T tokens of R rows."""
+
+    input_ids: Tensor
+    positions: Tensor
+    metadata: AttentionMetadata
+    hidden: Tensor | None
+    """[T, hidden], for models that read another model's states (EAGLE)."""
+
+
+@dataclass(slots=True)
+class _Inputs:
+    """The same at fixed addresses."""
+
+    input_ids: Tensor
+    positions: Tensor
+    metadata: AttentionMetadata
+    hidden: Tensor | None
+
+
+Outputs = tuple[Tensor, ...]
+Forward = Callable[[Any], Outputs]
+"""An ordinary forward pass over a `GraphInput`: what it makes of each token, tensors of T rows."""
 
 
 @dataclass(slots=True)
 class _Recorded:
-    """One size. The graph reads `inputs`' tensors and leaves its result in `logits`."""
+    """One size. The graph reads `inputs`' tensors and leaves its results in `outputs`."""
 
-    inputs: ModelInput
+    inputs: _Inputs
     graph: CPUGraph
-    logits: Tensor
+    outputs: Outputs
 
 
 class DecodeGraphs:
-    """Graphs for one model on one cache, by number of rows. Steps come one after the other: they share an arena."""
+    """Graphs for one model on one cache, by number of tokens. Steps come one after the other: they share an arena."""
 
     def __init__(self, forward: Forward, max_blocks_per_row: int) -> None:
         self._forward = forward
         self._max_blocks_per_row = max_blocks_per_row
         self._arena = Arena(ARENA_BYTES)
         self._recorded: dict[int, _Recorded] = {}
-        self._max_rows = MAX_ROWS
+        self._max_tokens = MAX_TOKENS
         self._verified_calls: set[int] = set()  # how many calls the graphs hold that were found right
 
-    def logits(self, batch: ModelInput) -> Tensor | None:
+    def run(self, batch: GraphInput) -> Outputs | None:
         """What `forward` would return, valid until the next call; None if this batch has to go the ordinary way."""
-        if batch.logits_rows is not None or batch.metadata.max_query_len != 1:
-            return None
-        num_rows = len(batch.rows)
-        size = graph_size(num_rows)
-        if size > self._max_rows:
+        num_tokens = batch.input_ids.shape[0]
+        size = graph_size(num_tokens)
+        if size > self._max_tokens:
             return None
         recorded = self._recorded.get(size)
         if recorded is None:
-            logits = self._record(batch, size)
+            outputs = self._record(batch, size)
         else:
             _copy_inputs(batch, recorded.inputs)
             recorded.graph.replay()
             is_verified = recorded.graph.num_calls in self._verified_calls
-            logits = recorded.logits if is_verified else self._verify(recorded)
-        return None if logits is None else logits[:num_rows]
+            outputs = recorded.outputs if is_verified else self._verify(recorded)
+        return None if outputs is None else tuple(output[:num_tokens] for output in outputs)
 
-    def _record(self, batch: ModelInput, size: int) -> Tensor | None:
+    def _record(self, batch: GraphInput, size: int) -> Outputs | None:
         inputs = _static_inputs(batch, size, self._max_blocks_per_row)
         _copy_inputs(batch, inputs)
         try:
-            graph, logits = CPUGraph.record(lambda: self._forward(inputs), self._arena)
+            graph, outputs = CPUGraph.record(lambda: self._forward(inputs), self._arena)
         except ArenaFull:
-            self._max_rows = size - 1
+            self._max_tokens = size - 1
             return None
-        self._recorded[size] = _Recorded(inputs, graph, logits)
-        return logits
+        self._recorded[size] = _Recorded(inputs, graph, outputs)
+        return outputs
 
-    def _verify(self, recorded: _Recorded) -> Tensor:
+    def _verify(self, recorded: _Recorded) -> Outputs:
         """The ordinary run writes the same keys and values to the same slots again."""
         expected = self._forward(recorded.inputs)
-        if torch.equal(expected.view(torch.int32), recorded.logits.view(torch.int32)):
+        if all(map(_same_bits, expected, recorded.outputs)):
             self._verified_calls.add(recorded.graph.num_calls)
-            return recorded.logits
+            return recorded.outputs
         logger.info("decode steps are not replayed: this model does more than our kernels record")
-        self._max_rows = 0
+        self._max_tokens = 0
         self._recorded.clear()
         return expected
 
 
-def graph_size(num_rows: int) -> int:
-    """Rows of the smallest graph that takes a step of `num_rows`: 1, 2, 4, then multiples of 8."""
-    if num_rows <= 4:
-        return 1 if num_rows == 1 else 2 if num_rows == 2 else 4
-    return -(-num_rows // 8) * 8
+def graph_size(num_tokens: int) -> int:
+    """Tokens of the smallest graph that takes a step of `num_tokens`: exact up to 8, then multiples of 8."""
+    return num_tokens if num_tokens <= 8 else -(-num_tokens // 8) * 8
 
 
-def _static_inputs(batch: ModelInput, size: int, max_blocks: int) -> ModelInput:
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def _static_inputs(batch: GraphInput, size: int, max_blocks: int) -> _Inputs:
     """Inputs of `size` padding rows, with room for every block that a row may ever have."""
-    return ModelInput(
-        rows=batch.rows,
-        slots=batch.slots,
+    hidden = batch.hidden
+    return _Inputs(
         input_ids=torch.zeros(size, dtype=torch.int64),
         positions=torch.zeros(size, dtype=torch.int64),
         metadata=AttentionMetadata(
@@ -126,21 +150,21 @@ def _static_inputs(batch: ModelInput, size: int, max_blocks: int) -> ModelInput:
             query_start_loc_cpu=batch.metadata.query_start_loc_cpu,
             seq_lens_cpu=batch.metadata.seq_lens_cpu,
         ),
-        logits_rows=None,
-        sampled_rows=batch.sampled_rows,
-        sample_batch=batch.sample_batch,
+        hidden=None if hidden is None else torch.zeros((size, hidden.shape[1]), dtype=hidden.dtype),
     )
 
 
-def _copy_inputs(batch: ModelInput, static: ModelInput) -> None:
-    num_rows = len(batch.rows)
+def _copy_inputs(batch: GraphInput, static: _Inputs) -> None:
     source, target = batch.metadata, static.metadata
-    static.input_ids[:num_rows] = batch.input_ids
-    static.positions[:num_rows] = batch.positions
+    num_tokens, num_rows = batch.input_ids.shape[0], source.seq_lens.shape[0]
+    static.input_ids[:num_tokens] = batch.input_ids
+    static.positions[:num_tokens] = batch.positions
+    if batch.hidden is not None and static.hidden is not None:
+        static.hidden[:num_tokens] = batch.hidden
     target.query_start_loc[:num_rows] = source.query_start_loc[:num_rows]
-    target.query_start_loc[num_rows:] = num_rows
-    target.slot_mapping[:num_rows] = source.slot_mapping
-    target.slot_mapping[num_rows:] = -1
+    target.query_start_loc[num_rows:] = num_tokens
+    target.slot_mapping[:num_tokens] = source.slot_mapping
+    target.slot_mapping[num_tokens:] = -1
     target.seq_lens[:num_rows] = source.seq_lens
     target.seq_lens[num_rows:] = 0
     target.block_table[:num_rows, : source.block_table.shape[1]] = source.block_table

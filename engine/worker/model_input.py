@@ -8,7 +8,8 @@ so that attention can treat them as one block:
     positions    [ 7          3            3  4  5                                   0  1  ]
     logits_rows  [ 0          1                  4                                         ]
 
-Only rows that reach the end of what is known get logits: d's prompt goes on in the next step.
+Only rows that reach the end of what is known get logits: d's prompt goes on in the next step. A row with drafts gets
+them at its newest token and at every draft: the model's own choice there says whether the next draft was right.
 
 When the same requests decode again, which is what most steps are, all that depends on who computes
 how much is used again: slots, order, query starts. Positions, token ids and blocks are gathered anew.
@@ -46,8 +47,13 @@ class ModelInput:
     logits_rows: Tensor | None
     """int64 [S]: index into the T tokens of those whose logits are needed; None when all T are."""
     sampled_rows: np.ndarray
-    """int64 [S]: index into `rows`."""
+    """int64 [S]: index into `rows`. Rows with drafts appear several times: once, and once for every draft."""
     sample_batch: SampleBatch
+    has_drafts: bool = False
+    hidden: None = None
+    """Nothing: models of text read tokens. See `GraphInput`."""
+    query_start: np.ndarray | None = None
+    """int64 [R + 1]: `query_start_loc` in numpy."""
 
 
 class InputBuilder:
@@ -58,8 +64,11 @@ class InputBuilder:
         self._device = device
         self._layout: _Layout | None = None
 
-    def build(self, rows: list[Scheduled]) -> ModelInput:
-        """Gather what `rows` (at least one) compute in this step from the state tables."""
+    def build(self, rows: list[Scheduled], has_drafts: bool = False) -> ModelInput:
+        """Gather what `rows` (at least one) compute in this step from the state tables.
+
+        has_drafts: some of them have drafts, which the tables hold behind the known tokens.
+        """
         state, layout = self._state, self._layout_of(rows)
         if layout.order is not None:
             rows = [rows[index] for index in layout.order]
@@ -75,8 +84,16 @@ class InputBuilder:
         block_table = state.block_table[layout.slots, : -(-max_seq_len // state.block_size)]
         lengths = state.num_tokens[layout.slots]
         sampled_rows = np.flatnonzero(seq_lens >= lengths)
+        num_drafts = None
+        if has_drafts:
+            sampled_rows, num_drafts = _at_every_draft(sampled_rows, seq_lens - lengths)
+        last_tokens = layout.query_start[sampled_rows + 1] - 1
+        sampled_lengths = lengths[sampled_rows]
+        if num_drafts is not None:
+            sampled_lengths = sampled_lengths + num_drafts
+            last_tokens -= seq_lens[sampled_rows] - sampled_lengths
         all_sampled = len(sampled_rows) == len(positions)
-        logits_rows = [] if all_sampled else [layout.query_start[sampled_rows + 1] - 1]
+        logits_rows = [] if all_sampled else [last_tokens]
         longs = _to_device([input_ids, positions, slot_mapping, *logits_rows], self._device)
         ints = _to_device([seq_lens.astype(np.int32), block_table], self._device)
         sampled_slots = layout.slots[sampled_rows]
@@ -100,10 +117,13 @@ class InputBuilder:
             sampled_rows=sampled_rows,
             sample_batch=SampleBatch(
                 slots=sampled_slots,
-                lengths=lengths[sampled_rows],
+                lengths=sampled_lengths,
                 num_prompt_tokens=state.num_prompt_tokens[sampled_slots],
                 token_ids=state.token_ids,
+                num_drafts=num_drafts,
             ),
+            has_drafts=has_drafts,
+            query_start=layout.query_start,
         )
 
     def _layout_of(self, rows: list[Scheduled]) -> _Layout:
@@ -176,6 +196,13 @@ class _Layout:
         # Token t of row r stands at position starts[r] + (t - query_start[r]).
         first_positions = np.repeat(starts - self.query_start[:-1], self.num_scheduled)
         return np.arange(self.query_start[-1]) + first_positions, np.repeat(self.slots, self.num_scheduled)
+
+
+def _at_every_draft(rows: np.ndarray, num_drafts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each of `rows` 1 + num_drafts[row] times, and beside each time how many drafts come before: int64 [S] each."""
+    counts = num_drafts[rows] + 1
+    first = np.cumsum(counts) - counts
+    return np.repeat(rows, counts), np.arange(counts.sum()) - np.repeat(first, counts)
 
 
 def _to_device(arrays: list[np.ndarray], device: torch.device) -> list[Tensor]:

@@ -32,6 +32,7 @@ from engine.worker.model_input import InputBuilder, ModelInput
 
 if TYPE_CHECKING:
     from engine.worker.decode_graphs import DecodeGraphs
+    from engine.worker.speculator import Speculator
 
 PROMPT_LOGPROBS_CHUNK = 256
 """Prompt positions whose logits exist at once: a whole prompt's would be larger than the model."""
@@ -53,6 +54,7 @@ class ModelRunner:
         logits_processors: Sequence[type[LogitsProcessor]] = (),
         use_graphs: bool = False,
         image_encoder: Callable[..., Tensor] | None = None,
+        make_speculator: Callable[[ModelRunner], Speculator] | None = None,
     ) -> None:
         """use_graphs: replay decode steps; for models that compute with the C++ kernels alone."""
         self.model = model
@@ -69,10 +71,8 @@ class ModelRunner:
         if use_graphs:
             from engine.worker.decode_graphs import DecodeGraphs
 
-            self._graphs = DecodeGraphs(
-                lambda batch: self._compute_logits(batch, self._forward(batch)),
-                self.state.block_table.shape[1],
-            )
+            self._graphs = DecodeGraphs(self._forward_with_logits, self.state.block_table.shape[1])
+        self._speculator = None if make_speculator is None else make_speculator(self)
 
     @property
     def replays(self) -> bool:
@@ -87,20 +87,33 @@ class ModelRunner:
         self._update_state(out)
         if not out.scheduled:
             return ModelRunnerOutput()
-        batch = self._inputs.build(out.scheduled)
+        has_drafts = self._speculator is not None and self.state.write_drafts(out.scheduled)
+        batch = self._inputs.build(out.scheduled, has_drafts)
         embeds = None if self._images is None else self._images.inputs_embeds(batch, self.model.embed_tokens)
-        if self._graphs is not None and embeds is None and not self._num_prompt_logprobs:
-            logits = self._graphs.logits(batch)
-            if logits is not None:
-                return self._sample(batch, logits, bitmask)
-        hidden = self._forward(batch, embeds)
-        if len(batch.sampled_rows):
-            result = self._sample(batch, self._compute_logits(batch, hidden), bitmask)
+        if (replayed := self._replay(batch) if embeds is None else None) is not None:
+            hidden, logits = replayed
+            result = self._sample(batch, logits, bitmask)
         else:
-            result = ModelRunnerOutput()
-        if self._num_prompt_logprobs:
-            result.prompt_logprobs = self._prompt_logprobs(batch, hidden)
+            hidden = self._forward(batch, embeds)
+            if len(batch.sampled_rows):
+                result = self._sample(batch, self._compute_logits(batch, hidden), bitmask)
+            else:
+                result = ModelRunnerOutput()
+            if self._num_prompt_logprobs:
+                result.prompt_logprobs = self._prompt_logprobs(batch, hidden)
+        if self._speculator is not None:
+            result.draft_token_ids = self._speculator.propose(batch, hidden, result)
         return result
+
+    def _replay(self, batch: ModelInput) -> tuple[Tensor, ...] | None:
+        """Hidden states and logits of a step in which every token gets logits; None if it is not to be replayed."""
+        if self._graphs is None or batch.logits_rows is not None or self._num_prompt_logprobs:
+            return None
+        return self._graphs.run(batch)
+
+    def _forward_with_logits(self, batch: ModelInput) -> tuple[Tensor, Tensor]:
+        hidden = self._forward(batch)
+        return hidden, self.model.compute_logits(hidden)
 
     def _update_state(self, out: SchedulerOutput) -> None:
         for request_id in out.finished_request_ids:
@@ -112,6 +125,8 @@ class ModelRunner:
                 self._remove(row.request_id)  # known only if an interrupted step never told us of its end
                 slot = self.state.add(row.request_id, row.init)
                 self.sampler.add_request(slot, row.init)
+                if self._speculator is not None:
+                    self._speculator.add_request(slot, row.init, row.start)
                 asked = resolve_num_logprobs(row.init.sampling_params.prompt_logprobs, self.vocab_size)
                 if asked >= 0:
                     self._num_prompt_logprobs[row.request_id] = asked
@@ -123,6 +138,8 @@ class ModelRunner:
         slot = self.state.remove(request_id)
         if slot is not None:
             self.sampler.remove_request(slot)
+            if self._speculator is not None:
+                self._speculator.remove_request(slot)
             self._num_prompt_logprobs.pop(request_id, None)
 
     def _forward(self, batch: ModelInput, inputs_embeds: Tensor | None = None) -> Tensor:
@@ -137,13 +154,22 @@ class ModelRunner:
     def _sample(
         self, batch: ModelInput, logits: Tensor, bitmask: Future[GrammarBitmask] | None
     ) -> ModelRunnerOutput:
-        mask = None
-        if bitmask is not None:  # made while the forward pass ran
-            positions = [(batch.rows[index].request_id, 0) for index in batch.sampled_rows.tolist()]
-            mask = bitmask_rows(bitmask.result(), positions, self.device)
+        mask = None if bitmask is None else self._mask(batch, bitmask.result())
+        if self._speculator is not None and batch.has_drafts:
+            return self._speculator.verify(batch, logits, mask)
         sampled = self.sampler(logits, batch.sample_batch, mask)
         self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
         return _by_request(batch, sampled)
+
+    def _mask(self, batch: ModelInput, bitmask: GrammarBitmask) -> Tensor | None:
+        """The bitmask of the S sampled positions, made while the forward pass ran."""
+        sampled = batch.sampled_rows.tolist()
+        num_drafts = batch.sample_batch.num_drafts
+        behind = [0] * len(sampled) if num_drafts is None else num_drafts.tolist()
+        positions = [
+            (batch.rows[row].request_id, drafts) for row, drafts in zip(sampled, behind, strict=True)
+        ]
+        return bitmask_rows(bitmask, positions, self.device)
 
     def _prompt_logprobs(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[TokenLogprobs]]:
         """Position p of a prompt predicts token p + 1; the last one predicts output and is left out."""

@@ -15,7 +15,14 @@ from torch import nn
 
 from engine.attention.backend import AttentionBackend, AttentionMetadata, AttentionShape, get_backend
 from engine.attention.forward_context import ForwardContext, set_forward_context
-from engine.config import ConfigError, EngineArgs, KVTransferConfig, ModelConfig, SchedulerConfig
+from engine.config import (
+    ConfigError,
+    EngineArgs,
+    KVTransferConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+)
 from engine.core.connector import KVConnectorWorker
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.layers.linear import Linear
@@ -23,10 +30,12 @@ from engine.models.loader import load_model
 from engine.models.registry import CausalLM
 from engine.multimodal.encoder import ToyImageEncoder
 from engine.sample.processors import LogitsProcessor
+from engine.spec.base import DrafterContext, drafter_class
 from engine.transfer import connector_class
 from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
 from engine.worker.model_runner import ModelRunner
+from engine.worker.speculator import Speculator
 from kernels.cpu.memory import keep_freed_memory
 
 IDLE_WAIT_S = 0.005
@@ -52,6 +61,7 @@ class Worker:
         self.backend: AttentionBackend
         self.runner: ModelRunner
         self._kv_connector: KVConnectorWorker | None = None
+        self.speculative = SpeculativeConfig.parse(args.speculative_config)
 
     def load(self) -> None:
         """Fill the model's weights and choose how attention is computed."""
@@ -92,6 +102,7 @@ class Worker:
             use_graphs=self.backend.name == "cpu"
             and not self.args.enforce_eager
             and is_recordable(self.model),
+            make_speculator=None if self.speculative is None else self._make_speculator,
             image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
         )
 
@@ -122,6 +133,22 @@ class Worker:
         if self._kv_connector is not None:
             self._kv_connector.shutdown()
             self._kv_connector = None
+
+    def _make_speculator(self, runner: ModelRunner) -> Speculator:
+        assert self.speculative is not None
+        context = DrafterContext(
+            config=self.speculative,
+            model_config=self.model_config,
+            model=self.model,
+            num_slots=len(runner.state.num_tokens),
+            device=self.device,
+            backend=self.backend,
+            kv_cache=runner.kv_cache,
+            sampler=runner.sampler,
+        )
+        drafter = drafter_class(self.speculative.method)(context)
+        vocab_size = self.model_config.vocab_size
+        return Speculator(self.speculative, drafter, runner.sampler, runner.state, vocab_size)
 
     def _image_encoder(self) -> ToyImageEncoder:
         some_ids = torch.arange(min(1024, self.model_config.vocab_size), device=self.device)

@@ -21,6 +21,7 @@ class Recipe:
     warmup_steps: int = 20
     decay_fraction: float = 0.5  # the last part of the time in which the rates fall to zero
     seed: int = 1
+    target: str | None = None  # of an EAGLE head: the model whose hidden states it continues
 
 
 RECIPES = {
@@ -28,5 +29,6 @@ RECIPES = {
     for recipe in (
         Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=91.5),
         Recipe("shop-draft", ModelConfig(128, 112, 3, 4, 4), minutes=28, matrix_lr=0.01, vector_lr=0.003),
+        Recipe("shop-eagle", ModelConfig(256, 640, 1, 8, 4), minutes=45, matrix_lr=0.02, target="shop"),
     )
 }

@@ -222,7 +222,7 @@ def train(
     if tokenizer is None:
         shared = MODELS / "shop"
         tokenizer = load_tokenizer(shared) if shared.exists() else train_tokenizer(tokenizer_texts())
-    trainer = Trainer(recipe, tokenizer)
+    trainer = _trainer_class(recipe)(recipe, tokenizer)
     if resume:
         trainer.load(checkpoint)
     position, stop = trainer.position, _StopOnSignal()
@@ -255,6 +255,14 @@ def train(
     if stop.asked:
         console.print(f"Stopped and saved. Go on with: prep zoo train {recipe.name} --resume")
     return position
+
+
+def _trainer_class(recipe: Recipe) -> type[Trainer]:
+    if recipe.target is None:
+        return Trainer
+    from .eagle import EagleTrainer
+
+    return EagleTrainer
 
 
 def status_line(position: Position, budget: float, progress: float) -> str:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-
-from torch import Tensor
+from typing import TypeVar
 
 from kernels.cpu.build import function
 from kernels.cpu.memory import Arena, allocating_from
+
+T = TypeVar("T")
 
 _begin = function("graph_begin", "")
 _end = function("graph_end", "p", returns="p")
@@ -32,8 +33,8 @@ class CPUGraph:
         self.num_calls = num_calls
 
     @classmethod
-    def record(cls, run: Callable[[], Tensor], arena: Arena) -> tuple[CPUGraph, Tensor]:
-        """Run once and keep every kernel call; the second result is where each replay leaves its own."""
+    def record(cls, run: Callable[[], T], arena: Arena) -> tuple[CPUGraph, T]:
+        """Run once and keep every kernel call; the second result (tensors) is where each replay leaves its own."""
         num_calls = ctypes.c_int64()
         _begin()
         try:

@@ -198,14 +198,14 @@ def test_more_rows_than_the_arena_holds_go_the_ordinary_way(
     found = watched_run(engine, mixture(8))
     assert_same(found, watched_run(make_engine(enforce_eager=True), mixture(8)))
     graphs = engine.executor.worker.runner._graphs
-    assert 4 <= graphs._max_rows < 14 and max(graphs._recorded) <= graphs._max_rows
+    assert 4 <= graphs._max_tokens < 14 and max(graphs._recorded) <= graphs._max_tokens
     assert found.replays > 10
 
 
 def test_batches_above_the_limit_are_not_recorded(
     make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode_graphs, "MAX_ROWS", 3)
+    monkeypatch.setattr(decode_graphs, "MAX_TOKENS", 3)
     engine = make_engine()
     found = watched_run(engine, mixture(8))
     assert_same(found, watched_run(make_engine(enforce_eager=True), mixture(8)))
@@ -220,10 +220,8 @@ def test_while_a_request_wants_prompt_logprobs_steps_are_ordinary(make_engine: M
     engine = make_engine()
     runner = engine.executor.worker.runner
     asked_while = []
-    logits = runner._graphs.logits
-    runner._graphs.logits = lambda batch: (
-        asked_while.append(bool(runner._num_prompt_logprobs)) or logits(batch)
-    )
+    logits = runner._graphs.run
+    runner._graphs.run = lambda batch: asked_while.append(bool(runner._num_prompt_logprobs)) or logits(batch)
     found = watched_run(engine, work())
     assert asked_while and not any(asked_while)
     assert_same(found, watched_run(make_engine(enforce_eager=True), work()))

@@ -321,9 +321,9 @@ def test_an_unchanged_batch_is_not_looked_up_again() -> None:
     for slot, row in enumerate(rows):
         sampler.add_request(slot, row.init)
     sampler(logits.clone(), batch)
-    plan = sampler._plan
+    plan = sampler.plan(batch.slots)
     sampler(logits.clone(), batch)
-    assert sampler._plan is plan
+    assert sampler.plan(batch.slots) is plan
     sampler.remove_request(2)
     sampler.add_request(2, Row(params(temperature=0.0)).init)
     assert sampler(logits.clone(), batch).token_ids[2] == logits[2].argmax()

@@ -1,0 +1,1 @@
+"""Drafters: who guesses the next tokens, so that the model can check several of them in one step."""

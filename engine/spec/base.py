@@ -1,0 +1,109 @@
+"""The seam for drafters: after every step they may guess what comes next.
+
+    step        target computes [ newest, draft 1 .. draft k ]  -> its own token behind each of them
+    verify      drafts are kept as far as they agree, and one token more          (engine/sample/verify.py)
+    propose     the drafter looks at the new end of every request and guesses the next step's drafts
+
+A drafter never decides anything: a bad one costs time, not tokens. Source: vLLM v1/spec_decode (its proposers), and
+Leviathan et al. 2023 for the idea.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.attention.backend import AttentionBackend
+from engine.config import ConfigError, ModelConfig, SpeculativeConfig
+from engine.core.sched_output import RequestInit
+from engine.models.registry import CausalLM
+from engine.sample.sampler import Sampler
+
+DRAFTERS: dict[str, str] = {
+    "ngram": "engine.spec.ngram:NgramDrafter",
+}
+"""Method -> where the class lives; imported when asked for."""
+
+
+@dataclass(slots=True)
+class DrafterContext:
+    """What a drafter is built from."""
+
+    config: SpeculativeConfig
+    model_config: ModelConfig
+    """The target's."""
+    model: CausalLM
+    """The target."""
+    num_slots: int
+    """Requests that can run at once: state slots are 0 .. num_slots - 1."""
+    device: torch.device
+    backend: AttentionBackend
+    kv_cache: Tensor
+    """[num_blocks, layers, 2, kv_heads, block_size, head_dim]: the target's layers, then the drafter's."""
+    sampler: Sampler
+    """Knows the requests' parameters and noise: `Sampler.draft` chooses a draft as the target would choose."""
+    make_graphs: Callable[..., object] | None = None
+    """Where steps are replayed: makes `DecodeGraphs` of a forward pass (`engine/worker/decode_graphs.py`)."""
+
+
+@dataclass(slots=True)
+class DraftStep:
+    """A step whose tokens are chosen. R rows, T tokens computed; see `ModelInput` for their order."""
+
+    slots: np.ndarray
+    """int64 [R]: state slot of each row."""
+    starts: np.ndarray
+    """int64 [R]: position of the first token that the step computed."""
+    lengths: np.ndarray
+    """int64 [R]: tokens known now, the newest included."""
+    max_drafts: list[int]
+    """[R]: how many are wanted; 0 where the prompt goes on in the next step, or where nothing can follow."""
+    token_ids: np.ndarray
+    """int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens."""
+    block_table: np.ndarray
+    """int32 [num_slots, max_blocks]: row `slot` starts with the ids of the request's blocks."""
+    num_blocks: np.ndarray
+    """int64 [num_slots]"""
+    query_start: np.ndarray
+    """int64 [R + 1]: row r computed tokens query_start[r] .. query_start[r + 1] - 1."""
+    hidden: Tensor
+    """[T, hidden]: the target's states behind its last norm; valid until the next forward pass."""
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Guesses tokens: `speculative_config={"method": "package.module:Class", ...}` takes classes like this."""
+
+    def __init__(self, context: DrafterContext) -> None: ...
+
+    def add_request(self, slot: int, init: RequestInit, start: int) -> None:
+        """A request starts or resumes in `slot`; the first `start` tokens were found in the prefix cache."""
+        ...
+
+    def remove_request(self, slot: int) -> None:
+        """The request of `slot` finished or was preempted."""
+        ...
+
+    def propose(self, step: DraftStep) -> list[list[int]]:
+        """Drafts for each of the R rows, at most `max_drafts[row]`, most certain continuation first; may be none."""
+        ...
+
+
+def drafter_class(method: str) -> type[Drafter]:
+    """The drafter of a method's name, or of one's own by dotted path `package.module:Class`."""
+    path = DRAFTERS.get(method, method)
+    module_name, _, class_name = path.partition(":")
+    try:
+        found = getattr(import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"speculative method {method!r} cannot be imported: {error}") from error
+    missing = [name for name in ("add_request", "remove_request", "propose") if not hasattr(found, name)]
+    if missing:
+        raise ConfigError(f"drafter {path!r} has no {', '.join(missing)}; see Drafter in engine/spec/base.py")
+    return found

@@ -1,0 +1,38 @@
+"""How many drafts are worth making: all that were asked for, or as many as have lately been accepted.
+
+Source: the schedule "heuristic" of assisted generation in transformers (two more after a full success, one less after
+a failure), here for each request by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.config import SpeculativeConfig
+
+
+class DraftLengths:
+    """The number of drafts that each state slot gets next."""
+
+    def __init__(self, config: SpeculativeConfig, num_slots: int) -> None:
+        self._most = config.num_speculative_tokens
+        self._adaptive = config.adaptive
+        self._largest_batch = config.disable_by_batch_size or num_slots
+        self._lengths = np.full(num_slots, self._most)
+
+    def reset(self, slot: int) -> None:
+        """Another request begins in `slot`."""
+        self._lengths[slot] = self._most
+
+    def observe(self, slot: int, num_drafts: int, num_accepted: int) -> None:
+        """A step has judged `num_drafts` > 0 drafts of a request."""
+        if not self._adaptive:
+            return
+        if num_accepted == num_drafts:
+            self._lengths[slot] = min(self._most, self._lengths[slot] + 2)
+        else:
+            self._lengths[slot] = max(1, self._lengths[slot] - 1)
+
+    def wanted(self, slots: np.ndarray, num_rows: int) -> np.ndarray:
+        """int64 [R]: drafts for each slot after a step of `num_rows` requests."""
+        return self._lengths[slots] if num_rows <= self._largest_batch else np.zeros_like(slots)

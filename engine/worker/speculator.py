@@ -1,0 +1,123 @@
+"""Speculation inside the worker: judge the drafts of this step, ask for those of the next.
+
+    rows        a: newest + 2 drafts     b: newest      c: newest + 1 draft
+    logits      a0 a1 a2                 b0             c0 c1                      one row per sampled position
+    kept        a's drafts as far as they agree and one token more, ...            engine/sample/verify.py
+    propose     the drafter guesses behind the new end of each                     engine/spec
+
+Source: vLLM v1/worker/gpu_model_runner.py (propose_draft_token_ids) and v1/sample/rejection_sampler.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from engine.config import SpeculativeConfig
+from engine.core.errors import WorkerContractError
+from engine.core.sched_output import ModelRunnerOutput, RequestInit
+from engine.sample.sampler import Sampler, SamplerOutput
+from engine.sample.verify import RejectionVerifier, Verifier, num_agreeing
+from engine.spec.base import Drafter, DraftStep
+from engine.spec.lengths import DraftLengths
+from engine.worker.batch_state import BatchState
+from engine.worker.model_input import ModelInput
+
+
+class Speculator:
+    """One drafter and one verifier for all requests of a worker."""
+
+    def __init__(
+        self,
+        config: SpeculativeConfig,
+        drafter: Drafter,
+        sampler: Sampler,
+        state: BatchState,
+        vocab_size: int,
+    ) -> None:
+        self.drafter = drafter
+        self.sampler = sampler
+        self.state = state
+        self.vocab_size = vocab_size
+        self.lengths = DraftLengths(config, len(state.num_tokens))
+        self.verifier: Verifier | None = None  # coupling: the sampler's choice is the last word
+        if config.verifier == "rejection":
+            probabilities = getattr(drafter, "draft_probabilities", None)
+            self.verifier = RejectionVerifier(probabilities) if probabilities else RejectionVerifier()
+
+    def add_request(self, slot: int, init: RequestInit, start: int) -> None:
+        self.lengths.reset(slot)
+        self.drafter.add_request(slot, init, start)
+
+    def remove_request(self, slot: int) -> None:
+        self.drafter.remove_request(slot)
+
+    def verify(self, batch: ModelInput, logits: Tensor, bitmask: Tensor | None) -> ModelRunnerOutput:
+        """Choose a token at every position, keep what agrees, and remember it."""
+        sampled = self.sampler(logits, batch.sample_batch, bitmask, self.verifier)
+        chosen = sampled.token_ids.tolist()
+        result = ModelRunnerOutput()
+        indices = np.unique(batch.sampled_rows)
+        kept, first = [], 0
+        for index in indices.tolist():
+            row, slot = batch.rows[index], int(batch.slots[index])
+            drafts = row.spec_token_ids
+            count = 1 + num_agreeing(chosen[first : first + 1 + len(drafts)], drafts)
+            if drafts:
+                self.lengths.observe(slot, len(drafts), count - 1)
+            count = _without_errors(sampled, first, count)
+            kept.append(chosen[first : first + count])
+            if count:
+                result.sampled_token_ids[row.request_id] = kept[-1]
+            else:
+                result.errors[row.request_id] = sampled.errors[first]
+            if first in sampled.logprobs:
+                result.logprobs[row.request_id] = [sampled.logprobs[first + i] for i in range(count)]
+            first += 1 + len(drafts)
+        self.state.append_several(batch.slots[indices], kept)
+        return result
+
+    def propose(self, batch: ModelInput, hidden: Tensor, result: ModelRunnerOutput) -> dict[str, list[int]]:
+        """Drafts for the requests that got tokens in this step, by request id."""
+        assert batch.query_start is not None
+        lengths = self.state.num_tokens[batch.slots]
+        wanted = self.lengths.wanted(batch.slots, len(batch.rows))
+        room = (
+            self.state.token_ids.shape[1] - lengths - 1
+        )  # the step that checks them adds a token of its own
+        sampled = [row.request_id in result.sampled_token_ids for row in batch.rows]
+        step = DraftStep(
+            slots=batch.slots,
+            starts=np.array([row.start for row in batch.rows], np.int64),
+            lengths=lengths,
+            max_drafts=np.where(sampled, np.minimum(wanted, room).clip(0), 0).tolist(),
+            token_ids=self.state.token_ids,
+            block_table=self.state.block_table,
+            num_blocks=self.state.num_blocks,
+            query_start=batch.query_start,
+            hidden=hidden,
+        )
+        proposed = self.drafter.propose(step)
+        found = zip(batch.rows, proposed, step.max_drafts, strict=True)
+        return {row.request_id: self._checked(drafts, most) for row, drafts, most in found if drafts}
+
+    def _checked(self, drafts: list[int], most: int) -> list[int]:
+        if len(drafts) > most or min(drafts) < 0 or max(drafts) >= self.vocab_size:
+            name = type(self.drafter).__name__
+            raise WorkerContractError(
+                f"{name}.propose returned {drafts}, which is not at most {most} token ids "
+                f"from 0 to {self.vocab_size - 1}"
+            )
+        return drafts
+
+
+def _without_errors(sampled: SamplerOutput, first: int, count: int) -> int:
+    """How many tokens from row `first` on come before one that could not be chosen.
+
+    What follows an accepted draft may fail without harm to what was said before: the next step meets the error first.
+    """
+    if sampled.errors:
+        for index in range(count):
+            if first + index in sampled.errors:
+                return index
+    return count

@@ -1,0 +1,194 @@
+"""An EAGLE head: one decoder layer that guesses the target's next hidden state, and with it the next tokens.
+
+The target's last hidden state says what it is about to write, not which token was then drawn; so the head sees both:
+
+    position       i                i + 1            i + 2
+    target         f_i              f_i+1            f_i+2         hidden states behind the last norm
+    head sees      f_i, t_i+1       g, t_i+2         g', t_i+3     its own guesses from the second step on
+    head guesses   g ~ f_i+1        g' ~ f_i+2       ...           the target's output table makes tokens of them
+
+It is trained on what it will meet: pass d reads the guesses of pass d - 1, and its attention sees keys made of true
+states up to the place where guessing began.
+
+Sources: EAGLE, Li et al. 2024 (section 3). From EAGLE-3, Li et al. 2025: the passes over own guesses (training-time
+test), and norms in front of `fc` and behind the layer, because a state is eight times smaller than an embedding here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from .export import hf_config, load_model
+from .model import DecoderLayer, ModelConfig, RMSNorm, rope_tables, rotate
+from .optimizer import MasterOptimizer
+from .recipes import Recipe
+from .registry import MODELS
+from .tokenizer import END_OF_TEXT, TURN_END
+from .train import LEVELS, Batch, Position, Trainer, rates
+
+PASSES = 3
+"""How many drafts ahead the head is trained."""
+FIRST_PASS_ONLY = 0.4
+"""Share of the training in which there is one pass: until its guesses are any good, reading them teaches nothing."""
+PASS_WEIGHT = 0.8
+"""Each pass counts this much less than the one before: its drafts matter only if the earlier ones were right."""
+STATE_WEIGHT = 0.5
+"""Of the distance between states, beside the cross entropy of the tokens they stand for."""
+
+
+@dataclass(slots=True)
+class _KeysValues:
+    """What one pass offers to the attention of itself and of later passes: [batch, heads, length, head_dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class EagleHead(nn.Module):
+    """hidden, next token -> guess of the next hidden state."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.layers = nn.ModuleList([DecoderLayer(config)])
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, embedded: Tensor, hidden: Tensor, earlier: list[_KeysValues]) -> Tensor:
+        """One pass: embeddings of the next tokens and hidden states, [batch, length, hidden] each.
+
+        `earlier` holds the keys and values of the passes before, and gets this pass's own.
+        """
+        layer = cast(DecoderLayer, self.layers[0])
+        x = self.fc(torch.cat([embedded, self.hidden_norm(hidden)], dim=-1))
+        x = x + self._attend(layer, layer.input_layernorm(x), earlier)
+        return self.norm(x + layer.mlp(layer.post_attention_layernorm(x)))
+
+    def _attend(self, layer: DecoderLayer, x: Tensor, earlier: list[_KeysValues]) -> Tensor:
+        """Pass d, query i: its own key at place i, pass d - 1's at i - 1, and so on; the first pass's before that."""
+        attention, length = layer.self_attn, x.shape[1]
+        cos, sin = rope_tables(self.config, torch.arange(length))
+        query = rotate(_heads(attention.q_proj(x), attention.heads), cos, sin)
+        group = attention.heads // attention.kv_heads
+        key = rotate(_heads(attention.k_proj(x), attention.kv_heads), cos, sin).repeat_interleave(group, 1)
+        value = _heads(attention.v_proj(x), attention.kv_heads).repeat_interleave(group, 1)
+        earlier.append(_KeysValues(key, value))
+        if len(earlier) == 1:
+            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        else:
+            mixed = _attend_across_passes(query, earlier)
+        return attention.o_proj(mixed.transpose(1, 2).flatten(2))
+
+
+def _heads(x: Tensor, count: int) -> Tensor:
+    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+
+
+def _attend_across_passes(query: Tensor, passes: list[_KeysValues]) -> Tensor:
+    """Softmax over the first pass's keys far back and one key of each later pass: see `EagleHead._attend`."""
+    length, scale = query.shape[2], query.shape[3] ** -0.5
+    num_own = len(passes) - 1
+    far = torch.ones(length, length, dtype=torch.bool).tril(-num_own)
+    scores = (query @ passes[0].keys.mT * scale).masked_fill(~far, -torch.inf)
+    near = [passes[-1 - back] for back in range(num_own)]  # own keys first, then one place back, ...
+    near_scores = [
+        (query * _moved_right(part.keys, back)).sum(-1, keepdim=True) * scale
+        for back, part in enumerate(near)
+    ]
+    for back, part in enumerate(near_scores):
+        part[:, :, :back] = -torch.inf  # there is no such place
+    weights = torch.cat([scores, *near_scores], dim=-1).float().softmax(-1).to(query.dtype)
+    mixed = weights[..., :length] @ passes[0].values
+    for back, part in enumerate(near):
+        mixed = mixed + weights[..., length + back, None] * _moved_right(part.values, back)
+    return mixed
+
+
+def _moved_right(x: Tensor, places: int) -> Tensor:
+    """Row i of the result is row i - places; rows that come from nowhere are zero."""
+    return F.pad(x, (0, 0, places, 0))[:, :, : x.shape[2]]
+
+
+class EagleTrainer(Trainer):
+    """Trains a head for a shipped model, which stays as it is, on the answers of the corpus."""
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
+        self.recipe, self.tokenizer = recipe, tokenizer
+        self.pad = tokenizer.token_to_id(END_OF_TEXT)
+        torch.manual_seed(recipe.seed)
+        assert recipe.target is not None
+        self.target = load_model(MODELS / recipe.target, torch.bfloat16)
+        head = EagleHead(recipe.model)
+        head.norm.load_state_dict(self.target.model.norm.state_dict())
+        self.optimizer = MasterOptimizer(head, recipe.weight_decay)
+        self.model = head.to(torch.bfloat16)
+        self.position = Position(level=len(LEVELS) - 1)
+        self._pool = []
+
+    def step(self, progress: float) -> None:
+        """One optimizer step on the next batch. `position.exact` is the share of first drafts that were right."""
+        batch = self.next_batch(progress)
+        loss, accuracy = self.loss(batch, 1 if progress < FIRST_PASS_ONLY else PASSES)
+        loss.backward()
+        self.optimizer.step(self.model, *rates(self.recipe, self.position.step, progress))
+        position = self.position
+        keep = 0.95 if position.step else 0.0
+        position.exact = keep * position.exact + (1 - keep) * accuracy[0]
+        position.loss = keep * position.loss + (1 - keep) * float(loss.detach())
+        position.step, position.tokens = position.step + 1, position.tokens + batch.tokens.numel()
+
+    def loss(self, batch: Batch, num_passes: int = PASSES) -> tuple[Tensor, list[float]]:
+        """The loss over all passes, and for each pass the share of answer tokens that it gets right."""
+        with torch.no_grad():
+            true, _ = self.target.hidden(batch.tokens)
+            embedded = self.target.model.embed_tokens(batch.tokens[:, 1:])
+        length = batch.tokens.shape[1]
+        # Target state p predicts answer token p + 1. The head guesses state p at its place p - 1.
+        rows, columns = batch.places // length, batch.places % length
+        inside = columns > PASSES
+        rows, columns = rows[inside], columns[inside]
+        wanted = true[rows, columns]
+        with torch.no_grad():
+            chances = self.target.logits(wanted).float().softmax(-1)
+        hidden, earlier, total, accuracy = true[:, :-1], [], wanted.new_zeros((), dtype=torch.float32), []
+        for index in range(num_passes):
+            guess = self.model(embedded, hidden, earlier)
+            found = guess[rows, columns - 1]
+            logits = self.target.logits(found).float()
+            tokens = -(chances * logits.log_softmax(-1)).sum(-1).mean()
+            states = F.smooth_l1_loss(found.float(), wanted.float())
+            total = total + PASS_WEIGHT**index * (tokens + STATE_WEIGHT * states)
+            accuracy.append(float((logits.argmax(-1) == chances.argmax(-1)).float().mean()))
+            hidden = torch.cat([true[:, :1], guess[:, :-1]], dim=1)
+        return total, accuracy
+
+    def export(self, folder: Path) -> Path:
+        return export_head(folder, self.recipe.model, self.optimizer.weights, self.tokenizer)
+
+
+def export_head(folder: Path, config: ModelConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> Path:
+    """Replace `folder` by this head in bfloat16: one layer and `fc`; embedding and output table are the target's."""
+    fields = hf_config(config, tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT))
+    fields["architectures"] = ["EagleLlamaForCausalLM"]
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    (fresh / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    halves = {name: weight.to(torch.bfloat16).contiguous() for name, weight in weights.items()}
+    save_file(halves, str(fresh / "model.safetensors"), metadata={"format": "pt"})
+    (fresh / "model.safetensors").chmod(0o644)
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+    return folder
