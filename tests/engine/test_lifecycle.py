@@ -104,11 +104,11 @@ def test_nan_logits_end_one_request_and_no_other(make_engine: MakeEngine, temper
     runner = engine.executor.worker.runner
     sample = runner._sample
 
-    def poisoned(batch: ModelInput, logits: Tensor) -> ModelRunnerOutput:
+    def poisoned(batch: ModelInput, logits: Tensor, bitmask: object) -> ModelRunnerOutput:
         slot = runner.state.slot_of.get("2")
         if slot is not None and runner.state.num_tokens[slot] == 9 + 3:
             logits[2] = math.nan
-        return sample(batch, logits)
+        return sample(batch, logits, bitmask)
 
     runner._sample = poisoned  # also what a replayed step ends with
     outputs = run(engine, work())
@@ -175,10 +175,10 @@ def test_logits_have_the_same_bits_alone_and_in_a_batch(make_engine: MakeEngine)
         found: dict[tuple[str, int], Tensor] = {}
         sample = runner._sample
 
-        def recorded(batch: ModelInput, logits: Tensor) -> ModelRunnerOutput:
+        def recorded(batch: ModelInput, logits: Tensor, bitmask: object) -> ModelRunnerOutput:
             for row, name in zip(logits, order, strict=False):
                 found[name, len(said[name])] = row.clone()
-            return sample(batch, logits)
+            return sample(batch, logits, bitmask)
 
         runner._sample = recorded
         said: dict[str, list[int]] = {item.request_id: [] for item in work}
