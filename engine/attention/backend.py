@@ -65,11 +65,19 @@ class AttentionBackend(Protocol):
         """Prepare what all layers of this step share."""
         ...
 
-    def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
+    def write(
+        self,
+        key: Tensor,
+        value: Tensor,
+        kv: Tensor,
+        metadata: AttentionMetadata,
+        kv_scale: Tensor | None = None,
+    ) -> None:
         """Store this step's keys and values.
 
         key, value: [T, kv_heads, head_dim]; kv: one layer of the cache,
-        [num_blocks, 2, kv_heads, block_size, head_dim], usually a strided view.
+        [num_blocks, 2, kv_heads, block_size, head_dim], usually a strided view. kv_scale: of a quantised
+        cache, see `ops.reshape_and_cache`; a backend that knows none need not take it.
         """
         ...
 
@@ -81,6 +89,7 @@ class AttentionBackend(Protocol):
         *,
         scale: float,
         sliding_window: int | None,
+        kv_scale: Tensor | None = None,
     ) -> Tensor:
         """Causal attention of query [T, heads, head_dim] over the rows' own tokens, same shape out.
 
@@ -111,6 +120,12 @@ class AttentionShape:
         )
         ints = [torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, 1], [1], [[1]])]
         return query, kv, ints[0], ints[1], ints[2]
+
+    def example_scale(self, device: torch.device, dtype: torch.dtype) -> Tensor | None:
+        """The scales that belong to `example`, if the cache is a quantised one."""
+        if dtype == torch.int8:
+            return torch.ones(2, 2, self.num_kv_heads, self.block_size, device=device)
+        return None if dtype.itemsize > 1 else torch.ones(2, device=device)
 
 
 def kv_cache_shape(

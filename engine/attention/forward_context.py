@@ -25,6 +25,8 @@ class ForwardContext:
     """Already built for `attn_metadata` when the forward pass starts."""
     kv_cache: Tensor
     """[num_blocks, layers, 2, kv_heads, block_size, head_dim], see `backend.kv_cache_shape`."""
+    kv_scales: list[Tensor] | None = None
+    """Per layer the scales of a quantised cache, see `engine/quant/kv_cache.py`."""
 
 
 _current: ContextVar[ForwardContext | None] = ContextVar("forward_context", default=None)

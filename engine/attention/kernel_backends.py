@@ -31,13 +31,22 @@ class KernelAttention:
     def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
         """Why a model of this shape cannot be served; None if it can."""
         example = shape.example(device, dtype)
-        return registry.get("paged_attention", cls.name).unsupported(*example, scale=1.0, max_query_len=1)
+        kv_scale = shape.example_scale(device, dtype)
+        check = registry.get("paged_attention", cls.name).unsupported
+        return check(*example, scale=1.0, kv_scale=kv_scale, max_query_len=1)
 
     def build(self, metadata: AttentionMetadata) -> None:
         pass
 
-    def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
-        self._write(key, value, kv, metadata.slot_mapping)
+    def write(
+        self,
+        key: Tensor,
+        value: Tensor,
+        kv: Tensor,
+        metadata: AttentionMetadata,
+        kv_scale: Tensor | None = None,
+    ) -> None:
+        self._write(key, value, kv, metadata.slot_mapping, kv_scale)
 
     def attend(
         self,
@@ -47,6 +56,7 @@ class KernelAttention:
         *,
         scale: float,
         sliding_window: int | None,
+        kv_scale: Tensor | None = None,
     ) -> Tensor:
         return self._attend(
             query,
@@ -56,6 +66,7 @@ class KernelAttention:
             metadata.block_table,
             scale=scale,
             sliding_window=sliding_window,
+            kv_scale=kv_scale,
             max_query_len=metadata.max_query_len,
         )
 
@@ -121,6 +132,7 @@ class CUDAAttention(KernelAttention):
         *,
         scale: float,
         sliding_window: int | None,
+        kv_scale: Tensor | None = None,
     ) -> Tensor:
         out = torch.zeros_like(query)
         for part, kernel in ((self._decode, self._attend), (self._longer, self._attend_longer)):
@@ -133,6 +145,7 @@ class CUDAAttention(KernelAttention):
                     part.block_table,
                     scale=scale,
                     sliding_window=sliding_window,
+                    kv_scale=kv_scale,
                     max_query_len=part.max_query_len,
                 )
         return out

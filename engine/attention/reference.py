@@ -23,8 +23,15 @@ class ReferenceAttention:
     def build(self, metadata: AttentionMetadata) -> None:
         pass
 
-    def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
-        ops.reshape_and_cache(key, value, kv, metadata.slot_mapping)
+    def write(
+        self,
+        key: Tensor,
+        value: Tensor,
+        kv: Tensor,
+        metadata: AttentionMetadata,
+        kv_scale: Tensor | None = None,
+    ) -> None:
+        ops.reshape_and_cache(key, value, kv, metadata.slot_mapping, kv_scale)
 
     def attend(
         self,
@@ -34,6 +41,7 @@ class ReferenceAttention:
         *,
         scale: float,
         sliding_window: int | None,
+        kv_scale: Tensor | None = None,
     ) -> Tensor:
         return ops.paged_attention(
             query,
@@ -43,4 +51,5 @@ class ReferenceAttention:
             metadata.block_table,
             scale=scale,
             sliding_window=sliding_window,
+            kv_scale=kv_scale,
         )

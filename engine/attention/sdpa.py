@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention.backend import AttentionMetadata
+from engine.attention.backend import AttentionMetadata, AttentionShape
 from engine.attention.sdpa_plan import CacheGeometry, Plan, Planner, PrefillRow, WriteTargets, page_view
 
 
@@ -32,6 +32,11 @@ class SDPAAttention:
         self._workspace = torch.empty(0, device=device)
         self._plans: dict[int | None, Plan] = {}
         self._write_targets: WriteTargets | None = None
+
+    @classmethod
+    def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Why a model of this shape cannot be served; None if it can."""
+        return None if dtype.itemsize > 1 else "it reads no quantised KV cache"
 
     def build(self, metadata: AttentionMetadata) -> None:
         """Forget the last step. The first layer with a window size makes the plan for all that share it."""

@@ -36,7 +36,7 @@ class EngineArgs:
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     kv_cache_dtype: str = "auto"
-    """auto: the model's; fp8 (= fp8_e4m3), int8_per_token_head, or a float type."""
+    """auto: the model's; fp8 (= fp8_e4m3), int8_per_token_head, or a float type (`engine/quant/kv_cache.py`)."""
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     max_num_batched_tokens: int | None = None

@@ -20,7 +20,13 @@ class Attention(nn.Module):
         """query [T, heads, head_dim]; key, value [T, kv_heads, head_dim] -> [T, heads, head_dim]."""
         context = get_forward_context()
         kv = context.kv_cache[:, self.layer_index]
-        context.backend.write(key, value, kv, context.attn_metadata)
+        quantised = {} if context.kv_scales is None else {"kv_scale": context.kv_scales[self.layer_index]}
+        context.backend.write(key, value, kv, context.attn_metadata, **quantised)
         return context.backend.attend(
-            query, kv, context.attn_metadata, scale=self.scale, sliding_window=self.sliding_window
+            query,
+            kv,
+            context.attn_metadata,
+            scale=self.scale,
+            sliding_window=self.sliding_window,
+            **quantised,
         )

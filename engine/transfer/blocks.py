@@ -2,10 +2,10 @@
 
 The cache is block-major (engine/worker/kv_cache.py), so a block is one run of bytes and moving it is a copy:
 
-    kv_cache [num_blocks, layers, 2, kv_heads, block_size, head_dim]
-    block i  = bytes [i * block_bytes, (i + 1) * block_bytes)
+    kv       [num_blocks, layers, 2, kv_heads, block_size, head_dim]
+    block i  = bytes [i * block_bytes, (i + 1) * block_bytes), the scales of a quantised cache included
 
-With several tensors (a quantised cache has its scales in a second one) a block is its part of each, in order.
+With several tensors a block is its part of each, in order.
 """
 
 from __future__ import annotations
@@ -48,12 +48,7 @@ class KVBlocks:
             start += size
 
 
-def identity_of(model_fingerprint: str, tensors: Sequence[Tensor]) -> KVIdentity:
-    """What another engine's blocks must match to be read here."""
-    first = tensors[0]
-    return KVIdentity(
-        model_fingerprint,
-        str(first.dtype).removeprefix("torch."),
-        tuple(first.shape[1:]),
-        sum(tensor[0].nbytes for tensor in tensors),
-    )
+def identity_of(model_fingerprint: str, kv: Tensor, block_bytes: int) -> KVIdentity:
+    """What another engine's blocks must match to be read here; kv [num_blocks, ...] is the cache as numbers."""
+    dtype = str(kv.dtype).removeprefix("torch.")
+    return KVIdentity(model_fingerprint, dtype, tuple(kv.shape[1:]), block_bytes)

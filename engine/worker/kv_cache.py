@@ -11,30 +11,24 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from torch import Tensor
 
-from engine.attention.backend import kv_cache_shape
 from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig, resolve_sliding_window
 from engine.core.kv_manager import max_blocks_held
+from engine.quant.kv_cache import KVCache, KVCacheLayout, cache_dtype
 
 CPU_CACHE_CAP = 1 << 30
 """Most bytes the cache takes on a CPU unless told otherwise: the machine has other things to do."""
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-
-def kv_cache_dtype(model: ModelConfig, args: EngineArgs) -> torch.dtype:
-    """The type the cache is stored in: the model's, unless `kv_cache_dtype` names one."""
-    name = model.dtype if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
-    if name not in DTYPES:
-        raise ConfigError(f"unsupported kv_cache_dtype {name!r}; supported: auto, {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-def bytes_per_block(model: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Keys and values of `block_size` tokens in every layer."""
-    shape = kv_cache_shape(1, model.num_hidden_layers, model.num_key_value_heads, block_size, model.head_dim)
-    return torch.Size(shape).numel() * dtype.itemsize
+def layout_of(model: ModelConfig, args: EngineArgs, num_layers: int | None = None) -> KVCacheLayout:
+    """What one block of this model's cache holds."""
+    return KVCacheLayout(
+        model.num_hidden_layers if num_layers is None else num_layers,
+        model.num_key_value_heads,
+        args.block_size,
+        model.head_dim,
+        cache_dtype(args.kv_cache_dtype, model.dtype),
+    )
 
 
 def choose_num_blocks(
@@ -46,7 +40,7 @@ def choose_num_blocks(
     available. A cache found by its bytes must hold one sequence of `max_model_len`; an explicit number of
     blocks may be smaller, and the scheduler then refuses what cannot fit.
     """
-    per_block = bytes_per_block(model, args.block_size, kv_cache_dtype(model, args))
+    per_block = layout_of(model, args).bytes_per_block
     one_sequence = _blocks_per_sequence(model, args, scheduler) + 1
     if args.num_gpu_blocks_override is not None:
         return args.num_gpu_blocks_override
@@ -74,7 +68,7 @@ def available_cpu_bytes(model: ModelConfig, args: EngineArgs, scheduler: Schedul
     Sensible is what `max_num_seqs` full sequences take, up to CPU_CACHE_CAP; if a single full sequence
     takes more than the cap, that much.
     """
-    per_block = bytes_per_block(model, args.block_size, kv_cache_dtype(model, args))
+    per_block = layout_of(model, args).bytes_per_block
     one_sequence = _blocks_per_sequence(model, args, scheduler)
     most = (scheduler.max_num_seqs * one_sequence + 1) * per_block
     least = (one_sequence + 1) * per_block
@@ -85,17 +79,14 @@ def available_cpu_bytes(model: ModelConfig, args: EngineArgs, scheduler: Schedul
     return min(int(free * args.gpu_memory_utilization), most, max(CPU_CACHE_CAP, least))
 
 
-def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torch.device) -> Tensor:
-    """The whole cache, zeroed: [num_blocks, layers, 2, kv_heads, block_size, head_dim]."""
-    shape = kv_cache_shape(
-        num_blocks, model.num_hidden_layers, model.num_key_value_heads, args.block_size, model.head_dim
-    )
-    dtype = kv_cache_dtype(model, args)
-    num_bytes = torch.Size(shape).numel() * dtype.itemsize
+def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torch.device) -> KVCache:
+    """The whole cache, zeroed."""
+    layout = layout_of(model, args)
+    num_bytes = num_blocks * layout.bytes_per_block
     try:
         if device.type == "cpu":
-            return torch.from_numpy(_lazy_zeros(num_bytes)).view(dtype).view(shape)
-        return torch.zeros(shape, dtype=dtype, device=device)
+            return layout.over(torch.from_numpy(_lazy_zeros(num_bytes)))
+        return layout.over(torch.zeros(num_bytes, dtype=torch.uint8, device=device))
     except (RuntimeError, MemoryError, OSError) as error:  # torch's out-of-memory errors are RuntimeErrors
         raise ConfigError(
             f"no memory for a KV cache of {num_blocks} blocks ({num_bytes / 2**20:.0f} MiB); lower "

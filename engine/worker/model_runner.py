@@ -22,6 +22,7 @@ from engine.core.sched_output import (
     TokenLogprobs,
 )
 from engine.models.registry import CausalLM
+from engine.quant.kv_cache import KVCache
 from engine.sample.logprobs import token_logprobs
 from engine.sample.processors import LogitsProcessor
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
@@ -45,7 +46,7 @@ class ModelRunner:
         self,
         model: CausalLM,
         backend: AttentionBackend,
-        kv_cache: Tensor,
+        kv_cache: KVCache,
         *,
         vocab_size: int,
         max_num_seqs: int,
@@ -60,7 +61,7 @@ class ModelRunner:
         self.model = model
         self.backend = backend
         self.kv_cache = kv_cache
-        self.device = kv_cache.device
+        self.device = kv_cache.kv.device
         self.vocab_size = vocab_size
         self.state = BatchState(max_num_seqs, max_model_len, block_size)
         self._inputs = InputBuilder(self.state, self.device)
@@ -143,8 +144,9 @@ class ModelRunner:
             self._num_prompt_logprobs.pop(request_id, None)
 
     def _forward(self, batch: ModelInput, inputs_embeds: Tensor | None = None) -> Tensor:
+        cache = self.kv_cache
         self.backend.build(batch.metadata)
-        with set_forward_context(ForwardContext(batch.metadata, self.backend, self.kv_cache)):
+        with set_forward_context(ForwardContext(batch.metadata, self.backend, cache.kv, cache.scales)):
             return self.model(batch.input_ids, batch.positions, inputs_embeds)
 
     def _compute_logits(self, batch: ModelInput, hidden: Tensor) -> Tensor:

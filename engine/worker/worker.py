@@ -65,13 +65,13 @@ class Worker:
 
     def load(self) -> None:
         """Fill the model's weights and choose how attention is computed."""
-        cache_dtype = kv_cache.kv_cache_dtype(self.model_config, self.args)
+        cache_dtype = kv_cache.layout_of(self.model_config, self.args).dtype
         shape = AttentionShape(
             num_heads=self.model_config.num_attention_heads,
             num_kv_heads=self.model_config.num_key_value_heads,
             head_dim=self.model_config.head_dim,
             block_size=self.args.block_size,
-            query_dtype=kv_cache.DTYPES[self.model_config.dtype],
+            query_dtype=getattr(torch, self.model_config.dtype),
         )
         self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(self.model_config, self.device))
@@ -89,7 +89,8 @@ class Worker:
     def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
         """Allocate the KV cache; steps can run from here on."""
         cache = kv_cache.allocate(self.model_config, self.args, num_blocks, self.device)
-        logger.info("KV cache: %d blocks, %.0f MiB on %s", num_blocks, cache.nbytes / 2**20, self.device)
+        size = cache.blocks.nbytes / 2**20
+        logger.info("KV cache: %d blocks, %.0f MiB on %s", num_blocks, size, self.device)
         self.runner = ModelRunner(
             self.model,
             self.backend,
@@ -108,9 +109,9 @@ class Worker:
 
     def init_kv_connector(self, config: KVTransferConfig) -> dict[str, Any]:
         """Start the worker half of the KV connector; returns its address for the other half."""
-        tensors = [self.runner.kv_cache]
-        identity = identity_of(self.model_config.fingerprint, tensors)
-        self._kv_connector = connector_class(config).make_worker(config, identity, KVBlocks(tensors))
+        blocks = KVBlocks([self.runner.kv_cache.blocks])
+        identity = identity_of(self.model_config.fingerprint, self.runner.kv_cache.kv, blocks.block_bytes)
+        self._kv_connector = connector_class(config).make_worker(config, identity, blocks)
         return self._kv_connector.address
 
     def execute(
@@ -177,7 +178,7 @@ class Worker:
         metadata = padding_metadata(num_tokens, self.device)
         cache = kv_cache.allocate(self.model_config, self.args, 1, self.device)
         self.backend.build(metadata)
-        with set_forward_context(ForwardContext(metadata, self.backend, cache)):
+        with set_forward_context(ForwardContext(metadata, self.backend, cache.kv, cache.scales)):
             hidden = self.model(zeros, zeros)
         # The sampler holds the logits and about two tables of the same size beside them.
         logits = self.model.compute_logits(hidden[:num_rows])

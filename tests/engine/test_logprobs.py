@@ -26,7 +26,7 @@ def plain_logprobs(engine: EngineCore, token_ids: list[int]) -> Tensor:
     runner = engine.executor.worker.runner
     length, block_size = len(token_ids), runner.state.block_size
     num_blocks = -(-length // block_size)
-    shape = (num_blocks, *runner.kv_cache.shape[1:])
+    shape = (num_blocks, *runner.kv_cache.kv.shape[1:])
     metadata = AttentionMetadata(
         query_start_loc=torch.tensor([0, length], dtype=torch.int32),
         seq_lens=torch.tensor([length], dtype=torch.int32),

@@ -68,7 +68,7 @@ def test_sizes_that_are_not_given_follow_those_that_are(
         ({"gpu_memory_utilization": "much"}, "share of memory"),
         ({"max_logprobs": -2}, "max_logprobs must be"),
         ({"seed": "x"}, "seed must be an integer"),
-        ({"kv_cache_dtype": "fp8"}, "unsupported kv_cache_dtype 'fp8'; supported: auto, float32"),
+        ({"kv_cache_dtype": "fp4"}, "unsupported kv_cache_dtype 'fp4'; supported: auto, float32"),
         ({"scheduling_policy": "lifo"}, "scheduling_policy must be one of fcfs, priority"),
         ({"device": "tpu"}, "device must be one of auto, cpu, cuda"),
         ({"load_format": "pickle"}, "load_format must be one of"),
@@ -95,7 +95,7 @@ def test_cuda_without_a_gpu_is_refused(make_engine: MakeEngine) -> None:
 def test_the_cache_takes_the_bytes_it_is_given(make_engine: MakeEngine) -> None:
     engine = make_engine(kv_cache_memory_bytes=100 * BLOCK_BYTES + 17)
     assert engine.config.cache.num_blocks == 100
-    assert engine.executor.worker.runner.kv_cache.nbytes == 100 * BLOCK_BYTES
+    assert engine.executor.worker.runner.kv_cache.blocks.nbytes == 100 * BLOCK_BYTES
 
 
 def test_a_cache_too_small_for_one_sequence_is_refused_with_the_size_it_needs(
@@ -159,6 +159,6 @@ def test_a_cache_nobody_used_yet_takes_no_memory(make_engine: MakeEngine) -> Non
     num_blocks = (256 << 20) // BLOCK_BYTES
     config = make_engine().config
     cache = kv_cache.allocate(config.model, config.args, num_blocks, torch.device("cpu"))
-    assert cache.nbytes > 250 << 20
+    assert cache.blocks.nbytes > 250 << 20
     assert process.memory_info().rss - before < 64 << 20
-    assert not cache[-1].any()
+    assert not cache.kv[-1].any()

@@ -59,7 +59,7 @@ class PrepEngine:
         tensors = checkpoint_tensors(create_model(core.config.model, "meta")).values()
         return {
             "weights_bytes": sum(tensor.nbytes for tensor in tensors),
-            "kv_bytes": core.executor.worker.runner.kv_cache.nbytes,
+            "kv_bytes": core.executor.worker.runner.kv_cache.blocks.nbytes,
         }
 
 
