@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -31,16 +34,18 @@ from engine.config import (
 )
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.request import Request
-from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
+from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
-from engine.exec.base import Executor
-from engine.exec.uniproc import UniProcExecutor
+from engine.core.stats import StepStats
+from engine.exec.base import Executor, PendingStep
 from engine.grammar.manager import GrammarManager
 from engine.grammar.vocabulary import TokenSource, Vocabulary
 from engine.models.hf_config import load_model_config
 from engine.resolve import (
     check_args,
+    check_parallel,
     resolve_class,
+    resolve_executor,
     resolve_kv_transfer,
     resolve_logits_processors,
     resolve_scheduler_config,
@@ -82,6 +87,8 @@ class EngineCore:
         """The unfinished requests that have a grammar."""
         self.tracer = _make_tracer(config, scheduler)
         self._failure: BaseException | None = None
+        self._sends_tokens = config.args.tensor_parallel_size * config.args.pipeline_parallel_size > 1
+        self._under_way: deque[_StepUnderWay] = deque()
 
     @classmethod
     def from_args(cls, args: EngineArgs, tokenizer: TokenSource | None = None) -> EngineCore:
@@ -94,7 +101,11 @@ class EngineCore:
         model = load_model_config(args)
         speculative = SpeculativeConfig.parse(args.speculative_config)
         scheduler_config = resolve_scheduler_config(args, model, resolve_device(args.device), speculative)
-        executor = UniProcExecutor(model, args, processors)
+        check_parallel(args, model)
+        executor = resolve_executor(args)(model, args, processors)
+        # The replay of a trace knows one step at a time.
+        depth = 1 if _trace_path(args) else executor.max_concurrent_batches
+        scheduler_config = replace(scheduler_config, max_concurrent_batches=depth)
         num_blocks = executor.determine_num_blocks(scheduler_config)
         cache_config = CacheConfig(
             num_blocks,
@@ -165,9 +176,14 @@ class EngineCore:
             return self._die(error)
 
     def _step(self) -> list[EngineCoreOutput]:
+        if self.config.scheduler.max_concurrent_batches > 1:
+            return self._step_with_queue()
         began = perf_counter()
-        out = self.scheduler.schedule()
-        result = self._execute_structured(out) if self._structured else self.executor.execute(out)
+        out = self._schedule()
+        bitmask = self._build_bitmask(out) if self._structured else None
+        result = self.executor.execute(out, bitmask)
+        if self._structured:
+            self._take_bitmask(bitmask, result)
         outputs = self.scheduler.update(out, result)
         if self.tracer is not None:
             self.tracer.step(out, result, outputs, perf_counter() - began)
@@ -175,21 +191,61 @@ class EngineCore:
             self.scheduler.check_integrity()
         return outputs
 
-    def _execute_structured(self, out: SchedulerOutput) -> ModelRunnerOutput:
-        """A step while grammars are in use."""
+    def _step_with_queue(self) -> list[EngineCoreOutput]:
+        """Plan until every pipeline stage has a step, then take in the oldest.
+
+            stage 0   | a | b | a | b |         a request is in one step at a time: its next token
+            stage 1       | a | b | a | b |     needs the one before
+
+        Source: step_with_batch_queue in vLLM v1/engine/core.py.
+        """
+        depth = self.config.scheduler.max_concurrent_batches
+        while len(self._under_way) < depth:
+            out = self._schedule()
+            bitmask = self._build_bitmask(out) if self._structured else None
+            if not (out.scheduled or out.finished_request_ids or out.preempted_request_ids):
+                break
+            pending = self.executor.submit(out, bitmask)
+            self._under_way.append(_StepUnderWay(out, bitmask, pending, self.scheduler.stats))
+        if not self._under_way:
+            return []
+        num_idle = depth - sum(bool(step.out.scheduled) for step in self._under_way)
+        step = self._under_way.popleft()
+        result = step.pending.result()
+        self.scheduler.stats = step.stats
+        step.stats.num_idle_stages = num_idle
+        if self._structured:
+            self._take_bitmask(step.bitmask, result)
+        outputs = self.scheduler.update(step.out, result)
+        if self.config.args.debug_checks:
+            self.scheduler.check_integrity()
+        return outputs
+
+    def _schedule(self) -> SchedulerOutput:
+        out = self.scheduler.schedule()
+        if self._sends_tokens:
+            for row in out.scheduled:
+                request = self.scheduler.requests[row.request_id]
+                if row.start >= request.num_prompt_tokens:
+                    row.new_token_ids = request.token_ids[row.start : row.start + row.num_tokens]
+        return out
+
+    def _build_bitmask(self, out: SchedulerOutput) -> Future[GrammarBitmask] | None:
+        """What a step's structured rows may choose from, made while the step computes."""
         assert self.grammars is not None
         live = self.scheduler.requests
         self._structured = {name: r for name, r in self._structured.items() if live.get(name) is r}
-        if not out.scheduled and self._structured:
+        if not out.scheduled and not self._under_way and self._structured:
             self.grammars.wait(self._structured.values(), GRAMMAR_POLL_S)
-        bitmask = self.grammars.build_bitmask(out, self._structured)
-        result = self.executor.execute(out, bitmask)
+        return self.grammars.build_bitmask(out, self._structured)
+
+    def _take_bitmask(self, bitmask: Future[GrammarBitmask] | None, result: ModelRunnerOutput) -> None:
+        assert self.grammars is not None
         if bitmask is not None:
             made = bitmask.result()  # grammars may advance only when nobody looks at them any more
             result.errors |= made.errors
             self.scheduler.stats.num_masked_rows = len(made.rows)
         self.scheduler.stats.grammar_compile_us = self.grammars.take_compile_us()
-        return result
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
@@ -236,6 +292,16 @@ class EngineCore:
         ]
 
 
+@dataclass(slots=True)
+class _StepUnderWay:
+    """A step that the workers compute, with what the scheduler said of it."""
+
+    out: SchedulerOutput
+    bitmask: Future[GrammarBitmask] | None
+    pending: PendingStep
+    stats: StepStats
+
+
 def _connector_options(
     config: KVTransferConfig | None, executor: Executor, cache: CacheConfig
 ) -> dict[str, Any]:
@@ -266,9 +332,14 @@ def _vocabulary_maker(model: ModelConfig, tokenizer: TokenSource | None) -> Call
 
 
 def _make_tracer(config: EngineConfig, scheduler: Scheduler) -> TraceWriter | None:
-    path, recorded = config.args.trace, os.environ.get("PREP_TRACE", "")  # the second: prep trace record
-    if not (path or recorded):
+    if not _trace_path(config.args):
         return None
     from engine.core.trace_writer import TraceWriter, trace_header, unused_path
 
-    return TraceWriter(path or unused_path(recorded), trace_header(config), scheduler)
+    path = config.args.trace or unused_path(_trace_path(config.args))
+    return TraceWriter(path, trace_header(config), scheduler)
+
+
+def _trace_path(args: EngineArgs) -> str:
+    """Where a trace goes; empty: there is none."""
+    return args.trace or os.environ.get("PREP_TRACE", "")  # the second: prep trace record

@@ -153,6 +153,11 @@ class Ranks:
     def is_alone(self) -> bool:
         return self.tensor.size == self.pipeline.size == 1
 
+    def total_traffic(self) -> tuple[int, int]:
+        """Calls and bytes so far, in all groups."""
+        traffic = (self.tensor.traffic, self.pipeline.traffic)
+        return sum(t.total_calls for t in traffic), sum(t.total_bytes for t in traffic)
+
     def layers(self, num_layers: int) -> range:
         """The layers of this stage. Of those left over the last stage gets none: it has the output head."""
         stages = self.pipeline.size

@@ -7,7 +7,7 @@ Defaults of None become numbers here, when the model and the device are known. T
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,11 +22,19 @@ from engine.config import (
 from engine.sample.processors import LogitsProcessor
 from engine.transfer import connector_class
 
+if TYPE_CHECKING:
+    from engine.exec.base import Executor
+
 _CPU_BATCHED_TOKENS, _CPU_SEQS = 4096, 256
 _GPU_BATCHED_TOKENS, _GPU_SEQS = 8192, 256
 _LARGE_GPU_BATCHED_TOKENS, _LARGE_GPU_SEQS = 16384, 1024
 _LARGE_GPU_BYTES = 70 << 30
 
+EXECUTORS = {
+    "uni": "engine.exec.uniproc:UniProcExecutor",
+    "mp": "engine.exec.multiproc:MultiprocExecutor",
+    "ray": "engine.exec.ray:RayExecutor",
+}
 _LEAST = {
     "max_model_len": 2,
     "block_size": 1,
@@ -37,6 +45,9 @@ _LEAST = {
     "long_prefill_token_threshold": 0,
     "max_logprobs": -1,
     "seed": -(2**63),
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
 }
 """Lowest allowed value of every integer argument. `num_gpu_blocks_override` counts the null block."""
 _CHOICES = {
@@ -104,6 +115,60 @@ def resolve_scheduler_config(
         long_prefill_token_threshold=args.long_prefill_token_threshold,
         num_lookahead_tokens=0 if speculative is None else speculative.num_lookahead_tokens,
     )
+
+
+def check_parallel(args: EngineArgs, model: ModelConfig) -> None:
+    """Refuse a model that cannot be split as asked."""
+    size, stages = args.tensor_parallel_size, args.pipeline_parallel_size
+    if size * stages == 1:
+        return
+    if args.speculative_config is not None:
+        raise ConfigError(
+            "speculative_config works with one worker so far; set tensor_parallel_size and "
+            "pipeline_parallel_size to 1 (data_parallel_size may stay)"
+        )
+    if stages > model.num_hidden_layers:
+        raise ConfigError(
+            f"pipeline_parallel_size={stages} is more than the {model.num_hidden_layers} layers of {model.model}: "
+            "every stage needs one; lower it"
+        )
+    splits = {
+        "attention heads": model.num_attention_heads,
+        "intermediate_size": model.intermediate_size,
+        "vocab_size": model.vocab_size,
+    }
+    for what, number in splits.items():
+        if number % size:
+            fitting = [n for n in range(1, size) if all(value % n == 0 for value in splits.values())]
+            raise ConfigError(
+                f"tensor_parallel_size={size} does not divide the {number} {what} of {model.model}; "
+                f"smaller sizes that do: {', '.join(map(str, fitting))}"
+            )
+    kv_heads = model.num_key_value_heads
+    if kv_heads % size and size % kv_heads:
+        raise ConfigError(
+            f"tensor_parallel_size={size} neither divides the {kv_heads} kv heads of {model.model}, nor is it a "
+            "multiple of them, so that each rank could have one"
+        )
+
+
+def resolve_executor(args: EngineArgs) -> type[Executor]:
+    """Where the workers run: `distributed_executor_backend`, or this process for one worker and new ones for more."""
+    world_size = args.tensor_parallel_size * args.pipeline_parallel_size
+    asked = args.distributed_executor_backend
+    if asked is None:
+        asked = "uni" if world_size == 1 else "mp"
+    if asked == "uni" and world_size > 1:
+        raise ConfigError(
+            f"distributed_executor_backend='uni' runs one worker and {world_size} were asked for "
+            "(tensor_parallel_size x pipeline_parallel_size); use 'mp'"
+        )
+    if isinstance(asked, str) and asked not in EXECUTORS and ":" not in asked:
+        raise ConfigError(
+            f"distributed_executor_backend must be one of {', '.join(EXECUTORS)}, or a class as "
+            f"'package.module:Class', got {asked!r}"
+        )
+    return resolve_class(EXECUTORS.get(asked, asked), "distributed_executor_backend")
 
 
 def resolve_class(spec: str | type, argument: str) -> Any:

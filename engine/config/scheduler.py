@@ -19,6 +19,8 @@ class SchedulerConfig:
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
     """Most tokens of one prompt in one step; 0 means no limit but the budget."""
+    max_concurrent_batches: int = 1
+    """Steps that are under way at once (pipeline parallelism). Requests are shared out among so many."""
     encoder_cache_size: int = 0
     """Image embeddings to keep, in tokens; 0: as many as a step's budget."""
 
@@ -29,6 +31,7 @@ class SchedulerConfig:
         require_at_least(1, max_num_batched_tokens=self.max_num_batched_tokens)
         require_at_least(1, max_num_seqs=self.max_num_seqs)
         require_at_least(2, max_model_len=self.max_model_len)
+        require_at_least(1, max_concurrent_batches=self.max_concurrent_batches)
         require_at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
         require_at_least(0, num_lookahead_tokens=self.num_lookahead_tokens)
         if self.policy not in ("fcfs", "priority"):

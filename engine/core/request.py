@@ -109,6 +109,8 @@ class Request:
     kv_handoff: dict[str, Any] | None = None
     """`kv_transfer_params` of its last output: where another engine finds its KV."""
     num_preemptions: int = 0
+    in_flight_step: int = -1
+    """The step that is computing it now; -1 if none is."""
     events: list[tuple[str, float]] = field(default_factory=list)
     """(name, monotonic seconds): QUEUED, SCHEDULED, PREEMPTED, FIRST_TOKEN, FINISHED."""
 

@@ -38,6 +38,9 @@ class Reason(StrEnum):
     """Its grammar is being compiled; others go on. Details: none."""
     KV_TRANSFER = "kv_transfer"
     """KV that it can start with is on its way from another engine. Details: loads (that have not ended)."""
+    OTHER_BATCH = "other_batch"
+    """Several steps are under way (pipeline parallelism) and it belongs to another one: it is being computed there, or
+    waits for the next so that all have work. Details: most (requests in one step)."""
     PREEMPTING = "preempting"
     """Another request lost its blocks in this step: admitting now would thrash. Details: preempted."""
 
@@ -85,6 +88,9 @@ class Scheduled:
     init: RequestInit | None = None
     encoder_inputs: list[MultiModalFeature] = field(default_factory=list)
     """Images to encode before the forward pass: the row reads them and no other row has before."""
+    new_token_ids: list[int] = field(default_factory=list)
+    """The known tokens from position `start` on that were sampled. Filled in where several processes run the model
+    (tensor, pipeline parallel): one of them sampled, the others learn it here."""
 
 
 @dataclass(slots=True)
@@ -170,6 +176,9 @@ class ModelRunnerOutput:
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
     kv_connector_output: Any = None
     """What the worker half of the KV connector reports: transfers that ended, blocks that could not be loaded."""
+    num_collectives: int = 0
+    collective_bytes: int = 0
+    """What the answering rank said to other ranks in this step, see `engine/parallel.py`."""
     errors: dict[str, str] = field(default_factory=dict)
     """Requests that cannot go on, and why (their logits are NaN, every token is forbidden). Others can."""
 

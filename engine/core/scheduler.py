@@ -56,6 +56,8 @@ class StepPlan:
     """A step while it is being planned."""
 
     budget_left: int
+    rows_left: int
+    """How many more requests may compute in this step."""
     rows: list[Scheduled] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
     not_scheduled: list[NotScheduled] = field(default_factory=list)
@@ -157,17 +159,23 @@ class Scheduler:
         Running requests go first, most important first. A step that took blocks from somebody admits
         nobody: the newcomer would be the next victim.
         """
-        plan = StepPlan(budget_left=self.config.max_num_batched_tokens)
+        plan = StepPlan(self.config.max_num_batched_tokens, self._max_rows())
         self.stats = StepStats(step=next(self._step))
         self.kv.begin_step()
+        if self.config.max_concurrent_batches > 1:
+            self._mark_under_way()
         self._schedule_running(plan)
         self._schedule_waiting(plan)
         return self._close(plan)
 
     def _schedule_running(self, plan: StepPlan) -> None:
-        num_scheduled = 0
-        while num_scheduled < len(self.running) and plan.budget_left:
-            request = self.running[num_scheduled]
+        index = 0
+        while index < len(self.running) and plan.budget_left:
+            request = self.running[index]
+            if request.in_flight_step >= 0 or not plan.rows_left:
+                plan.refuse(request.request_id, Reason.OTHER_BATCH, {"most": self._max_rows()})
+                index += 1
+                continue
             start = request.num_computed_tokens
             num_tokens = self._num_new_tokens(request, start, plan)
             if request.spec_token_ids and not self.kv.has_room(request, start + num_tokens):
@@ -177,8 +185,8 @@ class Scheduler:
             if new_block_ids is None:
                 break  # it was the last in line and lost its own blocks
             self._add_row(plan, request, num_tokens, new_block_ids)
-            num_scheduled += 1
-        for request in self.running[num_scheduled:]:
+            index += 1
+        for request in self.running[index:]:
             need = request.num_tokens - request.num_computed_tokens
             details = {"need": need, "left": plan.budget_left}
             plan.refuse(request.request_id, Reason.BUDGET_EXHAUSTED, details)
@@ -201,6 +209,7 @@ class Scheduler:
         self.kv.free(victim)
         self._release_images(victim, len(victim.token_ids))
         victim.num_computed_tokens = 0
+        victim.in_flight_step = -1
         victim.spec_token_ids = []
         victim.status = RequestStatus.PREEMPTED
         victim.num_preemptions += 1
@@ -238,6 +247,8 @@ class Scheduler:
             return NotScheduled(None, Reason.BUDGET_EXHAUSTED, {"need": need, "left": 0})
         if len(self.running) >= self.config.max_num_seqs:
             return NotScheduled(None, Reason.MAX_NUM_SEQS, {"running": len(self.running)})
+        if not plan.rows_left:
+            return NotScheduled(None, Reason.OTHER_BATCH, {"most": self._max_rows()})
         if plan.is_head_blocked or num_passed >= MAX_DEFERRED_PER_STEP:
             return NotScheduled(None, Reason.BEHIND_IN_QUEUE, {"passed": num_passed})
         return None
@@ -309,6 +320,8 @@ class Scheduler:
             row.encoder_inputs = self._encoder_inputs(request, start, start + num_tokens)
         plan.rows.append(row)
         plan.budget_left -= num_tokens
+        plan.rows_left -= 1
+        request.in_flight_step = self.stats.step
         self.kv.mark_in_flight(request, start, start + num_tokens)
         if num_known == 1 and len(request.token_ids) > len(request.prompt_token_ids):
             self.stats.num_decode_tokens += num_tokens
@@ -329,6 +342,16 @@ class Scheduler:
         for feature in request.mm_features:
             if feature.offset + feature.num_tokens <= num_tokens:
                 self.encoder_cache.release(request.request_id, feature)
+
+    def _mark_under_way(self) -> None:
+        """What other steps compute now, nobody should start to compute a second time."""
+        for request in self.running:
+            if request.in_flight_step >= 0:
+                self.kv.mark_in_flight(request, request.num_computed_tokens, request.num_tokens)
+
+    def _max_rows(self) -> int:
+        """Requests in one step: with several under way an equal share for each, else any number."""
+        return -(-len(self.requests) // self.config.max_concurrent_batches)
 
     def _close(self, plan: StepPlan) -> SchedulerOutput:
         stats = self.stats
@@ -375,8 +398,9 @@ class Scheduler:
         outputs: list[EngineCoreOutput] = []
         for row in out.scheduled:
             request = self.requests.get(row.request_id)
-            if request is None or request.status is not RUNNING:
-                continue  # aborted while its step was in flight
+            if request is None or request.in_flight_step != out.step:
+                continue  # aborted or preempted while its step was in flight
+            request.in_flight_step = -1
             output = self._update_request(request, row, result)
             if output is not None:
                 outputs.append(output)
@@ -384,6 +408,8 @@ class Scheduler:
             outputs += self._take_grammars()
         if result.kv_connector_output is not None:
             outputs += self._end_transfers(result.kv_connector_output)
+        self.stats.num_collectives = result.num_collectives
+        self.stats.collective_bytes = result.collective_bytes
         self._close_stats()
         return outputs
 

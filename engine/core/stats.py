@@ -9,6 +9,8 @@ TRACED_COUNTERS = (
     "num_draft_tokens",
     "num_accepted_tokens",
     "num_evictions",
+    "num_collectives",
+    "collective_bytes",
     "encoder_cache_queries",
     "encoder_cache_hits",
     "num_grammar_waits",
@@ -75,6 +77,11 @@ class StepStats:
     kv_bytes_received: int = 0
     """KV that arrived from elsewhere and was verified."""
     kv_bytes_sent: int = 0
+    num_collectives: int = 0
+    collective_bytes: int = 0
+    """What the rank that samples said to other ranks (tensor, pipeline parallel), and how many bytes of tensors."""
+    num_idle_stages: int = 0
+    """Pipeline stages that had no step while this one was waited for: the bubble."""
     num_evictions: int = 0
     """Cached blocks reused for something else."""
     num_grammar_waits: int = 0

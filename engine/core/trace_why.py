@@ -154,6 +154,7 @@ _CAUSES = {
     Reason.KV_TRANSFER: (
         "KV that it can start with is on its way from another engine ({loads} loads have not ended)"
     ),
+    Reason.OTHER_BATCH: "another of the steps under way computes it, each at most {most} requests",
     Reason.PREEMPTING: (
         "requests lost their blocks in this step ({preempted}), and who is admitted now would be next"
     ),

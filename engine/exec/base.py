@@ -12,9 +12,20 @@ from engine.config import SchedulerConfig
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 
 
+class PendingStep(Protocol):
+    """A step that the workers compute."""
+
+    def result(self) -> ModelRunnerOutput:
+        """Wait for it. Ask in the order in which the steps were submitted."""
+        ...
+
+
 @runtime_checkable
 class Executor(Protocol):
-    """Runs steps on workers whose model is loaded."""
+    """Runs steps on workers whose model is loaded. Built from (ModelConfig, EngineArgs, logits processors)."""
+
+    max_concurrent_batches: int
+    """Steps that may be under way at once: one for each pipeline stage."""
 
     def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
         """How many KV blocks every worker can hold."""
@@ -31,6 +42,10 @@ class Executor(Protocol):
 
         bitmask: the tokens that structured requests may choose from, built while the forward pass runs.
         """
+        ...
+
+    def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
+        """Let the workers begin a step, behind those that are under way. As `execute`, but without waiting."""
         ...
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:

@@ -20,6 +20,8 @@ from engine.worker.worker import Worker
 class UniProcExecutor:
     """Calls its worker directly."""
 
+    max_concurrent_batches = 1
+
     def __init__(
         self,
         model_config: ModelConfig,
@@ -39,6 +41,13 @@ class UniProcExecutor:
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
     ) -> ModelRunnerOutput:
         return self._live_worker().execute(out, bitmask)
+
+    def submit(
+        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
+    ) -> Future[ModelRunnerOutput]:
+        done: Future[ModelRunnerOutput] = Future()
+        done.set_result(self.execute(out, bitmask))
+        return done
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         return [getattr(self._live_worker(), method)(*args)]

@@ -83,6 +83,13 @@ class BatchState:
             self._token_table[slot, start : start + len(tokens)] = tokens
             self.num_tokens[slot] = start + len(tokens)
 
+    def set_tokens(self, request_id: str, start: int, token_ids: list[int]) -> None:
+        """Write what another process sampled; it ends what is known of the request."""
+        slot = self.slot_of[request_id]
+        end = start + len(token_ids)
+        self.token_ids[slot, start:end] = token_ids
+        self.num_tokens[slot] = end
+
     def append_tokens(self, slots: np.ndarray, token_ids: np.ndarray) -> None:
         """Remember one sampled token per slot. The last one of a full row is dropped: it ends the request."""
         lengths = self.num_tokens[slots]

@@ -62,8 +62,12 @@ def choose_num_blocks(
     return num_blocks
 
 
-def available_cpu_bytes(model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig) -> int:
+def available_cpu_bytes(
+    model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig, num_workers: int = 1
+) -> int:
     """Memory for the cache on a CPU: `gpu_memory_utilization` of what is free, but not more than is sensible.
+
+    num_workers: how many workers with a cache of their own share what is free.
 
     Sensible is what `max_num_seqs` full sequences take, up to CPU_CACHE_CAP; if a single full sequence
     takes more than the cap, that much.
@@ -76,7 +80,7 @@ def available_cpu_bytes(model: ModelConfig, args: EngineArgs, scheduler: Schedul
     limit = _cgroup_bytes_left()
     if limit is not None:
         free = min(free, limit)
-    return min(int(free * args.gpu_memory_utilization), most, max(CPU_CACHE_CAP, least))
+    return min(int(free * args.gpu_memory_utilization) // num_workers, most, max(CPU_CACHE_CAP, least))
 
 
 def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torch.device) -> KVCache:

@@ -96,10 +96,10 @@ class ModelRunner:
             result = self._sample(batch, logits, bitmask)
         else:
             hidden = self._forward(batch, embeds)
-            if len(batch.sampled_rows):
-                result = self._sample(batch, self._compute_logits(batch, hidden), bitmask)
-            else:
-                result = ModelRunnerOutput()
+            if hidden is None:  # the next pipeline stage has it
+                return ModelRunnerOutput()
+            logits = self._compute_logits(batch, hidden) if len(batch.sampled_rows) else None
+            result = ModelRunnerOutput() if logits is None else self._sample(batch, logits, bitmask)
             if self._num_prompt_logprobs:
                 result.prompt_logprobs = self._prompt_logprobs(batch, hidden)
         if self._speculator is not None:
@@ -131,6 +131,8 @@ class ModelRunner:
                 asked = resolve_num_logprobs(row.init.sampling_params.prompt_logprobs, self.vocab_size)
                 if asked >= 0:
                     self._num_prompt_logprobs[row.request_id] = asked
+            if row.new_token_ids:
+                self.state.set_tokens(row.request_id, row.start, row.new_token_ids)
         self.state.append_blocks(out.scheduled)
         if self._images is not None:
             self._images.update(out)
@@ -143,14 +145,14 @@ class ModelRunner:
                 self._speculator.remove_request(slot)
             self._num_prompt_logprobs.pop(request_id, None)
 
-    def _forward(self, batch: ModelInput, inputs_embeds: Tensor | None = None) -> Tensor:
+    def _forward(self, batch: ModelInput, inputs_embeds: Tensor | None = None) -> Tensor | None:
         cache = self.kv_cache
         self.backend.build(batch.metadata)
         with set_forward_context(ForwardContext(batch.metadata, self.backend, cache.kv, cache.scales)):
             return self.model(batch.input_ids, batch.positions, inputs_embeds)
 
-    def _compute_logits(self, batch: ModelInput, hidden: Tensor) -> Tensor:
-        """fp32 [S, V], for the rows that get a token."""
+    def _compute_logits(self, batch: ModelInput, hidden: Tensor) -> Tensor | None:
+        """fp32 [S, V], for the rows that get a token; None where another tensor rank gets them."""
         return self.model.compute_logits(hidden if batch.logits_rows is None else hidden[batch.logits_rows])
 
     def _sample(
@@ -198,8 +200,9 @@ class ModelRunner:
         for part, part_targets in zip(
             hidden.split(PROMPT_LOGPROBS_CHUNK), targets.split(PROMPT_LOGPROBS_CHUNK), strict=True
         ):
-            logprobs = self.model.compute_logits(part).log_softmax(-1)
-            entries += token_logprobs(logprobs, part_targets, [count] * len(part))
+            logits = self.model.compute_logits(part)
+            if logits is not None:
+                entries += token_logprobs(logits.log_softmax(-1), part_targets, [count] * len(part))
         return entries
 
 

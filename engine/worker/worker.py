@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -29,6 +30,7 @@ from engine.layers.linear import Linear
 from engine.models.loader import load_model
 from engine.models.registry import CausalLM
 from engine.multimodal.encoder import ToyImageEncoder
+from engine.parallel import ALONE, Ranks
 from engine.sample.processors import LogitsProcessor
 from engine.spec.base import DrafterContext, drafter_class
 from engine.transfer import connector_class
@@ -52,10 +54,17 @@ class Worker:
         model_config: ModelConfig,
         args: EngineArgs,
         logits_processors: Sequence[type[LogitsProcessor]] = (),
+        *,
+        device: torch.device | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
+        """device: where it runs if several workers share a machine, else what `args` asks for."""
         self.model_config = model_config
         self.args = args
-        self.device = resolve_device(args.device)
+        self.device = resolve_device(args.device) if device is None else device
+        self.ranks = ranks
+        self.local_config = local_part(model_config, ranks)
+        """The shape of this rank's part of the model, as its attention and its cache see it."""
         self._logits_processors = logits_processors
         self.model: CausalLM
         self.backend: AttentionBackend
@@ -67,14 +76,14 @@ class Worker:
         """Fill the model's weights and choose how attention is computed."""
         cache_dtype = kv_cache.layout_of(self.model_config, self.args).dtype
         shape = AttentionShape(
-            num_heads=self.model_config.num_attention_heads,
-            num_kv_heads=self.model_config.num_key_value_heads,
+            num_heads=self.local_config.num_attention_heads,
+            num_kv_heads=self.local_config.num_key_value_heads,
             head_dim=self.model_config.head_dim,
             block_size=self.args.block_size,
             query_dtype=getattr(torch, self.model_config.dtype),
         )
         self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype, shape)
-        self.model = cast(CausalLM, load_model(self.model_config, self.device))
+        self.model = cast(CausalLM, load_model(self.model_config, self.device, self.ranks))
         if self.device.type == "cpu":
             keep_freed_memory()
 
@@ -83,12 +92,13 @@ class Worker:
         if self.device.type == "cuda":
             available = self._available_cuda_bytes(scheduler)
         else:
-            available = kv_cache.available_cpu_bytes(self.model_config, self.args, scheduler)
-        return kv_cache.choose_num_blocks(self.model_config, self.args, scheduler, available)
+            num_workers = self.ranks.tensor.size * self.ranks.pipeline.size  # they share this memory
+            available = kv_cache.available_cpu_bytes(self.local_config, self.args, scheduler, num_workers)
+        return kv_cache.choose_num_blocks(self.local_config, self.args, scheduler, available)
 
     def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
         """Allocate the KV cache; steps can run from here on."""
-        cache = kv_cache.allocate(self.model_config, self.args, num_blocks, self.device)
+        cache = kv_cache.allocate(self.local_config, self.args, num_blocks, self.device)
         size = cache.blocks.nbytes / 2**20
         logger.info("KV cache: %d blocks, %.0f MiB on %s", num_blocks, size, self.device)
         self.runner = ModelRunner(
@@ -100,8 +110,10 @@ class Worker:
             max_model_len=scheduler.max_model_len,
             block_size=self.args.block_size,
             logits_processors=self._logits_processors,
+            # What ranks say to each other in a step cannot be replayed.
             use_graphs=self.backend.name == "cpu"
             and not self.args.enforce_eager
+            and self.ranks.is_alone
             and is_recordable(self.model),
             make_speculator=None if self.speculative is None else self._make_speculator,
             image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
@@ -176,14 +188,25 @@ class Worker:
         num_rows = min(scheduler.max_num_seqs, num_tokens)
         zeros = torch.zeros(num_tokens, dtype=torch.int64, device=self.device)
         metadata = padding_metadata(num_tokens, self.device)
-        cache = kv_cache.allocate(self.model_config, self.args, 1, self.device)
+        cache = kv_cache.allocate(self.local_config, self.args, 1, self.device)
         self.backend.build(metadata)
         with set_forward_context(ForwardContext(metadata, self.backend, cache.kv, cache.scales)):
             hidden = self.model(zeros, zeros)
-        # The sampler holds the logits and about two tables of the same size beside them.
-        logits = self.model.compute_logits(hidden[:num_rows])
+        logits = self.model.compute_logits(hidden[:num_rows]) if hidden is not None else None
         del hidden
-        _ = [torch.empty_like(logits) for _ in range(2)]
+        if logits is not None:  # the sampler holds them and about two tables of the same size beside them
+            _ = [torch.empty_like(logits) for _ in range(2)]
+
+
+def local_part(model: ModelConfig, ranks: Ranks) -> ModelConfig:
+    """The model as one rank's attention and KV cache see it: the layers of its stage, the heads of its tensor rank."""
+    size = ranks.tensor.size
+    return replace(
+        model,
+        num_hidden_layers=len(ranks.layers(model.num_hidden_layers)),
+        num_attention_heads=model.num_attention_heads // size,
+        num_key_value_heads=max(1, model.num_key_value_heads // size),
+    )
 
 
 def is_recordable(model: CausalLM) -> bool:

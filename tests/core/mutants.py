@@ -178,7 +178,7 @@ MUTATIONS = [
     Mutation(
         "an_aborted_step_is_taken_in",
         "scheduler",
-        "request is None or request.status is not RUNNING",
+        "request is None or request.in_flight_step != out.step",
         "request is None",
     ),
     Mutation(

@@ -1,0 +1,275 @@
+"""One process per worker: every rank runs the same program on its part of the model.
+
+    EngineCore -- SchedulerOutput --> rank 0   rank 1   rank 2   rank 3
+                                        \\_______/        \\_______/
+                                         stage 0  ------>  stage 1
+               <-- ModelRunnerOutput -------------------- rank 2 (samples; the others only compute)
+
+What is decided is decided once: the scheduler's plan goes to every rank, sampled tokens come from one rank and reach
+the others inside the next plan (`Scheduled.new_token_ids`). No rank works anything out that another could work out
+differently.
+
+Several steps can be under way (`submit`), which is what keeps pipeline stages busy. A
+worker that dies or fails ends all of them, and the engine with an error that names it.
+
+Source: vLLM v1/executor/multiproc_executor.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+from engine.core.errors import EngineDeadError
+from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
+from engine.exec.process import Channel, ProcessEnded, RemoteProcess, wait_for_any
+from engine.parallel import join_world
+from engine.sample.processors import LogitsProcessor
+from engine.worker.worker import Worker, resolve_device
+
+logger = logging.getLogger(__name__)
+
+_BLAME_S = 1.0
+"""How long a worker that broke its peers' connections may take to be seen as dead."""
+
+
+class RankWorker:
+    """What runs in the process of one rank: joins the others, then is a worker."""
+
+    wants_channel = True
+
+    def __init__(
+        self,
+        channel: Channel | None,
+        rank: int,
+        store_address: tuple[str, int],
+        model_config: ModelConfig,
+        args: EngineArgs,
+        logits_processors: Sequence[type[LogitsProcessor]],
+        local_rank: int | None = None,
+    ) -> None:
+        """local_rank: which of this machine's GPUs; None: that of `rank`."""
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        device = rank_device(args.device, rank if local_rank is None else local_rank)
+        store = dist.TCPStore(*store_address, is_master=False)
+        self._ranks = join_world(rank, args.tensor_parallel_size, args.pipeline_parallel_size, store, device)
+        self._channel = channel
+        self._worker = Worker(model_config, args, logits_processors, device=device, ranks=self._ranks)
+        self._worker.load()
+
+    def execute(
+        self, out: SchedulerOutput, bitmask: GrammarBitmask | Literal["late"] | None
+    ) -> ModelRunnerOutput:
+        """bitmask: "late" if the engine still makes it, and sends it while the forward pass runs."""
+        future: Future[GrammarBitmask] | None = None
+        if bitmask == "late":
+            assert self._channel is not None
+            future = LateBitmask(self._channel)
+        elif bitmask is not None:
+            future = Future()
+            future.set_result(bitmask)
+        calls, num_bytes = self._ranks.total_traffic()
+        result = self._worker.execute(out, future)
+        calls_after, num_bytes_after = self._ranks.total_traffic()
+        result.num_collectives = calls_after - calls
+        result.collective_bytes = num_bytes_after - num_bytes
+        return result
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Call a method of the worker."""
+        return getattr(self._worker, method)(*args)
+
+
+class LateBitmask(Future[GrammarBitmask]):
+    """Reads the bitmask when the sampler asks for it."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def result(self, timeout: float | None = None) -> GrammarBitmask:
+        if not self.done():
+            self.set_result(self._channel.receive_late())
+        return super().result(timeout)
+
+
+class MultiprocStep:
+    """A `PendingStep`: the answer is fetched when somebody asks for it."""
+
+    def __init__(self, executor: MultiprocExecutor, call_id: int) -> None:
+        self._executor = executor
+        self._call_id = call_id
+
+    def result(self) -> ModelRunnerOutput:
+        rank = self._executor.output_rank
+        return self._executor.collect({rank: self._call_id})[0]
+
+
+class MultiprocExecutor:
+    """Starts `tensor_parallel_size * pipeline_parallel_size` workers and sends every step to all of them."""
+
+    def __init__(
+        self,
+        model_config: ModelConfig,
+        args: EngineArgs,
+        logits_processors: Sequence[type[LogitsProcessor]] = (),
+    ) -> None:
+        self.world_size = args.tensor_parallel_size * args.pipeline_parallel_size
+        self.output_rank = self.world_size - args.tensor_parallel_size
+        self.max_concurrent_batches = args.pipeline_parallel_size
+        self._workers: list[RemoteProcess] = []
+        try:
+            self._start_workers(model_config, args, list(logits_processors))
+            self.collect(dict.fromkeys(range(self.world_size), 0))
+        except BaseException:
+            self._kill()
+            raise
+        logger.info("workers: %s", ", ".join(f"{w.name} (pid {w.pid})" for w in self._workers))
+
+    def _start_workers(
+        self, model_config: ModelConfig, args: EngineArgs, processors: list[type[LogitsProcessor]]
+    ) -> None:
+        # The system picks the port, and this process keeps it as long as the workers live.
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        address = ("127.0.0.1", self._store.port)
+        environment = {"OMP_NUM_THREADS": str(threads_per_worker(self.world_size))}
+        for rank in range(self.world_size):
+            worker_args = (rank, address, model_config, args, processors)
+            self._workers.append(
+                RemoteProcess(f"worker rank {rank}", RankWorker, *worker_args, environment=environment)
+            )
+
+    def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
+        """Of the worker that has room for the fewest: all have the same block table."""
+        return min(self.collective_rpc("determine_num_blocks", scheduler))
+
+    def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
+        self.collective_rpc("init_cache", num_blocks, scheduler)
+
+    def execute(
+        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
+    ) -> ModelRunnerOutput:
+        return self.submit(out, bitmask).result()
+
+    def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> MultiprocStep:
+        out = replace(out, not_scheduled=[])  # for people who look at a trace, not for workers
+        for rank, worker in enumerate(self._live_workers()):
+            if rank == self.output_rank:
+                call_id = self._send(worker, "execute", out, None if bitmask is None else "late")
+                if bitmask is not None:
+                    self._send_bitmask(worker, bitmask)
+            else:
+                self._send(worker, "execute", out, None, answered=False)
+        return MultiprocStep(self, call_id)
+
+    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
+        call_ids = {
+            rank: self._send(worker, "call", method, *args)
+            for rank, worker in enumerate(self._live_workers())
+        }
+        return self.collect(call_ids)
+
+    def collect(self, call_ids: Mapping[int, int]) -> list[Any]:
+        """Wait for the answers to these calls, one per rank, and return them in this order.
+
+        A rank that is not asked speaks only if it failed. Answers to older calls are those of steps that Ctrl-C cut
+        short: nobody wants them any more.
+        """
+        answers: dict[int, Any] = {}
+        while len(answers) < len(call_ids):
+            for worker in self._wait_for_any(self._live_workers()):
+                rank = self._workers.index(worker)
+                try:
+                    call_id, answer = worker.receive()
+                except Exception as error:
+                    raise self._fail(worker, error) from error
+                if call_ids.get(rank) == call_id:
+                    answers[rank] = answer
+        return [answers[rank] for rank in call_ids]
+
+    def shutdown(self) -> None:
+        """End all workers; they leave when this end of their connection closes."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.close()
+
+    def _wait_for_any(self, workers: Sequence[RemoteProcess]) -> Sequence[RemoteProcess]:
+        return wait_for_any(workers)
+
+    def _send(self, worker: RemoteProcess, method: str, *args: Any, answered: bool = True) -> int:
+        try:
+            return worker.send(method, *args, answered=answered)
+        except ProcessEnded as error:
+            raise self._fail(worker, error) from error
+
+    def _send_bitmask(self, worker: RemoteProcess, bitmask: Future[GrammarBitmask]) -> None:
+        value = None
+        try:
+            value = bitmask.result()
+        finally:  # whatever happens here, the worker must not wait for ever
+            self._send_late(worker, value)
+
+    def _send_late(self, worker: RemoteProcess, value: GrammarBitmask | None) -> None:
+        try:
+            worker.send_late(value)
+        except ProcessEnded as error:
+            raise self._fail(worker, error) from error
+
+    def _fail(self, worker: RemoteProcess, error: Exception) -> Exception:
+        """End all workers, and say whose fault it was."""
+        if isinstance(error, ConfigError):
+            self._kill()
+            return error
+        death = error if isinstance(error, ProcessEnded) else self._find_death()
+        message = str(death) if death else f"{worker.name} failed: {type(error).__name__}: {error}"
+        self._kill()
+        return EngineDeadError(message)
+
+    def _find_death(self) -> ProcessEnded | None:
+        """The worker that ended: peers notice its broken connections first, and fail too."""
+        for worker in self._workers:
+            exit_code = worker.exit_code(_BLAME_S / len(self._workers))
+            if exit_code is not None:
+                return ProcessEnded(worker.name, exit_code)
+        return None
+
+    def _kill(self) -> None:
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.kill()
+
+    def _live_workers(self) -> list[RemoteProcess]:
+        if not self._workers:
+            raise RuntimeError("the executor was shut down")
+        return self._workers
+
+
+def rank_device(name: str, local_rank: int) -> torch.device:
+    """Each worker of a machine has a GPU of its own; on a CPU they share it."""
+    device = resolve_device(name)
+    if device.type != "cuda":
+        return device
+    if local_rank >= torch.cuda.device_count():
+        raise ConfigError(
+            f"worker {local_rank} needs a GPU of its own, and this machine has {torch.cuda.device_count()}; "
+            "lower tensor_parallel_size or pipeline_parallel_size, or use distributed_executor_backend='ray' "
+            "over several machines"
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def threads_per_worker(num_workers: int) -> int:
+    """CPU threads for each of the workers that share this machine: OMP_NUM_THREADS if it is set, else their share."""
+    if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        return int(asked)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // num_workers)
