@@ -180,16 +180,20 @@ class EngineCore:
             return self._step_with_queue()
         began = perf_counter()
         out = self._schedule()
-        bitmask = self._build_bitmask(out) if self._structured else None
-        result = self.executor.execute(out, bitmask)
-        if self._structured:
-            self._take_bitmask(bitmask, result)
+        result = self._execute_structured(out) if self._structured else self.executor.execute(out)
         outputs = self.scheduler.update(out, result)
         if self.tracer is not None:
             self.tracer.step(out, result, outputs, perf_counter() - began)
         if self.config.args.debug_checks:
             self.scheduler.check_integrity()
         return outputs
+
+    def _execute_structured(self, out: SchedulerOutput) -> ModelRunnerOutput:
+        """A step while grammars are in use."""
+        bitmask = self._build_bitmask(out)
+        result = self.executor.execute(out, bitmask)
+        self._take_bitmask(bitmask, result)
+        return result
 
     def _step_with_queue(self) -> list[EngineCoreOutput]:
         """Plan until every pipeline stage has a step, then take in the oldest.
