@@ -8,7 +8,7 @@ from engine.config.cache import CacheConfig, resolve_sliding_window
 from engine.config.engine import EngineConfig
 from engine.config.errors import ConfigError
 from engine.config.kv_transfer import KVTransferConfig
-from engine.config.model import ModelConfig, RopeConfig
+from engine.config.model import ExpertNames, ModelConfig, MoEConfig, RopeConfig
 from engine.config.scheduler import SchedulerConfig
 from engine.config.speculative import SpeculativeConfig
 from engine.config.structured_outputs import StructuredOutputsConfig
@@ -20,6 +20,8 @@ __all__ = [
     "EngineArgs",
     "EngineConfig",
     "KVTransferConfig",
+    "ExpertNames",
+    "MoEConfig",
     "ModelConfig",
     "RopeConfig",
     "SchedulerConfig",

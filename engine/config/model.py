@@ -17,6 +17,33 @@ class RopeConfig:
 
 
 @dataclass(frozen=True)
+class ExpertNames:
+    """What a family's checkpoints call the parts of a mixture of experts."""
+
+    block: str
+    gate: str
+    up: str
+    down: str
+
+
+@dataclass(frozen=True)
+class MoEConfig:
+    """The layers whose MLP is a mixture of experts."""
+
+    num_experts: int
+    num_experts_per_tok: int
+    intermediate_size: int
+    """Of one expert."""
+    norm_topk_prob: bool
+    """The weights of a token's experts sum to one."""
+    layers: tuple[bool, ...]
+    """Per layer: whether it is a mixture; the others have a plain MLP."""
+    names: ExpertNames
+    expert_parallel: bool = False
+    """Ranks of a tensor group hold whole experts, not a part of each."""
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A decoder-only transformer as read from a Hugging Face config.json."""
 
@@ -47,6 +74,7 @@ class ModelConfig:
     """RMSNorm on every query and key head (Qwen3)."""
     sliding_window: tuple[int | None, ...] = ()
     """Per layer: how many positions back a token sees, itself included; None means all."""
+    moe: MoEConfig | None = None
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     quantization: dict[str, Any] | None = None

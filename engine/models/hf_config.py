@@ -14,13 +14,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from engine.config import ConfigError, EngineArgs, ModelConfig, RopeConfig
+from engine.config import ConfigError, EngineArgs, ExpertNames, ModelConfig, MoEConfig, RopeConfig
 from engine.config.quantization import CHECKPOINT_FORMATS, ONLINE_SCHEMES
 from engine.models.checkpoint import content_hash, read_headers, read_json, weight_files
 from engine.models.hub import download
 from engine.zoo import registry as zoo
 
 DTYPES = ("float32", "bfloat16", "float16")
+_MIXTURES = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")
 _SHORT_DTYPES = {
     "float": "float32",
     "fp32": "float32",
@@ -42,6 +43,25 @@ _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 32,
         "sliding_window": 4096,
         "max_window_layers": 28,
+    },
+    "MixtralForCausalLM": {
+        "max_position_embeddings": 131072,
+        "num_key_value_heads": 8,
+        "sliding_window": None,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "rms_norm_eps": 1e-5,
+    },
+    "Qwen3MoeForCausalLM": {
+        "max_position_embeddings": 32768,
+        "num_key_value_heads": 4,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": False,
+        "decoder_sparse_step": 1,
     },
     "Qwen3ForCausalLM": {
         "max_position_embeddings": 32768,
@@ -72,6 +92,7 @@ def load_model_config(args: EngineArgs) -> ModelConfig:
         load_format="dummy" if args.load_format == "dummy" else "safetensors",
         seed=args.seed if args.load_format == "dummy" else 0,
     )
+    config = _share_out_experts(config, args)
     if config.load_format == "safetensors":
         read_headers(folder)
     return replace(config, fingerprint=_fingerprint(config, raw))
@@ -149,10 +170,12 @@ def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> Mod
         tie_word_embeddings=bool(raw["tie_word_embeddings"]),
         # Qwen2 always has biases on q, k and v and never on o; Mistral has none; the others say so.
         attention_bias=architecture == "Qwen2ForCausalLM"
-        or (attention_bias and architecture != "MistralForCausalLM"),
-        attention_output_bias=attention_bias and architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM"),
+        or (attention_bias and architecture not in ("MistralForCausalLM", "MixtralForCausalLM")),
+        attention_output_bias=attention_bias
+        and architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
         mlp_bias=bool(raw.get("mlp_bias", False)) and architecture == "LlamaForCausalLM",
-        qk_norm=architecture == "Qwen3ForCausalLM",
+        qk_norm=architecture in ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
+        moe=_mixture(architecture, raw, num_layers, source),
         sliding_window=_sliding_windows(architecture, raw, num_layers),
         bos_token_id=raw.get("bos_token_id"),
         quantization=quantization,
@@ -256,11 +279,58 @@ _SCALING_KEYS = {
 }
 
 
+def _mixture(architecture: str, raw: dict[str, Any], num_layers: int, source: Path | str) -> MoEConfig | None:
+    """Experts, if the family has them. Qwen3: in every `decoder_sparse_step`-th layer that `mlp_only_layers` does not
+    name."""
+    if architecture not in _MIXTURES:
+        return None
+    if architecture == "MixtralForCausalLM":
+        names = ExpertNames("block_sparse_moe", gate="w1", up="w3", down="w2")
+        num_experts, size = _positive_int(raw, "num_local_experts", source), raw["intermediate_size"]
+        normalises, layers = True, (True,) * num_layers
+    else:
+        names = ExpertNames("mlp", gate="gate_proj", up="up_proj", down="down_proj")
+        key = (
+            "num_local_experts" if "num_local_experts" in raw else "num_experts"
+        )  # transformers 5, and before
+        num_experts = _positive_int(raw, key, source)
+        size = _positive_int(raw, "moe_intermediate_size", source)
+        normalises = bool(raw["norm_topk_prob"])
+        dense, every = raw.get("mlp_only_layers") or [], _positive_int(raw, "decoder_sparse_step", source)
+        layers = tuple(index not in dense and (index + 1) % every == 0 for index in range(num_layers))
+    num_chosen = _positive_int(raw, "num_experts_per_tok", source)
+    if num_chosen > num_experts:
+        raise ConfigError(f"{source}: num_experts_per_tok ({num_chosen}) is more than {num_experts} experts")
+    return MoEConfig(num_experts, num_chosen, size, normalises, layers, names)
+
+
+def _share_out_experts(config: ModelConfig, args: EngineArgs) -> ModelConfig:
+    """`enable_expert_parallel`, and whether the experts can be shared out as asked."""
+    moe, size = config.moe, args.tensor_parallel_size
+    if moe is None:
+        if args.enable_expert_parallel:
+            raise ConfigError(
+                f"enable_expert_parallel is set, but {args.model} ({config.architecture}) has no experts; leave it out"
+            )
+        return config
+    if args.enable_expert_parallel and moe.num_experts % size:
+        raise ConfigError(
+            f"{moe.num_experts} experts cannot be shared out evenly over tensor_parallel_size={size}; choose a "
+            "divisor, or leave enable_expert_parallel out to cut every expert"
+        )
+    if not args.enable_expert_parallel and moe.intermediate_size % size:
+        raise ConfigError(
+            f"experts of size {moe.intermediate_size} cannot be cut into tensor_parallel_size={size} equal parts; "
+            "set enable_expert_parallel to give each rank whole experts"
+        )
+    return replace(config, moe=replace(moe, expert_parallel=args.enable_expert_parallel))
+
+
 def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) -> tuple[int | None, ...]:
     """Window of every layer. Mistral: the same for all. Qwen: for the layers that `layer_types` or
     `max_window_layers` name, and only with `use_sliding_window`."""
     window = raw.get("sliding_window")
-    if architecture == "MistralForCausalLM":
+    if architecture in ("MistralForCausalLM", "MixtralForCausalLM"):
         return (window,) * num_layers
     if architecture == "LlamaForCausalLM" or window is None or not raw.get("use_sliding_window", False):
         return (None,) * num_layers

@@ -1,4 +1,4 @@
-"""The Llama family: Llama 1 to 3, Mistral, Qwen2 and Qwen3, and whatever shares their layout.
+"""The Llama family: Llama 1 to 3, Mistral, Mixtral, Qwen2, Qwen3 (MoE), and whatever shares their layout.
 
     ids -> embedding -> [ norm -> attention -> + ] [ norm -> gated MLP -> + ] x layers -> norm -> hidden
                            |__________________|       |__________________|
@@ -17,6 +17,7 @@ from engine.config import ModelConfig
 from engine.layers.attention import Attention
 from engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
 from engine.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
+from engine.layers.moe import FusedMoE
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable
 from engine.parallel import current_ranks
@@ -99,7 +100,8 @@ class LlamaDecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, layer_index: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.self_attn = LlamaAttention(config, layer_index, dtype)
-        self.mlp = LlamaMLP(config, dtype)
+        is_mixture = config.moe is not None and config.moe.layers[layer_index]
+        self.mlp = FusedMoE(config, config.moe, dtype) if is_mixture else LlamaMLP(config, dtype)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
 

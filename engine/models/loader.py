@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from engine.config import ConfigError, ModelConfig
 from engine.layers.embedding import VocabParallelEmbedding
 from engine.layers.linear import Linear, MergedLinear
+from engine.layers.moe import FusedMoE
 from engine.models.checkpoint import StoredTensor, read_headers
 from engine.models.registry import create_model
 from engine.parallel import ALONE, Ranks, Shard
@@ -41,7 +42,7 @@ def load_model(config: ModelConfig, device: torch.device | str, ranks: Ranks = A
     else:
         load_weights(model, config, ranks)
     for module in model.modules():
-        if isinstance(module, Linear):
+        if isinstance(module, (Linear, FusedMoE)):
             module.finish_loading()
     return model.eval()
 
@@ -53,7 +54,7 @@ def checkpoint_tensors(model: nn.Module) -> dict[str, Tensor]:
     """
     targets: dict[str, Tensor] = {}
     for module_name, module in model.named_modules():
-        if isinstance(module, Linear):
+        if isinstance(module, (Linear, FusedMoE)):
             targets.update(module.checkpoint_tensors(module_name))
             continue
         for name, parameter in module.named_parameters(recurse=False):
@@ -68,6 +69,8 @@ def checkpoint_shards(model: nn.Module) -> dict[str, Shard]:
         if isinstance(module, Linear):
             names = [name for name, _ in module.checkpoint_tensors(module_name)]
             prefix = module_name.rpartition(".")[0] if isinstance(module, MergedLinear) else module_name
+        elif isinstance(module, FusedMoE):
+            names, prefix = [name for name, _ in module.checkpoint_tensors(module_name)], module_name
         elif isinstance(module, VocabParallelEmbedding):
             names, prefix = [f"{module_name}.weight"], module_name
         else:

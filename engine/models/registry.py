@@ -18,8 +18,10 @@ MODELS: dict[str, str] = {
     "MistralForCausalLM": "engine.models.llama:LlamaForCausalLM",
     "Qwen2ForCausalLM": "engine.models.llama:LlamaForCausalLM",
     "Qwen3ForCausalLM": "engine.models.llama:LlamaForCausalLM",
+    "MixtralForCausalLM": "engine.models.llama:LlamaForCausalLM",
+    "Qwen3MoeForCausalLM": "engine.models.llama:LlamaForCausalLM",
 }
-"""The four differ in biases, head norms, windows and rope only, and ModelConfig says which apply."""
+"""They differ in biases, head norms, windows, rope and experts only, and ModelConfig says which apply."""
 
 
 class CausalLM(Protocol):

@@ -27,6 +27,7 @@ from engine.config import (
 from engine.core.connector import KVConnectorWorker
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.layers.linear import Linear
+from engine.layers.moe import FusedMoE
 from engine.models.loader import load_model
 from engine.models.registry import CausalLM
 from engine.multimodal.encoder import ToyImageEncoder
@@ -126,6 +127,11 @@ class Worker:
         self._kv_connector = connector_class(config).make_worker(config, identity, blocks)
         return self._kv_connector.address
 
+    def expert_load(self) -> list[list[int]]:
+        """Per mixture layer of this rank's model: how many tokens each expert was asked to compute so far."""
+        layers = cast(nn.Module, self.model).modules()
+        return [layer.tokens_per_expert.tolist() for layer in layers if isinstance(layer, FusedMoE)]
+
     def execute(
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
     ) -> ModelRunnerOutput:
@@ -211,8 +217,12 @@ def local_part(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 
 def is_recordable(model: CausalLM) -> bool:
     """Whether decode steps of this model can be replayed: all its products are kernels that a graph records."""
-    layers = (module for module in cast(nn.Module, model).modules() if isinstance(module, Linear))
-    return all(layer.method.is_recordable(layer) for layer in layers)
+    modules = list(cast(nn.Module, model).modules())
+    layers = [module for module in modules if isinstance(module, Linear)]
+    return all(layer.method.is_recordable(layer) for layer in layers) and not any(
+        isinstance(module, FusedMoE)
+        for module in modules  # who computes what changes from step to step
+    )
 
 
 def padding_metadata(num_tokens: int, device: torch.device) -> AttentionMetadata:

@@ -55,6 +55,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 8}),
+    "qwen3 moe": (
+        "Qwen3Moe",
+        {
+            "head_dim": 16,
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "mlp_only_layers": [1],
+            "norm_topk_prob": True,
+        },
+    ),
     "qwen3, window in layer 1": (
         "Qwen3",
         {
@@ -176,4 +188,6 @@ def test_bfloat16_logits_stay_near_those_of_float32(case: Case, backend: str) ->
     (logits,) = paged.step([(Sequence(case.sequences[0]), 37)])
     expected = case.expected[0][:37]
     assert logits.dtype == torch.float32
-    assert (logits - expected).abs().mean() < 0.05 * expected.abs().mean()
+    # With experts a token near a tie goes elsewhere: transformers' own mixtral is 10 % off in bfloat16.
+    limit = 0.05 if config.moe is None else 0.15
+    assert (logits - expected).abs().mean() < limit * expected.abs().mean()

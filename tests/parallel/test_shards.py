@@ -15,6 +15,15 @@ from tests.models.checkpoints import random_weights, read_config, write_checkpoi
 
 QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "attention_bias": True}
 QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "head_dim": 8}
+MIXTRAL = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4}
+QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "head_dim": 8,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 12,
+    "mlp_only_layers": [1],
+}
 LLAMA_BIAS = {"attention_bias": True, "mlp_bias": True}
 
 
@@ -27,7 +36,9 @@ def ranks_of(tensor: int, pipeline: int) -> list[Ranks]:
     ]
 
 
-@pytest.mark.parametrize("changes", [{}, QWEN2, QWEN3, LLAMA_BIAS, {"tie_word_embeddings": True}])
+@pytest.mark.parametrize(
+    "changes", [{}, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, LLAMA_BIAS, {"tie_word_embeddings": True}]
+)
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (4, 1), (1, 2), (2, 2)])
 def test_the_ranks_together_hold_every_element_of_the_checkpoint_and_each_only_its_own(
     tmp_path: Path, changes: dict[str, Any], tensor: int, pipeline: int
@@ -45,7 +56,7 @@ def test_the_ranks_together_hold_every_element_of_the_checkpoint_and_each_only_i
             covered[name][part] += 1
     for name, count in covered.items():
         assert (count > 0).all(), f"nobody holds all of {name}"
-        if any(layer in name for layer in ("q_proj", "gate_proj", "down_proj.weight")):
+        if any(layer in name for layer in ("q_proj", "gate_proj", "down_proj.weight", ".experts.")):
             assert (count == 1).all(), f"{name} is held twice"
 
 
