@@ -30,8 +30,10 @@ from engine.config import (
     ModelConfig,
     SpeculativeConfig,
     StructuredOutputsConfig,
+    TierConfig,
     resolve_sliding_window,
 )
+from engine.config.tiers import check_tier_args
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
@@ -51,6 +53,7 @@ from engine.resolve import (
     resolve_scheduler_config,
 )
 from engine.transfer import connector_class
+from engine.worker.kv_cache import free_host_bytes
 from engine.worker.worker import resolve_device
 
 if TYPE_CHECKING:
@@ -94,6 +97,7 @@ class EngineCore:
     def from_args(cls, args: EngineArgs, tokenizer: TokenSource | None = None) -> EngineCore:
         """Load the model, size the cache, build the scheduler. Structured outputs need the tokenizer."""
         check_args(args)
+        check_tier_args(args)
         structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
         kv_transfer = resolve_kv_transfer(args)
         processors = resolve_logits_processors(args)
@@ -117,6 +121,7 @@ class EngineCore:
             drop_last_hit_block=speculative is not None and speculative.method == "eagle",
         )
         executor.init_cache(num_blocks, scheduler_config)
+        cache_config = replace(cache_config, tiers=_init_tiers(args, executor))
         scheduler = scheduler_cls(
             scheduler_config,
             cache_config,
@@ -322,6 +327,15 @@ def _connector_options(
         "connector": connector_class(config).make_scheduler(config, cache.block_size, address),
         "kv_load_failure_policy": config.kv_load_failure_policy,
     }
+
+
+def _init_tiers(args: EngineArgs, executor: Executor) -> TierConfig:
+    """Size the host memory for KV blocks, if any was asked for, and allocate it on every worker."""
+    block_bytes = sum(executor.collective_rpc("block_bytes"))
+    tiers = TierConfig.from_args(args, block_bytes, free_host_bytes())
+    if tiers.num_host_blocks:
+        executor.collective_rpc("init_host_pool", tiers.num_host_blocks)
+    return tiers
 
 
 def _describe(error: BaseException) -> str:

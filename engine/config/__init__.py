@@ -12,6 +12,7 @@ from engine.config.model import ExpertNames, ModelConfig, MoEConfig, RopeConfig
 from engine.config.scheduler import SchedulerConfig
 from engine.config.speculative import SpeculativeConfig
 from engine.config.structured_outputs import StructuredOutputsConfig
+from engine.config.tiers import TierConfig
 
 __all__ = [
     "CacheConfig",
@@ -28,4 +29,5 @@ __all__ = [
     "SpeculativeConfig",
     "StructuredOutputsConfig",
     "resolve_sliding_window",
+    "TierConfig",
 ]

@@ -69,10 +69,13 @@ class EngineArgs:
     """`backend`: auto, xgrammar or dfa."""
 
     preemption_mode: Literal["recompute", "swap"] | None = None
-    swap_space: float = 0.0
-    """GiB of host memory for blocks of preempted requests."""
+    """What becomes of a preempted request's KV: computed again, or kept in host memory (`swap_space`).
+    None: swap if there is swap space."""
+    swap_space: float | None = None
+    """GiB of host memory for blocks of preempted requests. With preemption_mode="swap", None means 4 GiB or a
+    quarter of what is free, whichever is less."""
     kv_offloading_size: float | None = None
-    """GiB of host memory for cached blocks."""
+    """GiB of host memory for blocks that the device's prefix cache evicts; None: they are forgotten."""
     kv_offloading_backend: str = "native"
     kv_transfer_config: dict[str, Any] | str | None = None
     """`kv_connector`, `kv_role`, `kv_connector_extra_config`, `kv_load_failure_policy`: a dict or its JSON."""

@@ -143,6 +143,8 @@ class BlockPool:
         self.cached: dict[bytes, Block] = {}
         """The prefix index: one block per hash. A second block with the same content stays anonymous."""
         self.on_event = on_event
+        self.before_eviction: Callable[[Block], object] | None = None
+        """Called with a cached block that is about to be reused: the last moment to keep its content."""
         self.num_evictable = 0
         """Free blocks whose content is still cached."""
         self.num_evictions = 0
@@ -169,6 +171,8 @@ class BlockPool:
             if block.block_hash is not None:
                 self.num_evictable -= 1
                 self.num_evictions += 1
+                if self.before_eviction is not None:
+                    self.before_eviction(block)
                 self._forget(block)
             block.ref_count = 1
             taken.append(block)

@@ -16,11 +16,13 @@ hashes while it schedules; see its PR #43569 for what that can leave behind.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.config import CacheConfig
 from engine.core.blocks import Block, BlockPool, OnBlockEvent
 from engine.core.hashing import BlockHasher
+from engine.core.host_tier import CopyPairs, HostTier
 from engine.core.request import Request
 
 
@@ -71,8 +73,12 @@ class KVManager:
             detect_collisions=config.detect_hash_collisions,
         )
         self.sliding_window = config.sliding_window
+        self.host = HostTier(config.tiers.num_host_blocks) if config.tiers.num_host_blocks else None
+        self._swap = config.tiers.swap
+        if self.host is not None and config.tiers.offload:
+            self.pool.before_eviction = self.host.offload
         self._in_flight: set[bytes] = set()
-        """Hashes of the prompt blocks that rows of the current step work on."""
+        """Hashes of the prompt blocks that rows of the current step work on or copy in."""
 
     @property
     def usage(self) -> float:
@@ -104,8 +110,10 @@ class KVManager:
                 if block is None:
                     break
                 hit.device.append(block)
-            if self.drop_last_hit_block and hit.device:
-                hit.device.pop()
+        if self.host is not None:
+            hit.host = self._match_host(request, self.host, len(hit.device))
+        if self.drop_last_hit_block:
+            del (hit.host or hit.device)[-1:]
         return hit
 
     def _match_window(self, request: Request, window: int) -> list[Block]:
@@ -125,16 +133,28 @@ class KVManager:
                 return [self.pool.null_block] * index + hit
         return hit
 
-    def is_in_flight(self, request: Request, hit: PrefixHit) -> bool:
-        """Whether the block after the hit is being computed by another request in this very step.
+    def _match_host(self, request: Request, host: HostTier, start: int) -> list[Block]:
+        """Host blocks from table entry `start` on: its own, if it was swapped out, then cached ones."""
+        most = self._max_hit(request)
+        found = request.host_blocks[start:most]
+        if self.reads_cache(request):
+            for block_hash in request.block_hashes[start + len(found) : most]:
+                block = host.pool.cached.get(block_hash)
+                if block is None:
+                    break
+                found.append(block)
+        return found
 
-        If so, waiting one step saves computing it twice: n samples of a prompt prefill it once.
+    def is_in_flight(self, request: Request, hit: PrefixHit) -> bool:
+        """Whether another request of this step computes or copies in a block that this one would start with.
+
+        If so, waiting one step saves doing it twice: n samples of a prompt prefill it once.
         """
-        return (
-            hit.num_blocks < self._max_hit(request)
-            and self.reads_cache(request)
-            and request.block_hashes[hit.num_blocks] in self._in_flight
-        )
+        if not self._in_flight or not self.reads_cache(request):
+            return False
+        most, hashes = self._max_hit(request), request.block_hashes
+        next_blocks = (len(hit.device), hit.num_blocks)  # the first to copy in, the first to compute
+        return any(index < most and hashes[index] in self._in_flight for index in next_blocks)
 
     def hashes_behind(self, request: Request, num_hit: int) -> list[bytes]:
         """The blocks behind a hit by which it could be longer: what is worth fetching from elsewhere."""
@@ -195,9 +215,26 @@ class KVManager:
         request.num_blocks_behind_window = hit.device.count(self.pool.null_block)
         for block in hit.device[request.num_blocks_behind_window :]:
             self.pool.touch(block, request.request_id)
-        request.blocks = [*hit.device, *self.pool.take(missing, request.request_id)]
-        request.num_published_blocks = len(hit.device)
+        if self.host is not None:
+            self.host.hold(hit.host)
+        fresh = self.pool.take(missing, request.request_id)  # what this evicts may go to the host
+        if self.host is not None:
+            self.host.copy_in(hit.host, fresh[: len(hit.host)])
+            self._in_flight.update(request.block_hashes[len(hit.device) : len(hit.device) + len(hit.host)])
+            self._leave_host(request, self.host)
+        request.blocks = [*hit.device, *fresh]
+        request.num_published_blocks = len(hit.device)  # what is copied in counts when the step is over
         return [block.block_id for block in request.blocks]
+
+    def swap_out(self, request: Request) -> None:
+        """Keep a victim's full computed blocks on the host, as far as there is room; `free` comes next.
+
+        The rest, and always a block that is not full, is computed again.
+        """
+        if self.host is not None and self._swap:
+            num_computed = request.num_computed_tokens // self.block_size
+            hashes = request.block_hashes if self.enable_prefix_caching else None
+            request.host_blocks = self.host.swap_out(request.blocks[:num_computed], hashes)
 
     def free(self, request: Request) -> None:
         """Give back the whole block table. Published blocks can be hit until they are reused."""
@@ -218,6 +255,16 @@ class KVManager:
         request.blocks[start:end] = [self.pool.null_block] * (end - start)
         request.num_blocks_behind_window = end
         return end - start
+
+    def forget(self, request: Request) -> None:
+        """Give back everything, on the host too: the request has ended."""
+        self.free(request)
+        if self.host is not None:
+            self._leave_host(request, self.host)
+
+    def _leave_host(self, request: Request, host: HostTier) -> None:
+        host.release(request.host_blocks)
+        request.host_blocks = []
 
     # -- one step
 
@@ -241,6 +288,25 @@ class KVManager:
             self.pool.register(request.blocks[index], request.block_hashes[index], request.request_id)
             request.num_published_blocks += 1
 
+    def close_step(self, step: int) -> tuple[CopyPairs, CopyPairs]:
+        """What the worker copies before the forward pass of the planned step: (copy_out, copy_in)."""
+        return self.host.close_step(step) if self.host is not None else ([], [])
+
+    def end_step(self, step: int) -> None:
+        """The step ran: what it copied to the host can be hit from now on."""
+        if self.host is not None:
+            self.host.end_step(step)
+
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any block is used."""
+        if self.pool.num_used or (self.host is not None and not self.host.reset()):
+            return False
         return self.pool.reset()
+
+    def check_integrity(self, requests: Iterable[Request]) -> list[str]:
+        """What is not as it must be with the blocks of all tiers, given every unfinished request."""
+        problems = self.pool.check_integrity()
+        if self.host is not None:
+            owned = [block for request in requests for block in request.host_blocks]
+            problems += self.host.check_integrity(owned)
+        return problems

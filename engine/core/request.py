@@ -86,6 +86,8 @@ class Request:
     spec_token_ids: list[int] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     """The block table: block i holds the KV of tokens [i * block_size, (i + 1) * block_size)."""
+    host_blocks: list[Block] = field(default_factory=list)
+    """What a preemption by swap kept of the block table, from its start on; empty while it runs."""
     block_hashes: list[bytes] = field(default_factory=list)
     """One per full block of `token_ids`, whether or not it is computed or cached."""
     num_published_blocks: int = 0

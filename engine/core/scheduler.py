@@ -204,8 +204,9 @@ class Scheduler:
         return new_block_ids
 
     def _preempt(self, victim: Request) -> None:
-        """Take all blocks of the least important running request; it will recompute what is not cached."""
+        """Take all blocks of the least important running request; it will recompute what is not kept."""
         self.running.pop()
+        self.kv.swap_out(victim)
         self.kv.free(victim)
         self._release_images(victim, len(victim.token_ids))
         victim.num_computed_tokens = 0
@@ -359,12 +360,15 @@ class Scheduler:
         if self.config.num_lookahead_tokens:
             self._look_ahead(plan.rows)
         finished_ids, self._finished_ids = self._finished_ids, []
+        copy_out, copy_in = self.kv.close_step(stats.step)
         out = SchedulerOutput(
             stats.step,
             plan.rows,
             finished_ids,
             plan.preempted,
             plan.not_scheduled,
+            copy_out,
+            copy_in,
             dropped_encoder_hashes=self.encoder_cache.take_dropped(),
         )
         if self.transfers is not None:
@@ -396,6 +400,7 @@ class Scheduler:
     def update(self, out: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
         """Take in what the worker computed: new tokens, drafts, finished requests, blocks to publish."""
         outputs: list[EngineCoreOutput] = []
+        self.kv.end_step(out.step)
         for row in out.scheduled:
             request = self.requests.get(row.request_id)
             if request is None or request.in_flight_step != out.step:
@@ -527,7 +532,7 @@ class Scheduler:
             self.compiling.pop(request.request_id, None)
         if self.transfers is not None:
             request.kv_handoff = self.transfers.request_finished(request, status)
-        self.kv.free(request)
+        self.kv.forget(request)
         self._release_images(request, len(request.token_ids))
         del self.requests[request.request_id]
         request.status = status
@@ -556,7 +561,7 @@ class Scheduler:
         blocks, the running enough for what they have computed; a block's ref_count is the number of its
         owners; `running` is sorted.
         """
-        problems = self.kv.pool.check_integrity()
+        problems = self.kv.check_integrity(self.requests.values())
         waiting = list(self.waiting)
         if sorted(r.request_id for r in [*waiting, *self.running]) != sorted(self.requests):
             problems.append("the waiting and the running are not the unfinished requests")
@@ -572,6 +577,8 @@ class Scheduler:
             if request.blocks or request.num_computed_tokens or request.num_published_blocks:
                 problems.append(f"{request.request_id} waits and has blocks, computed or published tokens")
         for request in self.running:
+            if request.host_blocks:
+                problems.append(f"{request.request_id} runs and still owns host blocks")
             if len(request.blocks) < self.kv.num_blocks_for(request.num_computed_tokens):
                 problems.append(f"{request.request_id} has computed more tokens than its blocks hold")
             if request.num_computed_tokens >= request.num_tokens:

@@ -76,11 +76,15 @@ def available_cpu_bytes(
     one_sequence = _blocks_per_sequence(model, args, scheduler)
     most = (scheduler.max_num_seqs * one_sequence + 1) * per_block
     least = (one_sequence + 1) * per_block
+    free = int(free_host_bytes() * args.gpu_memory_utilization)
+    return min(free // num_workers, most, max(CPU_CACHE_CAP, least))
+
+
+def free_host_bytes() -> int:
+    """Memory that this process may still take."""
     free = psutil.virtual_memory().available
     limit = _cgroup_bytes_left()
-    if limit is not None:
-        free = min(free, limit)
-    return min(int(free * args.gpu_memory_utilization) // num_workers, most, max(CPU_CACHE_CAP, least))
+    return free if limit is None else min(free, limit)
 
 
 def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torch.device) -> KVCache:

@@ -37,6 +37,7 @@ from engine.spec.base import DrafterContext, drafter_class
 from engine.transfer import connector_class
 from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
+from engine.worker.host_pool import HostPool
 from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
 from kernels.cpu.memory import keep_freed_memory
@@ -71,6 +72,8 @@ class Worker:
         self.backend: AttentionBackend
         self.runner: ModelRunner
         self._kv_connector: KVConnectorWorker | None = None
+        self.host_pool: HostPool | None = None
+        """Where the scheduler keeps blocks that the device has no room for."""
         self.speculative = SpeculativeConfig.parse(args.speculative_config)
 
     def load(self) -> None:
@@ -120,9 +123,22 @@ class Worker:
             image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
         )
 
+    def block_bytes(self) -> int:
+        """What one block takes on this device, over all tensors that blocks are made of."""
+        return sum(cache.nbytes // len(cache) for cache in self._block_tensors())
+
+    def init_host_pool(self, num_blocks: int) -> None:
+        """Allocate host memory for blocks that leave the device; after `init_cache`."""
+        self.host_pool = HostPool(self._block_tensors(), num_blocks)
+        logger.info("host KV blocks: %d, %.0f MiB", num_blocks, self.host_pool.nbytes / 2**20)
+
+    def _block_tensors(self) -> list[torch.Tensor]:
+        """The tensors [num_blocks, ...] that together hold a block: where it goes, each of them goes."""
+        return [self.runner.kv_cache.blocks]
+
     def init_kv_connector(self, config: KVTransferConfig) -> dict[str, Any]:
         """Start the worker half of the KV connector; returns its address for the other half."""
-        blocks = KVBlocks([self.runner.kv_cache.blocks])
+        blocks = KVBlocks(self._block_tensors())
         identity = identity_of(self.model_config.fingerprint, self.runner.kv_cache.kv, blocks.block_bytes)
         self._kv_connector = connector_class(config).make_worker(config, identity, blocks)
         return self._kv_connector.address
@@ -137,6 +153,8 @@ class Worker:
     ) -> ModelRunnerOutput:
         """Run one step. Transfers of the KV connector go on beside it."""
         connector = self._kv_connector
+        if self.host_pool is not None:
+            self.host_pool.copy(out)
         if connector is None:
             return self.runner.execute(out, bitmask)
         if out.kv_connector_metadata is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.config import CacheConfig, SchedulerConfig
+from engine.config import CacheConfig, SchedulerConfig, TierConfig
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 
+NO_TIERS = TierConfig()
 DULL_TOKEN = 1
 """Sampled unless a test says otherwise; never an eos or stop id."""
 
@@ -62,12 +63,15 @@ class Driver:
         chunked: bool = True,
         long_prefill: int = 0,
         detect_collisions: bool = False,
+        tiers: TierConfig = NO_TIERS,
         **options: Any,
     ) -> None:
         """`num_blocks` counts the usable ones: the null block comes on top."""
         self.scheduler = Scheduler(
             SchedulerConfig(budget, max_num_seqs, max_model_len, policy, chunked, long_prefill),
-            CacheConfig(num_blocks + 1, block_size, caching, detect_hash_collisions=detect_collisions),
+            CacheConfig(
+                num_blocks + 1, block_size, caching, detect_hash_collisions=detect_collisions, tiers=tiers
+            ),
             **options,
         )
         self.sample: Callable[[Request], list[int]] = lambda request: [DULL_TOKEN]

@@ -17,7 +17,7 @@ from typing import Any
 import engine.core
 
 CORE = Path(engine.core.__path__[0])
-COPIED = ("hashing", "blocks", "kv_manager", "kv_transfers", "door", "queues", "scheduler")
+COPIED = ("hashing", "blocks", "host_tier", "kv_manager", "kv_transfers", "door", "queues", "scheduler")
 """In import order. Types, errors and stats are shared with the real core."""
 
 
@@ -105,8 +105,8 @@ MUTATIONS = [
     Mutation(
         "blocks_are_published_before_their_last_token",
         "kv_manager",
-        "request.num_computed_tokens // self.block_size",
-        "min(-(-request.num_computed_tokens // self.block_size), len(request.block_hashes))",
+        "num_written = request.num_computed_tokens // self.block_size",
+        "num_written = min(-(-request.num_computed_tokens // self.block_size), len(request.block_hashes))",
     ),
     Mutation(
         "freed_requests_keep_their_publish_mark",
@@ -129,10 +129,78 @@ MUTATIONS = [
     Mutation(
         "nobody_waits_for_a_prefix_in_flight",
         "kv_manager",
-        "hit.num_blocks < self._max_hit(request)\n",
-        "False\n",
+        "return any(index < most",
+        "return False and any(index < most",
     ),
     Mutation("prompt_logprobs_read_the_cache", "kv_manager", " or params.prompt_logprobs is not None", ""),
+    # tiers
+    Mutation(
+        "a_victim_swaps_out_what_is_not_computed",
+        "kv_manager",
+        "num_computed = request.num_computed_tokens // self.block_size",
+        "num_computed = min(len(request.blocks), len(request.block_hashes))",
+    ),
+    Mutation(
+        "a_swapped_request_finds_its_first_blocks_again",
+        "kv_manager",
+        "host_blocks[start:most]",
+        "host_blocks[:most]",
+    ),
+    Mutation(
+        "a_host_hit_starts_behind_its_first_block",
+        "kv_manager",
+        "request.block_hashes[start + len(found) : most]",
+        "request.block_hashes[start + len(found) + 1 : most]",
+    ),
+    Mutation(
+        "prompt_logprobs_read_the_host",
+        "kv_manager",
+        "        if self.reads_cache(request):\n            for block_hash in request.block_hashes[start",
+        "        if self.enable_prefix_caching:\n            for block_hash in request.block_hashes[start",
+    ),
+    Mutation(
+        "host_blocks_land_in_the_last_fresh_blocks",
+        "kv_manager",
+        "fresh[: len(hit.host)]",
+        "fresh[::-1][: len(hit.host)]",
+    ),
+    Mutation(
+        "whoever_resumes_keeps_its_host_blocks",
+        "kv_manager",
+        "            self._leave_host(request, self.host)\n        request.blocks",
+        "        request.blocks",
+    ),
+    Mutation(
+        "whoever_ends_while_swapped_keeps_its_host_blocks",
+        "kv_manager",
+        "            self._leave_host(request, self.host)\n\n",
+        "            pass\n\n",
+    ),
+    Mutation(
+        "a_block_is_written_to_the_host_twice",
+        "host_tier",
+        "self.pool.cached.get(block_hash) or self._writing.get(block_hash)",
+        "self.pool.cached.get(block_hash)",
+    ),
+    Mutation(
+        "a_hit_on_the_host_may_be_overwritten_before_it_is_read",
+        "host_tier",
+        "        for host_block in hit:\n            self.pool.touch(host_block)\n        self._plan.read += hit\n",
+        "",
+    ),
+    Mutation(
+        "the_host_learns_a_hash_that_was_not_copied",
+        "host_tier",
+        "        self._plan.copy_out.append((block.block_id, host_block.block_id))\n",
+        "        if len(self._plan.copy_out) < 2:\n"
+        "            self._plan.copy_out.append((block.block_id, host_block.block_id))\n",
+    ),
+    Mutation(
+        "copies_go_the_wrong_way",
+        "host_tier",
+        "return plan.copy_out, plan.copy_in",
+        "return plan.copy_in, plan.copy_out",
+    ),
     # queues
     Mutation(
         "an_aborted_request_stays_queued",
@@ -184,7 +252,7 @@ MUTATIONS = [
     Mutation(
         "aborted_requests_keep_their_blocks",
         "scheduler",
-        "        self.kv.free(request)\n        self._release_images(request, len(request.token_ids))\n",
+        "        self.kv.forget(request)\n        self._release_images(request, len(request.token_ids))\n",
         "        self._release_images(request, len(request.token_ids))\n",
     ),
     Mutation(

@@ -1,10 +1,11 @@
 """The shadow KV: a worker without a model that knows what every cache slot must hold.
 
 Every slot of the cache stores the digest of the token prefix it was computed from, adapter and salt
-included. A fake forward pass verifies each slot before it reads it and derives the next token from
-the digest alone. So one run of a random workload checks at once that
+included, and so does every slot of the host tier: blocks are really copied. A fake forward pass verifies
+each slot before it reads it and derives the next token from the digest alone. So one run of a random
+workload checks at once that
 
-    - no row ever reads KV that was not written, or was written for another prefix;
+    - no row ever reads KV that was not written, or was written for another prefix, wherever it was meanwhile;
     - the outputs are those of generating each request alone;
     - every step keeps the rules listed in `StepRules`.
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from engine.config import TierConfig
 from engine.core.blocks import Block
 from engine.core.errors import RequestRejected
 from engine.core.sched_output import (
@@ -43,6 +45,8 @@ from tests.core.workloads import (
     next_token,
     root_digest,
 )
+
+Pairs = list[tuple[int, int]]
 
 
 class ShadowError(AssertionError):
@@ -100,22 +104,38 @@ class ShadowWorker:
         draft_quality: float = 1.0,
         seed: int = 0,
         sliding_window: int | None = None,
+        num_host_blocks: int = 0,
     ) -> None:
         self.block_size = block_size
         self.sliding_window = sliding_window
+        self.num_host_blocks = num_host_blocks
         self.cache: dict[int, Digest] = {}
         """Slot number (block_id * block_size + offset) -> digest of the prefix that was written there."""
+        self.host_cache: dict[int, Digest] = {}
+        """The same for host blocks."""
         self.slots: dict[str, Slot] = {}
         self.roots: dict[str, Digest] = {}
         """By request id, told by the harness: a real worker has the adapter, and salts only part tenants."""
+        self._unknown: set[str] = set()
+        """Started in a step that was lost."""
         self._draft_length = draft_length
         self._draft_quality = draft_quality
         self._rng = random.Random(seed)
 
+    def lose(self, out: SchedulerOutput) -> None:
+        """A step that never reached this worker: it will hear of the end of requests it does not know."""
+        for request_id in [*out.finished_request_ids, *out.preempted_request_ids]:
+            self.slots.pop(request_id, None)
+        self._unknown |= {row.request_id for row in out.scheduled if row.init is not None}
+
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
+        for request_id in [r for r in out.finished_request_ids if r in self._unknown]:
+            self._unknown.discard(request_id)
+            out.finished_request_ids.remove(request_id)
         for request_id in [*out.finished_request_ids, *out.preempted_request_ids]:
             require(request_id in self.slots, f"{request_id} frees a worker slot that it does not have")
             del self.slots[request_id]
+        self._copy(out)
         for row in out.scheduled:
             self._apply(row)
         for row in out.scheduled:  # all reads of old KV come before the step's writes
@@ -127,6 +147,30 @@ class ShadowWorker:
         for row in out.scheduled:
             self._finish_row(row, self.slots[row.request_id], result)
         return result
+
+    def _copy(self, out: SchedulerOutput) -> None:
+        """First out, then in. Only whole written blocks, and nothing is read and written in one step."""
+        from_device, to_host = [d for d, _ in out.copy_out], [h for _, h in out.copy_out]
+        from_host, to_device = [h for h, _ in out.copy_in], [d for _, d in out.copy_in]
+        for host_block in to_host + from_host:
+            require(1 <= host_block <= self.num_host_blocks, "no such host block", host_block)
+        for targets in (to_host, to_device):
+            require(len(set(targets)) == len(targets), "two copies into one block", targets)
+        require(
+            not set(to_host) & set(from_host), "a host block is written and read in one step", out.copy_in
+        )
+        require(0 not in from_device + to_device, "the null block is copied", out.copy_out, out.copy_in)
+        fresh = {block for row in out.scheduled if row.init for block in row.new_block_ids}
+        require(set(to_device) <= fresh, "a copy into a block of nobody who starts", out.copy_in)
+        self._copy_blocks(self.cache, self.host_cache, out.copy_out)
+        self._copy_blocks(self.host_cache, self.cache, out.copy_in)
+
+    def _copy_blocks(self, source: dict[int, Digest], target: dict[int, Digest], pairs: Pairs) -> None:
+        for origin, destination in pairs:
+            for offset in range(self.block_size):
+                held = source.get(origin * self.block_size + offset)
+                require(held is not None, "a block is copied that was not written", origin, destination)
+                target[destination * self.block_size + offset] = held or 0
 
     def _apply(self, row: Scheduled) -> None:
         if row.init is None:
@@ -360,6 +404,8 @@ class Summary:
     aborted: int = 0
     evictions: int = 0
     refused: int = 0
+    copied_out: int = 0
+    copied_in: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -393,6 +439,7 @@ class Simulation:
             workload.draft_quality,
             workload.seed,
             workload.cache.sliding_window,
+            workload.cache.tiers.num_host_blocks,
         )
         self.rules = StepRules(workload, strict)
         self.received: dict[str, Received] = {}
@@ -401,7 +448,8 @@ class Simulation:
 
     def run(self) -> Summary:
         asks = sorted(self.workload.asks, key=lambda ask: ask.step)
-        last_event = max([a.step for a in asks] + [a.step for a in self.workload.aborts], default=0)
+        aborts = self.workload.aborts
+        last_event = max([*self.workload.interrupts, *(event.step for event in [*asks, *aborts])], default=0)
         step = 0
         while step <= last_event or self.scheduler.has_unfinished():
             for ask in asks:
@@ -441,6 +489,9 @@ class Simulation:
                     f"{row.request_id} starts with tokens that are not its own",
                     row,
                 )
+        if step in self.workload.interrupts:
+            self._interrupt(out)
+            return
         self._abort(step, "in_flight")
         result = self.worker.execute(out)
         if self.strict:
@@ -454,6 +505,12 @@ class Simulation:
             self.replica.check(self.scheduler)
         if step % 4 == 0 or not self.scheduler.has_unfinished():
             self.scheduler.check_integrity()
+
+    def _interrupt(self, out: SchedulerOutput) -> None:
+        """What the engine does when a step stops half-way: it ends all requests and goes on without them."""
+        self.worker.lose(out)
+        for output in self.scheduler.abort(list(self.scheduler.requests)):
+            self._receive(output)
 
     def _inject_errors(self, step: int, out: SchedulerOutput, result: ModelRunnerOutput) -> None:
         rows = {row.request_id for row in out.scheduled}
@@ -519,6 +576,8 @@ class Simulation:
             accepted = max(0, len(result.sampled_token_ids.get(row.request_id, [])) - 1)
             summary.accepted_drafts += accepted
             summary.rejected_drafts += len(row.spec_token_ids) - accepted
+        summary.copied_out += len(out.copy_out)
+        summary.copied_in += len(out.copy_in)
         for entry in out.not_scheduled:
             summary.reasons[entry.reason.value] += 1
         if self.strict:
@@ -532,13 +591,16 @@ class Simulation:
             self._check_finished(received)
         final = self.scheduler.schedule()
         require(not final.scheduled and not final.not_scheduled, "work after the end", final)
-        self.worker.execute(final)
+        self.scheduler.update(final, self.worker.execute(final))
         require(not self.worker.slots, f"worker slots leaked: {list(self.worker.slots)}")
         self.scheduler.check_integrity()
         if self.strict:
             pool = self.scheduler.kv.pool
             require(pool.num_used == 0 and len(pool.free) == pool.num_usable, "blocks leaked")
+            host = self.scheduler.kv.host
+            require(host is None or host.pool.num_used == 0, "host blocks leaked")
             require(self.scheduler.reset_prefix_cache() and not pool.cached, "an idle cache refuses to reset")
+            require(host is None or not host.pool.cached, "a reset leaves blocks on the host")
 
     def _check_finished(self, received: Received) -> None:
         ask, last = received.ask, received.last
@@ -590,6 +652,8 @@ def shrink(workload: Workload, factory: SchedulerFactory = Scheduler, strict: bo
 
 
 def _simpler(workload: Workload) -> Iterator[Workload]:
+    if workload.interrupts:
+        yield replace(workload, interrupts=[])
     for name in ("aborts", "asks"):
         items = getattr(workload, name)
         for index in range(len(items)):
@@ -598,6 +662,8 @@ def _simpler(workload: Workload) -> Iterator[Workload]:
                 yield _without_orphans(replace(workload, **{name: rest}))
     if workload.draft_length:
         yield replace(workload, draft_length=0)
+    if workload.cache.tiers != TierConfig():
+        yield replace(workload, cache=replace(workload.cache, tiers=TierConfig()))
     for index, ask in enumerate(workload.asks):
         plain = Ask(ask.request_id, ask.step, ask.prompt, ask.max_tokens, ask.priority, ask.arrival)
         if ask != plain:

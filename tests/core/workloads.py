@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from engine.config import CacheConfig, SchedulerConfig
+from engine.config import CacheConfig, SchedulerConfig, TierConfig
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
 
@@ -100,6 +100,8 @@ class Workload:
     cache: CacheConfig
     asks: list[Ask]
     aborts: list[Abort] = field(default_factory=list)
+    interrupts: list[int] = field(default_factory=list)
+    """Steps that are planned and never run, as by Ctrl-C: all requests end, and the core goes on."""
     draft_length: int = 0
     draft_quality: float = 0.7
     """Chance that a draft token is the right one."""
@@ -126,7 +128,18 @@ class Workload:
         ]
         draft_length, draft_quality = rng.choice([0, 0, 1, 3, 5]), rng.choice([0.3, 0.8, 1.0])
         cache = replace(cache, sliding_window=rng.choice([None, None, None, 1, 3, 6, 11]))
-        return Workload(scheduler, cache, asks, aborts, draft_length, draft_quality, seed)
+        cache = replace(cache, tiers=_random_tiers(rng, cache))
+        interrupts = [rng.randint(1, 15)] if rng.random() < 0.25 else []
+        return Workload(scheduler, cache, asks, aborts, interrupts, draft_length, draft_quality, seed)
+
+
+def _random_tiers(rng: random.Random, cache: CacheConfig) -> TierConfig:
+    """Host memory for two in five workloads: often less than a victim has."""
+    swap = rng.random() < 0.75
+    offload = cache.enable_prefix_caching and rng.random() < 0.6
+    if cache.sliding_window is not None or rng.random() < 0.2 or not (swap or offload):
+        return TierConfig()
+    return TierConfig(num_host_blocks=rng.choice([1, 2, 4, 8, 30]), swap=swap, offload=offload)
 
 
 def _random_limits(rng: random.Random) -> SchedulerConfig:

@@ -1,0 +1,108 @@
+"""Swap and host tier over a real model: the same tokens with and without, and what was copied."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from engine.config import ConfigError, EngineArgs
+from engine.config.tiers import GIB, TierConfig
+from engine.engine_core import EngineCore
+from tests.engine.harness import request, run, tokens
+
+MakeEngine = Callable[..., EngineCore]
+MIB = 1 / 1024
+"""In GiB: what a tiny model's blocks need."""
+
+
+def workload(count: int = 6, max_tokens: int = 24) -> list:
+    rng = random.Random(0)
+    prompts = [[rng.randrange(2, 128) for _ in range(rng.randint(9, 30))] for _ in range(count)]
+    return [
+        request(f"r{i}", prompt, seed=i, temperature=i % 2, max_tokens=max_tokens)
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def small(make_engine: MakeEngine, **settings: object) -> EngineCore:
+    """Room for about two of the workload's six requests at their full length."""
+    return make_engine(num_gpu_blocks_override=28, max_num_batched_tokens=64, max_num_seqs=6, **settings)
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_tokens_are_the_same_with_swap_with_recomputation_and_without_pressure(
+    make_engine: MakeEngine, caching: bool
+) -> None:
+    plain = tokens(run(make_engine(enable_prefix_caching=caching), workload()))
+    recomputed = small(make_engine, enable_prefix_caching=caching)
+    swapped = small(make_engine, enable_prefix_caching=caching, preemption_mode="swap", swap_space=MIB)
+    outputs = run(swapped, workload())
+    assert tokens(run(recomputed, workload())) == plain
+    assert tokens(outputs) == plain
+    assert sum(outs[-1].num_preemptions for outs in outputs.values()) > 0
+    assert swapped.scheduler.kv.host.pool.num_used == 0
+
+
+def test_a_block_comes_back_from_the_host_as_it_went(make_engine: MakeEngine) -> None:
+    engine = small(make_engine, preemption_mode="swap", swap_space=MIB)
+    cache = engine.executor.worker.runner.kv_cache.blocks
+    copy = engine.executor.worker.host_pool.copy
+    went: dict[int, torch.Tensor] = {}
+    came = []
+
+    def spy(out: object) -> None:
+        for device_block, host_block in out.copy_out:
+            went[host_block] = cache[device_block].clone()
+        copy(out)
+        for host_block, device_block in out.copy_in:
+            came.append(torch.equal(cache[device_block], went[host_block]))
+
+    engine.executor.worker.host_pool.copy = spy
+    run(engine, workload())
+    assert len(came) > 5 and all(came)
+
+
+def test_an_evicted_prefix_is_found_on_the_host(make_engine: MakeEngine) -> None:
+    engine = small(make_engine, kv_offloading_size=MIB)
+    first = run(engine, [request("first", list(range(2, 42)))])
+    for index in range(4):  # 4 x 20 blocks through a cache of 27: the prefix leaves the device
+        run(engine, [request(f"other{index}", [3 + index] * 80)])
+    again = run(engine, [request("again", list(range(2, 42)))])
+    assert again["again"][0].num_cached_tokens == 36
+    assert tokens(again)["again"] == tokens(first)["first"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"preemption_mode": "swap", "swap_space": 0}, "swap_space=0 allows none"),
+        ({"preemption_mode": "swap", "swap_space": 1e-9}, "holds no KV block"),
+        ({"swap_space": 1e6}, "more host memory than"),
+        ({"swap_space": -1}, "not negative"),
+        ({"preemption_mode": "swop"}, "recompute or swap"),
+        ({"kv_offloading_size": "many"}, "a number"),
+        ({"kv_offloading_size": 1, "kv_offloading_backend": "lmcache"}, "does not exist here"),
+        ({"kv_offloading_size": MIB, "enable_prefix_caching": False}, "enable_prefix_caching=False"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    make_engine: MakeEngine, settings: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        make_engine(**settings)
+
+
+def test_swap_space_as_people_type_it() -> None:
+    def tiers(free_gib: float = 100, **settings: object) -> TierConfig:
+        return TierConfig.from_args(EngineArgs.create(**settings), 1 << 20, int(free_gib * GIB))
+
+    assert tiers() == TierConfig(block_bytes=1 << 20)
+    assert tiers(preemption_mode="swap").num_host_blocks == 4096
+    assert tiers(preemption_mode="swap", free_gib=4).num_host_blocks == 1024
+    assert tiers(swap_space=2) == TierConfig(2048, swap=True, block_bytes=1 << 20)
+    assert tiers(swap_space=2, preemption_mode="recompute").num_host_blocks == 0
+    both = tiers(preemption_mode="swap", swap_space=1, kv_offloading_size=0.5)
+    assert both == TierConfig(1536, swap=True, offload=True, block_bytes=1 << 20)
