@@ -76,6 +76,11 @@ class StructuredOutputsParams:
         """Which one it is: json, regex, choice, grammar, json_object or structural_tag."""
         return next(name for name in STRUCTURE_KINDS if getattr(self, name) is not None)
 
+    @property
+    def json_schema(self) -> Any:
+        """`json`, parsed if it is text."""
+        return json_module.loads(self.json) if isinstance(self.json, str) else self.json
+
     def _check_json(self) -> None:
         schema = _parsed("json", self.json) if isinstance(self.json, str) else self.json
         if not isinstance(schema, (Mapping, bool)):

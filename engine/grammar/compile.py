@@ -1,5 +1,10 @@
 """From what a caller asked for to a compiled grammar: which backend, and in which language it is told.
 
+                    regex, choice     JSON schema                      json_object        grammar, structural_tag
+    dfa             exact             exact, without recursion         3 levels deep      refused
+    xgrammar        the library's     any depth                        any depth          yes
+    auto            dfa               xgrammar if installed, else dfa  as JSON schema     xgrammar
+
 Source: vLLM v1/structured_output/__init__.py and its backends' compile_grammar.
 """
 
@@ -8,26 +13,56 @@ from __future__ import annotations
 from engine.config.structured_outputs import StructuredOutputsConfig
 from engine.core.grammar_iface import CompiledGrammar, GrammarError
 from engine.grammar.dfa_backend import CompiledDFA
-from engine.grammar.regex import escape
+from engine.grammar.json_schema import ANY_DEPTH, check_keywords, schema_tree
+from engine.grammar.regex import Choice, Node, literal, parse
 from engine.grammar.vocabulary import Vocabulary
+from engine.grammar.xgrammar_backend import XGrammarCompiler, is_installed
 from engine.sampling_params import StructuredOutputsParams
 
 NEED_A_STACK = ("grammar", "structural_tag")
+NEED_NONE = ("regex", "choice")
 
 
-def compile_grammar(
-    params: StructuredOutputsParams, vocabulary: Vocabulary, config: StructuredOutputsConfig
-) -> CompiledGrammar:
-    """Compile for a vocabulary, or raise GrammarError with what is wrong and what to do."""
-    return CompiledDFA(pattern_of(params), vocabulary)
+class GrammarCompiler:
+    """Compiles for one vocabulary. Used by one thread."""
+
+    def __init__(self, vocabulary: Vocabulary, config: StructuredOutputsConfig) -> None:
+        self.vocabulary = vocabulary
+        self._config = config
+        self._xgrammar: XGrammarCompiler | None = None
+
+    def compile(self, params: StructuredOutputsParams) -> CompiledGrammar:
+        """The grammar, or GrammarError with what is wrong and what to do."""
+        compact = params.disable_any_whitespace or self._config.disable_any_whitespace
+        if choose_backend(params.kind, self._config.backend) == "dfa":
+            return CompiledDFA(pattern_tree(params, compact=compact), self.vocabulary)
+        if params.kind == "json":
+            check_keywords(params.json_schema)
+        if self._xgrammar is None:
+            self._xgrammar = XGrammarCompiler(self.vocabulary)
+        return self._xgrammar.compile(params, compact=compact)
 
 
-def pattern_of(params: StructuredOutputsParams) -> str:
+def choose_backend(kind: str, asked: str) -> str:
+    """dfa or xgrammar, by the table above; GrammarError where the one that was asked for cannot do it."""
+    if kind in NEED_A_STACK:
+        if asked == "dfa":
+            raise GrammarError(f"{kind} is no regular language: the backend dfa cannot do it, xgrammar can")
+        return "xgrammar"
+    if asked != "auto":
+        return asked
+    return "dfa" if kind in NEED_NONE or not is_installed() else "xgrammar"
+
+
+def pattern_tree(params: StructuredOutputsParams, *, compact: bool) -> Node:
     """The regular expression that says the same."""
-    if params.kind == "regex":
-        assert params.regex is not None
-        return params.regex
-    if params.kind == "choice":
-        assert params.choice is not None
-        return "|".join(escape(text) for text in params.choice)
-    raise GrammarError(f"{params.kind} is not supported")
+    match params.kind:
+        case "regex":
+            assert params.regex is not None
+            return parse(params.regex)
+        case "choice":
+            assert params.choice is not None
+            return Choice(tuple(literal(text) for text in params.choice))
+        case "json":
+            return schema_tree(params.json_schema, compact=compact)
+    return schema_tree({"type": "object"}, compact=compact, any_depth=ANY_DEPTH - 1)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from engine.grammar.dfa import DEAD, DFA, START
-from engine.grammar.regex import parse
+from engine.grammar.regex import Node
 from engine.grammar.vocabulary import Vocabulary, pack_bits
 
 MAX_MASK_BYTES = 64 << 20
@@ -36,10 +36,9 @@ ENDED = -1
 class CompiledDFA:
     """An automaton and a vocabulary, and the masks of the states that were visited."""
 
-    def __init__(self, pattern: str, vocabulary: Vocabulary) -> None:
-        self.pattern = pattern
+    def __init__(self, tree: Node, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.dfa = DFA(parse(pattern))
+        self.dfa = DFA(tree)
         self._masks: OrderedDict[int, np.ndarray] = OrderedDict()
         self._max_masks = max(16, MAX_MASK_BYTES // (4 * vocabulary.num_words))
 

@@ -24,7 +24,7 @@ from engine.config.structured_outputs import StructuredOutputsConfig
 from engine.core.grammar_iface import CompiledGrammar, Grammar, GrammarError
 from engine.core.request import Request
 from engine.core.sched_output import GrammarBitmask, Scheduled, SchedulerOutput
-from engine.grammar.compile import compile_grammar
+from engine.grammar.compile import GrammarCompiler
 from engine.grammar.vocabulary import Vocabulary
 from engine.sampling_params import StructuredOutputsParams
 
@@ -41,9 +41,9 @@ class GrammarManager:
         """make_vocabulary: called once, in the compile thread, when the first structured request comes."""
         self.config = config
         self._make_vocabulary = make_vocabulary
-        self._vocabulary: Vocabulary | None = None
-        self._compiler = ThreadPoolExecutor(1, "prep-grammar")
-        self._masker = ThreadPoolExecutor(1, "prep-bitmask")
+        self._compiler: GrammarCompiler | None = None
+        self._compile_thread = ThreadPoolExecutor(1, "prep-grammar")
+        self._mask_thread = ThreadPoolExecutor(1, "prep-bitmask")
         self._grammars: OrderedDict[Key, Future[CompiledGrammar]] = OrderedDict()
         self._compile_us = 0
 
@@ -52,7 +52,7 @@ class GrammarManager:
         key = self._key(params)
         future = self._grammars.get(key)
         if future is None:
-            future = self._grammars[key] = self._compiler.submit(self._compile, params)
+            future = self._grammars[key] = self._compile_thread.submit(self._compile, params)
             if len(self._grammars) > MAX_KEPT_GRAMMARS:
                 self._grammars.popitem(last=False)
         self._grammars.move_to_end(key)
@@ -64,9 +64,9 @@ class GrammarManager:
     def _compile(self, params: StructuredOutputsParams) -> CompiledGrammar:
         began = perf_counter()
         try:
-            if self._vocabulary is None:
-                self._vocabulary = self._make_vocabulary()
-            return compile_grammar(params, self._vocabulary, self.config)
+            if self._compiler is None:
+                self._compiler = GrammarCompiler(self._make_vocabulary(), self.config)
+            return self._compiler.compile(params)
         finally:
             self._compile_us += round(1e6 * (perf_counter() - began))
 
@@ -93,12 +93,12 @@ class GrammarManager:
                 continue
             if row.start + row.num_tokens - len(row.spec_token_ids) >= request.num_tokens:
                 rows.append((row, request.grammar))
-        return self._masker.submit(self._fill, rows) if rows else None
+        return self._mask_thread.submit(self._fill, rows) if rows else None
 
     def _fill(self, rows: list[tuple[Scheduled, Grammar]]) -> GrammarBitmask:
-        assert self._vocabulary is not None
+        assert self._compiler is not None
         names = [(row.request_id, index) for row, _ in rows for index in range(1 + len(row.spec_token_ids))]
-        result = GrammarBitmask(names, np.zeros((len(names), self._vocabulary.num_words), np.int32))
+        result = GrammarBitmask(names, np.zeros((len(names), self._compiler.vocabulary.num_words), np.int32))
         first = 0
         for row, grammar in rows:
             lines = result.words[first : first + 1 + len(row.spec_token_ids)]
@@ -111,8 +111,8 @@ class GrammarManager:
         return result
 
     def shutdown(self) -> None:
-        self._compiler.shutdown(wait=False, cancel_futures=True)
-        self._masker.shutdown(wait=False, cancel_futures=True)
+        self._compile_thread.shutdown(wait=False, cancel_futures=True)
+        self._mask_thread.shutdown(wait=False, cancel_futures=True)
 
 
 def fill_positions(grammar: Grammar, drafts: list[int], words: np.ndarray) -> None:
@@ -125,9 +125,11 @@ def fill_positions(grammar: Grammar, drafts: list[int], words: np.ndarray) -> No
     try:
         grammar.fill_bitmask(words[0])
         for index, draft in enumerate(drafts, start=1):
-            if grammar.is_terminated() or not grammar.accept_tokens([draft]):
+            if not grammar.accept_tokens([draft]):
                 break
             num_accepted += 1
+            if grammar.is_terminated():
+                break
             grammar.fill_bitmask(words[index])
     finally:
         grammar.rollback(num_accepted)

@@ -60,9 +60,22 @@ class Repeat:
 Node = Characters | Sequence | Choice | Repeat
 
 
-def parse(pattern: str) -> Node:
-    """The tree of a pattern, or GrammarError with the place of what is wrong."""
-    return _Parser(pattern).parse()
+def parse(pattern: str, *, anywhere: bool = False) -> Node:
+    """The tree of a pattern, or GrammarError with the place of what is wrong.
+
+    anywhere: a text matches if some part of it does, as with `re.search`; ^ and $ still hold its ends.
+    """
+    return _Parser(pattern, anywhere).parse()
+
+
+def literal(text: str) -> Node:
+    """This text and nothing else."""
+    characters = tuple(Characters(((ord(character), ord(character)),)) for character in text)
+    return characters[0] if len(characters) == 1 else Sequence(characters)
+
+
+def optional(node: Node) -> Node:
+    return Repeat(node, 0, 1)
 
 
 def escape(text: str) -> str:
@@ -113,13 +126,15 @@ _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 _COUNTS = re.compile(r"\{(?!\})(\d*)(,?)(\d*)\}", re.ASCII)
 _ANY = complement(_of("\n"))
+_ANYTHING = Repeat(Characters(((0, LAST_CODE_POINT),)), 0, None)
 
 
 class _Parser:
     """Recursive descent: choice > sequence > repeat > atom, one method each."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, anywhere: bool) -> None:
         self.pattern = pattern
+        self.anywhere = anywhere
         self.at = 0
         self.depth = 0
 
@@ -137,17 +152,17 @@ class _Parser:
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
-        if self.depth == 0:
-            self._take("^")  # the whole text has to match anyway
+        is_outermost = self.depth == 0
+        if is_outermost and not self._take("^") and self.anywhere:
+            parts.append(_ANYTHING)
         while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
-            if (
-                self.depth == 0
-                and self.pattern[self.at] == "$"
-                and self.pattern[self.at + 1 :][:1] in ("", "|")
-            ):
+            if is_outermost and self.pattern[self.at] == "$" and self.pattern[self.at + 1 :][:1] in ("", "|"):
                 self.at += 1
                 break
             parts.append(self._repeat())
+        else:
+            if is_outermost and self.anywhere:
+                parts.append(_ANYTHING)
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _repeat(self) -> Node:

@@ -35,8 +35,14 @@ class Vocabulary:
     """All tokens of a model, and those that end an output."""
 
     token_bytes: list[bytes]
-    """By id, up to the model's own vocabulary size; empty for those that say nothing: special ones and padding."""
+    """By id, up to the model's own vocabulary size; empty for those that say nothing: special ones, padding and
+    those that end an output."""
     eos_token_ids: frozenset[int]
+
+    def __post_init__(self) -> None:
+        for token_id in self.eos_token_ids:
+            if token_id < len(self.token_bytes):
+                self.token_bytes[token_id] = b""
 
     @classmethod
     def of(cls, tokenizer: TokenSource, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:

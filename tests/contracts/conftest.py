@@ -3,6 +3,7 @@
 pytest tests/contracts -k attention --impl lessons.my_attention:MyAttention
 pytest tests/contracts -k scheduler --impl lessons.my_scheduler:MyScheduler
 pytest tests/contracts -k block_pool --impl lessons.my_pool:MyPool
+pytest tests/contracts -k grammar --impl lessons.my_grammar:MyCompiledGrammar
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from engine.core.blocks import BlockPool
+from engine.core.grammar_iface import CompiledGrammar
 from engine.core.scheduler import Scheduler
 
 
@@ -34,6 +36,11 @@ def scheduler_class(impl: str | None) -> Any:
 @pytest.fixture
 def block_pool_class(impl: str | None) -> Any:
     return _load(impl, BlockPool, ("take", "touch", "release", "register"))
+
+
+@pytest.fixture
+def grammar_class(impl: str | None) -> Any:
+    return None if impl is None else _load(impl, CompiledGrammar, ("start",))
 
 
 def _load(impl: str | None, ours: type, methods: tuple[str, ...]) -> Any:

@@ -1,0 +1,485 @@
+r"""A JSON schema as a regular expression.
+
+    {"type": "object", "required": ["a"],          \{ "a":  (0|[1-9][0-9]*)  (, "b":  (true|false))?  \}
+     "properties": {"a": {"type": "integer",
+                          "minimum": 0},
+                    "b": {"type": "boolean"}}}
+
+Properties come in the schema's order and nothing else comes between: whatever matches is valid, though not everything
+valid matches. A regular expression cannot count brackets, so a `$ref` that leads back to itself is refused, and a
+value of any type nests `ANY_DEPTH` deep. What cannot be said exactly (multipleOf, uniqueItems, not, ...) is refused
+with its place in the schema, never ignored.
+
+Source: Willard and Louf 2023, section 4; Outlines' build_regex_from_schema for the idea.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import ceil, floor
+from typing import Any
+
+from engine.core.grammar_iface import GrammarError
+from engine.grammar.numbers import integers, numbers
+from engine.grammar.regex import (
+    Characters,
+    Choice,
+    Node,
+    Repeat,
+    Sequence,
+    complement,
+    literal,
+    merged,
+    optional,
+    parse,
+)
+
+ANY_DEPTH = 3
+MAX_PLAIN_NUMBER = 10**9
+"""Bounds of a `number` beyond this would meet rounding."""
+
+ANNOTATIONS = frozenset(
+    "title description default examples deprecated readOnly writeOnly $schema $id $comment $defs definitions "
+    "discriminator".split()
+)
+"""Keywords that say nothing about what is valid."""
+COMBINING = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
+KEYWORDS_OF_TYPE = {
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "array": frozenset({"items", "prefixItems", "minItems", "maxItems"}),
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+
+_HEX = "[0-9a-fA-F]"
+_ANY_CHARACTER = parse(rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}})')
+# A pair of escaped surrogates is one character: where characters are counted, it must not count as two.
+_COUNTED_CHARACTER = parse(
+    rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:[0-9abcefABCEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}))'
+)
+_INTEGER = parse("0|-?[1-9][0-9]*")
+_NUMBER = parse(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_DATE = (
+    "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+_HOST = "[a-zA-Z0-9]+(?:-[a-zA-Z0-9]+)*"
+_TIME = (
+    r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "uuid": f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}",
+    "ipv4": r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])",
+    "email": rf"[a-zA-Z0-9_+-]+(?:\.[a-zA-Z0-9_+-]+)*@{_HOST}(?:\.{_HOST})+",
+}
+_SHORT_ESCAPES = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
+_MUST_ESCAPE = merged([(0, 31), (34, 34), (92, 92)])
+
+
+def schema_tree(schema: Any, *, compact: bool = False, any_depth: int = ANY_DEPTH) -> Node:
+    """The pattern of a schema's JSON texts. compact: as `json.dumps` writes them, else with any whitespace.
+
+    any_depth: how deep a value of any type may nest.
+    """
+    return _Builder(schema, compact, any_depth).value(schema, "#", ())
+
+
+def check_keywords(schema: Any, path: str = "#") -> None:
+    """Raise SchemaError for what no backend here keeps, so that none of them ignores it."""
+    if not isinstance(schema, Mapping):
+        return
+    known = frozenset().union(ANNOTATIONS, COMBINING, *KEYWORDS_OF_TYPE.values())
+    for name in schema:
+        if name not in known:
+            raise SchemaError(path, f"{name!r} is not supported")
+    _check_combinations(schema, path)
+    _check_string(schema, path)
+    for name in ("properties", "$defs", "definitions"):
+        for key, inner in dict(schema.get(name, {})).items():
+            check_keywords(inner, f"{path}/{name}/{key}")
+    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for index, inner in enumerate(schema.get(name, [])):
+            check_keywords(inner, f"{path}/{name}/{index}")
+    for name in ("items", "additionalProperties"):
+        check_keywords(schema.get(name), f"{path}/{name}")
+
+
+def _check_string(schema: Mapping[str, Any], path: str) -> None:
+    said = [name for name in ("pattern", "format") if name in schema]
+    if len(said) + bool({"minLength", "maxLength"} & schema.keys()) > 1:
+        raise SchemaError(path, "only one of pattern, format and a length is supported at once")
+    for name in said:
+        if not isinstance(schema[name], str):
+            raise SchemaError(f"{path}/{name}", f"must be text, got {schema[name]!r}")
+    if schema.get("format", "date") not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise SchemaError(f"{path}/format", f"{schema['format']!r} is not supported; known ones: {known}")
+
+
+class SchemaError(GrammarError):
+    """A schema that is wrong, or cannot be said as a regular expression."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"JSON schema at {path}: {what}")
+
+
+class _Builder:
+    """One method per kind of schema. `path` is the place in the schema, `refs` the references on the way to it."""
+
+    def __init__(self, root: Any, compact: bool, any_depth: int) -> None:
+        self.root = root
+        self.any_depth = any_depth
+        space = literal("") if compact else parse(r"[ \n\r\t]*")
+        self.comma = literal(", ") if compact else Sequence((space, literal(","), space))
+        self.colon = literal(": ") if compact else Sequence((space, literal(":"), space))
+        self.space = space
+
+    def value(self, schema: Any, path: str, refs: tuple[str, ...]) -> Node:
+        if schema is True or schema == {}:
+            return self.anything(self.any_depth)
+        if not isinstance(schema, Mapping):
+            raise SchemaError(path, f"a schema is an object or true, not {schema!r}")
+        if "$ref" in schema:
+            return self._ref(schema, path, refs)
+        for name in ("enum", "const"):
+            if name in schema:
+                return self._constants(schema, name, path)
+        for name in ("anyOf", "oneOf", "allOf"):
+            if name in schema:
+                return self._combination(schema, name, path, refs)
+        kinds = _types(schema, path)
+        known = ANNOTATIONS | {"type"} | frozenset().union(*(KEYWORDS_OF_TYPE[kind] for kind in kinds))
+        for name in schema:
+            if name not in known:
+                raise SchemaError(path, f"{name!r} is not supported{_hint(name, kinds)}")
+        return _choice([self._of_type(kind, schema, path, refs) for kind in kinds])
+
+    def _of_type(self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Node:
+        match kind:
+            case "object":
+                return self._object(schema, path, refs)
+            case "array":
+                return self._array(schema, path, refs)
+            case "string":
+                return self._string(schema, path)
+            case "integer":
+                return self._integer(schema, path)
+            case "number":
+                return self._number(schema, path)
+            case "boolean":
+                return Choice((literal("true"), literal("false")))
+        return literal("null")
+
+    # Schemas made of schemas
+
+    def _ref(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Node:
+        self._refuse_beside(schema, "$ref", path)
+        name = schema["$ref"]
+        if not isinstance(name, str) or not name.startswith("#"):
+            raise SchemaError(
+                f"{path}/$ref", f"only references into this schema (#/...) are supported, not {name!r}"
+            )
+        if name in refs:
+            raise SchemaError(
+                f"{path}/$ref",
+                f"{name} leads back to itself; a regular expression cannot count how deep, the backend xgrammar can",
+            )
+        target = self.root
+        for part in name[1:].split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(target, Mapping) or key not in target:
+                raise SchemaError(f"{path}/$ref", f"{name} is not in this schema")
+            target = target[key]
+        return self.value(target, name, (*refs, name))
+
+    def _constants(self, schema: Mapping[str, Any], name: str, path: str) -> Node:
+        self._refuse_beside(schema, name, path, "type")
+        values = schema["enum"] if name == "enum" else [schema["const"]]
+        if not isinstance(values, list) or not values:
+            raise SchemaError(f"{path}/{name}", f"must be a list of at least one value, got {values!r}")
+        if "type" in schema:
+            kinds = _types(schema, path)
+            values = [value for value in values if _is_of_type(value, kinds)]
+        return _choice([literal(_dumps(value)) for value in values])
+
+    def _combination(self, schema: Mapping[str, Any], name: str, path: str, refs: tuple[str, ...]) -> Node:
+        self._refuse_beside(schema, name, path)
+        _check_combinations(schema, path)
+        return _choice(
+            [self.value(option, f"{path}/{name}/{index}", refs) for index, option in enumerate(schema[name])]
+        )
+
+    def _refuse_beside(self, schema: Mapping[str, Any], name: str, path: str, *allowed: str) -> None:
+        for other in schema:
+            if other != name and other not in ANNOTATIONS and other not in allowed:
+                raise SchemaError(path, f"{other!r} beside {name!r} is not supported; put it inside")
+
+    # Containers
+
+    def _object(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Node:
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        if not isinstance(properties, Mapping):
+            raise SchemaError(f"{path}/properties", f"must be an object, got {properties!r}")
+        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+            raise SchemaError(f"{path}/required", f"must be a list of names, got {required!r}")
+        others = schema.get("additionalProperties", not properties and not required)
+        if not properties and not required and others is not False:
+            return self._map(self.value(others, f"{path}/additionalProperties", refs))
+        members = []
+        for name in dict.fromkeys([*properties, *required]):
+            member = properties.get(name, others if others is not False else None)
+            if member is None:
+                raise SchemaError(
+                    f"{path}/required", f"{name!r} is required and no property may have that name"
+                )
+            node = self.value(member, f"{path}/properties/{name}", refs)
+            members.append((self._member(literal(_dumps(name)), node), name in required))
+        return self._braces("{", self._listed(members), "}")
+
+    def _listed(self, members: list[tuple[Node, bool]]) -> Node:
+        """Members in their order, with commas between those that are there; True: this one always is."""
+        first_sure = next((index for index, (_, is_sure) in enumerate(members) if is_sure), None)
+        if first_sure is None:  # any of them may be the first one
+            options = [self._listed([(node, True), *members[i + 1 :]]) for i, (node, _) in enumerate(members)]
+            return optional(_choice(options)) if options else literal("")
+        parts: list[Node] = []
+        for index, (node, is_sure) in enumerate(members):
+            if index < first_sure:
+                parts.append(optional(Sequence((node, self.comma))))
+            elif index == first_sure:
+                parts.append(node)
+            else:
+                later = Sequence((self.comma, node))
+                parts.append(later if is_sure else optional(later))
+        return Sequence(tuple(parts))
+
+    def _map(self, value: Node) -> Node:
+        """An object with any keys."""
+        member = self._member(Sequence((literal('"'), Repeat(_ANY_CHARACTER, 0, None), literal('"'))), value)
+        return self._braces("{", self._several(member, 0, None), "}")
+
+    def _member(self, key: Node, value: Node) -> Node:
+        return Sequence((key, self.colon, value))
+
+    def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Node:
+        least, most = self._limits(schema, "minItems", "maxItems", path)
+        firsts = schema.get("prefixItems", [])
+        if not isinstance(firsts, list):
+            raise SchemaError(f"{path}/prefixItems", f"must be a list of schemas, got {firsts!r}")
+        items = schema.get("items", True)
+        fixed = [
+            self.value(item, f"{path}/prefixItems/{index}", refs)
+            for index, item in enumerate(firsts[:most] if most is not None else firsts)
+        ]
+        if items is False:
+            most = len(fixed) if most is None else min(most, len(fixed))
+            if least > most:
+                raise SchemaError(f"{path}/items", f"minItems is {least}, and there are only {most} items")
+        if not fixed:
+            item = literal("") if items is False else self.value(items, f"{path}/items", refs)
+            return self._braces("[", self._several(item, least, most), "]")
+        # What comes behind the fixed ones; an array may end among them, from `least` on.
+        body: Node = literal("")
+        if items is not False and most != len(fixed):
+            item = Sequence((self.comma, self.value(items, f"{path}/items", refs)))
+            body = Repeat(item, max(0, least - len(fixed)), None if most is None else most - len(fixed))
+        for index in reversed(range(len(fixed))):
+            part = Sequence((fixed[index] if index == 0 else Sequence((self.comma, fixed[index])), body))
+            body = part if index < least else optional(part)
+        return self._braces("[", body, "]")
+
+    def _several(self, item: Node, least: int, most: int | None) -> Node:
+        """`least` to `most` items with commas between."""
+        if most == 0:
+            return literal("")
+        more = Repeat(Sequence((self.comma, item)), max(0, least - 1), None if most is None else most - 1)
+        listed = Sequence((item, more))
+        return optional(listed) if least == 0 else listed
+
+    def _braces(self, opening: str, body: Node, closing: str) -> Node:
+        return Sequence((literal(opening), self.space, body, self.space, literal(closing)))
+
+    def anything(self, depth: int) -> Node:
+        """A value of any type, with arrays and objects up to `depth` deep."""
+        string = Sequence((literal('"'), Repeat(_ANY_CHARACTER, 0, None), literal('"')))
+        options: list[Node] = [string, _NUMBER, literal("true"), literal("false"), literal("null")]
+        if depth:
+            inner = self.anything(depth - 1)
+            options += [self._map(inner), self._braces("[", self._several(inner, 0, None), "]")]
+        return Choice(tuple(options))
+
+    # Strings and numbers
+
+    def _string(self, schema: Mapping[str, Any], path: str) -> Node:
+        least, most = self._limits(schema, "minLength", "maxLength", path)
+        _check_string(schema, path)
+        name = next((name for name in ("pattern", "format") if name in schema), None)
+        if name is None:
+            character = _COUNTED_CHARACTER if least or most is not None else _ANY_CHARACTER
+            return Sequence((literal('"'), Repeat(character, least, most), literal('"')))
+        text = schema[name]
+        try:
+            tree = parse(FORMATS[text]) if name == "format" else parse(text, anywhere=True)
+        except GrammarError as error:
+            raise SchemaError(f"{path}/{name}", str(error)) from error
+        return Sequence((literal('"'), _inside_json(tree), literal('"')))
+
+    def _integer(self, schema: Mapping[str, Any], path: str) -> Node:
+        low, high, without_low, without_high = self._bounds(schema, path)
+        if low is None and high is None:
+            return _INTEGER
+        if low is not None:
+            low = floor(low) + 1 if without_low else ceil(low)
+        if high is not None:
+            high = ceil(high) - 1 if without_high else floor(high)
+        if low is not None and high is not None and low > high:
+            raise SchemaError(path, "no integer lies between these bounds")
+        return integers(low, high)  # type: ignore[arg-type]
+
+    def _number(self, schema: Mapping[str, Any], path: str) -> Node:
+        low, high, without_low, without_high = self._bounds(schema, path)
+        if low is None and high is None:
+            return _NUMBER
+        for bound in (low, high):
+            if bound is not None and (bound != int(bound) or abs(bound) > MAX_PLAIN_NUMBER):
+                raise SchemaError(
+                    path,
+                    f"a number's bounds must be whole and at most {MAX_PLAIN_NUMBER:,} to be kept, got {bound}",
+                )
+        if (
+            low is not None
+            and high is not None
+            and (low > high or (low == high and (without_low or without_high)))
+        ):
+            raise SchemaError(path, "no number lies between these bounds")
+        return numbers(
+            None if low is None else int(low), None if high is None else int(high), without_low, without_high
+        )
+
+    def _bounds(
+        self, schema: Mapping[str, Any], path: str
+    ) -> tuple[int | float | None, int | float | None, bool, bool]:
+        """Lowest and highest value, and whether each of them is itself excluded."""
+        for name in KEYWORDS_OF_TYPE["number"]:
+            value = schema.get(name, 0)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise SchemaError(f"{path}/{name}", f"must be a number, got {value!r}")
+        low, high = schema.get("minimum"), schema.get("maximum")
+        above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+        without_low = above is not None and (low is None or above >= low)
+        without_high = below is not None and (high is None or below <= high)
+        return above if without_low else low, below if without_high else high, without_low, without_high
+
+    def _limits(self, schema: Mapping[str, Any], least: str, most: str, path: str) -> tuple[int, int | None]:
+        for name in (least, most):
+            value = schema.get(name, 0)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise SchemaError(f"{path}/{name}", f"must be an integer of at least 0, got {value!r}")
+        low, high = schema.get(least, 0), schema.get(most)
+        if high is not None and high < low:
+            raise SchemaError(path, f"{least} is {low} and {most} is {high}")
+        return low, high
+
+
+def _types(schema: Mapping[str, Any], path: str) -> list[str]:
+    """The types a value may have; where none is named, those that the keywords speak of."""
+    named = schema.get("type")
+    if named is None:
+        kinds = [kind for kind, keywords in KEYWORDS_OF_TYPE.items() if keywords & schema.keys()]
+        if "integer" in kinds:
+            kinds.remove("integer")  # bounds alone: every number
+        return kinds or list(KEYWORDS_OF_TYPE)
+    kinds = [named] if isinstance(named, str) else named
+    if not isinstance(kinds, list) or not kinds or not all(kind in KEYWORDS_OF_TYPE for kind in kinds):
+        raise SchemaError(
+            f"{path}/type", f"{named!r} is no JSON type; choose from {', '.join(KEYWORDS_OF_TYPE)}"
+        )
+    return kinds
+
+
+def _are_apart(options: list[Any], path: str) -> bool:
+    """Whether no value fits two of the schemas, as far as types and constants tell."""
+    kinds: list[str] = []
+    constants: list[Any] = []
+    for option in options:
+        if not isinstance(option, Mapping):
+            return False
+        if "const" in option or "enum" in option:
+            constants += [option["const"]] if "const" in option else option["enum"]
+        elif "type" in option:
+            kinds += ["number" if kind == "integer" else kind for kind in _types(option, path)]
+        else:
+            return False
+    return (
+        len(set(kinds)) == len(kinds)
+        and len(set(map(_dumps, constants))) == len(constants)
+        and not any(_is_of_type(constant, kinds) for constant in constants)
+    )
+
+
+def _check_combinations(schema: Mapping[str, Any], path: str) -> None:
+    for name in ("anyOf", "oneOf", "allOf"):
+        options = schema.get(name)
+        if options is None:
+            continue
+        if not isinstance(options, list) or not options:
+            raise SchemaError(f"{path}/{name}", f"must be a list of schemas, got {options!r}")
+        if name == "allOf" and len(options) > 1:
+            raise SchemaError(f"{path}/allOf", "more than one schema at once is not supported; merge them")
+        if name == "oneOf" and not _are_apart(options, path):
+            raise SchemaError(
+                f"{path}/oneOf",
+                "a value might fit several of these, which is not checked; use anyOf if that is fine",
+            )
+
+
+def _inside_json(node: Node) -> Node:
+    """The same texts, written inside a JSON string: quotes, backslashes and controls are escaped."""
+    if isinstance(node, Sequence):
+        return Sequence(tuple(map(_inside_json, node.parts)))
+    if isinstance(node, Choice):
+        return Choice(tuple(map(_inside_json, node.options)))
+    if isinstance(node, Repeat):
+        return Repeat(_inside_json(node.body), node.least, node.most)
+    escaped = [
+        literal("\\" + _SHORT_ESCAPES[point] if point in _SHORT_ESCAPES else f"\\u{point:04x}")
+        for first, last in _MUST_ESCAPE
+        for point in range(first, last + 1)
+        if any(low <= point <= high for low, high in node.ranges)
+    ]
+    return _choice([Characters(_without(node.ranges, _MUST_ESCAPE)), *escaped])
+
+
+def _without(
+    ranges: tuple[tuple[int, int], ...], taken: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, int], ...]:
+    """Characters of the first that are not in the second: the complement of (complement of the first, or second)."""
+    return complement(merged([*complement(ranges), *taken]))
+
+
+def _choice(options: list[Node]) -> Node:
+    return options[0] if len(options) == 1 else Choice(tuple(options))
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_of_type(value: Any, kinds: list[str]) -> bool:
+    if isinstance(value, bool) or value is None:
+        return ("null" if value is None else "boolean") in kinds
+    if isinstance(value, (int, float)):
+        return "number" in kinds or ("integer" in kinds and value == int(value))
+    return {str: "string", list: "array", dict: "object"}[type(value)] in kinds
+
+
+def _hint(name: str, kinds: list[str]) -> str:
+    others = [kind for kind, keywords in KEYWORDS_OF_TYPE.items() if name in keywords]
+    return f": it belongs to {' and '.join(others)}, and this is {' or '.join(kinds)}" if others else ""

@@ -1,0 +1,152 @@
+"""The production backend: the library xgrammar, a pushdown automaton in C++.
+
+Its grammars are context-free, so JSON of any depth and recursive schemas work; most of a mask is made when a grammar
+is compiled, and only tokens whose fate depends on the stack are looked at in a step. It needs `pip install
+prep-workbench[structured]`, and loading it takes seconds: it happens in the compile thread, when a grammar first asks
+for it.
+
+Sources: Dong et al. 2024, "XGrammar" (sections 3.1 to 3.3); vLLM v1/structured_output/backend_xgrammar.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.core.grammar_iface import GrammarError
+from engine.grammar.vocabulary import Vocabulary, pack_bits
+from engine.sampling_params import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    import xgrammar
+
+
+def is_installed() -> bool:
+    return find_spec("xgrammar") is not None
+
+
+class XGrammarCompiler:
+    """The library, told about one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        if not is_installed():
+            raise GrammarError(
+                "this needs the library xgrammar, which is not installed: pip install 'prep-workbench[structured]'"
+            )
+        import xgrammar
+
+        self._real_tokens = pack_bits(len(vocabulary), np.arange(len(vocabulary)))
+        tokenizer = xgrammar.TokenizerInfo(
+            vocabulary.token_bytes,
+            xgrammar.VocabType.RAW,
+            vocab_size=len(vocabulary),
+            stop_token_ids=sorted(vocabulary.eos_token_ids),
+        )
+        self._compiler = xgrammar.GrammarCompiler(tokenizer, max_threads=1, cache_enabled=False)
+
+    def compile(self, params: StructuredOutputsParams, *, compact: bool) -> CompiledXGrammar:
+        compiler = self._compiler
+        match params.kind:
+            case "json":
+                schema = json.dumps(_with_safe_lengths(params.json_schema))
+                return self._run(compiler.compile_json_schema, schema, any_whitespace=not compact)
+            case "json_object":
+                return self._run(
+                    compiler.compile_json_schema, '{"type": "object"}', any_whitespace=not compact
+                )
+            case "regex":
+                return self._run(compiler.compile_regex, params.regex)
+            case "choice":
+                assert params.choice is not None
+                options = " | ".join(json.dumps(text, ensure_ascii=False) for text in params.choice)
+                return self._run(compiler.compile_grammar, f"root ::= {options}")
+            case "grammar":
+                return self._run(compiler.compile_grammar, params.grammar)
+        return self._run(compiler.compile_structural_tag, params.structural_tag)
+
+    def _run(
+        self, compile_it: Callable[..., xgrammar.CompiledGrammar], *args: Any, **options: Any
+    ) -> CompiledXGrammar:
+        try:
+            return CompiledXGrammar(compile_it(*args, **options), self._real_tokens)
+        except Exception as error:  # the library has several, RuntimeError among them
+            # "[20:50:14] /project/cpp/file.cc:83: what was wrong": only the last part is for users
+            message = re.sub(r"^\[[\d:]+\] \S+:\d+: ", "", str(error).strip())
+            raise GrammarError(f"xgrammar: {message}") from error
+
+
+def _with_safe_lengths(schema: Any) -> Any:
+    """The same schema with a pattern for every length: the library (0.2.8) lets a string with minLength or maxLength
+    hold raw control characters, which no JSON parser takes."""
+    if isinstance(schema, list):
+        return [_with_safe_lengths(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    safe = {
+        name: value if name in ("enum", "const") else _with_safe_lengths(value)
+        for name, value in schema.items()
+    }
+    if isinstance(schema.get("minLength"), int) or isinstance(schema.get("maxLength"), int):
+        least, most = safe.pop("minLength", 0), safe.pop("maxLength", "")
+        safe["pattern"] = rf'^[^\x00-\x1f"\\]{{{least},{most}}}$'
+    return safe
+
+
+class CompiledXGrammar:
+    """A compiled grammar of the library's."""
+
+    def __init__(self, compiled: xgrammar.CompiledGrammar, real_tokens: np.ndarray) -> None:
+        """real_tokens: int32 [num_words], the bits of all tokens."""
+        self._compiled = compiled
+        self._real_tokens = real_tokens
+
+    def start(self) -> XGrammar:
+        return XGrammar(self._compiled, self._real_tokens)
+
+
+class XGrammar:
+    """One request's matcher, behind our protocol."""
+
+    def __init__(self, compiled: xgrammar.CompiledGrammar, real_tokens: np.ndarray) -> None:
+        import xgrammar
+
+        self._matcher = xgrammar.GrammarMatcher(compiled)
+        self._real_tokens = real_tokens
+
+    def accept_tokens(self, token_ids: Sequence[int]) -> bool:
+        num_accepted = self._advance(token_ids)
+        if num_accepted < len(token_ids):
+            self.rollback(num_accepted)
+            return False
+        return True
+
+    def validate_tokens(self, token_ids: Sequence[int]) -> list[int]:
+        num_accepted = self._advance(token_ids)
+        self.rollback(num_accepted)
+        return list(token_ids[:num_accepted])
+
+    def rollback(self, num_tokens: int) -> None:
+        if num_tokens:
+            self._matcher.rollback(num_tokens)
+
+    def fill_bitmask(self, words: Any) -> None:
+        if self.is_terminated():
+            words[:] = 0
+        else:
+            self._matcher.fill_next_token_bitmask(words.reshape(1, -1), 0)
+            words &= self._real_tokens  # the library leaves the bits past the vocabulary set
+
+    def is_terminated(self) -> bool:
+        return bool(self._matcher.is_terminated())
+
+    def _advance(self, token_ids: Sequence[int]) -> int:
+        """How many of these were accepted before one was not."""
+        for index, token_id in enumerate(token_ids):
+            if self.is_terminated() or not self._matcher.accept_token(token_id):
+                return index
+        return len(token_ids)

@@ -1,0 +1,278 @@
+"""JSON schemas as patterns: what matches is valid, and what is not supported is refused with its place."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.core.grammar_iface import GrammarError
+from engine.grammar.dfa import DEAD, DFA, START
+from engine.grammar.json_schema import check_keywords, schema_tree
+from engine.grammar.numbers import integers, numbers
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 10},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", 3, None]}, "maxItems": 3},
+        "partner": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/nick"}]},
+    },
+    "required": ["age"],
+    "$defs": {"nick": {"type": "string", "pattern": '^[a-z"]+$'}},
+}
+TREE = {
+    "$ref": "#/$defs/tree",
+    "$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}},
+}
+
+
+def compiled(schema: Any, **options: Any) -> DFA:
+    return DFA(schema_tree(schema, **options))
+
+
+def accepts(dfa: DFA, value: Any, **style: Any) -> bool:
+    return dfa.matches(json.dumps(value, ensure_ascii=False, **style).encode())
+
+
+def random_text(dfa: DFA, rng: random.Random, length: int = 200) -> bytes | None:
+    """Random bytes that match, ending where they may; None if they have not ended after `length`."""
+    state, text = START, bytearray()
+    while len(text) < length:
+        if dfa.is_accepting(state) and (rng.random() < 0.3 or not dfa.can_go_on(state)):
+            return bytes(text)
+        follow = [byte for byte in range(256) if dfa.step(state, byte) != DEAD]
+        closing = [byte for byte in follow if chr(byte) in '"}],:']
+        byte = rng.choice(closing if closing and rng.random() < 0.6 else follow)
+        text.append(byte)
+        state = dfa.step(state, byte)
+    return None
+
+
+BOUNDS = st.none() | st.integers(-30, 300)
+LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.sampled_from(
+        [{"type": "boolean"}, {"type": "null"}, {"const": {"a": [1, "é"]}}, {"type": ["null", "integer"]}]
+    ),
+    st.lists(st.sampled_from(["x", 'q"', 1, 2.5, None, True, "東"]), min_size=1, max_size=3).map(
+        lambda v: {"enum": v}
+    ),
+    st.sampled_from(["^a+$", "b", '^"[^x]$', r"\d{2}", "^$", "a|^b$"]).map(
+        lambda p: {"type": "string", "pattern": p}
+    ),
+    st.sampled_from(["date", "time", "date-time", "uuid", "ipv4", "email"]).map(
+        lambda f: {"type": "string", "format": f}
+    ),
+    st.builds(
+        lambda a, n: {"type": "string", "minLength": a, "maxLength": a + n},
+        st.integers(0, 3),
+        st.integers(0, 3),
+    ),
+    st.builds(
+        lambda kind, low, size, above: {
+            "type": kind,
+            **({} if low is None else {"exclusiveMinimum" if above else "minimum": low}),
+            **({} if size is None else {"maximum": (low or 0) + abs(size) + 2}),
+        },
+        st.sampled_from(["integer", "number"]),
+        BOUNDS,
+        BOUNDS,
+        st.booleans(),
+    ),
+)
+
+
+def objects(schemas: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    names = st.sampled_from(["a", "b", "long name", 'quo"te', "é"])
+    return st.builds(
+        lambda properties, chosen: {
+            "type": "object",
+            "properties": properties,
+            "required": [name for name in properties if name in chosen],
+            "additionalProperties": False,
+        },
+        st.dictionaries(names, schemas, max_size=3),
+        st.sets(names),
+    )
+
+
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda schemas: st.one_of(
+        objects(schemas),
+        st.builds(
+            lambda items, least, more: {
+                "type": "array",
+                "items": items,
+                "minItems": least,
+                "maxItems": least + more,
+            },
+            schemas,
+            st.integers(0, 2),
+            st.integers(0, 2),
+        ),
+        st.builds(
+            lambda firsts, items, least: {
+                "type": "array",
+                "prefixItems": firsts,
+                "items": items,
+                "minItems": least,
+            },
+            st.lists(schemas, min_size=1, max_size=2),
+            schemas | st.just(False),
+            st.integers(0, 1),
+        ),
+        st.lists(schemas, min_size=1, max_size=3).map(lambda options: {"anyOf": options}),
+        schemas.map(lambda values: {"type": "object", "additionalProperties": values}),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(SCHEMAS, st.integers(0, 2**32), st.booleans())
+def test_every_text_that_matches_is_json_that_validates(
+    schema: dict[str, Any], seed: int, compact: bool
+) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    check_keywords(schema)
+    dfa = compiled(schema, compact=compact)
+    rng = random.Random(seed)
+    for _ in range(4):
+        text = random_text(dfa, rng)
+        if text is not None:
+            value = json.loads(text)
+            jsonschema.validate(value, schema, jsonschema.Draft202012Validator)
+            if compact and b"\\" not in text and not isinstance(value, float):
+                assert b"\n" not in text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "bo", "age": 3},
+        {"age": 120, "tags": ["a", 3, None], "partner": None},
+        {"age": 0, "partner": 'ab"c'},
+        {"name": "東京", "age": 7, "tags": []},
+    ],
+)
+def test_valid_json_in_the_schemas_order_matches_in_any_layout(value: Any) -> None:
+    assert accepts(compiled(PERSON), value) and accepts(compiled(PERSON), value, indent=4)
+    assert accepts(compiled(PERSON, compact=True), value)
+    assert not accepts(compiled(PERSON, compact=True), value, indent=4)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "", "age": 3},
+        {"age": 121},
+        {"tags": [], "age": 1},
+        {"age": 1, "x": 1},
+        {"age": -1},
+        {},
+        {"age": 1.5},
+    ]
+    + [{"age": 1, "tags": [4]}, {"age": 1, "tags": ["a"] * 4}, {"name": "12345678901", "age": 1}],
+)
+def test_what_is_invalid_or_in_another_order_does_not_match(value: Any) -> None:
+    assert not accepts(compiled(PERSON), value)
+
+
+@pytest.mark.parametrize("required", [[], ["b"], ["a", "c"], ["a", "b", "c"]])
+def test_optional_properties_come_and_go_with_their_commas(required: list[str]) -> None:
+    schema = {"type": "object", "properties": {name: {"const": 1} for name in "abc"}, "required": required}
+    dfa = compiled(schema, compact=True)
+    for bits in range(8):
+        value = {name: 1 for index, name in enumerate("abc") if bits >> index & 1}
+        assert accepts(dfa, value) == (set(required) <= set(value))
+
+
+def test_a_value_of_any_type_nests_so_deep_and_no_deeper() -> None:
+    dfa = compiled({})
+    assert all(accepts(dfa, value) for value in [1, "a", None, [], {}, {"a": [1, {"b": "c"}]}, [[[]]]])
+    assert not accepts(dfa, [[[[[]]]]])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int) -> None:
+    rng = random.Random(seed)
+    low, high = (
+        rng.choice([None, 0, -1, 1, rng.randint(-30, 30), rng.randint(-2000, 2000)]) for _ in range(2)
+    )
+    if low is not None and high is not None and low >= high:
+        low, high = high - 1, low
+    dfa = DFA(integers(low, high))
+    near = [bound + off for bound in (low, high) if bound is not None for off in (-1, 0, 1)]
+    for number in [*near, *range(-20, 20), *(rng.randint(-3000, 3000) for _ in range(50))]:
+        fits = (low is None or number >= low) and (high is None or number <= high)
+        assert dfa.matches(str(number).encode()) == fits, (low, high, number)
+    above, below = rng.random() < 0.5, rng.random() < 0.5
+    dfa = DFA(numbers(low, high, above, below))
+    near = [bound + off for bound in (low, high, 0) if bound is not None for off in (-1, -0.25, 0, 1e-6, 0.5)]
+    for number in [*near, *(round(rng.uniform(-3000, 3000), rng.randint(0, 4)) for _ in range(50))]:
+        text = f"{number:f}".rstrip("0").rstrip(".")
+        fits = low is None or (number > low if above else number >= low)
+        fits &= high is None or (number < high if below else number <= high)
+        assert dfa.matches(text.encode()) == fits, (low, high, above, below, text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        (TREE, "#/$defs/tree/properties/left/$ref: #/$defs/tree leads back to itself"),
+        ({"$ref": "https://example.com/s.json"}, "#/$ref: only references into this schema"),
+        ({"$ref": "#/$defs/x"}, "#/$ref: #/$defs/x is not in this schema"),
+        ({"type": "integer", "multipleOf": 3}, "#: 'multipleOf' is not supported"),
+        (
+            {"type": "array", "items": {"type": "number", "uniqueItems": True}},
+            "#/items: 'uniqueItems' is not supported",
+        ),
+        ({"type": "object", "properties": {"a": {"not": {}}}}, "#/properties/a: 'not' is not supported"),
+        ({"type": "string", "minimum": 3}, "#: 'minimum' is not supported: it belongs to integer and number"),
+        ({"type": "text"}, "#/type: 'text' is no JSON type"),
+        ({"type": "string", "format": "iban"}, "#/format: 'iban' is not supported"),
+        ({"type": "string", "pattern": "(a"}, "#/pattern: regex '(a': this parenthesis is never closed"),
+        ({"type": "string", "pattern": "a", "minLength": 2}, "#: only one of pattern, format and a length"),
+        ({"type": "integer", "minimum": 3, "maximum": 2}, "#: no integer lies between"),
+        ({"type": "number", "minimum": 0.5}, "#: a number's bounds must be whole"),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, "#: minLength is 3 and maxLength is 2"),
+        ({"type": "array", "maxItems": -1}, "#/maxItems: must be an integer of at least 0"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf: a value might fit several"),
+        ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "#/allOf: more than one schema"),
+        ({"enum": []}, "#/enum: must be a list of at least one value"),
+        ({"type": "object", "required": ["a"], "additionalProperties": False}, "#/required: 'a' is required"),
+        ({"type": "object", "properties": []}, "#/properties: must be an object"),
+        (False, "#: a schema is an object or true"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_its_place(schema: Any, path: str) -> None:
+    with pytest.raises(GrammarError) as caught:
+        compiled(schema)
+    assert f"JSON schema at {path}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 3},
+        {"type": "object", "properties": {"a": {"anyOf": [{"type": "array", "contains": {}}]}}},
+        {"$defs": {"a": {"patternProperties": {}}}},
+        {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+        {"type": "string", "pattern": "a", "maxLength": 3},
+    ],
+)
+def test_what_a_library_would_ignore_is_refused_before_it_sees_it(schema: Any) -> None:
+    with pytest.raises(GrammarError, match="JSON schema at #"):
+        check_keywords(schema)
+
+
+def test_one_of_is_taken_where_no_value_fits_two() -> None:
+    dfa = compiled({"oneOf": [{"type": "integer"}, {"const": "a"}, {"enum": ["b", None]}]})
+    assert all(accepts(dfa, value) for value in [3, "a", "b", None])
