@@ -166,6 +166,11 @@ class EngineCore:
         """Whether `step` has something to do. A dead engine has not."""
         return self._failure is None and self.scheduler.has_unfinished()
 
+    @property
+    def has_transfers(self) -> bool:
+        """Whether the KV of finished requests is still to be handed over."""
+        return bool(self.scheduler.transfers)
+
     def step(self) -> list[EngineCoreOutput]:
         """Plan, compute, take in: one iteration over all running requests."""
         self.check_alive()

@@ -225,7 +225,7 @@ class LLM:
 
     def _hand_over(self) -> None:
         """Let the KV connector have the blocks of requests that have just finished: a step tells it."""
-        if self.llm_engine.engine_core.scheduler.transfers:
+        if self.llm_engine.engine_core.has_transfers:
             self._step_once()
 
     @contextmanager

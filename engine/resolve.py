@@ -194,6 +194,11 @@ def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
             "kv_transfer_config needs enable_prefix_caching=True: blocks are found by their hash, and what "
             "arrives is a prefix hit"
         )
+    if args.data_parallel_size > 1:
+        raise ConfigError(
+            "kv_transfer_config names one engine and data_parallel_size starts several: set it to 1, and start an "
+            "engine for each role"
+        )
     if args.tensor_parallel_size * args.pipeline_parallel_size > 1:
         raise ConfigError(
             "kv_transfer_config works with one worker so far: with tensor_parallel_size or "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.config import SchedulerConfig
+from engine.config import CacheConfig, SchedulerConfig
 from engine.core.errors import RequestRejected
-from engine.core.kv_manager import KVManager, max_blocks_held
+from engine.core.kv_manager import max_blocks_held
 from engine.core.request import Request
 
 
@@ -16,7 +16,7 @@ def max_num_tokens(request: Request, max_model_len: int) -> int:
     return min(request.num_prompt_tokens + max_tokens, max_model_len)
 
 
-def check_can_run(request: Request, config: SchedulerConfig, kv: KVManager) -> None:
+def check_can_run(request: Request, config: SchedulerConfig, cache: CacheConfig) -> None:
     """Raise RequestRejected unless the request, alone on an empty cache, would reach its end."""
     request_id, num_prompt = request.request_id, request.num_prompt_tokens
     max_model_len = config.max_model_len
@@ -31,8 +31,8 @@ def check_can_run(request: Request, config: SchedulerConfig, kv: KVManager) -> N
         )
     # The last token is sampled and never computed, so it needs no slot.
     num_slots = max_num_tokens(request, max_model_len) - 1
-    usable = kv.pool.num_usable
-    need = max_blocks_held(num_slots, config.max_num_batched_tokens, kv.block_size, kv.sliding_window)
+    usable = cache.num_blocks - 1  # without the null block
+    need = max_blocks_held(num_slots, config.max_num_batched_tokens, cache.block_size, cache.sliding_window)
     if need > usable:
         raise RequestRejected(
             request_id,

@@ -93,6 +93,7 @@ class Scheduler:
         kv_load_failure_policy: Literal["recompute", "fail"] = "recompute",
     ) -> None:
         self.config = config
+        self.cache_config = cache_config
         self.kv = KVManager(cache_config, model_fingerprint=model_fingerprint, on_event=on_event)
         self.transfers = None if connector is None else KVTransfers(self.kv, connector)
         self.kv_load_failure_policy = kv_load_failure_policy
@@ -119,7 +120,7 @@ class Scheduler:
         if request.request_id in self.requests:
             message = "a request with this id is not finished yet; use another id"
             raise RequestRejected(request.request_id, "duplicate_id", message)
-        check_can_run(request, self.config, self.kv)
+        check_can_run(request, self.config, self.cache_config)
         request.max_num_tokens = max_num_tokens(request, self.config.max_model_len)
         request.sort_key = self.sort_key(request, next(self._order))
         self.kv.add(request)

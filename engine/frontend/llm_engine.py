@@ -10,12 +10,14 @@ from dataclasses import replace
 
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
+from engine.exec.dp import DataParallelCore
 from engine.frontend.input_processor import InputProcessor, InvalidRequestError
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
 from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
+from engine.resolve import check_args
 
 
 class LLMEngine:
@@ -24,7 +26,7 @@ class LLMEngine:
     `input_processor` may be used from any thread: it never touches the core.
     """
 
-    def __init__(self, engine_core: EngineCore, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, engine_core: EngineCore | DataParallelCore, tokenizer: Tokenizer | None) -> None:
         self.engine_core = engine_core
         self.tokenizer = tokenizer
         self.input_processor = InputProcessor(engine_core.config, tokenizer)
@@ -33,6 +35,9 @@ class LLMEngine:
     @classmethod
     def from_args(cls, args: EngineArgs) -> LLMEngine:
         tokenizer = load_tokenizer(args)  # first: it fails in milliseconds, weights load in minutes
+        check_args(args)
+        if args.data_parallel_size > 1:
+            return cls(DataParallelCore.from_args(args, tokenizer), tokenizer)
         return cls(EngineCore.from_args(args, tokenizer), tokenizer)
 
     def add(self, submitted: SubmittedRequest) -> None:

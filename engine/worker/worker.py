@@ -96,7 +96,7 @@ class Worker:
         if self.device.type == "cuda":
             available = self._available_cuda_bytes(scheduler)
         else:
-            num_workers = self.ranks.tensor.size * self.ranks.pipeline.size  # they share this memory
+            num_workers = self.ranks.tensor.size * self.ranks.pipeline.size * self.args.data_parallel_size
             available = kv_cache.available_cpu_bytes(self.local_config, self.args, scheduler, num_workers)
         return kv_cache.choose_num_blocks(self.local_config, self.args, scheduler, available)
 

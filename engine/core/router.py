@@ -1,0 +1,79 @@
+"""Which of several engines gets a request: where its prefix is cached, unless that one has too much to do.
+
+    request's blocks   h0 h1 h2 h3        known:  h0 h1 -> {0, 1}     h2 -> {1}
+                              `- the longest known prefix: replica 1,
+                                 if its load is below max_imbalance x the mean; else the least loaded
+
+Affinity alone would send everything with one system prompt to one engine; least-loaded alone would compute that
+prompt in every engine and keep it nowhere long. The bound is that of consistent hashing with bounded loads
+(Mirrokni et al., arXiv 1608.01350); the table of known prefixes is an approximation of each engine's cache, as in
+SGLang's router (sgl-router, cache_aware). vLLM looks at loads only (DPLBAsyncMPClient in v1/engine/core_client.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from engine.config.errors import require_at_least
+
+
+class PrefixRouter:
+    """Keeps count of each replica's unfinished requests, and remembers which prefixes it was sent."""
+
+    def __init__(
+        self, num_replicas: int, *, max_imbalance: float = 1.25, remembered_blocks: int = 1 << 16
+    ) -> None:
+        """max_imbalance: a replica with more than this times the mean load gets nothing for its prefixes' sake."""
+        require_at_least(1, num_replicas=num_replicas)
+        self.max_imbalance = max_imbalance
+        self.loads = [0] * num_replicas
+        """Unfinished requests of each replica."""
+        self.num_routed = [0] * num_replicas
+        self.num_by_prefix = [0] * num_replicas
+        """Of the routed, those that went where their prefix was."""
+        self._alive = set(range(num_replicas))
+        self._remembered_blocks = remembered_blocks
+        self._holders: OrderedDict[bytes, set[int]] = OrderedDict()
+
+    def route(self, block_hashes: Sequence[bytes]) -> int:
+        """The replica for a request whose prompt has these full blocks; `finish` gives its place back."""
+        replica = self._with_prefix(block_hashes)
+        if replica is None:
+            replica = min(self._alive, key=lambda index: (self.loads[index], self.num_routed[index], index))
+        else:
+            self.num_by_prefix[replica] += 1
+        self.loads[replica] += 1
+        self.num_routed[replica] += 1
+        self._remember(block_hashes, replica)
+        return replica
+
+    def finish(self, replica: int) -> None:
+        """A request has left this replica."""
+        self.loads[replica] -= 1
+
+    def remove(self, replica: int) -> None:
+        """This replica is gone: it gets nothing any more."""
+        self._alive.discard(replica)
+
+    @property
+    def alive(self) -> list[int]:
+        return sorted(self._alive)
+
+    def _with_prefix(self, block_hashes: Sequence[bytes]) -> int | None:
+        mean = (sum(self.loads[index] for index in self._alive) + 1) / len(self._alive)
+        limit = math.ceil(self.max_imbalance * mean)
+        for block_hash in reversed(block_hashes):
+            holders = [r for r in self._holders.get(block_hash, ()) if r in self._alive]
+            free = [replica for replica in holders if self.loads[replica] < limit]
+            if free:
+                return min(free, key=lambda index: (self.loads[index], index))
+        return None
+
+    def _remember(self, block_hashes: Sequence[bytes], replica: int) -> None:
+        for block_hash in block_hashes:
+            self._holders.setdefault(block_hash, set()).add(replica)
+            self._holders.move_to_end(block_hash)
+        while len(self._holders) > self._remembered_blocks:
+            self._holders.popitem(last=False)

@@ -1,0 +1,380 @@
+"""Data parallelism: whole engines side by side, each in a process of its own, behind one router.
+
+                                   +--> replica 0: EngineCore, scheduler, KV cache, workers
+    LLMEngine -- add, abort --> router
+              <-- outputs ----     +--> replica 1: ...
+
+Replicas share nothing: each request lives in one of them, and its prefix is cached there. One exchange with a replica
+takes along what was asked for since the last one, runs one step, and brings back what came of it; the next exchange
+starts before the outputs are looked at, so a replica does not wait for this process.
+
+A replica that dies takes its own requests with it, as errors. The others go on.
+
+Source: DPEngineCoreProc in vLLM v1/engine/core.py, DPLBAsyncMPClient in v1/engine/core_client.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from engine.config import ConfigError, EngineArgs, EngineConfig
+from engine.core.door import check_can_run
+from engine.core.errors import EngineDeadError, RequestRejected
+from engine.core.hashing import BlockHasher
+from engine.core.request import Request
+from engine.core.router import PrefixRouter
+from engine.core.sched_output import EngineCoreOutput
+from engine.core.stats import StepStats
+from engine.engine_core import EngineCore
+from engine.exec.multiproc import threads_per_worker
+from engine.exec.process import RemoteProcess, wait_for_any
+from engine.grammar.vocabulary import TokenSource
+from engine.worker.worker import resolve_device
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What one exchange with a replica brought."""
+
+    outputs: list[EngineCoreOutput]
+    has_unfinished: bool
+    stats: StepStats | None
+    """Of the step, if there was one."""
+    failure: str | None = None
+    """Why the replica's engine is dead."""
+
+
+class Replica:
+    """In the replica's process: an engine core that is told and asked in exchanges."""
+
+    def __init__(self, args: EngineArgs, tokenizer: TokenSource | None) -> None:
+        self.core = EngineCore.from_args(args, tokenizer)
+
+    def config(self) -> EngineConfig:
+        return self.core.config
+
+    def exchange(self, aborted: list[str], new: list[Request]) -> Exchange:
+        """End and begin requests, then run a step if there is anything to do."""
+        self.core.abort(aborted)  # this process's caller has given their last outputs already
+        outputs = []
+        for request in new:
+            try:
+                self.core.add_request(request)
+            except ValueError as error:
+                outputs.append(_error_output(request, str(error)))
+        stats = None
+        if self.core.has_unfinished():
+            outputs += self.core.step()
+            stats = self.core.scheduler.stats
+        failure = None
+        if self.core.is_dead:
+            failure = next((output.error for output in outputs if output.error), "its engine died")
+        return Exchange(outputs, self.core.has_unfinished(), stats, failure)
+
+    def reset_prefix_cache(self) -> bool:
+        return self.core.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        self.core.shutdown()
+
+
+class Remote(Protocol):
+    """A replica somewhere else: `RemoteProcess`, or an actor of Ray."""
+
+    name: str
+
+    def send(self, method: str, *args: Any) -> int: ...
+    def receive(self) -> tuple[int, Any]: ...
+    def close(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+@dataclass(slots=True)
+class ReplicaCounters:
+    """What a replica has done so far."""
+
+    num_steps: int = 0
+    num_generated_tokens: int = 0
+    num_prefill_tokens: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    num_preempted: int = 0
+
+    def add(self, stats: StepStats) -> None:
+        self.num_steps += 1
+        self.num_generated_tokens += stats.num_generated_tokens
+        self.num_prefill_tokens += stats.num_prefill_tokens
+        self.prefix_cache_queries += stats.prefix_cache_queries
+        self.prefix_cache_hits += stats.prefix_cache_hits
+        self.num_preempted += stats.num_preempted
+
+
+@dataclass(slots=True)
+class _Link:
+    """This end of one replica."""
+
+    remote: Remote
+    new: list[Request] = field(default_factory=list)
+    """To be sent with the next exchange, as are the aborts."""
+    aborted: list[str] = field(default_factory=list)
+    has_unfinished: bool = False
+    is_waiting: bool = False
+    """An exchange is under way."""
+    counters: ReplicaCounters = field(default_factory=ReplicaCounters)
+
+    def begin_exchange(self) -> None:
+        """If there is a reason for one."""
+        if not self.is_waiting and (self.new or self.aborted or self.has_unfinished):
+            self.remote.send("exchange", self.aborted, self.new)
+            self.new, self.aborted = [], []
+            self.is_waiting = True
+
+
+class DataParallelCore:
+    """`data_parallel_size` engine cores that look like one: the same methods as EngineCore has for its frontend."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        remotes: Sequence[Remote],
+        wait_for_any: Callable[[Sequence[Any]], Sequence[Any]],
+    ) -> None:
+        self.config = config
+        self.router = PrefixRouter(len(remotes))
+        self._links = [_Link(remote) for remote in remotes]
+        self._wait_for_any = wait_for_any
+        self._requests: dict[str, tuple[Request, int]] = {}
+        """Every unfinished request, and its replica."""
+        self._hasher = BlockHasher(
+            config.cache.block_size,
+            model_fingerprint=config.model.fingerprint,
+            kv_cache_dtype=config.cache.kv_cache_dtype,
+        )
+        self._failure: str | None = None
+
+    @classmethod
+    def from_args(cls, args: EngineArgs, tokenizer: TokenSource | None = None) -> DataParallelCore:
+        """Start the replicas, all at once, and wait until they have loaded the model."""
+        if args.distributed_executor_backend == "ray":
+            from engine.exec.ray import start_replicas, wait_for_any_actor
+
+            return cls.connect(args, start_replicas(args, tokenizer), wait_for_any_actor)
+        return cls.connect(args, start_replicas_here(args, tokenizer), wait_for_any)
+
+    @classmethod
+    def connect(
+        cls,
+        args: EngineArgs,
+        remotes: Sequence[Remote],
+        wait_for_any: Callable[[Sequence[Any]], Sequence[Any]],
+    ) -> DataParallelCore:
+        """remotes: just started, not yet asked whether they live."""
+        try:
+            configs: list[EngineConfig] = []
+            for remote in remotes:
+                remote.receive()
+                remote.send("config")
+                configs.append(remote.receive()[1])
+        except BaseException:
+            for remote in remotes:
+                remote.kill()
+            raise
+        num_blocks = min(config.cache.num_blocks for config in configs)
+        cache = replace(configs[0].cache, num_blocks=num_blocks)
+        return cls(replace(configs[0], cache=cache, args=args), remotes, wait_for_any)
+
+    @property
+    def counters(self) -> list[ReplicaCounters]:
+        """Of every replica, also of those that died."""
+        return [link.counters for link in self._links]
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request at one of the replicas, or raise RequestRejected if it could never finish."""
+        self.check_alive()
+        if request.request_id in self._requests:
+            message = "a request with this id is not finished yet; use another id"
+            raise RequestRejected(request.request_id, "duplicate_id", message)
+        check_can_run(request, self.config.scheduler, self.config.cache)
+        if self.config.cache.enable_prefix_caching:
+            self._hasher.extend(request)
+        replica = self.router.route(request.block_hashes)
+        self._requests[request.request_id] = (request, replica)
+        self._links[replica].new.append(request)
+
+    def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
+        """End requests now. Returns the last output of those that lived; other ids are ignored."""
+        outputs = []
+        for request_id in request_ids:
+            if request_id not in self._requests:
+                continue
+            request, replica = self._forget(request_id)
+            link = self._links[replica]
+            if request in link.new:
+                link.new.remove(request)
+            else:
+                link.aborted.append(request_id)
+            outputs.append(EngineCoreOutput(request_id, [], finish_reason="abort", events=request.events))
+        return outputs
+
+    def has_unfinished(self) -> bool:
+        """Whether `step` has something to do. A dead engine has not."""
+        return self._failure is None and bool(self._requests)
+
+    @property
+    def has_transfers(self) -> bool:
+        """KV connectors are refused together with data parallelism."""
+        return False
+
+    def step(self) -> list[EngineCoreOutput]:
+        """Wait for any replica's step, and return what all that are ready have to say."""
+        self.check_alive()
+        try:
+            return self._step()
+        except KeyboardInterrupt:
+            self.abort(list(self._requests))
+            raise
+
+    def _step(self) -> list[EngineCoreOutput]:
+        outputs: list[EngineCoreOutput] = []
+        for index in self.router.alive:
+            outputs += self._begin_exchange(index)
+        waiting = [self._links[index] for index in self.router.alive if self._links[index].is_waiting]
+        if not waiting:
+            return outputs
+        ready = self._wait_for_any([link.remote for link in waiting])
+        for index in self.router.alive:
+            if self._links[index].remote in ready:
+                outputs += self._end_exchange(index)
+        return outputs
+
+    def _begin_exchange(self, index: int) -> list[EngineCoreOutput]:
+        try:
+            self._links[index].begin_exchange()
+        except Exception as error:
+            return self._lose(index, str(error))
+        return []
+
+    def _end_exchange(self, index: int) -> list[EngineCoreOutput]:
+        link = self._links[index]
+        try:
+            _, exchange = link.remote.receive()
+        except Exception as error:
+            return self._lose(index, str(error))
+        link.is_waiting, link.has_unfinished = False, exchange.has_unfinished
+        if exchange.stats is not None:
+            link.counters.add(exchange.stats)
+        # What was aborted meanwhile has had its last output, and its id may belong to another request by now.
+        outputs = [output for output in exchange.outputs if output.request_id not in link.aborted]
+        for output in outputs:
+            if output.finish_reason is not None:
+                self._forget(output.request_id)
+        if exchange.failure is not None:
+            return outputs + self._lose(index, exchange.failure)
+        return outputs + self._begin_exchange(index)
+
+    def _lose(self, index: int, why: str) -> list[EngineCoreOutput]:
+        """A replica is gone: tell its requests."""
+        link = self._links[index]
+        link.is_waiting = link.has_unfinished = False
+        link.new, link.aborted = [], []
+        link.remote.kill()
+        self.router.remove(index)
+        message = f"data-parallel replica {index} is gone: {why}"
+        logger.error("%s; %d are left", message, len(self.router.alive))
+        if not self.router.alive:
+            self._failure = message
+        lost = [request_id for request_id, (_, replica) in self._requests.items() if replica == index]
+        return [_error_output(self._forget(request_id)[0], message) for request_id in lost]
+
+    def _forget(self, request_id: str) -> tuple[Request, int]:
+        request, replica = self._requests.pop(request_id)
+        self.router.finish(replica)
+        return request, replica
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
+        if self._requests:
+            return False
+        return all(self._call_all("reset_prefix_cache"))
+
+    def _call_all(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of every replica between two steps."""
+        answers = []
+        for index in self.router.alive:
+            link = self._links[index]
+            while link.is_waiting or link.aborted:  # steps for what was aborted may still be under way
+                self._begin_exchange(index)
+                self._end_exchange(index)
+            if index in self.router.alive:
+                link.remote.send(method, *args)
+                answers.append(link.remote.receive()[1])
+        return answers
+
+    @property
+    def is_dead(self) -> bool:
+        return self._failure is not None
+
+    def check_alive(self) -> None:
+        """Raise EngineDeadError if no replica is left."""
+        if self._failure is not None:
+            raise EngineDeadError(f"the engine is dead ({self._failure}); create a new one to go on")
+
+    def shutdown(self) -> None:
+        """End all replicas."""
+        for index in self.router.alive:
+            remote = self._links[index].remote
+            try:
+                remote.send("shutdown")
+            except Exception:
+                logger.debug("%s was gone already", remote.name)
+            remote.close()
+            self.router.remove(index)
+        self._failure = self._failure or "shutdown() was called"
+
+
+def start_replicas_here(args: EngineArgs, tokenizer: TokenSource | None) -> list[RemoteProcess]:
+    """A process for each replica; those on GPUs get GPUs of their own."""
+    num_workers = args.tensor_parallel_size * args.pipeline_parallel_size
+    threads = threads_per_worker(num_workers * args.data_parallel_size)
+    replicas = []
+    for index in range(args.data_parallel_size):
+        environment = {"OMP_NUM_THREADS": str(threads)}
+        if resolve_device(args.device).type == "cuda":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus(index, num_workers))
+        name = f"data-parallel replica {index}"
+        arguments = (replica_args(args, index), tokenizer)
+        replicas.append(RemoteProcess(name, Replica, *arguments, environment=environment))
+    return replicas
+
+
+def _gpus(replica: int, num_workers: int) -> list[str]:
+    """The GPUs of one replica, out of those that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = visible.split(",")[replica * num_workers : (replica + 1) * num_workers]
+    if len(gpus) < num_workers:
+        raise ConfigError(
+            f"data-parallel replica {replica} needs {num_workers} GPUs of its own and {len(gpus)} are left; lower "
+            "data_parallel_size"
+        )
+    return gpus
+
+
+def replica_args(args: EngineArgs, index: int) -> EngineArgs:
+    """Each replica writes a trace of its own."""
+    if args.trace is None:
+        return args
+    path = Path(args.trace)
+    return replace(args, trace=str(path.with_name(f"{path.stem}.replica{index}{path.suffix}")))
+
+
+def _error_output(request: Request, error: str) -> EngineCoreOutput:
+    return EngineCoreOutput(request.request_id, [], finish_reason="error", events=request.events, error=error)
