@@ -67,6 +67,12 @@ def eval_(
         str, typer.Option(help="test or validation: titles that training never showed.")
     ] = "test",
     misses: Annotated[int, typer.Option(help="Show this many wrong answers.")] = 0,
+    gates: Annotated[
+        bool, typer.Option("--gates", help="Compare with --reference: may this one replace it?")
+    ] = False,
+    reference: Annotated[
+        str, typer.Option(help="With --gates: the model to compare with, at its defaults.")
+    ] = "shop",
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     *,
     engine: dict[str, Any],
@@ -79,11 +85,20 @@ def eval_(
     Examples:
       prep zoo eval shop
       prep zoo eval shop -n 2000 --misses 5
+      prep zoo eval shop --gates --kv-cache-dtype fp8
+      prep zoo eval ./shop-awq --gates --reference shop --json
+
+    With --gates the exit code is 0 if all pass, 1 if one fails, 4 if more questions are needed.
     """
     from engine.zoo.evaluate import evaluate
     from engine.zoo.registry import resolve
 
     resolve(model)
+    if gates:
+        from app.cli.zoo_gates import run_gates
+
+        run_gates(model, reference, engine, n=n, seed=seed, split=split, as_json=json)
+        return
     with open_llm(model, engine) as llm:
         report = evaluate(model, n, seed, split, lambda prompts: _answers(llm, prompts))
     if json:

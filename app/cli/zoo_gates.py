@@ -1,0 +1,109 @@
+"""`prep zoo eval --gates`: a changed model against its reference, question by question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.session import open_llm
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
+    from engine.zoo.corpus import Case
+    from engine.zoo.gates import Answers, Gate
+
+NUM_PERPLEXITY_CASES = 150
+"""Right answers whose log-probabilities are taken: each is a whole prompt that no cache shortens."""
+EXIT = {"pass": 0, "fail": screen.CHECKS_FAILED, "inconclusive": screen.INCONCLUSIVE}
+
+
+def run_gates(
+    model: str, reference: str, engine: dict[str, Any], *, n: int, seed: int, split: str, as_json: bool
+) -> None:
+    """Ask both models the same questions and exit as the gates say. `engine` is for the candidate only."""
+    from engine.config import EngineArgs
+    from engine.zoo.evaluate import draw_cases
+    from engine.zoo.gates import as_dict, judge, overall
+    from engine.zoo.registry import resolve
+
+    resolve(reference)
+    defaults = EngineArgs()
+    is_changed = any(value != getattr(defaults, name) for name, value in engine.items())
+    if model == reference and not is_changed:
+        raise screen.Problem(
+            f"{model} would be compared with itself",
+            next_step=f"prep zoo eval {model} --gates --kv-cache-dtype fp8",
+            code=screen.USAGE,
+        )
+    cases = draw_cases(n, seed, split)
+    answers = []
+    for name, settings in ((reference, {}), (model, engine)):
+        with open_llm(name, settings) as llm:
+            answers.append(_ask(llm, cases))
+    gates = judge(cases, *answers)
+    verdict = overall(gates)
+    if as_json:
+        screen.print_json({"model": model, "reference": reference, "n": len(cases), **as_dict(gates)})
+    else:
+        screen.out().print(_table(model, reference, gates))
+        screen.out().print(f"verdict: [bold]{verdict}[/]")
+        if verdict == "inconclusive":
+            screen.next_command(
+                f"prep zoo eval {model} --gates -n {4 * n}", "four times the questions, half the width"
+            )
+        else:
+            screen.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
+    raise typer.Exit(EXIT[verdict])
+
+
+def _ask(llm: LLM, cases: list[Case]) -> Answers:
+    from engine.sampling_params import SamplingParams
+    from engine.zoo.evaluate import MAX_NEW_TOKENS
+    from engine.zoo.gates import Answers
+    from engine.zoo.tokenizer import TURN_END
+
+    show_bar = None if screen.is_live(screen.err()) else False
+    params = SamplingParams(temperature=0, max_tokens=MAX_NEW_TOKENS, skip_special_tokens=False)
+    outputs = llm.generate([case.prompt for case in cases], params, use_tqdm=show_bar)
+
+    tokenizer = llm.get_tokenizer()
+    prompts, num_tokens = [], []
+    for case in cases[:NUM_PERPLEXITY_CASES]:
+        prompt = tokenizer.encode(case.prompt)
+        answer = tokenizer.encode(case.answer + TURN_END, add_special_tokens=False)
+        prompts.append([*prompt, *answer])
+        num_tokens.append(len(answer))
+    forced = llm.generate(prompts, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=show_bar)
+    logprobs = [
+        sum(
+            position[token].logprob  # the token itself is always among them
+            for position, token in zip((output.prompt_logprobs or [])[-count:], prompt[-count:], strict=True)
+            if position is not None
+        )
+        for output, prompt, count in zip(forced, prompts, num_tokens, strict=True)
+    ]
+    return Answers([output.outputs[0].text for output in outputs], logprobs, num_tokens)
+
+
+def _table(model: str, reference: str, gates: list[Gate]) -> Any:
+    colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+    table = screen.table("gate", "answers", "before", "after", "95 % of the change", "limit", "verdict")
+    table.title = f"may {model} replace {reference}?"
+    for gate in gates:
+        is_share = not gate.name.startswith("perplexity")
+
+        def figure(value: float, sign: str = "", is_share: bool = is_share) -> str:
+            return f"{value:{sign}.1%}" if is_share else f"{value:.3f}"
+
+        table.add_row(
+            gate.name.removeprefix("exact match, "),
+            str(gate.num_cases),
+            figure(gate.reference),
+            figure(gate.candidate),
+            f"{figure(gate.low, '+')} to {figure(gate.high, '+')}",
+            figure(gate.limit, "+"),
+            f"[{colours[gate.verdict]}]{gate.verdict}[/]",
+        )
+    return table

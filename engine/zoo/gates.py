@@ -1,0 +1,161 @@
+"""Quality gates: may this changed model replace that one?
+
+A quantised model, a smaller KV cache or a new checkpoint answers the same unseen questions as its reference, and every
+group of answers gets a verdict from the confidence interval of the difference, not from the difference:
+
+    limit -2 points        -3    -2    -1     0    +1
+                            |     :     |     |     |
+    pass                          :  [--x----]          even the bad end is above the limit
+    fail                   [--x-] :                     even the good end is below it
+    inconclusive             [----:--x--]               ask more questions (-n)
+
+The answers are pairs, one question answered twice, so only the questions on which the two differ count: with few
+of those the interval is narrow, whatever the share of right answers.
+
+Sources: Wilson 1927 (interval of a share), Agresti & Min 2005 (interval of a paired difference), Efron & Tibshirani
+1993 (bootstrap, for perplexity).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from statistics import NormalDist
+from typing import Literal
+
+from .corpus import Case
+from .dialogue import KIND_TO_TYPE
+
+Verdict = Literal["pass", "fail", "inconclusive"]
+Z95 = NormalDist().inv_cdf(0.975)
+
+EXACT_MATCH_LIMIT = -0.02
+"""Points of exact match that may be lost over all questions; for a part of them twice as many."""
+JSON_LIMIT = -0.05
+PERPLEXITY_LIMIT = 1.03
+BOOTSTRAPS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What one model said to the cases, and what it thought of the right answers."""
+
+    texts: list[str]
+    logprobs: list[float]
+    """Summed log-probability of the right answer's tokens, for the first cases."""
+    num_tokens: list[int]
+    """Of those right answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One verdict. `low` and `high` are the 95 % interval of `difference` (for perplexity: of the ratio)."""
+
+    name: str
+    num_cases: int
+    reference: float
+    candidate: float
+    difference: float
+    low: float
+    high: float
+    limit: float
+    verdict: Verdict
+
+
+def wilson(right: int, total: int) -> tuple[float, float]:
+    """95 % interval of a share; (0, 1) without observations."""
+    if total == 0:
+        return 0.0, 1.0
+    share, spread = right / total, Z95**2 / total
+    centre = (share + spread / 2) / (1 + spread)
+    half = Z95 / (1 + spread) * math.sqrt(share * (1 - share) / total + spread / (4 * total))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def paired_difference(won: int, lost: int, total: int) -> tuple[float, float]:
+    """95 % interval of candidate minus reference: `won` questions only the first got right, `lost` only the second."""
+    won_, lost_, total_ = won + 0.5, lost + 0.5, total + 2
+    difference = (won_ - lost_) / total_
+    half = Z95 * math.sqrt(max(0.0, won_ + lost_ - (won_ - lost_) ** 2 / total_)) / total_
+    return max(-1.0, difference - half), min(1.0, difference + half)
+
+
+def judge(cases: Sequence[Case], reference: Answers, candidate: Answers) -> list[Gate]:
+    """Every gate, over the same cases for both."""
+    right = [
+        [text == case.answer for case, text in zip(cases, answers.texts, strict=True)]
+        for answers in (reference, candidate)
+    ]
+    parses = [[_is_json(text) for text in answers.texts] for answers in (reference, candidate)]
+    everything = list(range(len(cases)))
+    gates = [_share_gate("exact match", everything, *right, EXACT_MATCH_LIMIT)]
+    groups: dict[str, list[int]] = {}
+    for index, case in enumerate(cases):
+        groups.setdefault(f"exact match, {KIND_TO_TYPE[case.kind]}", []).append(index)
+        groups.setdefault(f"exact match, {case.language}", []).append(index)
+    for name in sorted(groups):
+        gates.append(_share_gate(name, groups[name], *right, 2 * EXACT_MATCH_LIMIT))
+    calls = [index for index, case in enumerate(cases) if _is_json(case.answer)]
+    if calls:
+        gates.append(_share_gate("tool calls that parse", calls, *parses, JSON_LIMIT))
+    if reference.logprobs:
+        gates.append(_perplexity_gate(reference, candidate))
+    return gates
+
+
+def overall(gates: Sequence[Gate]) -> Verdict:
+    """fail if any gate fails, pass if all pass."""
+    verdicts = {gate.verdict for gate in gates}
+    return "fail" if "fail" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
+
+
+def as_dict(gates: Sequence[Gate]) -> dict[str, object]:
+    return {"verdict": overall(gates), "gates": [asdict(gate) for gate in gates]}
+
+
+def _share_gate(
+    name: str, chosen: Sequence[int], reference: Sequence[bool], candidate: Sequence[bool], limit: float
+) -> Gate:
+    total = len(chosen)
+    before, after = sum(reference[i] for i in chosen), sum(candidate[i] for i in chosen)
+    won = sum(candidate[i] and not reference[i] for i in chosen)
+    lost = sum(reference[i] and not candidate[i] for i in chosen)
+    low, high = paired_difference(won, lost, total)
+    verdict: Verdict = "pass" if low >= limit else "fail" if high < limit else "inconclusive"
+    return Gate(
+        name, total, before / total, after / total, (after - before) / total, low, high, limit, verdict
+    )
+
+
+def _perplexity_gate(reference: Answers, candidate: Answers) -> Gate:
+    """Ratio of the perplexities of the right answers, resampled by answer."""
+    count = len(reference.logprobs)
+
+    def perplexities(chosen: Sequence[int]) -> tuple[float, float]:
+        tokens = sum(reference.num_tokens[i] for i in chosen)
+        losses = (-sum(answers.logprobs[i] for i in chosen) / tokens for answers in (reference, candidate))
+        before, after = map(math.exp, losses)
+        return before, after
+
+    before, after = perplexities(range(count))
+    rng = Random(0)
+    samples = (perplexities(rng.choices(range(count), k=count)) for _ in range(BOOTSTRAPS))
+    ratios = sorted(resampled / base for base, resampled in samples)
+    low, high = ratios[round(0.025 * BOOTSTRAPS)], ratios[round(0.975 * BOOTSTRAPS) - 1]
+    limit = PERPLEXITY_LIMIT
+    verdict: Verdict = "pass" if high <= limit else "fail" if low > limit else "inconclusive"
+    return Gate("perplexity (ratio)", count, before, after, after / before, low, high, limit, verdict)
+
+
+def _is_json(text: str) -> bool:
+    """Whether a tool call can be read: one JSON object, in its tags or bare."""
+    body = text.strip().removeprefix("<tool_call>").removesuffix("</tool_call>").strip()
+    if not body.startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(body), dict)
+    except json.JSONDecodeError:
+        return False
