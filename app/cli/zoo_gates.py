@@ -92,18 +92,13 @@ def _table(model: str, reference: str, gates: list[Gate]) -> Any:
     table = screen.table("gate", "answers", "before", "after", "95 % of the change", "limit", "verdict")
     table.title = f"may {model} replace {reference}?"
     for gate in gates:
-        is_share = not gate.name.startswith("perplexity")
-
-        def figure(value: float, sign: str = "", is_share: bool = is_share) -> str:
-            return f"{value:{sign}.1%}" if is_share else f"{value:.3f}"
-
-        table.add_row(
-            gate.name.removeprefix("exact match, "),
-            str(gate.num_cases),
-            figure(gate.reference),
-            figure(gate.candidate),
-            f"{figure(gate.low, '+')} to {figure(gate.high, '+')}",
-            figure(gate.limit, "+"),
-            f"[{colours[gate.verdict]}]{gate.verdict}[/]",
-        )
+        if gate.name.startswith("perplexity"):
+            before, after = f"{gate.reference:.3f}", f"{gate.candidate:.3f}"
+            interval, limit = f"x {gate.low:.3f} to {gate.high:.3f}", f"{gate.limit:.2f}"
+        else:  # in points of percent
+            before, after = f"{gate.reference:.1%}", f"{gate.candidate:.1%}"
+            interval, limit = f"{100 * gate.low:+.1f} to {100 * gate.high:+.1f}", f"{100 * gate.limit:+.0f}"
+        name = gate.name.removeprefix("exact match, ").removesuffix(" (ratio)")
+        verdict = f"[{colours[gate.verdict]}]{gate.verdict}[/]"
+        table.add_row(name, str(gate.num_cases), before, after, interval, limit, verdict)
     return table
