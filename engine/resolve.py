@@ -19,6 +19,7 @@ from engine.config import (
     SchedulerConfig,
     SpeculativeConfig,
 )
+from engine.config.tiers import GIB, disk_folder
 from engine.sample.processors import LogitsProcessor
 from engine.transfer import connector_class
 
@@ -186,7 +187,7 @@ def resolve_class(spec: str | type, argument: str) -> Any:
 
 def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
     """The KV connector's settings, refused where blocks cannot travel by hash."""
-    config = KVTransferConfig.from_args(args.kv_transfer_config)
+    config = KVTransferConfig.from_args(args.kv_transfer_config or _disk_tier(args))
     if config is None:
         return None
     if not args.enable_prefix_caching:
@@ -206,6 +207,15 @@ def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
         )
     connector_class(config)
     return config
+
+
+def _disk_tier(args: EngineArgs) -> dict[str, Any] | None:
+    """`kv_offloading_backend="disk:FOLDER"` is short for the connector that does it."""
+    if not disk_folder(args):
+        return None
+    capacity_bytes = int((args.kv_offloading_size or 0) * GIB)
+    extra = {"path": disk_folder(args), "capacity_bytes": capacity_bytes}
+    return {"kv_connector": "DiskConnector", "kv_connector_extra_config": extra}
 
 
 def resolve_logits_processors(args: EngineArgs) -> list[type[LogitsProcessor]]:

@@ -75,8 +75,10 @@ class EngineArgs:
     """GiB of host memory for blocks of preempted requests. With preemption_mode="swap", None means 4 GiB or a
     quarter of what is free, whichever is less."""
     kv_offloading_size: float | None = None
-    """GiB of host memory for blocks that the device's prefix cache evicts; None: they are forgotten."""
+    """GiB for blocks that the device's prefix cache has no room for; None: they are forgotten."""
     kv_offloading_backend: str = "native"
+    """native: host memory. disk:FOLDER: files that a later engine finds again (`engine/transfer/disk.py`), as with
+    the DiskConnector in `kv_transfer_config`."""
     kv_transfer_config: dict[str, Any] | str | None = None
     """`kv_connector`, `kv_role`, `kv_connector_extra_config`, `kv_load_failure_policy`: a dict or its JSON."""
 

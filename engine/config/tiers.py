@@ -41,7 +41,7 @@ class TierConfig:
         swap = wants_swap(args)
         sizes = {
             "swap_space": _swap_bytes(args, free_bytes) if swap else 0,
-            "kv_offloading_size": int((args.kv_offloading_size or 0) * GIB),
+            "kv_offloading_size": 0 if disk_folder(args) else int((args.kv_offloading_size or 0) * GIB),
         }
         for name, size in sizes.items():
             if 0 < size < block_bytes:
@@ -82,10 +82,26 @@ def check_tier_args(args: EngineArgs) -> None:
             "preemption_mode='swap' keeps blocks in host memory and swap_space=0 allows none; give swap_space in "
             "GiB, leave it out for the default (4 GiB or a quarter of what is free), or use 'recompute'"
         )
-    if args.kv_offloading_backend != "native":
+    backend = args.kv_offloading_backend
+    if backend != "native" and not disk_folder(args):
         raise ConfigError(
-            f"kv_offloading_backend={args.kv_offloading_backend!r} does not exist here; use native (host memory)"
+            f"kv_offloading_backend={backend!r} does not exist here; use native (host memory) or disk:FOLDER"
         )
+    if disk_folder(args) and not args.kv_offloading_size:
+        raise ConfigError(
+            f"kv_offloading_backend={backend!r} needs kv_offloading_size: the GiB that the folder may hold"
+        )
+    if disk_folder(args) and args.kv_transfer_config is not None:
+        raise ConfigError(
+            f"kv_offloading_backend={backend!r} is a KV connector, and kv_transfer_config names another; an "
+            "engine has one"
+        )
+
+
+def disk_folder(args: EngineArgs) -> str:
+    """The folder that `kv_offloading_backend="disk:FOLDER"` names; empty for another backend."""
+    backend = args.kv_offloading_backend
+    return backend.partition(":")[2] if isinstance(backend, str) and backend.startswith("disk:") else ""
 
 
 def _swap_bytes(args: EngineArgs, free_bytes: int) -> int:

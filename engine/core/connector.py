@@ -82,6 +82,8 @@ class KVConnectorOutput:
     """transfer_id -> how many of its leading blocks are there, complete and verified."""
     finished_sending: list[int] = field(default_factory=list)
     """Transfers whose blocks are not read any more: sent, given up, or never fetched in time."""
+    num_save_failures: int = 0
+    """Of the finished sends, those whose blocks did not all get where they should."""
     num_bytes_received: int = 0
     """Bytes of KV in verified blocks."""
     num_bytes_sent: int = 0

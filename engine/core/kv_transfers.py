@@ -167,6 +167,7 @@ class KVTransfers:
         """Take in what ended. Returns the requests that did not get all they were promised."""
         stats.kv_bytes_received += output.num_bytes_received
         stats.kv_bytes_sent += output.num_bytes_sent
+        stats.num_kv_save_failures += output.num_save_failures
         for transfer_id in output.finished_sending:
             self._end_send(transfer_id)
         ended = (self._end_load(*load, stats) for load in output.finished_recving.items())

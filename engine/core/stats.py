@@ -72,6 +72,8 @@ class StepStats:
     """Those of them whose KV arrived. They are not counted as hits of this engine's own cache."""
     num_kv_waits: int = 0
     """Requests that waited in this step for KV from elsewhere."""
+    num_kv_save_failures: int = 0
+    """Finished requests whose blocks could not all be saved."""
     num_kv_load_failures: int = 0
     """Loads that did not bring every block they were to bring."""
     kv_bytes_received: int = 0

@@ -8,6 +8,7 @@ from typing import Any
 from engine.config import ConfigError, KVTransferConfig
 
 CONNECTORS = {
+    "DiskConnector": "engine.transfer.disk:DiskConnector",
     "SharedMemoryConnector": "engine.transfer.shared_memory:SharedMemoryConnector",
     "TCPConnector": "engine.transfer.tcp:TCPConnector",
 }

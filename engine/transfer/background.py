@@ -75,11 +75,12 @@ class BackgroundTransfers:
         """Something to do in a thread that no step waits for."""
         self._threads.submit(job, *arguments)
 
-    def end_send(self, transfer_id: int, num_bytes: int) -> None:
+    def end_send(self, transfer_id: int, num_bytes: int, has_failed: bool = False) -> None:
         with self._mailbox:
             self._pending.discard(transfer_id)
             self._ended.finished_sending.append(transfer_id)
             self._ended.num_bytes_sent += num_bytes
+            self._ended.num_save_failures += has_failed
             self._mailbox.notify_all()
 
     def _load(self, transfer: BlockTransfer) -> None:

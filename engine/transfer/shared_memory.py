@@ -167,9 +167,7 @@ class BlockStore:
         except OSError:
             hidden.unlink(missing_ok=True)
             raise
-        with self._lock:
-            self._num_bytes += num_bytes - self._own.pop(path, 0)
-            self._own[path] = num_bytes
+        self._note_written(path, num_bytes)
 
     def clear(self) -> None:
         """Delete everything written here, and the folder if nothing is left in it."""
@@ -178,6 +176,11 @@ class BlockStore:
             self.folder.rmdir()
         except OSError:
             pass  # others still keep blocks in it
+
+    def _note_written(self, path: Path, num_bytes: int) -> None:
+        with self._lock:
+            self._num_bytes += num_bytes - self._own.pop(path, 0)
+            self._own[path] = num_bytes
 
     def _make_room(self, num_bytes: int) -> None:
         with self._lock:

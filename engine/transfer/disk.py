@@ -1,0 +1,194 @@
+"""The disk tier: KV blocks of finished requests as files, which later requests and later engines start with.
+
+    <path>/<model, KV type and shape>/3f1c...9a.kv     header with checksum, and one block's bytes (packet.py)
+
+Saving is a transfer that ends when the file is there, loading one that ends in a prefix hit: the seam is the KV
+connector's, and only the other engine is missing. A request waits (Reason.KV_TRANSFER) while a thread reads its
+blocks, so that a slow disk never holds up a step; what is missing, cut or damaged is computed.
+
+The name of a block is its hash, which covers the model's fingerprint and every token before it. So the folder is
+the index, it survives the engine, and several engines may use it at once: a file appears by renaming, all of it or
+nothing. Above `capacity_bytes` the files that were used longest ago go, of a prefix its end before its start.
+
+Sources: vLLM v1/kv_offload/tiering/fs, kv_connector/v1/example_connector.py; LMCache (arXiv 2510.09665).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import ConfigError, KVTransferConfig
+from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVIdentity
+from engine.transfer.background import BackgroundTransfers
+from engine.transfer.blocks import KVBlocks
+from engine.transfer.handoff import HandoffScheduler
+from engine.transfer.options import parse_options, require_positive
+from engine.transfer.packet import TransferError, check, pack_header
+from engine.transfer.shared_memory import BlockStore
+
+logger = logging.getLogger(__name__)
+
+_FILL = 0.9
+"""Share of the capacity that is left full when files must go: looking through the folder takes a while."""
+_ORPHAN_AGE_S = 3600.0
+"""A file that has been in the making for this long was left by an engine that died."""
+
+
+@dataclass(frozen=True)
+class DiskOptions:
+    path: str
+    """A folder; it is made if it does not exist."""
+    capacity_bytes: int = 4 << 30
+    """Most that the folder holds, over all models and engines that use it."""
+
+
+class DiskConnector:
+    """`kv_transfer_config={"kv_connector": "DiskConnector", "kv_connector_extra_config": {"path": ...}}`."""
+
+    @classmethod
+    def check_config(cls, config: KVTransferConfig) -> None:
+        options = parse_options(DiskOptions, config)
+        require_positive(config, capacity_bytes=options.capacity_bytes)
+
+    @classmethod
+    def make_worker(cls, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> DiskWorker:
+        return DiskWorker(parse_options(DiskOptions, config), identity, blocks)
+
+    @classmethod
+    def make_scheduler(
+        cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
+    ) -> HandoffScheduler:
+        store = DiskStore(parse_options(DiskOptions, config), address["identity"])
+        return HandoffScheduler(config, block_size, address, contains=store.contains)
+
+
+class DiskWorker(BackgroundTransfers):
+    """Writes and reads block files in threads."""
+
+    def __init__(self, options: DiskOptions, identity: KVIdentity, blocks: KVBlocks) -> None:
+        super().__init__(blocks)
+        self._identity = identity.digest
+        self.address: dict[str, Any] = {"identity": self._identity.hex()}
+        self.store = DiskStore(options, self.address["identity"])
+        self.store.create()
+
+    def save_kv(self, metadata: KVConnectorMetadata) -> None:
+        for transfer in metadata.saves:
+            self.begin(transfer, self._save)
+
+    def shutdown(self) -> None:
+        """What is being saved is saved to its end: the next engine starts with it."""
+        self._threads.shutdown(wait=True)
+        super().shutdown()
+
+    def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
+        try:
+            for block_hash in transfer.block_hashes:
+                yield self._read(block_hash)
+        finally:
+            self.store.touch(transfer.block_hashes)
+
+    def _read(self, block_hash: bytes) -> bytearray:
+        header, content = self.store.read(block_hash)
+        try:
+            check(header, content, self._identity, block_hash)
+            if len(content) != self.blocks.block_bytes:
+                raise TransferError(f"a block has {len(content)} bytes, here {self.blocks.block_bytes}")
+        except TransferError:
+            self.store.delete(block_hash)  # or every later request would wait for it too
+            raise
+        return content
+
+    def _save(self, transfer: BlockTransfer) -> None:
+        num_bytes, has_failed = 0, True
+        try:
+            for block_id, block_hash in zip(transfer.block_ids, transfer.block_hashes, strict=True):
+                if not self.store.contains(block_hash):
+                    content = self.blocks.read(block_id)
+                    self.store.write(block_hash, pack_header(self._identity, block_hash, content), content)
+                    num_bytes += len(content)
+            self.store.touch(transfer.block_hashes)
+            has_failed = False
+        except OSError as error:
+            logger.warning("KV blocks could not be saved in %s: %s", self.store.folder, error)
+        except Exception:
+            logger.exception("save %d failed", transfer.transfer_id)
+        self.end_send(transfer.transfer_id, num_bytes, has_failed)
+
+
+class DiskStore(BlockStore):
+    """A folder of blocks that outlives its engine. Its size is bounded for all who write to it together."""
+
+    def __init__(self, options: DiskOptions, identity: str) -> None:
+        """identity: hex digest of `KVIdentity`; blocks of another one are never looked at."""
+        self.root = Path(options.path).expanduser()
+        super().__init__(self.root / identity[:16], options.capacity_bytes)
+
+    def create(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            probe = self.folder / f".{os.getpid()}.probe"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(
+                f"the disk tier cannot write to {self.folder}: {error.strerror}; name another folder "
+                "(kv_offloading_backend='disk:FOLDER')"
+            ) from error
+        self._num_bytes = sum(size for _, size, _ in self._files())
+
+    def contains(self, block_hash: bytes) -> bool:
+        return os.path.exists(self._path(block_hash))  # False too when the folder cannot be read any more
+
+    def delete(self, block_hash: bytes) -> None:
+        """Take a block away. No error if that is not possible."""
+        try:
+            self._path(block_hash).unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("a damaged KV block cannot be deleted: %s", error)
+
+    def touch(self, hashes: Sequence[bytes]) -> None:
+        """Note that a prefix was used, its start last: it is reachable only from there."""
+        now = time.time_ns()
+        for age, block_hash in enumerate(hashes):
+            try:
+                os.utime(self._path(block_hash), ns=(now - age, now - age))
+            except OSError:
+                continue  # gone, or not ours
+
+    def clear(self) -> None:
+        """Nothing: what is here is for the next engine."""
+
+    def _make_room(self, num_bytes: int) -> None:
+        with self._lock:
+            self._num_bytes += num_bytes
+            if self._num_bytes <= self._capacity_bytes:
+                return
+            files = sorted(self._files())
+            self._num_bytes = num_bytes + sum(size for _, size, _ in files)  # others write here too
+            for _, size, path in files:
+                if self._num_bytes <= self._capacity_bytes * _FILL:
+                    break
+                Path(path).unlink(missing_ok=True)
+                self._num_bytes -= size
+
+    def _note_written(self, path: Path, num_bytes: int) -> None:
+        """`_make_room` has counted it."""
+
+    def _files(self) -> Iterator[tuple[int, int, str]]:
+        """(time of last use, bytes, path) of the blocks of all models. Leftovers of dead engines are deleted."""
+        for path in self.root.glob("*/*"):
+            try:
+                stat = path.stat()
+                if not path.name.startswith("."):
+                    yield stat.st_mtime_ns, stat.st_size, str(path)
+                elif time.time() - stat.st_mtime > _ORPHAN_AGE_S:
+                    path.unlink()
+            except OSError:
+                continue  # another engine was faster
