@@ -78,6 +78,11 @@ def check_args(args: EngineArgs) -> None:
             "images in prompts are put in where the embedding is, and pipeline_parallel_size > 1 splits the model: "
             "leave limit_mm_per_prompt or pipeline_parallel_size at its default"
         )
+    if args.speculative_config is not None and args.tensor_parallel_size * args.pipeline_parallel_size > 1:
+        raise ConfigError(
+            "speculative_config drafts and verifies on one worker: leave it out, or leave tensor_parallel_size and "
+            "pipeline_parallel_size at 1 (data_parallel_size goes with drafts)"
+        )
     share = args.gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")

@@ -72,6 +72,7 @@ _PART_OF_KERNEL = {
     "activation": "activation",
     "embedding": "model",
     "quantised_gemm": "gemm",
+    "sampling": "sampling",
 }
 
 

@@ -33,6 +33,7 @@ _SHORT_DTYPES = {
 _COMMON_DEFAULTS: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "hidden_act": "silu"}
 _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {"max_position_embeddings": 2048},
+    "EagleLlamaForCausalLM": {"max_position_embeddings": 2048},
     "MistralForCausalLM": {
         "max_position_embeddings": 131072,
         "num_key_value_heads": 8,

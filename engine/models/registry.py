@@ -20,6 +20,7 @@ MODELS: dict[str, str] = {
     "Qwen3ForCausalLM": "engine.models.llama:LlamaForCausalLM",
     "MixtralForCausalLM": "engine.models.llama:LlamaForCausalLM",
     "Qwen3MoeForCausalLM": "engine.models.llama:LlamaForCausalLM",
+    "EagleLlamaForCausalLM": "engine.models.eagle:EagleLlamaForCausalLM",
 }
 """They differ in biases, head norms, windows, rope and experts only, and ModelConfig says which apply."""
 

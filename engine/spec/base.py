@@ -10,23 +10,25 @@ Leviathan et al. 2023 for the idea.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.attention.backend import AttentionBackend
 from engine.config import ConfigError, ModelConfig, SpeculativeConfig
 from engine.core.sched_output import RequestInit
 from engine.models.registry import CausalLM
+from engine.quant.kv_cache import KVCache
 from engine.sample.sampler import Sampler
 
 DRAFTERS: dict[str, str] = {
     "ngram": "engine.spec.ngram:NgramDrafter",
+    "draft_model": "engine.spec.draft_model:DraftModelDrafter",
+    "eagle": "engine.spec.eagle:EagleDrafter",
 }
 """Method -> where the class lives; imported when asked for."""
 
@@ -44,12 +46,15 @@ class DrafterContext:
     """Requests that can run at once: state slots are 0 .. num_slots - 1."""
     device: torch.device
     backend: AttentionBackend
-    kv_cache: Tensor
-    """[num_blocks, layers, 2, kv_heads, block_size, head_dim]: the target's layers, then the drafter's."""
+    kv_cache: KVCache
+    """The target's layers, and behind them the drafter's."""
     sampler: Sampler
     """Knows the requests' parameters and noise: `Sampler.draft` chooses a draft as the target would choose."""
-    make_graphs: Callable[..., object] | None = None
-    """Where steps are replayed: makes `DecodeGraphs` of a forward pass (`engine/worker/decode_graphs.py`)."""
+    max_model_len: int
+    record: bool = False
+    """Whether steps are recorded and replayed here, so that drafts may be too (`engine/spec/chain.py`)."""
+    draft_model: nn.Module | None = None
+    """What `config.model` names, with its layers behind the target's in the cache; None for methods without a model."""
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ from engine.spec.base import DrafterContext, drafter_class
 from engine.transfer import connector_class
 from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
+from engine.worker.draft_loading import load_draft_config, load_draft_model
 from engine.worker.host_pool import HostPool
 from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
@@ -75,9 +76,12 @@ class Worker:
         self.host_pool: HostPool | None = None
         """Where the scheduler keeps blocks that the device has no room for."""
         self.speculative = SpeculativeConfig.parse(args.speculative_config)
+        self._draft_config: ModelConfig | None = None
 
     def load(self) -> None:
         """Fill the model's weights and choose how attention is computed."""
+        if self.speculative is not None:
+            self._draft_config = load_draft_config(self.speculative, self.model_config, self.args)
         cache_dtype = kv_cache.layout_of(self.model_config, self.args).dtype
         shape = AttentionShape(
             num_heads=self.local_config.num_attention_heads,
@@ -91,6 +95,14 @@ class Worker:
         if self.device.type == "cpu":
             keep_freed_memory()
 
+    @property
+    def _cached_layers(self) -> ModelConfig:
+        """The model as the cache sees it: a block holds the drafter's layers behind the target's."""
+        if self._draft_config is None:
+            return self.local_config
+        num_layers = self.local_config.num_hidden_layers + self._draft_config.num_hidden_layers
+        return replace(self.local_config, num_hidden_layers=num_layers)
+
     def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
         """How many KV blocks fit beside the model on this device."""
         if self.device.type == "cuda":
@@ -99,10 +111,13 @@ class Worker:
             num_workers = self.ranks.tensor.size * self.ranks.pipeline.size * self.args.data_parallel_size
             available = kv_cache.available_cpu_bytes(self.local_config, self.args, scheduler, num_workers)
         return kv_cache.choose_num_blocks(self.local_config, self.args, scheduler, available)
+            num_workers = self.ranks.tensor.size * self.ranks.pipeline.size  # they share this memory
+            available = kv_cache.available_cpu_bytes(self._cached_layers, self.args, scheduler, num_workers)
+        return kv_cache.choose_num_blocks(self._cached_layers, self.args, scheduler, available)
 
     def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
         """Allocate the KV cache; steps can run from here on."""
-        cache = kv_cache.allocate(self.local_config, self.args, num_blocks, self.device)
+        cache = kv_cache.allocate(self._cached_layers, self.args, num_blocks, self.device)
         size = cache.blocks.nbytes / 2**20
         logger.info("KV cache: %d blocks, %.0f MiB on %s", num_blocks, size, self.device)
         self.runner = ModelRunner(
@@ -182,10 +197,13 @@ class Worker:
             backend=self.backend,
             kv_cache=runner.kv_cache,
             sampler=runner.sampler,
+            max_model_len=runner.state.token_ids.shape[1],
+            record=runner.replays,
         )
+        if self._draft_config is not None:
+            context.draft_model = load_draft_model(self._draft_config, self.model_config, self.device)
         drafter = drafter_class(self.speculative.method)(context)
-        vocab_size = self.model_config.vocab_size
-        return Speculator(self.speculative, drafter, runner.sampler, runner.state, vocab_size)
+        return Speculator(self.speculative, drafter, runner.sampler, runner.state, runner.vocab_size)
 
     def _image_encoder(self) -> ToyImageEncoder:
         some_ids = torch.arange(min(1024, self.model_config.vocab_size), device=self.device)

@@ -179,14 +179,17 @@ class EagleTrainer(Trainer):
 
 
 def export_head(folder: Path, config: ModelConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> Path:
-    """Replace `folder` by this head in bfloat16: one layer and `fc`; embedding and output table are the target's."""
+    """Replace `folder` by this head in bfloat16, with `fc` in the halves that engine/models/eagle.py reads."""
     fields = hf_config(config, tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT))
     fields["architectures"] = ["EagleLlamaForCausalLM"]
     fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     (fresh / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    halves = {name: weight.to(torch.bfloat16).contiguous() for name, weight in weights.items()}
+    embed_proj, hidden_proj = weights["fc.weight"].chunk(2, dim=1)
+    named = {"embed_proj.weight": embed_proj, "hidden_proj.weight": hidden_proj, **weights}
+    del named["fc.weight"]
+    halves = {name: weight.to(torch.bfloat16).contiguous() for name, weight in named.items()}
     save_file(halves, str(fresh / "model.safetensors"), metadata={"format": "pt"})
     (fresh / "model.safetensors").chmod(0o644)
     shutil.rmtree(folder, ignore_errors=True)

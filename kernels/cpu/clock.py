@@ -8,7 +8,17 @@ from contextlib import contextmanager
 
 from kernels.cpu.build import function
 
-KERNELS = ("gemm", "attention", "kv_write", "norm", "rotary", "activation", "embedding", "quantised_gemm")
+KERNELS = (
+    "gemm",
+    "attention",
+    "kv_write",
+    "norm",
+    "rotary",
+    "activation",
+    "embedding",
+    "quantised_gemm",
+    "sampling",
+)
 """In the order of `Kernel` in graph.h."""
 
 _time_kernels = function("time_kernels", "p")

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <vector>
 
+#include "graph.h"
 #include "vector.h"
 
 namespace {
@@ -240,13 +241,15 @@ int64_t sample_row(const float* logits, int64_t vocab_size, float temperature, c
 extern "C" void sample(const float* logits, int64_t stride, int64_t rows, int64_t vocab_size,
                        const float* temperature, const int32_t* top_k, const float* top_p, const float* min_p,
                        const uint32_t* keys, int64_t* token_ids, float* peaks) {
-    int64_t work = 0;
-    for (int64_t row = 0; row < rows; row++) work += vocab_size * (temperature[row] == 0.0f ? 1 : RANDOM_COST);
-    [[maybe_unused]] const bool worth_threads = work > PARALLEL_TOKENS;
+    launch(SAMPLING, [=] {
+        int64_t work = 0;
+        for (int64_t row = 0; row < rows; row++) work += vocab_size * (temperature[row] == 0.0f ? 1 : RANDOM_COST);
+        [[maybe_unused]] const bool worth_threads = work > PARALLEL_TOKENS;
 #pragma omp parallel for schedule(dynamic, 8) if (worth_threads)
-    for (int64_t row = 0; row < rows; row++)
-        token_ids[row] = sample_row(logits + row * stride, vocab_size, temperature[row],
-                                    {top_k[row], top_p[row], min_p[row]}, keys + 2 * row, peaks + row);
+        for (int64_t row = 0; row < rows; row++)
+            token_ids[row] = sample_row(logits + row * stride, vocab_size, temperature[row],
+                                        {top_k[row], top_p[row], min_p[row]}, keys + 2 * row, peaks + row);
+    });
 }
 
 // -inf in place wherever the token's bit is 0; bitmask [rows, mask_stride] words of 32 tokens, the lowest bit first.

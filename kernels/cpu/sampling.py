@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kernels.cpu.build import function
+from kernels.cpu.memory import empty
 
 _sample = function("sample", "plllppppppp")
 _apply_token_bitmask = function("apply_token_bitmask", "plllpl")
@@ -15,8 +16,8 @@ def sample(
     logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor
 ) -> tuple[Tensor, Tensor]:
     num_rows, vocab_size = logits.shape
-    token_ids = torch.empty(num_rows, dtype=torch.int64)
-    peaks = torch.empty(num_rows, dtype=torch.float32)
+    token_ids = empty((num_rows,), torch.int64)
+    peaks = empty((num_rows,), torch.float32)
     _sample(
         logits.data_ptr(),
         logits.stride(0),

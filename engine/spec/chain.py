@@ -1,0 +1,326 @@
+"""Drafting with a small model: one pass over the new tokens, then one for each further draft.
+
+    pass 0      the tokens that are new since the last drafts      -> draft 1       T tokens of R rows
+    pass 1      draft 1, one position further                      -> draft 2       R tokens
+    pass 2      draft 2                                            -> draft 3
+
+Where a pass writes its keys and how far it sees does not depend on the drafts, so the inputs of all passes are known
+before the first begins. With our C++ kernels, sampling included, the whole chain is therefore one recording
+(`kernels/cpu/graph.py`), and drafting is: fill in numbers, replay, read k token ids.
+
+The keys and values lie in the target's own blocks, in layers behind the target's: what happens to a block (prefix
+hit, preemption, swap, transfer) happens to the drafter's part of it too. Source: vLLM v1/spec_decode/eagle.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.attention.backend import AttentionBackend, AttentionMetadata
+from engine.attention.forward_context import ForwardContext, set_forward_context
+from engine.quant.kv_cache import KVCache
+from engine.sample.rng import row_keys
+from engine.sample.sampler import Sampler
+from engine.spec.base import DraftStep
+from kernels import ops
+
+MAX_RECORDED_TOKENS = 512
+"""Of pass 0. Longer ones are prompts, where Python costs little."""
+MAX_RECORDINGS = 256
+ARENA_BYTES = 64 << 20
+
+DraftModel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""(input_ids [T], positions [T], hidden [T, hidden] | None) -> states [T, hidden], inside a forward context."""
+
+
+@dataclass(slots=True)
+class NewTokens:
+    """What pass 0 computes: T tokens of R rows, packed row by row."""
+
+    slots: np.ndarray
+    """int64 [R]: state slots."""
+    input_ids: np.ndarray
+    """int64 [T]"""
+    positions: np.ndarray
+    """int64 [T]: where their keys are written."""
+    query_start: np.ndarray
+    """int64 [R + 1]"""
+    last: np.ndarray
+    """int64 [R]: the token of each row behind which the drafts begin, as an index into T."""
+    lengths: np.ndarray
+    """int64 [R]: position that the first draft is for."""
+    hidden: Tensor | None = None
+    """[T, hidden]: the target's states at these tokens, for drafters that read them."""
+
+
+class _Inputs:
+    """All that a chain reads, at fixed addresses: numpy arrays to fill in. Rows and tokens left over are padding."""
+
+    def __init__(self, num_rows: int, num_tokens: int, num_drafts: int, max_blocks: int) -> None:
+        self.block_table = np.zeros((num_rows, max_blocks), np.int32)
+        self.input_ids = np.zeros(num_tokens, np.int64)
+        self.positions = np.zeros(num_tokens, np.int64)
+        self.slot_mapping = np.full(num_tokens, -1, np.int64)
+        self.query_start = np.zeros(num_rows + 1, np.int32)
+        self.seq_lens = np.zeros(num_rows, np.int32)
+        self.last = np.zeros(num_rows, np.int64)
+        later = (num_drafts - 1, num_rows)  # pass 1 is in row 0
+        self.later_positions = np.zeros(later, np.int64)
+        self.later_slot_mapping = np.full(later, -1, np.int64)
+        self.later_query_start = np.zeros(num_rows + 1, np.int32)
+        self.later_seq_lens = np.zeros(later, np.int32)
+        self.temperature = np.zeros(num_rows, np.float32)
+        self.top_k = np.ones(num_rows, np.int32)
+        self.top_p = np.ones(num_rows, np.float32)
+        self.min_p = np.zeros(num_rows, np.float32)
+        self.keys = np.zeros((num_drafts, num_rows, 2), np.int32)
+        self.hidden: Tensor | None = None
+
+    @property
+    def num_drafts(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(slots=True)
+class Drafted:
+    """What the chain found: tensors of the R rows (and padding rows), one for each draft, valid until the next run."""
+
+    token_ids: list[Tensor]
+    """int64 [R]"""
+    logits: list[Tensor]
+    """fp32 [R, V]"""
+
+
+class DraftChain:
+    """Runs chains of one model over the target's blocks."""
+
+    def __init__(
+        self,
+        model: DraftModel,
+        compute_logits: Callable[[Tensor], Tensor | None],
+        backend: AttentionBackend,
+        kv_cache: KVCache,
+        *,
+        max_position: int,
+        reads_hidden: bool = False,
+        record: bool = False,
+        noise_tag: int = 0,
+    ) -> None:
+        """reads_hidden: a pass reads the states that the pass before ended with.
+
+        record: replay chains; for models that compute with the C++ kernels alone. noise_tag: see `Sampler.draft`.
+        """
+        self._model = model
+        self._compute_logits = compute_logits
+        self._backend = backend
+        self._kv_cache = kv_cache
+        self._max_position = max_position
+        self._reads_hidden = reads_hidden
+        self._noise_tag = noise_tag
+        self._recorder = _Recorder(self._compute) if record else None
+
+    @property
+    def block_size(self) -> int:
+        return self._kv_cache.kv.shape[-2]
+
+    def run(self, new: NewTokens, step: DraftStep, sampler: Sampler, num_drafts: int) -> Drafted:
+        """Compute the new tokens and `num_drafts` >= 1 drafts behind each row."""
+        num_rows, num_tokens = len(new.slots), len(new.input_ids)
+        longest = int((new.query_start[1:] - new.query_start[:-1]).max())
+        max_blocks = step.block_table.shape[1]
+        if self._recorder is not None:
+            rows = graph_size(num_rows)
+            tokens = rows * longest
+            if tokens <= MAX_RECORDED_TOKENS:
+                inputs = self._recorder.inputs(rows, tokens, num_drafts, max_blocks, new.hidden)
+                self._fill(inputs, new, step, sampler)
+                return self._recorder.run(inputs)
+        inputs = _Inputs(num_rows, num_tokens, num_drafts, max_blocks)
+        inputs.hidden = None if new.hidden is None else torch.empty_like(new.hidden)
+        self._fill(inputs, new, step, sampler)
+        return self._compute(inputs)
+
+    def _fill(self, inputs: _Inputs, new: NewTokens, step: DraftStep, sampler: Sampler) -> None:
+        rows, tokens, block_size = len(new.slots), len(new.input_ids), self.block_size
+        table = step.block_table[new.slots]
+        room = step.num_blocks[new.slots] * block_size
+        inputs.block_table[:rows] = table
+
+        inputs.input_ids[:tokens] = new.input_ids
+        inputs.positions[:tokens] = new.positions
+        row_of_token = np.repeat(np.arange(rows), new.query_start[1:] - new.query_start[:-1])
+        inputs.slot_mapping[:tokens] = _slots(new.positions, row_of_token, table, room, block_size)
+        inputs.slot_mapping[tokens:] = -1
+        inputs.query_start[: rows + 1] = new.query_start
+        inputs.query_start[rows + 1 :] = tokens
+        inputs.seq_lens[:rows] = np.minimum(new.positions[new.query_start[1:] - 1] + 1, room)
+        inputs.seq_lens[rows:] = 0
+        inputs.last[:rows] = new.last
+        inputs.last[rows:] = 0
+        if inputs.hidden is not None and new.hidden is not None:
+            inputs.hidden[:tokens] = new.hidden
+
+        if inputs.num_drafts > 1:
+            distance = np.arange(1, inputs.num_drafts)[:, None]
+            positions = new.positions[new.last] + distance
+            inputs.later_positions[:, :rows] = np.minimum(positions, self._max_position - 1)
+            inputs.later_slot_mapping[:, :rows] = _slots(positions, np.arange(rows), table, room, block_size)
+            inputs.later_slot_mapping[:, rows:] = -1
+            inputs.later_seq_lens[:, :rows] = np.minimum(positions + 1, room)
+            inputs.later_seq_lens[:, rows:] = 0
+            inputs.later_query_start[:] = np.minimum(np.arange(len(inputs.later_query_start)), rows)
+        self._fill_sampling(inputs, new, sampler)
+
+    def _fill_sampling(self, inputs: _Inputs, new: NewTokens, sampler: Sampler) -> None:
+        rows, plan = len(new.slots), sampler.plan(new.slots)
+        inputs.temperature[rows:] = 0.0
+        if plan.seeds is None:
+            inputs.temperature[:rows] = 0.0
+            return
+        for name in ("temperature", "top_k", "top_p", "min_p"):
+            getattr(inputs, name)[:rows] = getattr(plan, name).cpu().numpy()
+        for index in range(inputs.num_drafts):
+            inputs.keys[index, :rows] = row_keys(plan.seeds ^ self._noise_tag, new.lengths + index)
+
+    def _compute(self, inputs: _Inputs) -> Drafted:
+        device = self._kv_cache.kv.device
+
+        def tensor(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(device)
+
+        table = tensor(inputs.block_table)
+        settings = [tensor(getattr(inputs, name)) for name in ("temperature", "top_k", "top_p", "min_p")]
+        drafted = Drafted([], [])
+        positions, slot_mapping = tensor(inputs.positions), tensor(inputs.slot_mapping)
+        query_start, seq_lens = inputs.query_start, inputs.seq_lens
+        states = self._pass(
+            tensor(inputs.input_ids), positions, slot_mapping, query_start, seq_lens, table, inputs.hidden
+        )
+        states = ops.embedding(states, tensor(inputs.last))  # gathers the rows behind which drafts begin
+        for index in range(inputs.num_drafts):
+            logits = self._compute_logits(states)
+            assert logits is not None, "drafters run on one rank"
+            token_ids, _ = ops.sample(logits, *settings, tensor(inputs.keys[index]))
+            drafted.token_ids.append(token_ids)
+            drafted.logits.append(logits)
+            if index + 1 < inputs.num_drafts:
+                positions, slot_mapping = (
+                    tensor(inputs.later_positions[index]),
+                    tensor(inputs.later_slot_mapping[index]),
+                )
+                query_start, seq_lens = inputs.later_query_start, inputs.later_seq_lens[index]
+                hidden = states if self._reads_hidden else None
+                states = self._pass(token_ids, positions, slot_mapping, query_start, seq_lens, table, hidden)
+        return drafted
+
+    def _pass(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        query_start: np.ndarray,
+        seq_lens: np.ndarray,
+        block_table: Tensor,
+        hidden: Tensor | None,
+    ) -> Tensor:
+        """One forward pass: states [T, hidden]."""
+        longest = int((query_start[1:] - query_start[:-1]).max())
+        metadata = AttentionMetadata(
+            query_start_loc=torch.from_numpy(query_start).to(positions.device),
+            seq_lens=torch.from_numpy(seq_lens).to(positions.device),
+            block_table=block_table,
+            slot_mapping=slot_mapping,
+            num_decode_rows=len(seq_lens) if longest == 1 else 0,
+            max_query_len=longest,
+            max_seq_len=int(seq_lens.max()),
+            query_start_loc_cpu=query_start.tolist(),
+            seq_lens_cpu=seq_lens.tolist(),
+        )
+        self._backend.build(metadata)
+        cache = self._kv_cache
+        with set_forward_context(ForwardContext(metadata, self._backend, cache.kv, cache.scales)):
+            return self._model(input_ids, positions, hidden)
+
+
+def _slots(
+    positions: np.ndarray, row: np.ndarray, table: np.ndarray, room: np.ndarray, block_size: int
+) -> np.ndarray:
+    """Where the keys of positions go; -1, nowhere, behind the blocks that a row has."""
+    block_index, offset = np.divmod(positions, block_size)
+    block = table[row, np.minimum(block_index, table.shape[1] - 1)]
+    return np.where(positions < room[row], block * np.int64(block_size) + offset, -1)
+
+
+def graph_size(count: int) -> int:
+    """Rows of the recording that takes `count`: exact up to 8, then multiples of 8."""
+    return count if count <= 8 else -(-count // 8) * 8
+
+
+# -- recordings
+
+
+class _Recorder:
+    """One recording for each number of rows, tokens and drafts. The first run records, the second is checked."""
+
+    def __init__(self, compute: Callable[[_Inputs], Drafted]) -> None:
+        from kernels.cpu.graph import CPUGraph
+        from kernels.cpu.memory import Arena
+
+        self._compute = compute
+        self._arena = Arena(ARENA_BYTES)
+        self._graph_class = CPUGraph
+        self._inputs: dict[tuple[int, int, int], _Inputs] = {}
+        self._recorded: dict[int, tuple[CPUGraph, Drafted]] = {}
+        self._verified_calls: set[int] = set()
+        self._is_off = False
+
+    def inputs(
+        self, num_rows: int, num_tokens: int, num_drafts: int, max_blocks: int, hidden: Tensor | None
+    ) -> _Inputs:
+        """The inputs of a recording, new ones if there is none yet."""
+        key = (num_rows, num_tokens, num_drafts)
+        found = self._inputs.get(key)
+        if found is None:
+            if len(self._inputs) >= MAX_RECORDINGS:
+                self._inputs.clear()
+                self._recorded.clear()
+            found = self._inputs[key] = _Inputs(num_rows, num_tokens, num_drafts, max_blocks)
+            if hidden is not None:
+                found.hidden = torch.zeros((num_tokens, hidden.shape[1]), dtype=hidden.dtype)
+        return found
+
+    def run(self, inputs: _Inputs) -> Drafted:
+        from kernels.cpu.memory import ArenaFull
+
+        if self._is_off:
+            return self._compute(inputs)
+        recorded = self._recorded.get(id(inputs))
+        if recorded is None:
+            try:
+                self._recorded[id(inputs)] = recorded = self._graph_class.record(
+                    lambda: self._compute(inputs), self._arena
+                )
+            except ArenaFull:
+                return self._compute(inputs)
+            return recorded[1]
+        graph, drafted = recorded
+        graph.replay()
+        return (
+            drafted
+            if graph.num_calls in self._verified_calls
+            else self._verify(inputs, graph.num_calls, drafted)
+        )
+
+    def _verify(self, inputs: _Inputs, num_calls: int, found: Drafted) -> Drafted:
+        expected = self._compute(inputs)
+        pairs = zip(expected.logits, found.logits, strict=True)
+        if all(torch.equal(one.view(torch.int32), other.view(torch.int32)) for one, other in pairs):
+            self._verified_calls.add(num_calls)
+        else:
+            self._is_off = True  # the model does more than our kernels record
+        return expected

@@ -1,0 +1,96 @@
+"""Loading the model that drafts: it must speak the target's tokens and fit into the target's blocks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from engine.config import ConfigError, EngineArgs, ModelConfig, SpeculativeConfig
+from engine.layers.attention import Attention
+from engine.models.hf_config import load_model_config
+from engine.models.loader import load_model
+
+EAGLE = "EagleLlamaForCausalLM"
+
+
+def load_draft_config(
+    speculative: SpeculativeConfig, target: ModelConfig, args: EngineArgs
+) -> ModelConfig | None:
+    """The drafter's ModelConfig, checked against the target's; None for methods without a model."""
+    if speculative.model is None or not speculative.needs_kv:
+        return None
+    draft = load_model_config(
+        replace(args, model=speculative.model, dtype=target.dtype, hf_overrides={}, quantization=None)
+    )
+    _check_kind(speculative, draft, target)
+    _check_vocabulary(draft, target)
+    _check_shape(draft, target, args)
+    return draft
+
+
+def load_draft_model(draft: ModelConfig, target: ModelConfig, device: torch.device) -> nn.Module:
+    """The drafter's weights; its layers are numbered behind the target's, as they lie in the cache."""
+    model = load_model(draft, device)
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.layer_index += target.num_hidden_layers
+    return model
+
+
+def _check_kind(speculative: SpeculativeConfig, draft: ModelConfig, target: ModelConfig) -> None:
+    is_head = draft.architecture == EAGLE
+    if is_head != (speculative.method == "eagle"):
+        found = "an EAGLE head" if is_head else f"a {draft.architecture}"
+        other = "eagle" if is_head else "draft_model"
+        raise ConfigError(
+            f"speculative method {speculative.method!r} does not go with {draft.model}, which is {found}; "
+            f'use "method": "{other}"'
+        )
+    if is_head and draft.hidden_size != target.hidden_size:
+        raise ConfigError(
+            f"the EAGLE head {draft.model} reads states of {draft.hidden_size} numbers and {target.model} has "
+            f"{target.hidden_size}: it was trained for another model"
+        )
+
+
+def _check_vocabulary(draft: ModelConfig, target: ModelConfig) -> None:
+    ours, theirs = _vocabulary(target.path), _vocabulary(draft.path)
+    if draft.vocab_size != target.vocab_size or (ours and theirs and ours != theirs):
+        raise ConfigError(
+            f"the draft model {draft.model} has another vocabulary than {target.model} ({draft.vocab_size} and "
+            f"{target.vocab_size} tokens, not all the same): drafts are token ids and would mean something else. "
+            "Use a draft model with the same tokenizer"
+        )
+
+
+def _vocabulary(folder: Path) -> dict[str, int] | None:
+    """Token -> id as tokenizer.json has it; None if there is none to compare."""
+    try:
+        content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        added = {token["content"]: token["id"] for token in content.get("added_tokens", ())}
+        vocabulary = content["model"]["vocab"]
+        return {**vocabulary, **added} if isinstance(vocabulary, dict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _check_shape(draft: ModelConfig, target: ModelConfig, args: EngineArgs) -> None:
+    names = ("num_key_value_heads", "head_dim")
+    if any(getattr(draft, name) != getattr(target, name) for name in names):
+        shapes = [
+            f"{config.model}: {config.num_key_value_heads} x {config.head_dim}" for config in (draft, target)
+        ]
+        raise ConfigError(
+            "the drafter's KV lies in the target's blocks, so both need as many kv heads of the same size; "
+            f"{', '.join(shapes)}. Use another draft model, or method 'ngram'"
+        )
+    longest = args.max_model_len or target.max_position_embeddings
+    if draft.max_position_embeddings < longest:
+        raise ConfigError(
+            f"{draft.model} was made for {draft.max_position_embeddings} positions and max_model_len is {longest}; "
+            f"lower max_model_len to {draft.max_position_embeddings}"
+        )
