@@ -109,9 +109,6 @@ class Worker:
             available = self._available_cuda_bytes(scheduler)
         else:
             num_workers = self.ranks.tensor.size * self.ranks.pipeline.size * self.args.data_parallel_size
-            available = kv_cache.available_cpu_bytes(self.local_config, self.args, scheduler, num_workers)
-        return kv_cache.choose_num_blocks(self.local_config, self.args, scheduler, available)
-            num_workers = self.ranks.tensor.size * self.ranks.pipeline.size  # they share this memory
             available = kv_cache.available_cpu_bytes(self._cached_layers, self.args, scheduler, num_workers)
         return kv_cache.choose_num_blocks(self._cached_layers, self.args, scheduler, available)
 
