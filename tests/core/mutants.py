@@ -289,6 +289,94 @@ MUTATIONS = [
     ),
 ]
 
+TRANSFER_MUTATIONS = [
+    Mutation(
+        "blocks_that_did_not_come_are_published",
+        "kv_transfers",
+        "zip(load.blocks[:num_good], load.block_hashes, strict=False)",
+        "zip(load.blocks, load.block_hashes, strict=True)",
+    ),
+    Mutation(
+        "blocks_are_published_when_they_are_asked_for",
+        "kv_transfers",
+        "        transfer_id = next(self._ids)\n        self._loads[transfer_id]",
+        "        for block, block_hash in zip(blocks, hashes):\n"
+        "            self._kv.pool.register(block, block_hash)\n"
+        "        transfer_id = next(self._ids)\n        self._loads[transfer_id]",
+    ),
+    Mutation(
+        "loaded_blocks_leak",
+        "kv_transfers",
+        "pool.release([*load.hit, *load.blocks])",
+        "pool.release(load.hit)",
+    ),
+    Mutation(
+        "an_abort_frees_the_blocks_of_its_load",
+        "kv_transfers",
+        "        num_blocks = request.num_published_blocks if",
+        "        for load in self._loads.values():\n"
+        "            if load.request is request:\n"
+        "                self._kv.pool.release(load.blocks)\n"
+        "                load.blocks = []\n"
+        "        num_blocks = request.num_published_blocks if",
+    ),
+    Mutation(
+        "finished_requests_do_not_keep_their_blocks",
+        "kv_transfers",
+        "                self._kv.pool.touch(block)\n            transfer_id",
+        "                pass\n            transfer_id",
+    ),
+    Mutation(
+        "sent_blocks_leak",
+        "kv_transfers",
+        "        self._kv.pool.release(blocks)\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "unwritten_blocks_are_offered",
+        "kv_transfers",
+        "request.num_published_blocks if status in _COMPLETE else 0",
+        "len(request.block_hashes)",
+    ),
+    Mutation(
+        "a_request_fetches_for_ever",
+        "kv_transfers",
+        "        request.has_fetched = True\n",
+        "",
+    ),
+    Mutation(
+        "the_hit_is_not_kept_while_the_rest_is_loaded",
+        "kv_transfers",
+        "        for block in hit:\n            self._kv.pool.touch(block)\n",
+        "",
+    ),
+    Mutation(
+        "a_load_covers_the_whole_sequence",
+        "kv_transfers",
+        "        wanted = self._kv.hashes_behind(request, len(hit.device))\n",
+        "        wanted = request.block_hashes[len(hit.device) :]\n",
+    ),
+    Mutation(
+        "requests_that_must_not_read_the_cache_fetch",
+        "kv_manager",
+        " if self.reads_cache(request) else []\n",
+        "\n",
+    ),
+    Mutation(
+        "nobody_overtakes_a_request_that_waits_for_kv",
+        "scheduler",
+        "Reason.GRAMMAR_COMPILING, Reason.KV_TRANSFER)",
+        "Reason.GRAMMAR_COMPILING)",
+    ),
+    Mutation(
+        "what_the_worker_reports_is_ignored",
+        "scheduler",
+        "            outputs += self._end_transfers(result.kv_connector_output)\n",
+        "            pass\n",
+    ),
+]
+"""Caught by `shadow_transfer`: the engine of the plain oracle has no connector."""
+
 
 def load_core(mutation: Mutation | None = None) -> Any:
     """The Scheduler class of a copy of the core with one mistake in it (or none)."""

@@ -33,7 +33,7 @@ from engine.core.sched_output import (
     TokenLogprobs,
     reason_of,
 )
-from engine.core.scheduler import Scheduler
+from engine.core.scheduler import MAX_DEFERRED_PER_STEP, PASSED_OVER, Scheduler
 from tests.core.workloads import (
     VOCAB,
     Ask,
@@ -324,6 +324,13 @@ class StepRules:
                 require(bool(out.preempted_request_ids), "nobody was preempted", entry)
             elif entry.reason is Reason.PREFIX_IN_FLIGHT:
                 require(self.caching and bool(out.scheduled), "nothing is in flight", entry)
+            elif entry.reason is Reason.BEHIND_IN_QUEUE:
+                in_front = {other.reason for other in out.not_scheduled} - {entry.reason, *PASSED_OVER}
+                require(
+                    bool(in_front) or details["passed"] >= MAX_DEFERRED_PER_STEP, "nobody is in front", entry
+                )
+            elif entry.reason is Reason.KV_TRANSFER:
+                require(0 < details["loads"] <= len(scheduler.transfers), "nothing is on its way", entry)
 
     def _importance(self, scheduler: Any, out: SchedulerOutput, running_before: set[str]) -> None:
         def key(request_id: str) -> tuple[int, float, int]:
@@ -334,7 +341,7 @@ class StepRules:
         scheduled = [row.request_id for row in out.scheduled]
         admitted = [row.request_id for row in out.scheduled if row.init is not None]
         require(not (admitted and out.preempted_request_ids), "the step admits and preempts")
-        in_flight = {e.request_id for e in out.not_scheduled if e.reason is Reason.PREFIX_IN_FLIGHT}
+        in_flight = {e.request_id for e in out.not_scheduled if e.reason in PASSED_OVER}
         idle = set(scheduler.requests) - set(scheduled) - in_flight
         overtaken = idle - running_before
         for request_id in admitted:
@@ -361,7 +368,6 @@ class EventReplica:
     def on_event(self, kind: str, block: Block, request_id: str | None) -> None:
         number = block.block_id
         if kind in ("alloc", "ref"):
-            require(request_id is not None, "an owner without a name")
             self.ref_counts[number] += 1
             self.tables.setdefault(request_id or "", []).append(number)
         elif kind in ("unref", "free"):
@@ -383,6 +389,13 @@ class EventReplica:
         require(self.ref_counts == [b.ref_count for b in blocks], "events do not add up to the ref counts")
         require(self.hashes == [b.block_hash for b in blocks], "events do not add up to the hashes")
         tables = {r.request_id: [b.block_id for b in r.blocks if b.block_id] for r in scheduler.running}
+        held = scheduler.transfers.held_blocks() if scheduler.transfers is not None else ()
+        nameless = sorted(self.tables.pop("", []))
+        require(
+            nameless == sorted(b.block_id for b in held), "blocks without an owner's name are not transfers'"
+        )
+        self.tables[""] = nameless
+        tables[""] = nameless
         require(
             {k: v for k, v in self.tables.items() if v} == {k: v for k, v in tables.items() if v},
             "events do not add up to the block tables",
