@@ -66,7 +66,7 @@ class BlockTransfer:
 
 @dataclass(slots=True)
 class KVConnectorMetadata:
-    """What the worker half is told with a step."""
+    """What the worker half is told with a step: again, if the step before was interrupted."""
 
     loads: list[BlockTransfer] = field(default_factory=list)
     saves: list[BlockTransfer] = field(default_factory=list)
@@ -123,7 +123,8 @@ class KVConnectorWorker(Protocol):
     """What the scheduler half should know of it, such as where it can be reached."""
 
     def start_load_kv(self, metadata: Any) -> None:
-        """Begin the step's loads. Only blocks that were verified may be reported, each load once."""
+        """Begin the step's loads, those that it does not know. Only blocks that were verified may be
+        reported, each load once."""
         ...
 
     def save_kv(self, metadata: Any) -> None:

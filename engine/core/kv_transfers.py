@@ -53,6 +53,9 @@ class KVTransfers:
         self._sends: dict[int, list[Block]] = {}
         self._new_loads: list[BlockTransfer] = []
         self._new_saves: list[BlockTransfer] = []
+        """What began since the last step that ran. A step that was interrupted has told nobody for certain."""
+        self._num_told = (0, 0)
+        """How many of them the planned step tells the worker."""
 
     def __len__(self) -> int:
         """Transfers that have not ended."""
@@ -158,10 +161,15 @@ class KVTransfers:
     # -- one step
 
     def build_meta(self) -> Any:
-        """What began since the last step, for the worker half."""
-        loads, self._new_loads = self._new_loads, []
-        saves, self._new_saves = self._new_saves, []
-        return self._connector.build_connector_meta(loads, saves)
+        """What began since the last step that ran, for the worker half."""
+        self._num_told = (len(self._new_loads), len(self._new_saves))
+        return self._connector.build_connector_meta(list(self._new_loads), list(self._new_saves))
+
+    def end_step(self) -> None:
+        """The planned step ran: the worker half knows what it was told."""
+        num_loads, num_saves = self._num_told
+        del self._new_loads[:num_loads], self._new_saves[:num_saves]
+        self._num_told = (0, 0)
 
     def update(self, output: KVConnectorOutput, stats: StepStats) -> list[Request]:
         """Take in what ended. Returns the requests that did not get all they were promised."""

@@ -402,6 +402,8 @@ class Scheduler:
         """Take in what the worker computed: new tokens, drafts, finished requests, blocks to publish."""
         outputs: list[EngineCoreOutput] = []
         self.kv.end_step(out.step)
+        if self.transfers is not None:
+            self.transfers.end_step()
         for row in out.scheduled:
             request = self.requests.get(row.request_id)
             if request is None or request.in_flight_step != out.step:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -36,6 +37,7 @@ class BackgroundTransfers:
         self._ended = KVConnectorOutput()
         self._pending: set[int] = set()
         """Transfers that have not been reported."""
+        self._begun: deque[int] = deque(maxlen=1000)
 
     # What a connector defines
 
@@ -55,7 +57,7 @@ class BackgroundTransfers:
             return ended
 
     def start_load_kv(self, metadata: KVConnectorMetadata) -> None:
-        for transfer in metadata.loads:
+        for transfer in self.unknown(metadata.loads):
             self.begin(transfer, self._load)
 
     def shutdown(self) -> None:
@@ -64,10 +66,15 @@ class BackgroundTransfers:
 
     # For connectors
 
+    def unknown(self, transfers: list[BlockTransfer]) -> list[BlockTransfer]:
+        """Without those that an interrupted step brought already."""
+        return [transfer for transfer in transfers if transfer.transfer_id not in self._begun]
+
     def begin(self, transfer: BlockTransfer, job: Callable[[BlockTransfer], None] | None) -> None:
         """Note that a transfer runs; `job` runs it in a thread, if it does not come by itself."""
         with self._mailbox:
             self._pending.add(transfer.transfer_id)
+            self._begun.append(transfer.transfer_id)
         if job is not None:
             self._threads.submit(job, transfer)
 

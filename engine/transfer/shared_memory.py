@@ -80,7 +80,7 @@ class SharedMemoryWorker(BackgroundTransfers):
         self.address: dict[str, Any] = {"remote_identity": self._identity.hex()}
 
     def save_kv(self, metadata: KVConnectorMetadata) -> None:
-        for transfer in metadata.saves:
+        for transfer in self.unknown(metadata.saves):
             self.begin(transfer, self._save)
 
     def shutdown(self) -> None:

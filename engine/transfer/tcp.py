@@ -102,7 +102,7 @@ class TCPWorker(BackgroundTransfers):
             self.run(self._release, params)
 
     def save_kv(self, metadata: KVConnectorMetadata) -> None:
-        for transfer in metadata.saves:
+        for transfer in self.unknown(metadata.saves):
             self.begin(transfer, None)
             if self._server is None:
                 self.end_send(transfer.transfer_id, 0)

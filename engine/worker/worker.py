@@ -169,7 +169,7 @@ class Worker:
             self.host_pool.copy(out)
         if connector is None:
             return self.runner.execute(out, bitmask)
-        if out.kv_connector_metadata is not None:
+        if out.kv_connector_metadata is not None:  # after the copies: they read blocks that loads fill
             connector.start_load_kv(out.kv_connector_metadata)
             connector.save_kv(out.kv_connector_metadata)
         result = self.runner.execute(out, bitmask)

@@ -369,6 +369,14 @@ TRANSFER_MUTATIONS = [
         "Reason.GRAMMAR_COMPILING)",
     ),
     Mutation(
+        "an_interrupted_step_loses_transfers",
+        "kv_transfers",
+        "        return self._connector.build_connector_meta(list(self._new_loads), list(self._new_saves))\n",
+        "        meta = self._connector.build_connector_meta(self._new_loads, self._new_saves)\n"
+        "        self._new_loads, self._new_saves = [], []\n"
+        "        return meta\n",
+    ),
+    Mutation(
         "what_the_worker_reports_is_ignored",
         "scheduler",
         "            outputs += self._end_transfers(result.kv_connector_output)\n",

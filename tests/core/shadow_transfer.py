@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from engine.config import CacheConfig
 from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVConnectorOutput
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
@@ -87,7 +86,6 @@ class TransferWorker(ShadowWorker):
         self.sends: list[Running] = []
 
     def execute(self, out: SchedulerOutput) -> ModelRunnerOutput:
-        self._begin(out)
         self._scribble()
         ended = KVConnectorOutput()
         if self.network.rng.random() < 0.5:  # in the middle of the step
@@ -98,6 +96,11 @@ class TransferWorker(ShadowWorker):
         if ended.finished_recving or ended.finished_sending:
             result.kv_connector_output = ended
         return result
+
+    def _copy(self, out: SchedulerOutput) -> None:
+        super()._copy(out)  # first: what a load's block held before may be on its way to the host
+        self._begin(out)
+        self._scribble()
 
     def _begin(self, out: SchedulerOutput) -> None:
         rng, metadata = self.network.rng, out.kv_connector_metadata
@@ -161,6 +164,8 @@ class TransferSimulation(Simulation):
             workload.draft_length,
             workload.draft_quality,
             workload.seed,
+            None,
+            workload.cache.tiers.num_host_blocks,
         )
         for ask in workload.asks:
             if rng.random() < 0.6:
@@ -185,7 +190,7 @@ def prefix_digests(ask: Ask) -> Iterator[Digest]:
 def transfer_workload(seed: int) -> Workload:
     """As `Workload.random`, with what a connector needs: prefix caching, and blocks that stay."""
     workload = Workload.random(seed)
-    cache = CacheConfig(workload.cache.num_blocks, workload.cache.block_size)
+    cache = replace(workload.cache, enable_prefix_caching=True, sliding_window=None)
     return replace(workload, cache=cache)
 
 
