@@ -131,6 +131,9 @@ ALWAYS_INLINE void decode(const Product& p, int64_t first_row, int64_t first_chu
         const uint8_t* zero = p.zero + first_row * p.zero_stride + first_group + group;
         Levels levels[ROWS];
         for (int row = 0; row < ROWS; row++) levels[row] = Levels(scales[row][group], zero[row * p.zero_stride]);
+        for (int row = 0; row < ROWS; row++)
+            for (int64_t line = 0; line < left; line += 64)
+                __builtin_prefetch(bytes + row * p.qweight_stride + line + PREFETCH_BYTES);
 
         const auto decode_chunk = [&](auto load_nibbles) __attribute__((always_inline)) {
             vfloat even[ROWS], odd[ROWS];

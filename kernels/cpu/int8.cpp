@@ -127,6 +127,8 @@ ALWAYS_INLINE void multiply(const Product& p, const xbyte* x, int64_t x_stride, 
         for (int row = 0; row < ROWS; row++)
             weights[row] = in_register(_mm512_maskz_loadu_epi8(inside, w + row * p.qweight_stride + k));
 #pragma GCC unroll 4
+        for (int row = 0; row < ROWS; row++) __builtin_prefetch(w + row * p.qweight_stride + k + PREFETCH_BYTES);
+#pragma GCC unroll 4
         for (int token = 0; token < TOKENS; token++) {
             const __m512i xt = in_register(_mm512_loadu_si512(x + token * x_stride + k));
 #pragma GCC unroll 4
