@@ -4,7 +4,7 @@
               one scale and one zero point each     steps are integers from 0 to 2**bits - 1
 
 Asymmetric: the range of the group, stretched to contain 0. Symmetric: the zero point is the middle (8 of 16), and
-the scale is max|w| / (2**(bits - 1) - 1).
+the largest weight is half the range, 7.5 steps away from it, as in GPTQ and llm-compressor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def fit_grid(
     groups = weight.float().reshape(rows, columns // group_size, group_size)
     largest_step = 2**bits - 1
     if symmetric:
-        scale = groups.abs().amax(-1) / (largest_step // 2)
+        scale = groups.abs().amax(-1) / (largest_step / 2)
     else:
         low, high = groups.amin(-1).clamp_max(0), groups.amax(-1).clamp_min(0)
         scale = (high - low) / largest_step
@@ -64,3 +64,31 @@ def fit_grid(
     else:
         zero = (-low / scale.float()).round().clamp(0, largest_step).to(torch.uint8)
     return Grid(scale, zero, bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """A matrix [N, K] in 4 bits, its columns in the model's order."""
+
+    steps: Tensor
+    """uint8 [N, K]"""
+    scale: Tensor
+    """[N, K / G]"""
+    zero: Tensor
+    """uint8 [N, K / G]"""
+    g_idx: Tensor
+    """int64 [K]: the group of every column."""
+
+    def restore(self) -> Tensor:
+        """The matrix in fp32."""
+        offset = self.steps.to(torch.int16) - self.zero.to(torch.int16)[:, self.g_idx]
+        return offset * self.scale.float()[:, self.g_idx]
+
+
+def round_to_nearest(
+    weight: Tensor, group_size: int, *, symmetric: bool, scale_dtype: torch.dtype = torch.float16
+) -> Rounded:
+    """A matrix [N, K] on the grid of each of its groups."""
+    grid = fit_grid(weight, group_size, symmetric=symmetric, scale_dtype=scale_dtype)
+    g_idx = torch.arange(weight.shape[1]) // group_size
+    return Rounded(grid.round(weight), grid.scale, grid.zero, g_idx)

@@ -1,0 +1,147 @@
+"""One matrix in the tensors of its public format, and what it then means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.config import ConfigError
+from engine.quant.awq import AWQLayout
+from engine.quant.compressed_tensors import PackedLayout
+from engine.quant.gptq import GPTQLayout
+from engine.quant.quantizer.calibration import InputStatistics
+from engine.quant.quantizer.gptq import gptq_round
+from engine.quant.quantizer.recipe import Recipe
+from engine.quant.rounding import round_to_nearest
+from kernels.reference.fp8 import FP8_MAX, dequantise_fp8, quantise_fp8
+from kernels.reference.int8 import dequantise_int8, quantise_int8
+
+GPTQ_VERSION_1 = 1
+"""Zero points are stored less one."""
+
+
+@dataclass(frozen=True)
+class EncodedMatrix:
+    """A matrix as the checkpoint stores it."""
+
+    tensors: dict[str, Tensor]
+    """By the last part of their names: qweight, weight_scale, ..."""
+    restored: Tensor
+    """The matrix [N, K] that they stand for, in fp32."""
+
+
+def stored_dtype(recipe: Recipe, original: torch.dtype) -> torch.dtype:
+    """The type of everything that stays float. Scales of AWQ and GPTQ are fp16, and so are their models."""
+    return torch.float16 if recipe.method in ("awq", "gptq") else original
+
+
+def encode(
+    recipe: Recipe, name: str, weight: Tensor, inputs: InputStatistics, original: torch.dtype
+) -> EncodedMatrix:
+    """Round a matrix [N, K]. Scales behind `awq` and `smoothquant` are folded into it already."""
+    weight = weight.detach().float()
+    if recipe.method == "fp8":
+        return _fp8(recipe, weight, inputs)
+    if not recipe.is_int4:
+        steps, scale = quantise_int8(weight)
+        return EncodedMatrix({"weight": steps, "weight_scale": scale[:, None]}, dequantise_int8(steps, scale))
+    group = group_of(recipe, name, weight.shape)
+    scale_dtype = stored_dtype(recipe, original)
+    if recipe.method == "gptq":
+        rounded = gptq_round(
+            weight,
+            inputs.gram,
+            group,
+            symmetric=recipe.symmetric,
+            act_order=recipe.act_order,
+            scale_dtype=scale_dtype,
+        )
+        parts = (rounded.steps, rounded.scale, rounded.zero)
+        return EncodedMatrix(GPTQLayout(group, GPTQ_VERSION_1).pack(*parts, rounded.g_idx), rounded.restore())
+    rounded = round_to_nearest(weight, group, symmetric=recipe.symmetric, scale_dtype=scale_dtype)
+    layout = AWQLayout(group) if recipe.method == "awq" else PackedLayout(group, recipe.symmetric)
+    return EncodedMatrix(layout.pack(rounded.steps, rounded.scale, rounded.zero), rounded.restore())
+
+
+def _fp8(recipe: Recipe, weight: Tensor, inputs: InputStatistics) -> EncodedMatrix:
+    steps, scale = quantise_fp8(weight)
+    tensors = {"weight": steps, "weight_scale": scale[:, None]}
+    if recipe.activations == "static":
+        tensors["input_scale"] = (inputs.abs_max.max() / FP8_MAX).reshape(1)
+    return EncodedMatrix(tensors, dequantise_fp8(steps, scale))
+
+
+def group_of(recipe: Recipe, name: str, shape: tuple[int, ...]) -> int:
+    """Columns in a group of this matrix; a ConfigError if they do not come out even, or cannot be packed."""
+    rows, columns = shape
+    group = columns if recipe.group_size == -1 else recipe.group_size
+    if columns % group:
+        raise ConfigError(
+            f"{name} has {columns} input columns, which groups of {group} do not divide; give a smaller --group, "
+            "or -1 for one group over the whole row"
+        )
+    if rows % 8 or columns % 8:
+        raise ConfigError(
+            f"{name} is {rows} x {columns}; 4-bit formats pack eights, both must be multiples of 8"
+        )
+    return group
+
+
+def quantization_config(recipe: Recipe) -> dict[str, Any]:
+    """What goes into config.json, as the tools that own the formats write it."""
+    if recipe.method == "awq":
+        return {
+            "quant_method": "awq",
+            "bits": 4,
+            "group_size": recipe.group_size,
+            "zero_point": True,
+            "version": "gemm",
+            "modules_to_not_convert": ["lm_head"],
+        }
+    if recipe.method == "gptq":
+        return {
+            "quant_method": "gptq",
+            "bits": 4,
+            "group_size": recipe.group_size,
+            "sym": recipe.symmetric,
+            "desc_act": recipe.act_order,
+            "static_groups": False,
+            "lm_head": False,
+            "checkpoint_format": "gptq",
+        }
+    weights: dict[str, Any] = {"num_bits": recipe.bits, "type": "int", "symmetric": True, "dynamic": False}
+    activations: dict[str, Any] | None = None
+    if recipe.is_int4:
+        file_format = "pack-quantized"
+        grouped = {"strategy": "group", "group_size": recipe.group_size}
+        weights |= grouped if recipe.group_size != -1 else {"strategy": "channel"}
+        weights["symmetric"] = recipe.symmetric
+    else:
+        is_static = recipe.activations == "static"
+        kind = "float" if recipe.method == "fp8" else "int"
+        file_format = f"{kind}-quantized"
+        weights |= {"type": kind, "strategy": "channel"}
+        activations = {
+            "num_bits": 8,
+            "type": kind,
+            "symmetric": True,
+            "dynamic": not is_static,
+            "strategy": "tensor" if is_static else "token",
+        }
+    group = {
+        "targets": ["Linear"],
+        "weights": weights,
+        "input_activations": activations,
+        "output_activations": None,
+    }
+    return {
+        "quant_method": "compressed-tensors",
+        "format": file_format,
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+        "kv_cache_scheme": None,
+    }

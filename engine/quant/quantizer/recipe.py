@@ -1,0 +1,86 @@
+"""What to make: method, bits, group size, and the format that each method is written in.
+
+method        weights                                          activations       written as
+rtn           int4 by group, rounded to nearest                floats            compressed-tensors, pack-quantized
+gptq          int4 by group, errors compensated                floats            GPTQ (AutoGPTQ, version 1)
+awq           int4 by group, important channels scaled up      floats            AWQ (AutoAWQ, gemm)
+int8          int8 by output channel                           int8 by token     compressed-tensors, int-quantized
+smoothquant   the same after moving outliers into the weights  int8 by token     compressed-tensors, int-quantized
+fp8           e4m3 by output channel                           e4m3              compressed-tensors, float-quantized
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config import ConfigError
+
+METHODS = ("rtn", "gptq", "awq", "int8", "smoothquant", "fp8")
+BITS = {"rtn": 4, "gptq": 4, "awq": 4, "int8": 8, "smoothquant": 8, "fp8": 8}
+SYMMETRIC_BY_DEFAULT = {"rtn": True, "gptq": True, "awq": False}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to quantise. Make one with `Recipe.create`, which checks that it exists."""
+
+    method: str
+    bits: int
+    group_size: int = 128
+    """Columns that share a scale, of 4-bit methods; -1: the whole row."""
+    symmetric: bool = True
+    act_order: bool = False
+    """gptq: columns in the order of their importance."""
+    activations: Literal["dynamic", "static"] = "dynamic"
+    """fp8: a scale for each token, or one that calibration finds."""
+    alpha: float = 0.5
+    """smoothquant: how much of the difficulty goes into the weights, 0 to 1."""
+
+    @classmethod
+    def create(
+        cls,
+        method: str,
+        *,
+        bits: int | None = None,
+        group_size: int = 128,
+        symmetric: bool | None = None,
+        act_order: bool = False,
+        activations: str = "dynamic",
+        alpha: float = 0.5,
+    ) -> Recipe:
+        """A recipe with the method's defaults, or a ConfigError that says what does not go together."""
+        if method not in METHODS:
+            raise ConfigError(f"no quantisation method {method!r}; there are {', '.join(METHODS)}")
+        if bits not in (None, BITS[method]):
+            others = [name for name in METHODS if BITS[name] == bits]
+            hint = f"methods with {bits} bits: {', '.join(others)}" if others else "there are 4 and 8"
+            raise ConfigError(f"{method} has {BITS[method]} bits, not {bits}; {hint}")
+        if group_size != -1 and (group_size < 8 or group_size % 8):
+            raise ConfigError(
+                f"group_size must be a multiple of 8, or -1 for the whole row, got {group_size}"
+            )
+        if act_order and method != "gptq":
+            raise ConfigError(f"act-order belongs to gptq; {method} has no order of columns")
+        if activations not in ("dynamic", "static"):
+            raise ConfigError(f"activations must be dynamic or static, got {activations!r}")
+        if activations == "static" and method != "fp8":
+            raise ConfigError(f"static activation scales belong to fp8, not to {method}")
+        if not 0 <= alpha <= 1:
+            raise ConfigError(f"alpha must be from 0 to 1, got {alpha}")
+        if method == "awq" and symmetric:
+            raise ConfigError(
+                "awq is written with zero points (AutoAWQ's format has them); leave symmetric out"
+            )
+        if symmetric is None:
+            symmetric = SYMMETRIC_BY_DEFAULT.get(method, True)
+        return cls(method, BITS[method], group_size, symmetric, act_order, activations, alpha)  # type: ignore[arg-type]
+
+    @property
+    def is_int4(self) -> bool:
+        return self.bits == 4
+
+    @property
+    def folds(self) -> bool:
+        """Whether scales move between a layer and the one before it."""
+        return self.method in ("awq", "smoothquant")

@@ -1,0 +1,252 @@
+"""The whole way: float checkpoint -> calibration -> rounded matrices -> a folder in a public format.
+
+    for every decoder layer:
+        samples through it, in floats      what each matrix reads (`calibration.py`)
+        awq, smoothquant: fold scales      nothing changes but what is hard to round (`folding.py`)
+        round every matrix                 (`encode.py`)
+        samples through it, rounded        what the next layer reads
+
+A quantised folder appears in one piece when everything is done: after Ctrl-C there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from engine.config import ConfigError
+from engine.quant.quantizer.awq import search_scale
+from engine.quant.quantizer.calibration import InputStatistics, watched_inputs
+from engine.quant.quantizer.encode import EncodedMatrix, encode, group_of, quantization_config, stored_dtype
+from engine.quant.quantizer.folding import INPUT_OF, FoldGroup, fold_groups, norm_groups, watched
+from engine.quant.quantizer.recipe import Recipe
+from engine.quant.quantizer.smoothquant import smoothing_scale
+from engine.zoo.export import load_model
+from engine.zoo.model import DecoderLayer, ShopModel, rope_tables
+
+Tell = Callable[[str], None]
+MATRICES = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+)
+COPIED = ("*.json", "*.jinja", "*.model", "*.txt")
+
+
+@dataclass(frozen=True)
+class MatrixReport:
+    """One matrix: how far its outputs are off, and what it takes on disk."""
+
+    name: str
+    shape: tuple[int, int]
+    error: float
+    """Squared error of the outputs over their squares, on what calibration put in."""
+    stored_bytes: int
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.stored_bytes / (self.shape[0] * self.shape[1])
+
+
+@dataclass
+class Report:
+    """What was made, and how good it is on the calibration samples."""
+
+    model: str
+    recipe: Recipe
+    output: str = ""
+    num_samples: int = 0
+    num_tokens: int = 0
+    matrices: list[MatrixReport] = field(default_factory=list)
+    float_bytes: int = 0
+    """Embeddings, norms and what else stays float."""
+    file_bytes: int = 0
+    original_bytes: int = 0
+
+    @property
+    def error(self) -> float:
+        """Mean over the matrices."""
+        return sum(matrix.error for matrix in self.matrices) / len(self.matrices)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Of the quantised matrices, scales and zero points included."""
+        numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in self.matrices)
+        return 8 * sum(matrix.stored_bytes for matrix in self.matrices) / numbers
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **asdict(self),
+            "error": self.error,
+            "bits_per_weight": self.bits_per_weight,
+        }
+
+
+def load_float_model(folder: Path) -> tuple[ShopModel, torch.dtype]:
+    """The model in fp32, and the type it is stored in; a ConfigError if we cannot calibrate it."""
+    raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    needed = {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True}
+    refused = [f"{key} = {raw.get(key)!r}" for key, value in needed.items() if raw.get(key) != value]
+    refused += [
+        key for key in ("quantization_config", "rope_scaling", "attention_bias", "mlp_bias") if raw.get(key)
+    ]
+    if refused:
+        raise ConfigError(
+            f"{folder} cannot be quantised here ({', '.join(refused)}): the quantiser runs models of the zoo's "
+            "layout, float Llamas with a tied head and without biases. Any other is rounded while it is loaded: "
+            "quantization='rtn', 'int8' or 'fp8'"
+        )
+    dtypes = {tensor.dtype for tensor in load_file(str(folder / "model.safetensors")).values()}
+    return load_model(folder), dtypes.pop() if len(dtypes) == 1 else torch.float32
+
+
+@torch.no_grad()
+def quantize(
+    model: ShopModel,
+    recipe: Recipe,
+    samples: list[Tensor],
+    original: torch.dtype,
+    report: Report,
+    tell: Tell = lambda text: None,
+) -> dict[str, Tensor]:
+    """All tensors of the quantised checkpoint. The model's matrices become what they stand for, in place.
+
+    samples: token ids int64 [1, n] each.
+    """
+    layers = model.model.layers
+    if recipe.is_int4:
+        for name in MATRICES:
+            group_of(recipe, name, tuple(_matrix(layers[0], name).weight.shape))
+    dtype = stored_dtype(recipe, original)
+    tables = [rope_tables(model.config, torch.arange(sample.shape[1])) for sample in samples]
+    hidden = [model.model.embed_tokens(sample) for sample in samples]
+    stored: dict[str, Tensor] = {}
+
+    for index, layer in enumerate(layers):
+        tell(f"layer {index + 1} of {len(layers)}")
+        with watched_inputs(watched(layer)) as inputs:
+            for x, (cos, sin) in zip(hidden, tables, strict=True):
+                layer(x, cos, sin, None)
+        _fold(recipe, layer, inputs, dtype, tell)
+        for name in MATRICES:
+            matrix = _matrix(layer, name)
+            statistics = inputs[INPUT_OF.get(name, name)]
+            encoded = encode(recipe, name, matrix.weight, statistics, original)
+            full_name = f"model.layers.{index}.{name}"
+            report.matrices.append(_matrix_report(full_name, matrix.weight, encoded, statistics))
+            stored |= {f"{full_name}.{key}": tensor for key, tensor in encoded.tensors.items()}
+            matrix.weight.copy_(encoded.restored)
+        hidden = [layer(x, cos, sin, None)[0] for x, (cos, sin) in zip(hidden, tables, strict=True)]
+
+    matrices = {f"{matrix.name}.weight" for matrix in report.matrices}
+    floats = {name: weight for name, weight in model.state_dict().items() if name not in matrices}
+    stored |= {name: weight.to(dtype) for name, weight in floats.items()}
+    report.num_samples, report.num_tokens = len(samples), sum(sample.shape[1] for sample in samples)
+    report.float_bytes = sum(weight.numel() * dtype.itemsize for weight in floats.values())
+    return stored
+
+
+def _matrix(layer: DecoderLayer, name: str) -> nn.Linear:
+    return layer.get_submodule(name)  # type: ignore[return-value]
+
+
+def _fold(
+    recipe: Recipe,
+    layer: DecoderLayer,
+    inputs: dict[str, InputStatistics],
+    dtype: torch.dtype,
+    tell: Tell,
+) -> None:
+    if not recipe.folds:
+        return
+    for group in norm_groups(layer) if recipe.method == "smoothquant" else fold_groups(layer):
+        statistics = inputs[group.input_name]
+        used = group.fold(_scale(recipe, group, statistics, tell), dtype)
+        statistics.divide(used)
+
+
+def _scale(recipe: Recipe, group: FoldGroup, inputs: InputStatistics, tell: Tell) -> Tensor:
+    weights = [linear.weight for linear in group.linears]
+    if recipe.method == "smoothquant":
+        return smoothing_scale(weights, inputs.abs_max, recipe.alpha)
+    choice = search_scale(weights, inputs, group_of(recipe, group.input_name, tuple(weights[0].shape)))
+    gain = choice.error / choice.error_unscaled if choice.error_unscaled else 1.0
+    tell(f"  {group.input_name}: alpha {choice.alpha:.2f}, error {gain:.0%} of plain rounding")
+    return choice.scale
+
+
+def _matrix_report(
+    name: str, weight: Tensor, encoded: EncodedMatrix, inputs: InputStatistics
+) -> MatrixReport:
+    signal = inputs.squared_error(weight)
+    error = inputs.squared_error(encoded.restored - weight)
+    num_bytes = sum(tensor.nbytes for tensor in encoded.tensors.values())
+    rows, columns = weight.shape
+    return MatrixReport(name, (rows, columns), error / signal if signal else 0.0, num_bytes)
+
+
+def write_checkpoint(
+    source: Path,
+    output: Path,
+    stored: dict[str, Tensor],
+    recipe: Recipe | None,
+    dtype: torch.dtype,
+    report: Report | None,
+) -> int:
+    """Write `output` in one piece: tensors, the source's other files, config.json. Returns the weight file's bytes.
+
+    recipe: None for a checkpoint that stays float.
+    """
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config.pop("dtype", None)
+    config["torch_dtype"] = str(dtype).removeprefix("torch.")
+    if recipe is not None:
+        config["quantization_config"] = quantization_config(recipe)
+    with _new_folder(output) as folder:
+        for pattern in COPIED:
+            for file in source.glob(pattern):
+                shutil.copyfile(file, folder / file.name)
+        (folder / "config.json").write_text(
+            json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        file = folder / "model.safetensors"
+        save_file({name: tensor.contiguous() for name, tensor in stored.items()}, str(file), {"format": "pt"})
+        file.chmod(0o644)  # safetensors writes it for its owner only
+        size = file.stat().st_size
+        if report is not None:
+            report.output, report.file_bytes = str(output), size
+            text = json.dumps(report.as_dict(), indent=2)
+            (folder / "quantization_report.json").write_text(text + "\n", encoding="utf-8")
+    return size
+
+
+@contextmanager
+def _new_folder(output: Path) -> Iterator[Path]:
+    """A folder beside `output` that takes its place when the block is over, and disappears if it is not."""
+    fresh = output.with_name(f".{output.name}.{os.getpid()}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+        old = output.with_name(f".{output.name}.{os.getpid()}.old")
+        if output.exists():
+            output.rename(old)
+        fresh.rename(output)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
