@@ -10,12 +10,14 @@ import typer
 from app.cli import screen
 from app.cli.engine_options import engine_options
 from app.cli.session import open_llm
+from app.cli.zoo_quantize import quantize
 
 if TYPE_CHECKING:
     from engine.llm import LLM
     from engine.zoo.evaluate import EvalReport
 
 app = screen.command_app(no_args_is_help=True)
+app.command()(quantize)
 
 
 @app.callback()

@@ -67,11 +67,15 @@ def encode(
 
 
 def _fp8(recipe: Recipe, weight: Tensor, inputs: InputStatistics) -> EncodedMatrix:
-    steps, scale = quantise_fp8(weight)
-    tensors = {"weight": steps, "weight_scale": scale[:, None]}
-    if recipe.activations == "static":
-        tensors["input_scale"] = (inputs.abs_max.max() / FP8_MAX).reshape(1)
-    return EncodedMatrix(tensors, dequantise_fp8(steps, scale))
+    """Dynamic: a scale for each output channel. Static: one for the matrix and one for its inputs, as llm-compressor's
+    schemes FP8_DYNAMIC and FP8 have them."""
+    if recipe.activations == "dynamic":
+        steps, scale = quantise_fp8(weight)
+        return EncodedMatrix({"weight": steps, "weight_scale": scale[:, None]}, dequantise_fp8(steps, scale))
+    flat, scale = quantise_fp8(weight.reshape(1, -1))
+    steps, input_scale = flat.reshape(weight.shape), (inputs.abs_max.max() / FP8_MAX).reshape(1)
+    tensors = {"weight": steps, "weight_scale": scale, "input_scale": input_scale}
+    return EncodedMatrix(tensors, dequantise_fp8(steps, scale.expand(len(steps))))
 
 
 def group_of(recipe: Recipe, name: str, shape: tuple[int, ...]) -> int:
@@ -123,7 +127,7 @@ def quantization_config(recipe: Recipe) -> dict[str, Any]:
         is_static = recipe.activations == "static"
         kind = "float" if recipe.method == "fp8" else "int"
         file_format = f"{kind}-quantized"
-        weights |= {"type": kind, "strategy": "channel"}
+        weights |= {"type": kind, "strategy": "tensor" if is_static else "channel"}
         activations = {
             "num_bits": 8,
             "type": kind,

@@ -1,0 +1,167 @@
+"""`prep zoo quantize`: a float model in, a quantised checkpoint in a public format out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from app.bench.timing import Tell
+    from engine.quant.quantizer.run import Report
+
+FLOAT = "none"
+
+
+def quantize(
+    model: Annotated[str, typer.Argument(help="A shipped model or a folder of the zoo's layout.")] = "shop",
+    method: Annotated[
+        str,
+        typer.Option(help="rtn, gptq, awq, int8, smoothquant or fp8; none: only --inject-outliers."),
+    ] = "awq",
+    bits: Annotated[
+        int | None,
+        typer.Option(help="4 (rtn, gptq, awq) or 8 (int8, smoothquant, fp8); the method's own by default."),
+    ] = None,
+    group: Annotated[
+        int, typer.Option(help="Columns that share a scale, of 4-bit methods; -1: the whole row.")
+    ] = 128,
+    symmetric: Annotated[
+        bool | None,
+        typer.Option("--symmetric/--asymmetric", help="Without or with zero points; rtn and gptq: without."),
+    ] = None,
+    act_order: Annotated[bool, typer.Option("--act-order", help="gptq: important columns first.")] = False,
+    activations: Annotated[
+        str, typer.Option(help="fp8: dynamic, or static (a calibrated scale).")
+    ] = "dynamic",
+    alpha: Annotated[
+        float, typer.Option(help="smoothquant: how far outliers move into the weights, 0 to 1.")
+    ] = 0.5,
+    calibration: Annotated[
+        str, typer.Option(help="in-domain (conversations of the shop), or a text or JSONL file.")
+    ] = "in-domain",
+    samples: Annotated[int, typer.Option(min=1, help="Texts to calibrate with.")] = 64,
+    output: Annotated[Path | None, typer.Option("--output", help="Folder to write; must not exist.")] = None,
+    inject_outliers: Annotated[
+        bool,
+        typer.Option("--inject-outliers", help="First give the activations outliers, as large models have."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Quantise a model and write it in the format that other engines read.
+
+    \b
+    rtn           compressed-tensors, int4 weights rounded to nearest
+    gptq          GPTQ (AutoGPTQ): errors compensated column by column
+    awq           AWQ (AutoAWQ): important channels scaled up first
+    int8          compressed-tensors, int8 weights and activations
+    smoothquant   the same, outliers moved into the weights first
+    fp8           compressed-tensors, e4m3 weights and activations
+
+    \b
+    --inject-outliers multiplies a few channels behind every norm by 64 and
+    divides the weights that read them: the same function, but int8
+    activations now fail as they do in large models.
+
+    \b
+    Examples:
+      prep zoo quantize shop --method awq --group 64 --output shop-awq
+      prep zoo quantize shop --method gptq --act-order --calibration lines.txt
+      prep zoo quantize shop --method int8 --inject-outliers --json
+    """
+    with screen.loading("the quantiser"):
+        from engine.quant.quantizer.calibration import calibration_texts, tokenized
+        from engine.quant.quantizer.encode import stored_dtype
+        from engine.quant.quantizer.folding import inject_outliers as inject
+        from engine.quant.quantizer.recipe import Recipe
+        from engine.quant.quantizer.run import Report, load_float_model, quantize, write_checkpoint
+        from engine.zoo.registry import resolve
+        from engine.zoo.tokenizer import load_tokenizer
+
+    source = resolve(model)
+    if method == FLOAT and not inject_outliers:
+        raise screen.Problem(
+            "--method none makes nothing", next_step="--method awq, or --inject-outliers with it"
+        )
+    recipe = None
+    if method != FLOAT:
+        recipe = Recipe.create(
+            method,
+            bits=bits,
+            group_size=group,
+            symmetric=symmetric,
+            act_order=act_order,
+            activations=activations,
+            alpha=alpha,
+        )
+    folder = output or Path(_default_name(source.name, method, group, recipe is not None and recipe.is_int4))
+    if folder.exists():
+        raise screen.Problem(f"{folder} exists", next_step="--output another-folder, or remove it")
+    float_model, original = load_float_model(source)
+    if inject_outliers:
+        inject(float_model)
+    if recipe is None:
+        tensors = {name: weight.to(original) for name, weight in float_model.state_dict().items()}
+        size = write_checkpoint(source, folder, tensors, None, original, None)
+        _done(json, folder, {"output": str(folder), "file_bytes": size})
+        return
+    report = Report(source.name, recipe, original_bytes=(source / "model.safetensors").stat().st_size)
+    with _progress() as tell:
+        tell("reading calibration texts")
+        batch = tokenized(calibration_texts(calibration, samples), load_tokenizer(source))
+        tensors = quantize(float_model, recipe, batch, original, report, tell)
+        write_checkpoint(source, folder, tensors, recipe, stored_dtype(recipe, original), report)
+    if not json:
+        _show(report)
+    _done(json, folder, report.as_dict())
+
+
+def _default_name(model: str, method: str, group: int, is_int4: bool) -> str:
+    if method == FLOAT:
+        return f"{model}-outliers"
+    return f"{model}-{method}" + (f"-g{group}" if is_int4 and group != -1 else "")
+
+
+def _done(json: bool, folder: Path, result: dict[str, object]) -> None:
+    if json:
+        screen.print_json(result)
+    else:
+        screen.next_command(f"prep zoo eval {folder}", "how many answers it still gets right")
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """Steps on stderr: one line that changes on a terminal, a line each where it is a file."""
+    console = screen.err()
+    if not screen.is_live(console):
+        yield lambda text: console.print(f"[dim]{text}[/]")
+        return
+    with console.status("quantising") as line:
+        yield lambda text: line.update(f"[dim]{text.strip()}[/]")
+
+
+def _show(report: Report) -> None:
+    table = screen.table("matrix", "shape", "output error", "bits/weight")
+    for matrix in sorted(report.matrices, key=lambda each: -each.error)[:5]:
+        rows, columns = matrix.shape
+        table.add_row(
+            matrix.name.removeprefix("model."),
+            f"{rows} x {columns}",
+            f"{matrix.error:.3%}",
+            f"{matrix.bits_per_weight:.2f}",
+        )
+    table.add_section()
+    table.add_row(
+        f"mean of {len(report.matrices)}", "", f"{report.error:.3%}", f"{report.bits_per_weight:.2f}"
+    )
+    screen.show(f"{report.output}: {report.recipe.method}, worst matrices first", table)
+    screen.out().print(
+        f"calibrated with {report.num_samples} samples, {report.num_tokens:,} tokens\n"
+        f"{report.file_bytes / 1e6:.2f} MB instead of {report.original_bytes / 1e6:.2f}, of which "
+        f"{report.float_bytes / 1e6:.2f} MB stay float (embedding and norms)"
+    )

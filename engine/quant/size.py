@@ -1,0 +1,94 @@
+"""How large a quantised model is, from the shapes of its tensors alone.
+
+    4 bits, groups of 128, fp16 scales, 4-bit zero points:   4 + 16 / 128 + 4 / 128 = 4.156 bits per weight
+
+That is the matrices. Embedding, output head and norms stay float in all the formats here and are counted as they are:
+with a large vocabulary and a small model they are most of the file. Claims of "a 4-bit model" leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from engine.layers.linear import Linear
+
+FLOAT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Bytes on disk, and what they are."""
+
+    matrix_bytes: int
+    """Quantised matrices with scales and zero points."""
+    float_bytes: int
+    num_matrix_weights: int
+    num_weights: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.matrix_bytes + self.float_bytes
+
+    @property
+    def bits_per_matrix_weight(self) -> float:
+        return 8 * self.matrix_bytes / max(1, self.num_matrix_weights)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Effective bits: the whole file over all numbers of the model."""
+        return 8 * self.total_bytes / self.num_weights
+
+
+def estimate_size(
+    shapes: Mapping[str, tuple[int, ...]], method: str, *, group_size: int = 128, dtype: str = "bfloat16"
+) -> ModelSize:
+    """The size of a checkpoint quantised by `method` ("none", or one of `quantizer.recipe.METHODS`).
+
+    shapes: of the float model's tensors by name; dtype: of what stays float. Asymmetric unless the method is not.
+    """
+    matrices = floats = num_matrix_weights = num_weights = 0
+    for name, shape in shapes.items():
+        count = 1
+        for size in shape:
+            count *= size
+        num_weights += count
+        if method != "none" and _is_quantised(name, shape):
+            num_matrix_weights += count
+            matrices += _matrix_bytes(method, shape[0], shape[1], group_size, FLOAT_BYTES[dtype])
+        else:
+            floats += count * FLOAT_BYTES[dtype]
+    return ModelSize(matrices, floats, num_matrix_weights, num_weights)
+
+
+def _is_quantised(name: str, shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2 and name.endswith("_proj.weight")
+
+
+def _matrix_bytes(method: str, rows: int, columns: int, group_size: int, scale_bytes: int) -> int:
+    if method in ("int8", "smoothquant", "fp8"):
+        return rows * columns + 4 * rows
+    groups = rows * (columns // group_size if group_size != -1 else 1)
+    zeros = groups // 2 if method in ("awq", "gptq") else 0
+    order = 4 * columns if method == "gptq" else 0
+    return rows * columns // 2 + groups * scale_bytes + zeros + order
+
+
+def weight_bytes(model: nn.Module) -> tuple[int, int]:
+    """(bytes of all matrices of a loaded model as they lie in memory, how many weights these hold)."""
+    num_bytes = num_weights = 0
+    for layer in model.modules():
+        if isinstance(layer, Linear):
+            num_weights += layer.in_features * layer.out_features
+            num_bytes += _layer_bytes(layer)
+    return num_bytes, num_weights
+
+
+def _layer_bytes(layer: Linear) -> int:
+    if hasattr(layer, "int4"):
+        return sum(weight.nbytes for weight in layer.int4)
+    if hasattr(layer, "qweight"):
+        return layer.qweight.nbytes + layer.scale.nbytes
+    return layer.weight.nbytes
