@@ -22,9 +22,11 @@ def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | 
     else:
         row_scale = input_scale.float().reshape(1).expand(len(x))
         rounded = to_e4m3(x.float() / row_scale[:, None])
+    # A product of two e4m3 numbers is a multiple of 2**-18 below 2**18: float64 adds up 2**16 of them without rounding,
+    # and so in any order.
+    sums = rounded.double() @ qweight.double().T
     precision = wide(x).dtype
-    sums = rounded.to(precision) @ qweight.to(precision).T
-    return (sums * row_scale[:, None].to(precision) * scale.to(precision)).to(x.dtype)
+    return (sums.to(precision) * row_scale[:, None].to(precision) * scale.to(precision)).to(x.dtype)
 
 
 def quantise_fp8(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,9 @@ def tiny_model(seed: int = 0) -> ShopModel:
     for layer in model.model.layers:
         for norm in (layer.input_layernorm, layer.post_attention_layernorm):
             norm.weight.copy_((torch.randn(CONFIG.hidden_size) * 0.8).exp().bfloat16())
+        for matrix in (layer.self_attn.o_proj, layer.mlp.down_proj):
+            matrix.weight *= 4
+    model.model.embed_tokens.weight *= 0.2  # or the model only repeats what it was told last
     for weight in model.parameters():
         weight.copy_(weight.bfloat16())
     return model
