@@ -145,6 +145,10 @@ class CostModel:
         self._head_bytes = self._head_params * precision.other_bytes
         self._kv_bytes = deployment.kv_bytes_per_token_per_device * deployment.pp
         self._pair_flops = model.attention_flops_per_pair / tp
+        self._seconds_per_position = self._kv_bytes / self.rates.attention_bytes_per_s
+        if self.rates.overlaps:
+            arithmetic = self._pair_flops / self.rates.attention_flops
+            self._seconds_per_position = max(self._seconds_per_position, arithmetic)
         self._hidden_bytes = model.hidden_size * precision.other_bytes
         self._eager = self.rates.eager_overhead * model.num_layers
         self._num_layers = model.num_layers
@@ -168,6 +172,17 @@ class CostModel:
             "collectives": self._collectives(load),
             "overhead": self._rest(load),
         }
+
+    def bytes_and_flops(self, load: StepLoad) -> tuple[float, float]:
+        """Of all matrix products: weights read, and arithmetic."""
+        num_bytes, flops = self._weight_bytes(load.num_tokens), self._linear_flops * load.num_tokens
+        if load.num_sampled:
+            num_bytes, flops = num_bytes + self._head_bytes, flops + 2 * self._head_params * load.num_sampled
+        return num_bytes, flops
+
+    def attention_work(self, load: StepLoad) -> tuple[float, float]:
+        """Bytes of KV that single tokens read, and arithmetic of the other rows."""
+        return load.decode_context * self._kv_bytes, load.prefill_pairs * self._pair_flops
 
     def intensity(self, load: StepLoad) -> float:
         """FLOP per byte of the linear layers: compare with `Hardware.ridge`."""
@@ -194,12 +209,12 @@ class CostModel:
         return moving + computing
 
     def _attention(self, load: StepLoad) -> float:
-        rates, kv, pair = self.rates, self._kv_bytes, self._pair_flops
-        seconds = load.decode_context * max(kv / rates.attention_bytes_per_s, pair / rates.attention_flops)
+        """On a GPU the longer of moving and computing; what was measured on a CPU holds both."""
+        seconds = load.decode_context * self._seconds_per_position
         if load.prefill_pairs:
-            moving = load.prefill_context * kv / rates.attention_bytes_per_s
-            computing = load.prefill_pairs * pair / rates.attention_flops
-            seconds += max(moving, computing)
+            computing = load.prefill_pairs * self._pair_flops / self.rates.attention_flops
+            moving = load.prefill_context * self._kv_bytes / self.rates.attention_bytes_per_s
+            seconds += max(moving, computing) if self.rates.overlaps else computing
         return seconds
 
     def _collectives(self, load: StepLoad) -> float:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.errors import RequestRejected
+from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.sim.clock import VirtualClock
 from engine.sim.cost import CostModel, StepLoad, load_of
@@ -75,34 +76,22 @@ class SimEngine:
                 tell(number)
         self.run_until(float("inf"))
 
-    def add(
-        self, request: SimRequest, when: float, record: RequestRecord | None = None
-    ) -> RequestRecord | None:
+    def add(self, request: SimRequest, when: float) -> RequestRecord | None:
         """Queue a request at virtual time `when`; None if it can never run (see `rejected`)."""
-        return self.add_tokens(request, request.tokens(), request.output_len, when, record)
+        return self.submit(make_request(request), RequestRecord(request, arrival=when), when)
 
-    def add_tokens(
-        self,
-        request: SimRequest,
-        token_ids: list[int],
-        output_len: int,
-        when: float,
-        record: RequestRecord | None = None,
-    ) -> RequestRecord | None:
-        """The same with tokens and output length of the caller's choice: one half of a disaggregated request."""
-        core = make_request(request, token_ids, output_len)
+    def submit(self, core: Request, record: RequestRecord, when: float) -> RequestRecord | None:
+        """The same with a scheduler's request and a record of the caller's: half of a disaggregated request."""
         self.clock.now = when
         try:
             self.scheduler.add(core)
         except RequestRejected as refusal:
-            self.rejected.append((request, str(refusal)))
+            self.rejected.append((record.request, str(refusal)))
             return None
         if self._flight is None:
             self.now = max(self.now, when)
-        record = record or RequestRecord(request, arrival=when)
-        record.core = core
         self.recorder.live[core.request_id] = record
-        self._answers[core.request_id] = [request.answer_token]
+        self._answers[core.request_id] = [record.request.answer_token]
         return record
 
     def run_until(self, when: float) -> list[RequestRecord]:

@@ -29,7 +29,7 @@ class FastForwardScheduler(Scheduler):
 
     def steps_ahead(self, most: int) -> int:
         """How many of the next `most` steps are certain: each running request decodes one token, and no more."""
-        running, waiting = self.running, self.waiting
+        running, waiting, window = self.running, self.waiting, self.kv.sliding_window
         if not running or len(running) > self.config.max_num_batched_tokens:
             return 0
         for request in running:
@@ -40,6 +40,9 @@ class FastForwardScheduler(Scheduler):
                 return 0  # the end of a prompt whose beginning was cached
             if (left := request.max_num_tokens - known - 1) < most:
                 most = left
+            if window is not None:
+                unseen = (request.num_blocks_behind_window + 1) * self.kv.block_size
+                most = min(most, unseen + window - known - 1)  # before the next block falls behind the window
         if most < 1 or (waiting and not self._nobody_starts()):
             return 0
         return self._with_blocks(most)
@@ -48,8 +51,8 @@ class FastForwardScheduler(Scheduler):
         """Whether the waiting keep waiting for as long as the running only decode."""
         if len(self.running) >= min(self.config.max_num_seqs, self.config.max_num_batched_tokens):
             return True
-        if not self.config.enable_chunked_prefill:
-            return False
+        if not self.config.enable_chunked_prefill or self.kv.sliding_window is not None:
+            return False  # what the head needs depends on the budget
         head = self.waiting.peek()
         hit = self.kv.match(head)
         missing = self.kv.num_missing(head, head.num_tokens, hit)

@@ -12,7 +12,7 @@ The order of vLLM's boot log (vllm/v1/worker/gpu_worker.py, determine_available_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.config import ConfigError
 from engine.sim.hardware import GIB, GPUS, Hardware
@@ -172,9 +172,10 @@ def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
 
 def remedies(deployment: Deployment) -> list[str]:
     """Single changes after which it would fit, cheapest first."""
-    candidates = {f"--max-model-len {length}": {"max_model_len": length} for length in (8192, 4096, 2048)}
-    candidates = {text: c for text, c in candidates.items() if c["max_model_len"] < deployment.max_model_len}
-    found = [text for text, change in candidates.items() if _fits(deployment, change)][:1]
+    lengths = [length for length in (8192, 4096, 2048) if length < deployment.max_model_len]
+    found = [
+        f"--max-model-len {length}" for length in lengths if _fits(deployment, {"max_model_len": length})
+    ][:1]
     narrower = [
         name
         for name, precision in PRECISIONS.items()
@@ -190,8 +191,6 @@ def remedies(deployment: Deployment) -> list[str]:
 
 
 def _fits(deployment: Deployment, change: dict[str, object]) -> bool:
-    from dataclasses import replace
-
     parts = _parts(replace(deployment, **change))  # type: ignore[arg-type]
     return parts.kv_budget >= 0 and parts.num_tokens >= parts.max_model_len
 

@@ -19,8 +19,6 @@ class RequestRecord:
     """One request's life, in virtual seconds; -1 has not happened."""
 
     request: SimRequest
-    core: Request | None = None
-    """While it lives in a scheduler."""
     arrival: float = 0.0
     scheduled: float = -1.0
     first_token: float = -1.0
@@ -131,7 +129,6 @@ class Recorder:
 
     def _finish(self, record: RequestRecord, output: EngineCoreOutput) -> RequestRecord:
         del self.live[output.request_id]
-        record.core = None
         record.num_preemptions += output.num_preemptions
         record.num_cached_tokens = max(record.num_cached_tokens, output.num_cached_tokens)
         if record.scheduled < 0 and output.events:

@@ -39,7 +39,13 @@ def make_engine(
         num_blocks = (plan or plan_memory(deployment)).num_blocks
     return SimEngine(
         scheduler or scheduler_config(deployment),
-        CacheConfig(num_blocks, deployment.block_size, enable_prefix_caching, deployment.kv_cache_dtype),
+        CacheConfig(
+            num_blocks,
+            deployment.block_size,
+            enable_prefix_caching,
+            deployment.kv_cache_dtype,
+            sliding_window=None if speculation else deployment.model.sliding_window,
+        ),
         CostModel(deployment, rates),
         fast_forward=fast_forward,
         speculation=speculation,

@@ -141,6 +141,8 @@ class Workload:
     prefix_len: int = 0
     max_model_len: int = 1 << 20
     seed: int = 0
+    phases: tuple[tuple[float, float], ...] = ()
+    """(seconds, requests per second) one after another, for ever: a load that changes. Empty: `rate` throughout."""
 
     def __post_init__(self) -> None:
         if self.num_requests < 1:
@@ -153,33 +155,65 @@ class Workload:
             raise ConfigError(f"cv must be positive, got {self.cv}")
         if self.arrivals not in ("poisson", "gamma", "constant"):
             raise ConfigError(f"arrivals must be poisson, gamma or constant, got {self.arrivals!r}")
+        if any(not (length > 0 and rate >= 0) for length, rate in self.phases) or (
+            self.phases and not any(rate for _, rate in self.phases)
+        ):
+            raise ConfigError(f"phases are seconds and rates, some rate positive; got {self.phases}")
         if self.num_prefixes and not 0 < self.prefix_len:
             raise ConfigError("prefix sharing needs a prefix length of at least 1 token")
 
     def __iter__(self) -> Iterator[SimRequest]:
         gaps, lengths = Random(f"gaps-{self.seed}"), Random(f"lengths-{self.seed}")
         prefixes = Random(f"prefixes-{self.seed}")
-        now = 0.0
+        moments = self._moments(gaps)
         for index in range(self.num_requests):
             prompt, output = self._lengths(lengths)
             prefix = prefixes.randrange(self.num_prefixes) if self.num_prefixes else -1
-            yield SimRequest(index, now, prompt, output, prefix, self.prefix_len)
-            now += self._gap(gaps)
+            yield SimRequest(index, next(moments), prompt, output, prefix, self.prefix_len)
 
     def _lengths(self, rng: Random) -> tuple[int, int]:
         """Prompt and output, cut to what the model can hold, as a server would."""
         prompt = min(self.prompt.draw(rng), self.max_model_len - 1)
         return prompt, min(self.output.draw(rng), self.max_model_len - prompt)
 
+    def _moments(self, rng: Random) -> Iterator[float]:
+        """Arrivals. A gap is drawn in units of the mean gap, and passes faster while the rate is higher."""
+        if not self.phases:
+            now = 0.0
+            while True:
+                yield now
+                now += self._gap(rng) / self.rate
+        start, index, gap = 0.0, 0, 0.0
+        while True:  # one phase after the other
+            length, rate = self.phases[index % len(self.phases)]
+            now = start
+            while rate and gap <= (start + length - now) * rate:
+                now += gap / rate
+                yield now
+                gap = self._gap(rng)
+            gap -= (start + length - now) * rate
+            start, index = start + length, index + 1
+
     def _gap(self, rng: Random) -> float:
-        if math.isinf(self.rate):
-            return 0.0
+        """Between two arrivals, in units of the mean."""
         if self.arrivals == "constant":
-            return 1 / self.rate
+            return 1.0
         if self.arrivals == "poisson":
-            return rng.expovariate(self.rate)
+            return rng.expovariate(1.0)
         shape = 1 / self.cv**2
-        return rng.gammavariate(shape, 1 / (shape * self.rate))
+        return rng.gammavariate(shape, 1 / shape)
+
+
+def parse_phases(text: str) -> tuple[tuple[float, float], ...]:
+    """From "300:4,300:12": for 300 s four requests per second, then for 300 s twelve, and again."""
+    try:
+        return tuple(
+            (float(length), float(rate)) for length, rate in (part.split(":") for part in text.split(","))
+        )
+    except ValueError:
+        raise ConfigError(
+            f"phases look like 300:4,300:12 (seconds:requests per second), got {text!r}"
+        ) from None
 
 
 def read_trace(path: str | Path) -> list[SimRequest]:

@@ -48,7 +48,12 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
             policy=draw(st.sampled_from(["fcfs", "priority"])),
             long_prefill_token_threshold=draw(st.sampled_from([0, 3])),
         ),
-        "cache": CacheConfig(num_blocks, block_size, enable_prefix_caching=draw(st.booleans())),
+        "cache": CacheConfig(
+            num_blocks,
+            block_size,
+            enable_prefix_caching=draw(st.booleans()),
+            sliding_window=draw(st.sampled_from([None, None, 7, 20])),
+        ),
         "model": draw(st.sampled_from(sorted(COSTS))),
         "requests": requests,
     }
@@ -82,7 +87,7 @@ def request_state(request: Any) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(workloads(), st.lists(st.floats(0.001, 3.0), max_size=4))
 def test_skipping_steps_leaves_the_state_and_the_report_as_they_would_be(
     work: dict[str, Any], stops: list[float]

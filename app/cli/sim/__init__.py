@@ -11,7 +11,9 @@ live.py       prep sim calibrate, prep sim check
 from __future__ import annotations
 
 from app.cli import screen
+from app.cli.sim.fleets import fleet
 from app.cli.sim.listing import list_
+from app.cli.sim.live import calibrate, check
 from app.cli.sim.memory import kv
 from app.cli.sim.running import run
 
@@ -31,4 +33,7 @@ def sim() -> None:
 
 app.command()(run)
 app.command()(kv)
+app.command()(fleet)
 app.command("list")(list_)
+app.command()(calibrate)
+app.command()(check)

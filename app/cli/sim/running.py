@@ -214,7 +214,10 @@ def _speculation(
 
 def calibrated_rates(deployment: Deployment) -> Rates | None:
     """On this CPU: what was measured, if it was. None: datasheet and efficiencies."""
-    return None
+    from engine.sim.calibration import rates_on_cpu
+
+    found = rates_on_cpu(deployment.model) if deployment.hardware.is_cpu else None
+    return found.rates if found else None
 
 
 @contextmanager

@@ -1,0 +1,148 @@
+"""When to add a replica and when to take one away.
+
+    signal  |        ____            ______
+    out at  |-------/----\\----------/------\\-------   held for `sustain_out`: start a replica
+            |      /      \\        /        \\
+    in at   |-----/--------\\------/----------\\-----   held for `sustain_in`: drain one
+            +------------------------------------- t
+                     |<-- cooldown_out -->|               after any change, wait this long before growing
+                     |<------- cooldown_in ------->|      and this long before shrinking
+
+Growing late loses requests, shrinking late costs money, so the second may be slow: asymmetric cooldowns keep a load
+that swings from starting and stopping replicas with every swing. A replica that starts serves after `cold_start`, or
+after `warm_start` if one waits in the warm pool (loaded and paid for, not serving).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.config import ConfigError
+
+Signal = Literal["queue", "load", "kv", "rate"]
+SIGNALS: dict[str, str] = {
+    "queue": "waiting requests per replica",
+    "load": "unfinished requests per replica",
+    "kv": "mean KV cache usage, 0 to 1",
+    "rate": "arrivals per second and replica",
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """At least this many replicas between two moments: for load that is known to come."""
+
+    start: float
+    end: float
+    min_replicas: int
+
+
+@dataclass(frozen=True)
+class AutoscalerConfig:
+    """Seconds throughout."""
+
+    signal: Signal
+    out_above: float
+    in_below: float
+    min_replicas: int = 1
+    max_replicas: int = 8
+    sustain_out: float = 30.0
+    sustain_in: float = 60.0
+    cooldown_out: float = 120.0
+    cooldown_in: float = 600.0
+    cold_start: float = 120.0
+    warm_start: float = 5.0
+    warm_pool: int = 0
+    interval: float = 10.0
+    """Between two looks at the signal."""
+    schedules: tuple[Schedule, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.signal not in SIGNALS:
+            raise ConfigError(f"signal must be one of {', '.join(SIGNALS)}, got {self.signal!r}")
+        if not self.in_below < self.out_above:
+            raise ConfigError(
+                f"in_below ({self.in_below}) must be less than out_above ({self.out_above}): "
+                "between them nothing happens"
+            )
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            raise ConfigError(
+                f"1 <= min_replicas <= max_replicas, got {self.min_replicas} and {self.max_replicas}"
+            )
+        if not self.interval > 0:
+            raise ConfigError(f"interval must be positive, got {self.interval}")
+        for name in (
+            "sustain_out",
+            "sustain_in",
+            "cooldown_out",
+            "cooldown_in",
+            "cold_start",
+            "warm_start",
+            "warm_pool",
+        ):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} cannot be negative, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class ScaleEvent:
+    time: float
+    kind: Literal["out", "in", "ready", "stopped"]
+    replica: int
+    signal: float
+    replicas: int
+    """Serving or starting, after the event."""
+
+
+@dataclass
+class Autoscaler:
+    """Looks at a signal from time to time; says how many replicas to add (1), drain (-1) or neither."""
+
+    config: AutoscalerConfig
+    last_change: float = float("-inf")
+    overload_seconds: float = 0.0
+    """The signal was above the threshold and nothing could be done: in a cooldown, or at the maximum."""
+    _above_since: float | None = field(default=None, repr=False)
+    _below_since: float | None = field(default=None, repr=False)
+
+    def least(self, now: float) -> int:
+        """Replicas that must run now, by rule or by schedule."""
+        due = [plan.min_replicas for plan in self.config.schedules if plan.start <= now < plan.end]
+        return min(self.config.max_replicas, max([self.config.min_replicas, *due]))
+
+    def decide(self, now: float, signal: float, num_replicas: int) -> int:
+        """`num_replicas` counts those that start as well."""
+        config = self.config
+        if num_replicas < self.least(now):
+            return self._change(now, 1)
+        self._above_since = _since(self._above_since, now, signal > config.out_above)
+        self._below_since = _since(self._below_since, now, signal < config.in_below)
+        if self._above_since is not None and now - self._above_since >= config.sustain_out:
+            if num_replicas < config.max_replicas and now - self.last_change >= config.cooldown_out:
+                return self._change(now, 1)
+            self.overload_seconds += config.interval
+        if self._below_since is not None and now - self._below_since >= config.sustain_in:
+            if num_replicas > self.least(now) and now - self.last_change >= config.cooldown_in:
+                return self._change(now, -1)
+        return 0
+
+    def _change(self, now: float, by: int) -> int:
+        self.last_change = now
+        self._above_since = self._below_since = None
+        return by
+
+
+def _since(start: float | None, now: float, holds: bool) -> float | None:
+    if not holds:
+        return None
+    return now if start is None else start
+
+
+def count_thrash(events: list[ScaleEvent], window: float = 900.0) -> int:
+    """Changes that undid the one before within `window` seconds."""
+    changes = [event for event in events if event.kind in ("out", "in")]
+    return sum(
+        later.kind != earlier.kind and later.time - earlier.time <= window
+        for earlier, later in zip(changes, changes[1:], strict=False)
+    )

@@ -1,0 +1,74 @@
+"""What was measured on this machine, kept for later runs.
+
+One entry per model: the rates that make the cost model's step times fit those of the live engine. They lie in the
+user's cache folder, since they are true for one machine only. `app/bench/calibrate.py` measures; this file is what the
+simulator needs of it, without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from engine.sim.cost import Rates
+from engine.sim.models import MODELS, ModelShape
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The rates of one model on one machine, and how well they fit."""
+
+    model: str
+    rates: Rates
+    threads: int
+    num_steps: int
+    """That were timed."""
+    fit_error: float
+    """Median over the kinds of steps that were timed: |fitted - measured| / measured."""
+
+
+def calibration_file() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "prep" / "simulator.json"
+
+
+def save_calibration(found: Calibration) -> Path:
+    """Add to what is known, or replace it. Written beside the file and moved, so that it is whole at all times."""
+    known = {**load_calibrations(), found.model: found}
+    path = calibration_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"format": FORMAT, "models": {name: asdict(entry) for name, entry in known.items()}}
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
+    beside.write_text(json.dumps(content, indent=2))
+    beside.replace(path)
+    return path
+
+
+def load_calibrations() -> dict[str, Calibration]:
+    """By model. Empty if nothing was measured, or if the file cannot be read: measuring again replaces it."""
+    try:
+        content = json.loads(calibration_file().read_text())
+        if content["format"] != FORMAT:
+            return {}
+        return {
+            name: Calibration(**{**entry, "rates": Rates(**entry["rates"])})
+            for name, entry in content["models"].items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def rates_on_cpu(shape: ModelShape) -> Calibration | None:
+    """What was measured for this model, else for the one nearest in size; None if nothing was."""
+    known = load_calibrations()
+    if shape.name in known:
+        return known[shape.name]
+    sizes = {name: MODELS[name].num_params for name in known if name in MODELS}
+    if not sizes:
+        return None
+    return known[min(sizes, key=lambda name: abs(math.log(sizes[name] / shape.num_params)))]

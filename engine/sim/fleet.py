@@ -1,0 +1,185 @@
+"""Several replicas behind a router, more or fewer of them as load changes.
+
+        requests --> router --> replica 0   [scheduler, KV]  clock 0
+                        |-----> replica 1   [scheduler, KV]  clock 1         each runs up to "now" when it is
+                        |-----> replica 2   ...                              looked at or given something to do
+                     autoscaler: start, drain, stop
+
+Replicas meet only through the router, so each may lag behind the others in wall time; none is ever ahead of the moment
+at which a decision is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.config import ConfigError
+from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, ScaleEvent, count_thrash
+from engine.sim.engine import SimEngine
+from engine.sim.recorder import RequestRecord
+from engine.sim.replica import Replica, ReplicaReport, replica_report
+from engine.sim.report import RunReport, summarise
+from engine.sim.router import Router
+from engine.sim.workload import SimRequest, make_request
+
+
+@dataclass
+class FleetReport:
+    """The run as a whole and by replica."""
+
+    run: RunReport
+    replicas: list[ReplicaReport]
+    balance: float
+    """Most requests of a replica over the mean; 1 is even."""
+    replica_seconds: float
+    """Paid: from start to stop, starting and draining included."""
+    events: list[ScaleEvent] = field(default_factory=list)
+    num_out: int = 0
+    num_in: int = 0
+    thrash: int = 0
+    """Changes undone by the next one within 15 minutes."""
+    overload_seconds: float = 0.0
+    reaction_seconds: float | None = None
+    """Mean from deciding to grow until the new replica serves."""
+
+
+class Fleet:
+    """Colocated replicas: each does prefill and decode."""
+
+    def __init__(
+        self,
+        make_engine: Callable[[], SimEngine],
+        num_replicas: int,
+        router: Router,
+        autoscaler: AutoscalerConfig | None = None,
+    ) -> None:
+        if num_replicas < 1:
+            raise ConfigError(f"a fleet has at least one replica, got {num_replicas}")
+        self.make_engine = make_engine
+        self.router = router
+        self.replicas = [Replica(index, make_engine()) for index in range(num_replicas)]
+        self.autoscaler = Autoscaler(autoscaler) if autoscaler else None
+        self.events: list[ScaleEvent] = []
+        self._next_look = autoscaler.interval if autoscaler else float("inf")
+        self._warm = autoscaler.warm_pool if autoscaler else 0
+        self._arrivals = 0
+
+    def run(self, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None) -> FleetReport:
+        """Serve everything; report."""
+        for number, request in enumerate(requests):
+            self._look_until(request.arrival)
+            self._arrivals += 1
+            self._route(request)
+            if tell is not None and number % 256 == 0:
+                tell(number)
+        end = self._finish()
+        return self._report(end)
+
+    def _route(self, request: SimRequest) -> None:
+        now = request.arrival
+        ready = [replica for replica in self.replicas if replica.state == "ready"]
+        if self.router.needs_state:
+            for replica in ready:
+                replica.engine.run_until(now)
+        core = make_request(request)
+        replica = self.router.choose(request, core, ready)
+        replica.engine.run_until(now)
+        if replica.engine.submit(core, RequestRecord(request, arrival=now, replica=replica.index), now):
+            replica.num_requests += 1
+
+    def _finish(self) -> float:
+        """Let the replicas end their work; the autoscaler looks on. Returns when the last token came."""
+        while self.autoscaler is not None and any(replica.engine.num_unfinished for replica in self.replicas):
+            self._look_until(self._next_look)
+        for replica in self.replicas:
+            replica.engine.run_until(float("inf"))
+        return max((replica.engine.now for replica in self.replicas), default=0.0)
+
+    # -- scaling
+
+    def _look_until(self, when: float) -> None:
+        while self._next_look <= when and self.autoscaler is not None:
+            self._look(self._next_look, self.autoscaler)
+            self._next_look += self.autoscaler.config.interval
+
+    def _look(self, now: float, autoscaler: Autoscaler) -> None:
+        for replica in self.replicas:
+            if replica.state != "stopped":
+                replica.engine.run_until(now)
+            if replica.state == "starting" and replica.ready_at <= now:
+                replica.state = "ready"
+                self._log(replica.ready_at, "ready", replica, 0.0)
+            if replica.state == "draining" and not replica.engine.num_unfinished:
+                replica.state, replica.stopped = "stopped", now
+                self._log(now, "stopped", replica, 0.0)
+        signal = self._signal(autoscaler.config)
+        change = autoscaler.decide(now, signal, self._num_serving())
+        if change > 0:
+            self._start(now, signal, autoscaler.config)
+        elif change < 0:
+            self._drain(now, signal)
+
+    def _signal(self, config: AutoscalerConfig) -> float:
+        ready = [replica.engine for replica in self.replicas if replica.state == "ready"]
+        arrivals, self._arrivals = self._arrivals, 0
+        if config.signal == "queue":
+            total: float = sum(len(engine.scheduler.waiting) for engine in ready)
+        elif config.signal == "load":
+            total = sum(engine.num_unfinished for engine in ready)
+        elif config.signal == "kv":
+            total = sum(engine.kv_cache_usage for engine in ready)
+        else:
+            total = arrivals / config.interval
+        return total / len(ready)
+
+    def _start(self, now: float, signal: float, config: AutoscalerConfig) -> None:
+        """From the warm pool if somebody waits there; the pool fills again with a cold start, which we do not model."""
+        delay = config.warm_start if self._warm else config.cold_start
+        self._warm = max(0, self._warm - 1)
+        replica = Replica(len(self.replicas), self.make_engine(), "starting", now, now + delay)
+        self.replicas.append(replica)
+        self._log(now, "out", replica, signal)
+
+    def _drain(self, now: float, signal: float) -> None:
+        """The emptiest ready replica takes nothing new and stops when it is done."""
+        ready = [replica for replica in self.replicas if replica.state == "ready"]
+        if len(ready) < 2:
+            return
+        replica = min(ready, key=lambda each: (each.engine.num_unfinished, -each.index))
+        replica.state = "draining"
+        self._log(now, "in", replica, signal)
+
+    def _num_serving(self) -> int:
+        return sum(replica.state in ("starting", "ready") for replica in self.replicas)
+
+    def _log(
+        self, time: float, kind: Literal["out", "in", "ready", "stopped"], replica: Replica, signal: float
+    ) -> None:
+        self.events.append(ScaleEvent(time, kind, replica.index, signal, self._num_serving()))
+
+    # -- report
+
+    def _report(self, end: float) -> FleetReport:
+        recorders = [replica.engine.recorder for replica in self.replicas]
+        num_usable = self.replicas[0].engine.scheduler.kv.pool.num_usable
+        rejected = [entry for replica in self.replicas for entry in replica.engine.rejected]
+        counts = [replica.num_requests for replica in self.replicas]
+        out = [event for event in self.events if event.kind == "out"]
+        ready = {event.replica: event.time for event in self.events if event.kind == "ready"}
+        waits = [ready[event.replica] - event.time for event in out if event.replica in ready]
+        return FleetReport(
+            summarise(recorders, num_usable, rejected),
+            [replica_report(replica) for replica in self.replicas],
+            balance=max(counts) * len(counts) / max(1, sum(counts)),
+            replica_seconds=sum(
+                (r.stopped if r.stopped is not None else end) - r.started for r in self.replicas
+            ),
+            events=self.events,
+            num_out=len(out),
+            num_in=sum(event.kind == "in" for event in self.events),
+            thrash=count_thrash(self.events),
+            overload_seconds=self.autoscaler.overload_seconds if self.autoscaler else 0.0,
+            reaction_seconds=sum(waits) / len(waits) if waits else None,
+        )

@@ -1,0 +1,151 @@
+"""Which replica gets the next request.
+
+    round-robin        in turn: even counts, and a conversation's prefix is cached wherever it last happened to be
+    least-loaded       fewest unfinished requests
+    token-aware        fewest tokens still to compute or hold: long prompts count for more
+    prefix-affinity    where the longest prefix is cached, unless that replica is far busier than the idlest one
+    consistent-hash    by the prefix's name on a ring: stable when replicas come and go, blind to load
+    bounded-load       the ring, but nobody gets more than c times the average
+
+Sources: consistent hashing with bounded loads, Mirrokni, Thorup and Zadimoghaddam 2018 (arXiv 1608.01350);
+prefix-affinity as in SGLang's router (cache-aware, with a switch to balancing).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import count
+from typing import Protocol
+
+from engine.core.request import Request
+from engine.sim.names import look_up
+from engine.sim.replica import Replica
+from engine.sim.workload import SimRequest
+
+
+class Router(Protocol):
+    needs_state: bool
+    """Looks at the replicas' loads or caches: they must have arrived at the present first."""
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica: ...
+
+
+def load_of_replica(replica: Replica) -> int:
+    return replica.engine.num_unfinished
+
+
+def tokens_of_replica(replica: Replica) -> int:
+    """Known tokens of its unfinished requests: what a router can count without knowing how long answers get."""
+    return sum(request.num_tokens for request in replica.engine.scheduler.requests.values())
+
+
+class RoundRobin:
+    needs_state = False
+
+    def __init__(self) -> None:
+        self._turn = count()
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        return ready[next(self._turn) % len(ready)]
+
+
+class LeastLoaded:
+    needs_state = True
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        return min(ready, key=load_of_replica)
+
+
+class TokenAware:
+    needs_state = True
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        return min(ready, key=tokens_of_replica)
+
+
+class PrefixAffinity:
+    """Longest hit first, the idler one among equals."""
+
+    needs_state = True
+
+    def __init__(self, most_ahead: int = 16) -> None:
+        self.most_ahead = most_ahead
+        """How many more unfinished requests than the idlest replica the chosen one may have."""
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        idlest = min(ready, key=load_of_replica)
+        limit = load_of_replica(idlest) + self.most_ahead
+        allowed = [replica for replica in ready if load_of_replica(replica) <= limit]
+        return max(allowed, key=lambda replica: (self._hit(replica, core), -load_of_replica(replica)))
+
+    @staticmethod
+    def _hit(replica: Replica, core: Request) -> int:
+        kv = replica.engine.scheduler.kv
+        kv.add(core)  # hashes the prompt the first time; equal in all replicas
+        return kv.match(core).num_blocks
+
+
+class ConsistentHash:
+    """A ring of points, several for each replica; a key belongs to the next point clockwise."""
+
+    needs_state = False
+    points_each = 64
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        return self.in_order(request, ready)[0]
+
+    def in_order(self, request: SimRequest, ready: Sequence[Replica]) -> list[Replica]:
+        """The replicas as they follow each other from the key's place on the ring."""
+        key = f"prefix-{request.prefix_id}" if request.prefix_id >= 0 else f"request-{request.index}"
+        ring = self._ring(tuple(replica.index for replica in ready))
+        start = bisect_right(ring, (_point(key), -1))
+        by_index = {replica.index: replica for replica in ready}
+        order = dict.fromkeys(ring[(start + step) % len(ring)][1] for step in range(len(ring)))
+        return [by_index[index] for index in order]
+
+    def __init__(self) -> None:
+        self._rings: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+
+    def _ring(self, indices: tuple[int, ...]) -> list[tuple[int, int]]:
+        if indices not in self._rings:
+            self._rings[indices] = sorted(
+                (_point(f"replica-{index}-{number}"), index)
+                for index in indices
+                for number in range(self.points_each)
+            )
+        return self._rings[indices]
+
+
+class BoundedLoad(ConsistentHash):
+    needs_state = True
+
+    def __init__(self, factor: float = 1.25) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        """The first on the ring that stays within `factor` times the average, this request included."""
+        total = sum(map(load_of_replica, ready)) + 1
+        most = math.ceil(self.factor * total / len(ready))
+        return next(replica for replica in self.in_order(request, ready) if load_of_replica(replica) < most)
+
+
+def _point(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
+
+
+ROUTERS: dict[str, type[Router]] = {
+    "round-robin": RoundRobin,
+    "least-loaded": LeastLoaded,
+    "token-aware": TokenAware,
+    "prefix-affinity": PrefixAffinity,
+    "consistent-hash": ConsistentHash,
+    "bounded-load": BoundedLoad,
+}
+
+
+def make_router(name: str) -> Router:
+    return look_up("router", name, ROUTERS)()

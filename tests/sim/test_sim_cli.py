@@ -1,0 +1,191 @@
+"""`prep sim`: help, JSON that scripts can rely on, clear refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import app
+from engine.sim.calibration import (
+    Calibration,
+    calibration_file,
+    load_calibrations,
+    rates_on_cpu,
+    save_calibration,
+)
+from engine.sim.cost import Rates
+from engine.sim.models import get_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def prep(*arguments: str):  # type: ignore[no-untyped-def]
+    return CliRunner().invoke(app, ["sim", *arguments])
+
+
+def test_run_prints_the_json_that_scripts_read() -> None:
+    result = prep("run", "--num-requests", "20", "--rate", "20", "--json")
+    report = json.loads(result.stdout)
+    assert set(report) == {
+        "num_requests", "num_finished", "num_rejected", "rejected_because", "seconds", "requests_per_s",
+        "output_tokens_per_s", "total_tokens_per_s", "prompt_tokens", "output_tokens", "ttft", "itl", "tpot", "e2e",
+        "queue", "num_steps", "mean_step_seconds", "busy_share", "num_preemptions", "mean_running", "peak_running",
+        "mean_waiting", "peak_waiting", "mean_kv_cache_usage", "peak_kv_cache_usage", "prefix_cache_hit_rate", "config",
+    }  # fmt: skip
+    assert set(report["ttft"]) == {"count", "mean", "p50", "p90", "p99", "max"}
+    assert report["num_finished"] == 20
+
+
+def test_run_says_the_same_for_people() -> None:
+    result = prep("run", "--model", "llama-3-70b", "--gpu", "h100", "--tp", "8", "--num-requests", "20")
+    assert result.exit_code == 0
+    for word in ("TTFT", "ITL", "throughput", "preemptions", "llama-3-70b in bfloat16 on 8 x h100 (tp=8)"):
+        assert word in result.stdout
+
+
+def test_infinite_rate_is_still_json() -> None:
+    report = json.loads(prep("run", "--num-requests", "5", "--rate", "inf", "--json").stdout)
+    assert report["config"]["rate"] is None and report["num_finished"] == 5
+
+
+def test_kv_prints_json() -> None:
+    result = json.loads(
+        prep("kv", "--model", "llama-2-7b", "--gpu", "a100-40", "--concurrency", "200", "--json").stdout
+    )
+    assert result["kv_bytes_per_token"] == 512 * 1024
+    assert result["tokens_each"] == result["plan"]["num_tokens"] // 200 // 16 * 16
+    assert result["sequences_at_once"]["1024"] == result["plan"]["num_tokens"] // 1024
+
+
+def test_fleet_prints_json_for_replicas_and_for_pools() -> None:
+    one = json.loads(prep("fleet", "--num-requests", "40", "--json").stdout)
+    assert one["run"]["num_finished"] == 40 and len(one["replicas"]) == 4
+    two = json.loads(
+        prep(
+            "fleet", "--num-requests", "40", "--prefill-replicas", "1", "--decode-replicas", "2", "--json"
+        ).stdout
+    )
+    assert two["run"]["num_finished"] == 40 == two["transfers"]
+    assert (len(two["prefill"]), len(two["decode"])) == (1, 2)
+
+
+def test_fleet_tells_its_scaling_events() -> None:
+    result = prep(
+        "fleet", "--replicas", "1", "--autoscale", "rate", "--out-above", "5", "--in-below", "1", "--sustain-out", "0",
+        "--cooldown-out", "10", "--rate", "20", "--num-requests", "800", "--cold-start", "10",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert "replica hours" in result.stdout and "out     replica 1" in result.stdout
+
+
+def test_list_names_every_model_and_card() -> None:
+    told = json.loads(prep("list", "--json").stdout)
+    assert {"llama-3-70b", "deepseek-v3", "shop"} <= {model["name"] for model in told["models"]}
+    assert [card["name"] for card in told["hardware"]][-1] == "cpu"
+    assert "deepseek-v3" in prep("list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "--model", "llama-3-71b"], "did you mean 'llama-3-70b'"),
+        (["run", "--gpu", "h10"], "did you mean 'h100'"),
+        (["kv", "--model", "llama-3-70b"], "short by"),
+        (["run", "--rate", "0"], "rate must be positive"),
+        (["run", "--prompt", "many"], "expected a number of tokens"),
+        (["run", "--dtype", "fp9"], "did you mean 'fp8'"),
+        (["run", "--arrivals", "sometimes"], "poisson, gamma or constant"),
+        (["run", "--draft-model", "llama-3-8b"], "needs --spec-tokens"),
+        (["run", "--max-model-len", "99999"], "more than the 8192 positions"),
+        (["fleet", "--prefill-replicas", "1"], "needs both"),
+        (["fleet", "--router", "random"], "unknown router"),
+        (["fleet", "--autoscale", "mood"], "signal must be one of"),
+        (["fleet", "--schedule", "soon", "--autoscale", "load"], "START-END:N"),
+        (["fleet", "--phases", "10"], "300:4,300:12"),
+        (["check", "shop", "--load", "0"], "share of the engine's capacity"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments: list[str], told: str) -> None:
+    result = prep(*arguments)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+
+
+def test_a_run_needs_neither_torch_nor_numpy() -> None:
+    program = (
+        "import sys\n"
+        "from app.cli.main import app\n"
+        "app(['sim', 'run', '--num-requests', '5', '--json'], standalone_mode=False)\n"
+        "assert not {'torch', 'numpy'} & set(sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+# -- calibration
+
+
+RATES = Rates(1e10, 1e11, 1e10, 1e10, 1e-4, 1e-5, 1e-6, overlaps=False)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_calibration_is_kept_beside_others_and_used_by_its_model(cache: Path) -> None:
+    for name, factor in (("shop", 1.0), ("dummy-386m", 2.0)):
+        save_calibration(Calibration(name, Rates(**{**_fields(RATES), "flops": factor}), 1, 10, 0.05))
+    assert sorted(load_calibrations()) == ["dummy-386m", "shop"]
+    assert rates_on_cpu(get_model("shop")).rates.flops == 1.0  # type: ignore[union-attr]
+    assert rates_on_cpu(get_model("qwen2.5-0.5b")).model == "dummy-386m"  # type: ignore[union-attr]
+    assert calibration_file().parent == cache / "prep"
+
+
+def _fields(rates: Rates) -> dict[str, float]:
+    from dataclasses import asdict
+
+    return asdict(rates)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"format": 99, "models": {}}', '{"format": 1, "models": {"shop": 3}}']
+)
+def test_a_file_that_cannot_be_read_counts_as_none(cache: Path, content: str) -> None:
+    calibration_file().parent.mkdir(parents=True)
+    calibration_file().write_text(content)
+    assert load_calibrations() == {}
+
+
+def test_the_cpu_uses_what_was_measured(cache: Path) -> None:
+    command = [
+        "run",
+        "--model",
+        "shop",
+        "--gpu",
+        "cpu",
+        "--prompt",
+        "50",
+        "--output",
+        "20",
+        "--num-requests",
+        "3",
+        "--json",
+    ]
+    guessed = json.loads(prep(*command).stdout)
+    save_calibration(
+        Calibration("shop", Rates(1e10, 1e11, 1e10, 1e10, 0.5, 0, 0, overlaps=False), 1, 10, 0.05)
+    )
+    measured = json.loads(prep(*command).stdout)
+    assert measured["itl"]["p50"] > 0.5 > guessed["itl"]["p50"]
+
+
+def test_saved_rates_that_do_not_exist_say_how_to_get_them(cache: Path) -> None:
+    result = prep("check", "shop", "--saved")
+    assert result.exit_code == 2 and "prep sim calibrate shop" in result.stderr
