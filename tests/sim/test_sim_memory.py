@@ -39,7 +39,7 @@ def test_the_engines_pool_has_the_bytes_that_the_calculator_says() -> None:
     args = EngineArgs(model="shop", dtype="float32", num_gpu_blocks_override=11, block_size=8, device="cpu")
     core = EngineCore.from_args(args)
     try:
-        pool = core.executor.worker.runner.kv_cache
+        pool = core.executor.worker.runner.kv_cache.blocks
         planned = deployment("shop", "cpu", dtype="float32", block_size=8, max_model_len=2048)
         assert pool.nbytes == 11 * 8 * planned.kv_bytes_per_token
     finally:
