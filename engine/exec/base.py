@@ -5,6 +5,7 @@ Source: vLLM v1/executor/abstract.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
@@ -48,8 +49,11 @@ class Executor(Protocol):
         """Let the workers begin a step, behind those that are under way. As `execute`, but without waiting."""
         ...
 
-    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of every worker, between steps: one answer per worker, rank 0 first."""
+    def collective_rpc(self, method: str | Callable[..., Any], *args: Any) -> list[Any]:
+        """Call a method of every worker, or a function with each worker as its first argument, between steps.
+
+        One answer per worker, rank 0 first. A function must live in a module that workers can import.
+        """
         ...
 
     def shutdown(self) -> None:

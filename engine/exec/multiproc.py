@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, Schedule
 from engine.exec.process import Channel, ProcessEnded, RemoteProcess, wait_for_any
 from engine.parallel import join_world
 from engine.sample.processors import LogitsProcessor
-from engine.worker.worker import Worker, resolve_device
+from engine.worker.worker import Worker, call_worker, resolve_device
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +83,8 @@ class RankWorker:
         result.collective_bytes = num_bytes_after - num_bytes
         return result
 
-    def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the worker."""
-        return getattr(self._worker, method)(*args)
+    def call(self, method: str | Callable[..., Any], *args: Any) -> Any:
+        return call_worker(self._worker, method, *args)
 
 
 class LateBitmask(Future[GrammarBitmask]):
@@ -170,7 +169,7 @@ class MultiprocExecutor:
                 self._send(worker, "execute", out, None, answered=False)
         return MultiprocStep(self, call_id)
 
-    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
+    def collective_rpc(self, method: str | Callable[..., Any], *args: Any) -> list[Any]:
         call_ids = {
             rank: self._send(worker, "call", method, *args)
             for rank, worker in enumerate(self._live_workers())

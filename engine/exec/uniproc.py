@@ -5,7 +5,7 @@ Source: vLLM v1/executor/uniproc_executor.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from engine.config import EngineArgs, ModelConfig, SchedulerConfig
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.sample.processors import LogitsProcessor
-from engine.worker.worker import Worker
+from engine.worker.worker import Worker, call_worker
 
 
 class UniProcExecutor:
@@ -49,8 +49,8 @@ class UniProcExecutor:
         done.set_result(self.execute(out, bitmask))
         return done
 
-    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
-        return [getattr(self._live_worker(), method)(*args)]
+    def collective_rpc(self, method: str | Callable[..., Any], *args: Any) -> list[Any]:
+        return [call_worker(self._live_worker(), method, *args)]
 
     def shutdown(self) -> None:
         if self.worker is not None:

@@ -6,7 +6,7 @@ Source: vLLM v1/worker/gpu_worker.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, cast
@@ -235,6 +235,13 @@ class Worker:
         del hidden
         if logits is not None:  # the sampler holds them and about two tables of the same size beside them
             _ = [torch.empty_like(logits) for _ in range(2)]
+
+
+def call_worker(worker: Worker, method: str | Callable[..., Any], *args: Any) -> Any:
+    """A method of the worker by name, or a function of a worker."""
+    if isinstance(method, str):
+        return getattr(worker, method)(*args)
+    return method(worker, *args)
 
 
 def local_part(model: ModelConfig, ranks: Ranks) -> ModelConfig:
