@@ -299,6 +299,7 @@ class EngineCore:
                 finish_reason="error",
                 events=request.events,
                 num_cached_tokens=max(0, request.num_cached_tokens),
+                cached_tokens_by_source=request.cached_tokens_by_source,
                 num_preemptions=request.num_preemptions,
                 error=message,
             )

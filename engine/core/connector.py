@@ -90,7 +90,10 @@ class KVConnectorOutput:
 
 
 class KVConnectorScheduler(Protocol):
-    """The half beside the scheduler: knows what exists elsewhere, touches no KV, never blocks."""
+    """The half beside the scheduler: knows what exists elsewhere, touches no KV, never blocks.
+
+    It may say in `source` where that is (disk, p2p): cached tokens are counted by it.
+    """
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int:
         """How many tokens behind the first `num_computed_tokens` have KV elsewhere; 0 if unknown.

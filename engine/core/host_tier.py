@@ -36,6 +36,8 @@ class StepCopies:
     copy_in: CopyPairs = field(default_factory=list)
     written: deque[tuple[Block, bytes | None]] = field(default_factory=deque)
     """With the hash to publish; None for content that only its owner may read."""
+    num_offloaded: int = 0
+    """Of the copies out, those of evicted blocks."""
     read: list[Block] = field(default_factory=list)
 
 
@@ -89,6 +91,7 @@ class HostTier:
         # The device evicts a chain from its tail, and so must the host: the last to come is the first to be
         # given back at the end of the step.
         self._plan.written.appendleft((host_block, block.block_hash))
+        self._plan.num_offloaded += 1
         return True
 
     def _write(self, block: Block, host_block: Block, block_hash: bytes | None) -> None:
@@ -120,6 +123,11 @@ class HostTier:
         self.pool.release(host_blocks)
 
     # -- one step
+
+    @property
+    def num_offloaded(self) -> int:
+        """Evicted blocks that the step being planned copies out."""
+        return self._plan.num_offloaded
 
     def close_step(self, step: int) -> tuple[CopyPairs, CopyPairs]:
         """The copies of the step that was planned: (copy_out, copy_in)."""

@@ -24,6 +24,7 @@ from engine.core.blocks import Block, BlockPool, OnBlockEvent
 from engine.core.hashing import BlockHasher
 from engine.core.host_tier import CopyPairs, HostTier
 from engine.core.request import Request
+from engine.core.stats import StepStats
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class KVManager:
         self.sliding_window = config.sliding_window
         self.host = HostTier(config.tiers.num_host_blocks) if config.tiers.num_host_blocks else None
         self._swap = config.tiers.swap
+        self._block_bytes = config.tiers.block_bytes
         if self.host is not None and config.tiers.offload:
             self.pool.before_eviction = self.host.offload
         self._in_flight: set[bytes] = set()
@@ -288,9 +290,17 @@ class KVManager:
             self.pool.register(request.blocks[index], request.block_hashes[index], request.request_id)
             request.num_published_blocks += 1
 
-    def close_step(self, step: int) -> tuple[CopyPairs, CopyPairs]:
+    def close_step(self, stats: StepStats) -> tuple[CopyPairs, CopyPairs]:
         """What the worker copies before the forward pass of the planned step: (copy_out, copy_in)."""
-        return self.host.close_step(step) if self.host is not None else ([], [])
+        if self.host is None:
+            return [], []
+        stats.num_blocks_offloaded = self.host.num_offloaded
+        copy_out, copy_in = self.host.close_step(stats.step)
+        stats.num_blocks_swapped_out = len(copy_out) - stats.num_blocks_offloaded
+        stats.num_blocks_copied_in = len(copy_in)
+        stats.host_bytes_out = len(copy_out) * self._block_bytes
+        stats.host_bytes_in = len(copy_in) * self._block_bytes
+        return copy_out, copy_in
 
     def end_step(self, step: int) -> None:
         """The step ran: what it copied to the host can be hit from now on."""

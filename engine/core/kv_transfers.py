@@ -61,6 +61,11 @@ class KVTransfers:
         """Transfers that have not ended."""
         return len(self._loads) + len(self._sends)
 
+    @property
+    def source(self) -> str:
+        """What the tokens of a load are counted as."""
+        return getattr(self._connector, "source", "external_unspecified")
+
     def held_blocks(self) -> Iterator[Block]:
         """A block for every time that a transfer owns it."""
         for load in self._loads.values():

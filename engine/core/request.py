@@ -106,6 +106,8 @@ class Request:
     """Prefix-cache hit at first admission, in tokens; -1 before."""
     has_fetched: bool = False
     """Its KV connector was asked, and what it had was fetched as far as possible: once in a request's life."""
+    cached_tokens_by_source: dict[str, int] = field(default_factory=dict)
+    """`num_cached_tokens` by where they were: device, host, or a KV connector's source. Zeros are left out."""
     num_external_tokens: int = 0
     """Tokens whose KV came from another engine."""
     kv_handoff: dict[str, Any] | None = None

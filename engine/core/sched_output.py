@@ -194,6 +194,8 @@ class EngineCoreOutput:
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs] | None = None
     num_cached_tokens: int = 0
+    cached_tokens_by_source: dict[str, int] = field(default_factory=dict)
+    """The same, by where they were: device, host, disk, p2p or external_unspecified. Zeros are left out."""
     events: list[tuple[str, float]] | None = None
     """The request's event list, sent with the last output."""
     num_preemptions: int = 0

@@ -279,21 +279,32 @@ class Scheduler:
         if block_ids is None:
             details = self._lack_of_blocks(request, reserve, hit)
             return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
-        self._start(request, start)
+        self._start(request, start, hit)
         self._add_row(plan, request, num_tokens, block_ids, _init(request))
         return None
 
-    def _start(self, request: Request, num_hit_tokens: int) -> None:
+    def _start(self, request: Request, num_hit_tokens: int, hit: PrefixHit) -> None:
         if request.num_cached_tokens < 0:
             request.num_cached_tokens = num_hit_tokens
             if self.kv.reads_cache(request):
-                self.stats.prefix_cache_queries += request.num_tokens
-                self.stats.prefix_cache_hits += max(0, num_hit_tokens - request.num_external_tokens)
+                self._count_hit(request, num_hit_tokens, len(hit.host) * self.kv.block_size)
         request.num_computed_tokens = num_hit_tokens
         request.status = RUNNING
         insort(self.running, request, key=_importance)
         self.stats.num_admitted += 1
         self._record(request, "SCHEDULED")
+
+    def _count_hit(self, request: Request, num_tokens: int, num_host_tokens: int) -> None:
+        """Where a new request's cached tokens were. What a connector brought lies on the device by now."""
+        num_external = min(request.num_external_tokens, num_tokens - num_host_tokens)
+        self.stats.prefix_cache_queries += request.num_tokens
+        self.stats.prefix_cache_hits += num_tokens - num_external
+        self.stats.prefix_cache_host_hits += num_host_tokens
+        if num_tokens:
+            elsewhere = self.transfers.source if self.transfers is not None else ""
+            by_source = {"device": num_tokens - num_host_tokens - num_external, "host": num_host_tokens}
+            by_source[elsewhere] = num_external
+            request.cached_tokens_by_source = {source: count for source, count in by_source.items() if count}
 
     def _num_new_tokens(self, request: Request, start: int, plan: StepPlan) -> int:
         """How far a request can catch up in this step. At least 1 while budget is left."""
@@ -361,7 +372,7 @@ class Scheduler:
         if self.config.num_lookahead_tokens:
             self._look_ahead(plan.rows)
         finished_ids, self._finished_ids = self._finished_ids, []
-        copy_out, copy_in = self.kv.close_step(stats.step)
+        copy_out, copy_in = self.kv.close_step(stats)
         out = SchedulerOutput(
             stats.step,
             plan.rows,
@@ -475,7 +486,10 @@ class Scheduler:
             if result.draft_token_ids:
                 self._take_drafts(request, result.draft_token_ids.get(request.request_id, []))
             output = EngineCoreOutput(
-                request.request_id, new_token_ids, num_cached_tokens=request.num_cached_tokens
+                request.request_id,
+                new_token_ids,
+                num_cached_tokens=request.num_cached_tokens,
+                cached_tokens_by_source=request.cached_tokens_by_source,
             )
         else:
             return None
@@ -660,6 +674,7 @@ def _last_output(request: Request, new_token_ids: list[int]) -> EngineCoreOutput
         finish_reason=request.status.finish_reason,
         stop_reason=request.stop_reason,
         num_cached_tokens=max(0, request.num_cached_tokens),
+        cached_tokens_by_source=request.cached_tokens_by_source,
         events=request.events,
         num_preemptions=request.num_preemptions,
         kv_transfer_params=request.kv_handoff,

@@ -9,6 +9,12 @@ TRACED_COUNTERS = (
     "num_draft_tokens",
     "num_accepted_tokens",
     "num_evictions",
+    "num_blocks_swapped_out",
+    "num_blocks_offloaded",
+    "num_blocks_copied_in",
+    "host_bytes_out",
+    "host_bytes_in",
+    "prefix_cache_host_hits",
     "num_collectives",
     "collective_bytes",
     "encoder_cache_queries",
@@ -20,6 +26,7 @@ TRACED_COUNTERS = (
     "external_prefix_cache_queries",
     "external_prefix_cache_hits",
     "num_kv_waits",
+    "num_kv_save_failures",
     "num_kv_load_failures",
     "kv_bytes_received",
     "kv_bytes_sent",
@@ -84,6 +91,16 @@ class StepStats:
     """What the rank that samples said to other ranks (tensor, pipeline parallel), and how many bytes of tensors."""
     num_idle_stages: int = 0
     """Pipeline stages that had no step while this one was waited for: the bubble."""
+    prefix_cache_host_hits: int = 0
+    """Of the hits, tokens that were in host memory."""
+    num_blocks_swapped_out: int = 0
+    """Blocks of preempted requests that are copied to the host."""
+    num_blocks_offloaded: int = 0
+    """Evicted blocks that are copied to the host."""
+    num_blocks_copied_in: int = 0
+    """Blocks that come back: swapped in, or hit on the host."""
+    host_bytes_out: int = 0
+    host_bytes_in: int = 0
     num_evictions: int = 0
     """Cached blocks reused for something else."""
     num_grammar_waits: int = 0

@@ -14,7 +14,8 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
                priority, arrival, seed, lora, salt
                key       [importance, arrival, order]: running and waiting requests are sorted by it
     abort  i, ts, q, why            why: abort, or stop when the frontend found a stop string
-    step   i, ts, dur, run, wait, free, cached, kv, cnt, q, n, tok, new, res, slid, pre, fin, ev, why
+    step   i, ts, dur, run, wait, free, cached, kv, cnt, q, n, tok, new, res, slid,
+               out, in, pre, fin, ev, why
                ts, dur   seconds since the trace began, and seconds spent in the step
                run, wait, free, cached, kv   after the step: running, waiting, free blocks, published
                          hashes, and tokens of running requests whose KV exists
@@ -26,6 +27,8 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
                          start is the length of the prefix hit in tokens, behind (left out if 0) how many of
                          its blocks lie behind the sliding window: the null block stands for them
                slid      [[q, behind], ...] the same after the step, of those for whom it grew
+               out, in   [[device block, host block], ...] and [[host block, device block], ...] that the
+                         worker copies before the rows, first out, then in
                pre       lost their blocks in this step
                fin       [[q, finish_reason], ...]
                ev        [[kind, q or null, [blocks]], ...] in the order in which they happened, runs of

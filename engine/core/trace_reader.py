@@ -89,6 +89,10 @@ class StepRecord:
     not_scheduled: list[NotScheduled]
     counters: dict[str, int]
     """`StepStats` fields named in `stats.TRACED_COUNTERS`, those that are not zero."""
+    copy_out: list[tuple[int, int]]
+    """(device block, host block): copied before the rows were computed, and before copy_in."""
+    copy_in: list[tuple[int, int]]
+    """(host block, device block)"""
 
     @property
     def num_tokens(self) -> int:
@@ -287,6 +291,8 @@ class TraceReader:
             num_kv_tokens=record["kv"],
             not_scheduled=self._not_scheduled(record),
             counters=record.get("cnt", {}),
+            copy_out=[(device, host) for device, host in record.get("out", ())],
+            copy_in=[(host, device) for host, device in record.get("in", ())],
         )
 
     def reasons(self, step: int) -> list[NotScheduled]:

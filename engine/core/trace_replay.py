@@ -219,6 +219,8 @@ class Replay:
         self.num_free = self.num_blocks - 1
         self.num_cached = 0
         self.num_steps = 0
+        self._on_host: dict[int, int] = {}
+        """Host block -> the hash that the device block had from which it was copied; 0 if it had none."""
         self.problems: list[Problem] = []
         self._last_good_check = -1
         self._first_rank = 0
@@ -252,7 +254,9 @@ class Replay:
         step = record["i"]
         for number, start, *behind in (*record.get("new", ()), *record.get("res", ())):
             self._admit(self.requests[number], step, start, *behind)
+        came_back = self._copy(record)
         self.play_events(record.get("ev", ()), step)
+        self._check_copies(step, came_back)
         for row in zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True):
             self._row(step, *row)
         for number, count in record.get("slid", ()):
@@ -317,6 +321,12 @@ class Replay:
         )
 
     # ------------------------------------------------------------------ one change each
+
+    def _copy(self, record: dict[str, Any]) -> dict[int, int]:
+        """Before anything else happens to the blocks. Device block -> the hash of what is copied into it."""
+        for block, host_block in record.get("out", ()):
+            self._on_host[host_block] = self.blocks.hash[block]
+        return {block: self._on_host.get(host_block, 0) for host_block, block in record.get("in", ())}
 
     def _admit(self, request: RequestHistory, step: int, start: int, behind: int = 0) -> None:
         stay = Stay(step, start, blocks=[NULL_BLOCK] * behind, block_steps=[step] * behind)
@@ -401,6 +411,15 @@ class Replay:
             if record[name] != count:
                 self._object(
                     step, f"after step {step} the records give {name}={count}, the engine had {record[name]}"
+                )
+
+    def _check_copies(self, step: int, came_back: dict[int, int]) -> None:
+        """What comes back from the host is published under the hash under which it went."""
+        for block, content in came_back.items():
+            published = self.blocks.hash[block]
+            if content and published and published != content:
+                self._object(
+                    step, f"step {step} copies into block {block} and publishes something else there"
                 )
 
     def _object(self, step: int, message: str) -> None:

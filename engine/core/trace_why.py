@@ -147,7 +147,7 @@ _CAUSES = {
         "it lost its blocks in this step to a more important request, which lacked {need} with {free} free"
     ),
     Reason.PREFIX_IN_FLIGHT: (
-        "block {block} of its tokens was being computed by another request in this very step: "
+        "block {block} of its tokens was being computed or copied in for another request in this very step: "
         "next step it is a prefix hit"
     ),
     Reason.GRAMMAR_COMPILING: "the grammar of its output is still being compiled",

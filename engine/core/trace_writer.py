@@ -294,6 +294,8 @@ class TraceWriter:
             "new": [(number, *start) for number, start in admitted.items() if number not in self._preempted],
             "res": [(number, *start) for number, start in admitted.items() if number in self._preempted],
             "slid": self._slid(),
+            "out": out.copy_out,
+            "in": out.copy_in,
             "pre": preempted,
             "fin": finished,
             "ev": list(self._event_runs()),

@@ -106,6 +106,7 @@ class _RequestState:
         self._waits_for_end = self._ranks or submitted.params.output_kind is RequestOutputKind.FINAL_ONLY
         self._metrics = RequestMetrics(arrival_time=submitted.arrival_time)
         self._num_cached_tokens = 0
+        self._cached_by_source: dict[str, int] = {}
         self._error: str | None = None
         self._kv_transfer_params: dict[str, Any] | None = None
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = (
@@ -124,6 +125,7 @@ class _RequestState:
     def update(self, completion: _CompletionState, output: EngineCoreOutput, now: float) -> None:
         if completion.index == 0:
             self._num_cached_tokens = output.num_cached_tokens
+            self._cached_by_source = output.cached_tokens_by_source
             self._kv_transfer_params = output.kv_transfer_params
         if output.prompt_logprobs is not None:
             self._prompt_logprobs += [_logprobs_by_id(p, self._tokenizer) for p in output.prompt_logprobs]
@@ -163,6 +165,7 @@ class _RequestState:
             finished=self.is_finished,
             metrics=self._metrics,
             num_cached_tokens=self._num_cached_tokens,
+            prompt_tokens_cached_by_source=dict(self._cached_by_source),
             kv_transfer_params=self._kv_transfer_params,
             error=self._error,
         )

@@ -63,9 +63,15 @@ class DiskConnector:
     @classmethod
     def make_scheduler(
         cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
-    ) -> HandoffScheduler:
+    ) -> DiskScheduler:
         store = DiskStore(parse_options(DiskOptions, config), address["identity"])
-        return HandoffScheduler(config, block_size, address, contains=store.contains)
+        return DiskScheduler(config, block_size, address, contains=store.contains)
+
+
+class DiskScheduler(HandoffScheduler):
+    """Looks for blocks in the folder and promises nobody anything."""
+
+    source = "disk"
 
 
 class DiskWorker(BackgroundTransfers):

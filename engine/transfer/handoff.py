@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 class HandoffScheduler:
     """Promises the blocks of finished requests, and redeems the promises that requests bring."""
 
+    source = "p2p"
+
     def __init__(
         self,
         config: KVTransferConfig,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engine.config import CacheConfig, ConfigError, TierConfig
 from engine.core.blocks import Block
 from engine.core.host_tier import HostTier
+from engine.core.trace_reader import TraceReader
 from tests.core.driver import Driver, rows
+from tests.core.test_trace_verify import records_of, write
+from tests.core.trace_workloads import random_run
 
 
 def device_blocks(*hashes: bytes) -> list[Block]:
@@ -281,3 +286,71 @@ def test_without_offloading_an_evicted_block_is_gone() -> None:
     assert not any(step.copy_out for step in driver.steps)
     driver.add("again", prompt, max_tokens=1)
     assert rows(driver.step())["again"] == (0, 13)
+
+
+# -- what a run tells about it
+
+
+def test_cached_tokens_are_counted_by_where_they_were() -> None:
+    driver = offloading()
+    prompt = evicted_prefix(driver)
+    driver.add("again", prompt, max_tokens=1)
+    driver.step()
+    on_host = len(driver.steps[-1].copy_in) * 4
+    stats = driver.scheduler.stats
+    assert driver.outputs["again"][-1].cached_tokens_by_source == {"host": on_host}
+    assert (stats.prefix_cache_hits, stats.prefix_cache_host_hits) == (12, on_host)
+    driver.add("once more", prompt, max_tokens=1)
+    driver.step()
+    assert driver.outputs["once more"][-1].cached_tokens_by_source == {"device": 12}
+    assert driver.scheduler.stats.prefix_cache_host_hits == 0
+
+
+def test_blocks_and_bytes_that_move_are_counted() -> None:
+    tiers = TierConfig(20, swap=True, offload=True, block_bytes=1000)
+    driver = Driver(num_blocks=6, tiers=tiers)
+    preempt_one(driver)
+    stats = driver.scheduler.stats
+    out = driver.steps[-1].copy_out
+    assert (stats.num_blocks_swapped_out, stats.num_blocks_offloaded) == (3, len(out) - 3)
+    assert stats.host_bytes_out == 1000 * len(out)
+    driver.run_until(lambda: bool(driver.steps[-1].copy_in))
+    stats = driver.scheduler.stats
+    assert stats.num_blocks_copied_in == len(driver.steps[-1].copy_in) > 0
+    assert stats.host_bytes_in == 1000 * stats.num_blocks_copied_in
+
+
+def traced_run_with_copies(path: Path) -> TraceReader:
+    for seed in range(100):
+        run = random_run(path, seed, num_requests=40)
+        reader = TraceReader(path)
+        if sum(len(out.copy_in) for out in run.outputs) > 20:
+            told = [(step.copy_out, step.copy_in) for step in map(reader.step, range(reader.num_steps))]
+            assert told == [(out.copy_out, out.copy_in) for out in run.outputs]
+            return reader
+    raise AssertionError("no seed copies much")
+
+
+def test_a_trace_tells_every_copy_and_its_counters(tmp_path: Path) -> None:
+    reader = traced_run_with_copies(tmp_path / "run.itrace")
+    assert not reader.problems
+    steps = [reader.step(index) for index in range(reader.num_steps)]
+    for step in steps:
+        assert step.counters.get("num_blocks_copied_in", 0) == len(step.copy_in)
+        num_out = step.counters.get("num_blocks_swapped_out", 0) + step.counters.get(
+            "num_blocks_offloaded", 0
+        )
+        assert num_out == len(step.copy_out)
+
+
+def test_a_trace_in_which_a_block_comes_back_as_another_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.itrace"
+    traced_run_with_copies(path)
+    records = records_of(path.read_bytes())
+    reader = write(path, records, honest_log=True)
+    assert not reader.problems
+    copies = [pair for record in records if record["t"] == "step" for pair in record.get("in", [])]
+    for pair in copies:
+        pair[0] = next(other[0] for other in [*copies, [pair[0] + 1]] if other[0] != pair[0])
+    reader = write(path, records, honest_log=True)
+    assert any("publishes something else" in problem.message for problem in reader.problems)

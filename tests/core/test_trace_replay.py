@@ -43,7 +43,7 @@ def test_the_random_workloads_meet_what_a_trace_must_tell(tmp_path: Path) -> Non
     kinds = dict.fromkeys(
         ("preempt", "resume", "abort", "hit", "evict", "unref", "ref", "seal", "finish", "admit"), 0
     )
-    num_drafted = num_idle = num_reused_names = 0
+    num_drafted = num_idle = num_reused_names = num_copied = 0
     for seed in range(60):
         run = random_run(tmp_path / "run.itrace", seed)
         reader = TraceReader(run.path)
@@ -51,8 +51,9 @@ def test_the_random_workloads_meet_what_a_trace_must_tell(tmp_path: Path) -> Non
             kinds[kind] += len(reader.events(kind))
         num_drafted += sum(bool(row.spec_token_ids) for out in run.outputs for row in out.scheduled)
         num_idle += sum(not out.scheduled for out in run.outputs)
+        num_copied += sum(len(out.copy_in) for out in run.outputs)
         num_reused_names += len(reader.requests) - len({request.request_id for request in reader.requests})
-    assert min(*kinds.values(), num_drafted, num_idle, num_reused_names) > 5, kinds
+    assert min(*kinds.values(), num_drafted, num_idle, num_reused_names, num_copied) > 5, kinds
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -97,9 +97,12 @@ def drop_record(kind: str) -> Callable[[Records], int]:
 
 def swap_two_blocks_of_a_table(records: Records) -> int:
     left = {run[1]: record["i"] for record, run in event_runs(records, "free")}
+    preempted = {number for record in steps_with(records, "pre") for number in record["pre"]}
     first: dict[int, tuple[int, list[Any]]] = {}
     for record, run in event_runs(records, "alloc"):
         step, number = record["i"], run[1]
+        if number in preempted:
+            continue  # its blocks may be of two tables, one after the other
         next_check = (step // CHECK_EVERY + 1) * CHECK_EVERY
         before = first.setdefault(number, (step, run))
         if (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.config import CacheConfig, SchedulerConfig
+from engine.config import CacheConfig, SchedulerConfig, TierConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
@@ -61,10 +61,13 @@ def make_scheduler(
     num_blocks: int = 40, block_size: int = 4, sliding_window: int | None = None, **settings: int | str | bool
 ) -> Scheduler:
     caching = bool(settings.pop("enable_prefix_caching", True))
+    tiers = TierConfig()
+    if settings.pop("tiers", False):
+        tiers = TierConfig(num_host_blocks=12, swap=True, offload=caching, block_bytes=100)
     defaults = {"max_num_batched_tokens": 32, "max_num_seqs": 8, "max_model_len": 4096}
     return Scheduler(
         SchedulerConfig(**{**defaults, **settings}),
-        CacheConfig(num_blocks, block_size, enable_prefix_caching=caching, sliding_window=sliding_window),
+        CacheConfig(num_blocks, block_size, caching, sliding_window=sliding_window, tiers=tiers),
         clock=iter(range(10**9)).__next__,
     )
 
@@ -104,6 +107,7 @@ def random_run(
         policy=rng.choice(["fcfs", "priority"]),
         long_prefill_token_threshold=rng.choice([0, 0, 4]),
         enable_prefix_caching=rng.random() < 0.85,
+        tiers=seed % 4 == 1,
     )
     run = Run(path)
     tracer = TraceWriter(path, header(), scheduler)
