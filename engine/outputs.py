@@ -127,6 +127,8 @@ class RequestOutput:
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     num_cached_tokens: int = 0
     """Prompt tokens that came from the prefix cache, those loaded from another engine included."""
+    prompt_tokens_cached_by_source: dict[str, int] = field(default_factory=dict)
+    """The same by where they were: device, host, disk, p2p or external_unspecified. Zeros are left out."""
     kv_transfer_params: dict[str, Any] | None = None
     """Where another engine finds this request's KV: give it to that engine in `SamplingParams.extra_args`."""
     error: str | None = None
