@@ -24,7 +24,7 @@ from engine.frontend.interrupt import interrupt_afterwards
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
-from engine.outputs import RequestOutput
+from engine.outputs import EmbeddingRequestOutput, RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams
 
 _QUIET_S = 2.0
@@ -99,6 +99,29 @@ class LLM:
         processor = self.llm_engine.input_processor
         prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def embed(
+        self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool | None = None
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector per prompt: the hidden state of its last token, of length 1.
+
+        Prefixes of one text cost little: each finds the blocks of the one before in the prefix cache.
+        """
+        self._check_open()
+        processor = self.llm_engine.input_processor
+        requests = [
+            processor.process_embedding(next(self._request_ids), prompt) for prompt in _as_list(prompts)
+        ]
+        found: list[EmbeddingRequestOutput] = []
+        for output in self._complete(requests, use_tqdm):
+            if output.embedding is None:
+                raise RuntimeError(output.error or "the engine ended before this prompt was computed")
+            found.append(
+                EmbeddingRequestOutput(
+                    output.request_id, output.prompt_token_ids, output.embedding, output.num_cached_tokens
+                )
+            )
+        return found
 
     def beam_search(
         self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams
@@ -177,11 +200,14 @@ class LLM:
     def _process(
         self, prompt: Prompt, params: SamplingParams, kind: RequestOutputKind, *, priority: int = 0
     ) -> SubmittedRequest:
-        if not self._is_open:
-            raise RuntimeError("this LLM was shut down; create a new one")
+        self._check_open()
         params = replace(params, output_kind=kind)
         processor = self.llm_engine.input_processor
         return processor.process(next(self._request_ids), prompt, params, priority=priority)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("this LLM was shut down; create a new one")
 
     def _complete(self, requests: list[SubmittedRequest], use_tqdm: bool | None) -> list[RequestOutput]:
         final: dict[str, RequestOutput] = {}

@@ -131,6 +131,8 @@ class RequestOutput:
     """The same by where they were: device, host, disk, p2p or external_unspecified. Zeros are left out."""
     kv_transfer_params: dict[str, Any] | None = None
     """Where another engine finds this request's KV: give it to that engine in `SamplingParams.extra_args`."""
+    embedding: list[float] | None = None
+    """What `LLM.embed` asked for."""
     error: str | None = None
     """What went wrong, for finish_reason "error"."""
 
@@ -150,3 +152,15 @@ class RequestOutput:
         prompt = f"{len(self.prompt_token_ids)} tokens" if self.prompt is None else repr(self.prompt)
         state = "finished" if self.finished else "running"
         return f"RequestOutput({self.request_id}, {state}, prompt={prompt}, outputs={self.outputs})"
+
+
+@dataclass(slots=True)
+class EmbeddingRequestOutput:
+    """A prompt and its embedding."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    embedding: list[float]
+    """Hidden state of the last token, of length 1."""
+    num_cached_tokens: int = 0
+    """Prompt tokens that came from the prefix cache."""

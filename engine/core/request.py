@@ -73,6 +73,8 @@ class Request:
     lora_key: str | None = None
     """Identity of the adapter (name, path, load counter) that computes this request's KV."""
     cache_salt: str | None = None
+    wants_embedding: bool = False
+    """Answer with the hidden state of the prompt's last token; the one sampled token is dropped."""
     mm_features: list[MultiModalFeature] = field(default_factory=list)
     """Images among the prompt's tokens, in order."""
 

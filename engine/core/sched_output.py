@@ -72,6 +72,7 @@ class RequestInit:
     lora_key: str | None = None
     mm_features: list[MultiModalFeature] = field(default_factory=list)
     """Images among the prompt's tokens."""
+    wants_embedding: bool = False
 
 
 @dataclass(slots=True)
@@ -173,6 +174,8 @@ class ModelRunnerOutput:
     prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
     """For the prompt positions computed in this step, in order: entry i of a row that started at
     `start` is the logprob of prompt token `start + i + 1`."""
+    embeddings: dict[str, list[float]] = field(default_factory=dict)
+    """Of requests that asked and whose prompt is computed: the last token's hidden state, of length 1."""
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
     kv_connector_output: Any = None
     """What the worker half of the KV connector reports: transfers that ended, blocks that could not be loaded."""
@@ -201,5 +204,6 @@ class EngineCoreOutput:
     num_preemptions: int = 0
     kv_transfer_params: dict[str, Any] | None = None
     """With the last output of a request whose KV another engine may fetch."""
+    embedding: list[float] | None = None
     error: str | None = None
     """Human-readable cause when `finish_reason == "error"`."""

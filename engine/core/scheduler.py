@@ -497,6 +497,8 @@ class Scheduler:
         if row.spec_token_ids and sampled:
             self.stats.count_drafts(len(sampled) - 1)
         output.prompt_logprobs = prompt_logprobs
+        if result.embeddings:
+            output.embedding = result.embeddings.get(row.request_id)
         if result.logprobs and (logprobs := result.logprobs.get(row.request_id)):
             output.logprobs = logprobs[: len(new_token_ids)]
         return output
@@ -624,6 +626,7 @@ def _init(request: Request) -> RequestInit:
         seed=request.seed,
         lora_key=request.lora_key,
         mm_features=request.mm_features,
+        wants_embedding=request.wants_embedding,
     )
 
 

@@ -20,7 +20,7 @@ from engine.frontend.chat_template import ChatMessage
 from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer
 from engine.multimodal.inputs import MARKER, place_images
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import RequestOutputKind, SamplingParams
 
 
 class PromptDict(TypedDict, total=False):
@@ -89,6 +89,15 @@ class InputProcessor:
         )
         children = fan_out(request, params.num_completions)
         return SubmittedRequest(request_id, text, token_ids, params, request.arrival_time, children)
+
+    def process_embedding(self, request_id: str, prompt: Prompt, **options: Any) -> SubmittedRequest:
+        """A request for the embedding of a prompt. Its one token is what the core needs to see an end."""
+        one_token = SamplingParams(
+            max_tokens=1, temperature=0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY
+        )
+        submitted = self.process(request_id, prompt, one_token, **options)
+        submitted.children[0].wants_embedding = True
+        return submitted
 
     def chat_prompt(self, messages: Sequence[ChatMessage], **options: Any) -> PromptDict:
         """A conversation as a prompt; `options` as in `chat_template.render_chat`, and `chat_template`."""

@@ -108,6 +108,7 @@ class _RequestState:
         self._num_cached_tokens = 0
         self._cached_by_source: dict[str, int] = {}
         self._error: str | None = None
+        self._embedding: list[float] | None = None
         self._kv_transfer_params: dict[str, Any] | None = None
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = (
             None if submitted.params.prompt_logprobs is None else [None]
@@ -127,6 +128,7 @@ class _RequestState:
             self._num_cached_tokens = output.num_cached_tokens
             self._cached_by_source = output.cached_tokens_by_source
             self._kv_transfer_params = output.kv_transfer_params
+        self._embedding = output.embedding or self._embedding
         if output.prompt_logprobs is not None:
             self._prompt_logprobs += [_logprobs_by_id(p, self._tokenizer) for p in output.prompt_logprobs]
         num_new_tokens = completion.update(output)
@@ -167,6 +169,7 @@ class _RequestState:
             num_cached_tokens=self._num_cached_tokens,
             prompt_tokens_cached_by_source=dict(self._cached_by_source),
             kv_transfer_params=self._kv_transfer_params,
+            embedding=self._embedding,
             error=self._error,
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from engine.attention.backend import AttentionBackend
 from engine.attention.forward_context import ForwardContext, set_forward_context
@@ -67,6 +68,7 @@ class ModelRunner:
         self._inputs = InputBuilder(self.state, self.device)
         self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
         self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
+        self._wants_embedding: set[str] = set()
         self._images = None if image_encoder is None else EncoderRunner(image_encoder)
         self._graphs: DecodeGraphs | None = None
         if use_graphs:
@@ -102,6 +104,8 @@ class ModelRunner:
             result = ModelRunnerOutput() if logits is None else self._sample(batch, logits, bitmask)
             if self._num_prompt_logprobs:
                 result.prompt_logprobs = self._prompt_logprobs(batch, hidden)
+        if self._wants_embedding:
+            result.embeddings = self._embeddings(batch, hidden)
         if self._speculator is not None:
             result.draft_token_ids = self._speculator.propose(batch, hidden, result)
         return result
@@ -131,6 +135,8 @@ class ModelRunner:
                 asked = resolve_num_logprobs(row.init.sampling_params.prompt_logprobs, self.vocab_size)
                 if asked >= 0:
                     self._num_prompt_logprobs[row.request_id] = asked
+                if row.init.wants_embedding:
+                    self._wants_embedding.add(row.request_id)
             if row.new_token_ids:
                 self.state.set_tokens(row.request_id, row.start, row.new_token_ids)
         self.state.append_blocks(out.scheduled)
@@ -144,6 +150,7 @@ class ModelRunner:
             if self._speculator is not None:
                 self._speculator.remove_request(slot)
             self._num_prompt_logprobs.pop(request_id, None)
+            self._wants_embedding.discard(request_id)
 
     def _forward(self, batch: ModelInput, inputs_embeds: Tensor | None = None) -> Tensor | None:
         cache = self.kv_cache
@@ -174,6 +181,16 @@ class ModelRunner:
             (batch.rows[row].request_id, drafts) for row, drafts in zip(sampled, behind, strict=True)
         ]
         return bitmask_rows(bitmask, positions, self.device)
+
+    def _embeddings(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[float]]:
+        """Last-token pooling, as vLLM's default for decoders: the vector that the next token is predicted from."""
+        found: dict[str, list[float]] = {}
+        for index in batch.sampled_rows.tolist():
+            request_id = batch.rows[index].request_id
+            if request_id in self._wants_embedding:
+                last = hidden[batch.metadata.query_start_loc_cpu[index + 1] - 1]
+                found[request_id] = normalize(last.float(), dim=0).tolist()
+        return found
 
     def _prompt_logprobs(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[TokenLogprobs]]:
         """Position p of a prompt predicts token p + 1; the last one predicts output and is left out."""
