@@ -3,6 +3,7 @@
 pytest tests/contracts -k attention --impl lessons.my_attention:MyAttention
 pytest tests/contracts -k scheduler --impl lessons.my_scheduler:MyScheduler
 pytest tests/contracts -k block_pool --impl lessons.my_pool:MyPool
+pytest tests/contracts -k drafter --impl lessons.my_drafter:MyDrafter
 pytest tests/contracts -k grammar --impl lessons.my_grammar:MyCompiledGrammar
 """
 
