@@ -10,7 +10,7 @@ import typer
 from app.cli import screen
 from app.cli.engine_options import engine_options
 from app.cli.session import open_llm
-from app.cli.zoo_quantize import quantize
+from app.cli.zoo_quantize import quantize, size
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 app = screen.command_app(no_args_is_help=True)
 app.command()(quantize)
+app.command()(size)
 
 
 @app.callback()

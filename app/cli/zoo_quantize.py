@@ -165,3 +165,74 @@ def _show(report: Report) -> None:
         f"{report.file_bytes / 1e6:.2f} MB instead of {report.original_bytes / 1e6:.2f}, of which "
         f"{report.float_bytes / 1e6:.2f} MB stay float (embedding and norms)"
     )
+
+
+def size(
+    model: Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")] = "shop",
+    method: Annotated[
+        str, typer.Option(help="rtn, gptq, awq, int8, smoothquant, fp8, or none: as it is.")
+    ] = "awq",
+    group: Annotated[int, typer.Option(help="Columns that share a scale; -1: the whole row.")] = 128,
+    dtype: Annotated[
+        str, typer.Option(help="Of what stays float: bfloat16, float16 or float32.")
+    ] = "bfloat16",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """How large a model is once it is quantised, from its config.json alone.
+
+    \b
+    The matrices get what the method says; embedding and output head stay float
+    and are counted. So the effective bits are more than the method's.
+
+    \b
+    Examples:
+      prep zoo size shop --method awq --group 64
+      prep zoo size ./Llama-3.1-8B --method gptq --json
+    """
+    with screen.loading("shapes"):
+        from engine.config import EngineArgs
+        from engine.models.hf_config import load_model_config
+        from engine.models.loader import checkpoint_tensors
+        from engine.models.registry import create_model
+        from engine.quant.quantizer.recipe import METHODS
+        from engine.quant.size import FLOAT_BYTES, estimate_size
+
+    if method not in (*METHODS, FLOAT) or dtype not in FLOAT_BYTES:
+        raise screen.Problem(
+            f"--method {method} --dtype {dtype}: methods are {', '.join(METHODS)} and {FLOAT}; types "
+            f"{', '.join(FLOAT_BYTES)}",
+            next_step="--method awq --dtype float16",
+        )
+    if group != -1 and group < 1:
+        raise screen.Problem(
+            f"--group must be at least 1, or -1 for the whole row, got {group}", next_step="--group 128"
+        )
+    config = load_model_config(EngineArgs(model=model, load_format="dummy", device="cpu"))
+    shapes = {
+        name: tuple(tensor.shape) for name, tensor in checkpoint_tensors(create_model(config, "meta")).items()
+    }
+    found = estimate_size(shapes, method, group_size=group, dtype=dtype)
+    if json:
+        screen.print_json(
+            {
+                "total_bytes": found.total_bytes,
+                "matrix_bytes": found.matrix_bytes,
+                "float_bytes": found.float_bytes,
+                "num_weights": found.num_weights,
+                "bits_per_matrix_weight": found.bits_per_matrix_weight,
+                "bits_per_weight": found.bits_per_weight,
+            }
+        )
+        return
+    table = screen.table("", "weights", "MB", "bits/weight")
+    num_floats = found.num_weights - found.num_matrix_weights
+    rows = (
+        ("quantised matrices", found.num_matrix_weights, found.matrix_bytes),
+        ("embedding, head, norms", num_floats, found.float_bytes),
+        ("all", found.num_weights, found.total_bytes),
+    )
+    for name, count, num_bytes in rows:
+        bits = f"{8 * num_bytes / count:.2f}" if count else ""
+        table.add_row(name, f"{count:,}", f"{num_bytes / 1e6:,.2f}", bits)
+    screen.show(f"{model}: {method}" + ("" if method == FLOAT else f", groups of {group}"), table)
+    screen.next_command(f"prep zoo quantize {model}", "make it")

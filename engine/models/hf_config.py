@@ -88,7 +88,7 @@ def load_model_config(args: EngineArgs) -> ModelConfig:
         model=args.model,
         path=folder,
         dtype=_resolve_dtype(args, raw),
-        quantization=_resolve_quantization(args, config.quantization),
+        quantization=_resolve_quantization(args, config),
         eos_token_ids=_eos_token_ids(raw, folder),
         load_format="dummy" if args.load_format == "dummy" else "safetensors",
         seed=args.seed if args.load_format == "dummy" else 0,
@@ -194,9 +194,14 @@ def _check_quantization(quantization: Any, source: Path | str) -> None:
         raise ConfigError(f"{source}: {error}") from None
 
 
-def _resolve_quantization(args: EngineArgs, stored: dict[str, Any] | None) -> dict[str, Any] | None:
+def _resolve_quantization(args: EngineArgs, config: ModelConfig) -> dict[str, Any] | None:
     """What the checkpoint says; for a float checkpoint, what the user wants it rounded to while it is loaded."""
-    asked = args.quantization
+    asked, stored = args.quantization, config.quantization
+    if config.moe is not None and (asked or stored):
+        raise ConfigError(
+            f"{args.model} is a mixture of experts, whose experts cannot be quantised here; load the float checkpoint "
+            "without quantization"
+        )
     if stored is None:
         if asked is None:
             return None
