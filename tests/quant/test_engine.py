@@ -227,3 +227,38 @@ def test_a_quantised_model_takes_the_memory_it_says(tmp_path: Path) -> None:
     assert bits["int8"] == pytest.approx(8 + 32 / 128, abs=0.15)
     assert bits["rtn"] == pytest.approx(4 + 24 / 128, abs=0.01)
     assert bits[None] > 15
+
+
+@pytest.mark.parametrize("scheme", ["static", "dynamic"])
+def test_the_fp8_format_reads_the_same_matrices_as_compressed_tensors(
+    quantized: Callable[..., Any], tmp_path: Path, scheme: str
+) -> None:
+    folder, _, _ = quantized("fp8", activations="static")
+    changes = {"quant_method": "fp8", "activation_scheme": scheme, "config_groups": None, "format": None}
+    copy = edited(folder, tmp_path / "fp8", **changes)
+    if scheme == "dynamic":
+        tensors = load_file(copy / "model.safetensors")
+        kept = {name: tensor for name, tensor in tensors.items() if not name.endswith("input_scale")}
+        save_file(kept, copy / "model.safetensors")
+    with engine(folder) as ours, engine(copy) as theirs:
+        same = answers(ours) == answers(theirs)
+        assert same or scheme == "dynamic"
+        layers = [core.executor.worker.model.model.layers["1"].mlp.gate_up_proj for core in (ours, theirs)]
+        assert torch.equal(layers[0].qweight.float(), layers[1].qweight.float())
+        assert torch.equal(layers[0].scale, layers[1].scale)
+        assert (layers[1].input_scale is None) == (scheme == "dynamic")
+
+
+def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["MixtralForCausalLM"],
+        "vocab_size": 40,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="mixture of experts, whose experts cannot be quantised"):
+        load_model_config(EngineArgs(model=str(tmp_path), load_format="dummy", quantization="rtn"))

@@ -1,0 +1,89 @@
+"""`prep zoo quantize` and `prep zoo size`: what they write, say and refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from typer.testing import CliRunner, Result
+
+from app.cli.main import app
+from engine.zoo.registry import resolve
+
+
+def prep(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_quantised_folder_is_whole_and_says_how_good_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "draft-gptq"
+    command = (
+        "zoo",
+        "quantize",
+        "shop-draft",
+        "--method",
+        "gptq",
+        "--group",
+        16,
+        "--act-order",
+        "--samples",
+        2,
+    )
+    result = prep(*command, "--output", folder, "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["num_samples"] == 2 and len(report["matrices"]) == 21
+    assert 0 < report["error"] < 0.02 and 4 < report["bits_per_weight"] < 6
+    assert json.loads((folder / "quantization_report.json").read_text()) == report
+    config = json.loads((folder / "config.json").read_text())["quantization_config"]
+    assert (config["quant_method"], config["desc_act"], config["group_size"]) == ("gptq", True, 16)
+    for name in ("tokenizer.json", "chat_template.jinja", "generation_config.json"):
+        assert (folder / name).read_bytes() == (resolve("shop-draft") / name).read_bytes()
+    again = prep(*command, "--output", folder)
+    assert again.exit_code == 2 and "exists" in again.output
+
+
+def test_outliers_alone_leave_the_checkpoint_float(tmp_path: Path) -> None:
+    folder = tmp_path / "outliers"
+    result = prep(
+        "zoo", "quantize", "shop-draft", "--method", "none", "--inject-outliers", "--output", folder
+    )
+    assert result.exit_code == 0, result.output
+    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
+    ours, theirs = (load_file(path / "model.safetensors") for path in (folder, resolve("shop-draft")))
+    name = "model.layers.0.input_layernorm.weight"
+    changed = (ours[name] / theirs[name]).unique().tolist()
+    assert changed == [1.0, 64.0]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--method", "nf4"), "there are rtn, gptq"),
+        (("--method", "awq", "--bits", "8"), "awq has 4 bits"),
+        (("--method", "none"), "makes nothing"),
+        (("--calibration", "nowhere.txt"), "cannot be read"),
+        (("--group", "96"), "do not divide"),
+    ],
+)
+def test_what_cannot_be_made_is_a_usage_error(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = prep("zoo", "quantize", "shop-draft", *arguments, "--output", tmp_path / "out")
+    assert result.exit_code == 2
+    assert message in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_size_counts_what_stays_float() -> None:
+    sizes = {}
+    for method in ("none", "awq"):
+        result = prep("zoo", "size", "shop", "--method", method, "--json")
+        assert result.exit_code == 0, result.output
+        sizes[method] = json.loads(result.stdout)
+    stored = sum(tensor.nbytes for tensor in load_file(resolve("shop") / "model.safetensors").values())
+    assert sizes["none"]["total_bytes"] == stored
+    assert sizes["awq"]["bits_per_matrix_weight"] == 4.15625 < sizes["awq"]["bits_per_weight"] < 6
+    assert prep("zoo", "size", "shop", "--method", "nf4").exit_code == 2
