@@ -36,6 +36,7 @@ COMMANDS = {
     "sim": Entry("app.cli.sim", "Simulate serving: named models and GPUs, capacity, fleets.", LOOK),
     "bench": Entry("app.cli.bench", "Throughput, latency, start-up and scheduler benchmarks.", LOOK),
     "trace": Entry("app.cli.trace", "Record what every step did, and ask why.", LOOK),
+    "disagg": Entry("app.cli.disagg", "Prefill and decode in two processes, KV moved between them.", LOOK),
     "kernels": Entry("app.cli.kernels", "The engine's kernels: list, check, measure, read.", LOOK),
     "doctor": Entry("app.cli.doctor", "Check this installation and machine.", CARE),
     "test": Entry("app.cli.test", "Run the linters and the test suite.", CARE),

@@ -95,8 +95,8 @@ class KVConnectorScheduler(Protocol):
     It may say in `source` where that is (disk, p2p): cached tokens are counted by it.
     """
 
-    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int:
-        """How many tokens behind the first `num_computed_tokens` have KV elsewhere; 0 if unknown.
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int | None:
+        """How many tokens behind the first `num_computed_tokens` have KV elsewhere; None: did not look.
 
         Asked until the request starts or its load begins, so it must not change anything.
         """

@@ -85,12 +85,13 @@ class KVTransfers:
         wanted = self._kv.hashes_behind(request, len(hit.device))
         if wanted and wanted[0] in self._arriving:
             return self._wait(request, stats)
-        found = wanted[: self._num_elsewhere(request, hit)] if wanted else []
+        num_elsewhere = self._num_elsewhere(request, hit) if wanted else None
+        found = wanted[: num_elsewhere or 0]
         if found and not self._kv.has_room_to_start(request, hit, request.num_tokens):
             return None  # it cannot start anyway; the caller says so
         request.has_fetched = True
         self._connector.update_state_after_alloc(request, len(found) * self._kv.block_size)
-        if wanted:
+        if num_elsewhere is not None:
             num_cached = hit.num_blocks * self._kv.block_size
             stats.external_prefix_cache_queries += request.num_tokens - num_cached
         if not found:
@@ -98,10 +99,12 @@ class KVTransfers:
         self._begin_load(request, hit.device, found)
         return self._wait(request, stats)
 
-    def _num_elsewhere(self, request: Request, hit: PrefixHit) -> int:
+    def _num_elsewhere(self, request: Request, hit: PrefixHit) -> int | None:
         """Blocks to load behind those on the device: none unless they reach further than the host's."""
         size = self._kv.block_size
         num_tokens = self._connector.get_num_new_matched_tokens(request, len(hit.device) * size)
+        if num_tokens is None:
+            return None
         num_blocks = num_tokens // size
         return num_blocks if num_blocks > len(hit.host) else 0
 

@@ -44,10 +44,10 @@ class HandoffScheduler:
         self._handles = (f"{uuid.uuid4().hex}-{number}" for number in count())
         self._releases: list[dict[str, Any]] = []
 
-    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int:
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int | None:
         """What the request's params promise, and what the store has behind that."""
         if not self._config.is_consumer:
-            return 0
+            return None
         first = num_computed_tokens // self._block_size
         end = max(first, _num_promised(request))
         if self._contains is not None:

@@ -4,6 +4,7 @@ pytest tests/contracts -k attention --impl lessons.my_attention:MyAttention
 pytest tests/contracts -k scheduler --impl lessons.my_scheduler:MyScheduler
 pytest tests/contracts -k block_pool --impl lessons.my_pool:MyPool
 pytest tests/contracts -k drafter --impl lessons.my_drafter:MyDrafter
+pytest tests/contracts -k kv_connector --impl lessons.my_connector:MyConnector
 pytest tests/contracts -k grammar --impl lessons.my_grammar:MyCompiledGrammar
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from engine.core.blocks import BlockPool
+from engine.core.connector import KVConnector
 from engine.core.grammar_iface import CompiledGrammar
 from engine.core.scheduler import Scheduler
 
@@ -42,6 +44,11 @@ def block_pool_class(impl: str | None) -> Any:
 @pytest.fixture
 def grammar_class(impl: str | None) -> Any:
     return None if impl is None else _load(impl, CompiledGrammar, ("start",))
+
+
+@pytest.fixture
+def kv_connector_class(impl: str | None) -> Any:
+    return None if impl is None else _load(impl, KVConnector, ("make_worker", "make_scheduler"))
 
 
 def _load(impl: str | None, ours: type, methods: tuple[str, ...]) -> Any:

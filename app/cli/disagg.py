@@ -1,0 +1,120 @@
+"""`prep disagg`: prefill in one process, decode in another, KV moved between them."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from app.cli import screen
+from app.cli.bench import status
+from app.cli.engine_options import engine_options
+
+if TYPE_CHECKING:
+    from app.disagg.experiment import Report, Side
+
+app = screen.command_app()
+
+
+@app.command()
+@engine_options
+def disagg(
+    model: Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")] = "shop",
+    transport: Annotated[
+        Literal["shm", "tcp"], typer.Option(help="How KV travels: shared memory or a socket.")
+    ] = "shm",
+    writers: Annotated[int, typer.Option(min=1, help="Requests that write long answers.")] = 4,
+    prompts: Annotated[int, typer.Option(min=1, help="Long prompts that arrive meanwhile.")] = 8,
+    prompt_len: Annotated[int, typer.Option(min=1, help="Tokens of each long prompt.")] = 1500,
+    output_len: Annotated[int, typer.Option(min=2, help="Tokens that each writer writes.")] = 600,
+    interval: Annotated[float, typer.Option(min=0.0, help="Seconds between two long prompts.")] = 0.3,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Split prefill from decode: two engine processes and a router, against two plain engines.
+
+    \b
+    Every prompt goes to the prefill engine with max_tokens=1. Its answer says
+    where the KV is; with that, the prompt goes to the decode engine, which fetches
+    the KV by block hash and starts behind it as behind any prefix hit.
+
+    \b
+    Checked exactly: the same tokens as from plain engines, and the bytes of the
+    formula. Measured: time to first token of the long prompts, and time between
+    tokens of those who write while the prompts are computed. Exit code 1: a check
+    failed; 4: the writers' pauses did not get shorter.
+
+    \b
+    Examples:
+      prep disagg
+      prep disagg shop --transport tcp --json
+      prep disagg --max-num-batched-tokens 256      prompts in chunks, on both sides
+    """
+    from app.disagg.experiment import Load, measure
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    load = Load(writers, prompts, prompt_len, output_len, interval)
+    settings = {name: value for name, value in engine.items() if name != "kv_transfer_config"}
+    settings |= {"model": model, "skip_tokenizer_init": True}
+    try:
+        with status() as tell:
+            report = measure(tell, settings, transport, load)
+    except (ValueError, RuntimeError) as error:
+        raise screen.Problem(str(error), next_step="prep disagg --help", code=screen.ENVIRONMENT) from error
+    if json:
+        screen.print_json(as_json(report))
+    else:
+        show(report)
+    if not (report.same_tokens and report.bytes_are_exact):
+        raise typer.Exit(screen.CHECKS_FAILED)
+    if not report.removes_interference:
+        screen.err().print(
+            "[yellow]the writers' pauses did not get shorter: a busy machine, or a light load[/]"
+        )
+        raise typer.Exit(screen.INCONCLUSIVE)
+    if not json:
+        other = "tcp" if transport == "shm" else "shm"
+        screen.next_command(f"prep disagg {model} --transport {other}", "the same over the other transport")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM as Ctrl-C: the engine processes are ended on the way out."""
+    raise KeyboardInterrupt
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Everything but the tokens, which only the check needs."""
+    result = asdict(report)
+    for side in ("colocated", "disaggregated"):
+        del result[side]["tokens"]
+    result["bytes_are_exact"] = report.bytes_are_exact
+    result["removes_interference"] = report.removes_interference
+    return result
+
+
+def show(report: Report) -> None:
+    table = screen.table("check", "result", "", left=("result",))
+    moved = f"{report.bytes_received:,} of {report.bytes_expected:,} bytes"
+    formula = f"{report.num_tokens_moved:,} tokens x {report.kv_bytes_per_token:,} bytes"
+    table.add_row("the same tokens as co-located", screen.mark(report.same_tokens), "")
+    table.add_row("KV moved", screen.mark(report.bytes_are_exact), f"{moved}: {formula}")
+    screen.show(f"{report.model}: prefill and decode in two processes, KV by {report.transport}", table)
+    times = screen.table("ms", "p50", "p90", "p99", "max")
+    for name, side in (("co-located", report.colocated), ("disaggregated", report.disaggregated)):
+        _add_times(times, name, side)
+    screen.show("while long prompts come and others write", times)
+
+
+def _add_times(table: Any, name: str, side: Side) -> None:
+    rows = (
+        ("first token of a prompt", side.ttft_ms),
+        ("between a writer's tokens", side.itl_ms),
+        ("a writer's longest pause per prompt", side.pause_ms),
+    )
+    for what, times in rows:
+        figures = (f"{value:.1f}" for value in (times.p50, times.p90, times.p99, times.max))
+        table.add_row(f"{name}: {what}", *figures)

@@ -1,0 +1,63 @@
+"""Who gets a prompt: either of two plain engines, or a prefill engine and then a decode engine.
+
+    co-located       prompt -> engine 0 or 1, in turn -> tokens
+    disaggregated    prompt -> prefill engine, max_tokens = 1, {do_remote_decode: True}
+                            -> its kv_transfer_params -> decode engine, the same prompt -> tokens
+
+A router never sees KV: the engines move it between themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from app.disagg.engine_process import Ask, EngineProcess, News
+
+
+class Router(Protocol):
+    engines: Sequence[EngineProcess]
+
+    def submit(self, ask: Ask) -> None: ...
+
+    def on_news(self, engine: EngineProcess, news: News) -> News | None:
+        """Take in what an engine says; returns what the client sees of it."""
+        ...
+
+
+class CoLocated:
+    """Every engine does everything; requests are dealt out in turn."""
+
+    def __init__(self, engines: Sequence[EngineProcess]) -> None:
+        self.engines = engines
+        self._next = 0
+
+    def submit(self, ask: Ask) -> None:
+        self.engines[self._next].send(ask)
+        self._next = (self._next + 1) % len(self.engines)
+
+    def on_news(self, engine: EngineProcess, news: News) -> News | None:
+        return news
+
+
+class Disaggregated:
+    """One engine computes prompts, the other generates."""
+
+    def __init__(self, engines: Sequence[EngineProcess]) -> None:
+        self.engines = engines
+        self.prefill, self.decode = engines
+        self._prefilling: dict[str, Ask] = {}
+
+    def submit(self, ask: Ask) -> None:
+        self._prefilling[ask.name] = ask
+        self.prefill.send(replace(ask, max_tokens=1, kv_transfer_params={"do_remote_decode": True}))
+
+    def on_news(self, engine: EngineProcess, news: News) -> News | None:
+        if engine is self.decode or news.error:
+            return news
+        if news.finished:
+            ask = self._prefilling.pop(news.name)
+            # None if the prompt has no full block: then the decode engine computes all of it.
+            self.decode.send(replace(ask, kv_transfer_params=news.kv_transfer_params))
+        return None

@@ -1,0 +1,77 @@
+"""`prep disagg`: real engine processes, the same tokens, exact bytes, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.disagg.engine_process import Ready
+from app.disagg.experiment import Load, check_fits, transfer_configs
+
+SMALL = [
+    *("--writers", "2", "--prompts", "2", "--prompt-len", "160", "--output-len", "120", "--interval", "0.05"),
+    *("--num-gpu-blocks-override", "100", "--max-model-len", "400", "--max-num-seqs", "8"),
+]
+PATIENCE_S = 120
+
+
+def prep(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "app.cli.main", "disagg", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_load_that_does_not_fit_says_what_to_lower() -> None:
+    with pytest.raises(ValueError, match="--prompt-len or --output-len"):
+        check_fits(Load(1, 1, 500, 10, 0.1), Ready(64, 16, 100, 256))
+
+
+def test_the_shared_folder_is_gone_when_the_run_is_over() -> None:
+    with transfer_configs("shm") as configs:
+        folder = Path(configs[0]["kv_connector_extra_config"]["path"])
+        folder.mkdir()
+        (folder / "left.kv").write_bytes(b"by an engine that was killed")
+    assert not folder.exists()
+
+
+def test_the_load_is_the_same_every_time() -> None:
+    load = Load(2, 3, 50, 10, 0.1)
+    assert load.asks(100) == load.asks(100)
+    assert len({tuple(ask.prompt) for _, ask in load.asks(100)}) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_two_processes_give_the_tokens_of_plain_engines_and_move_the_bytes_of_the_formula(
+    transport: str,
+) -> None:
+    process = prep("--transport", transport, "--json", *SMALL)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode in (0, 4), errors  # 4: so small a load may show no interference
+    report = json.loads(output)
+    assert report["same_tokens"] and report["bytes_are_exact"]
+    assert report["bytes_received"] == (2 * 144 + 2 * 16) * report["kv_bytes_per_token"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_whatever_ends_the_command_ends_its_engines(number: signal.Signals) -> None:
+    process = prep("--output-len", "390", *SMALL[:6], *SMALL[8:])
+    parent = psutil.Process(process.pid)
+    deadline = time.monotonic() + PATIENCE_S
+    children: list[psutil.Process] = []
+    while len(children) < 2 and time.monotonic() < deadline:
+        children = [c for c in parent.children(recursive=True) if "spawn_main" in " ".join(c.cmdline())]
+    os.kill(process.pid, number)
+    process.communicate(timeout=PATIENCE_S)
+    gone, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
+    assert len(gone) == 2 and not alive
+    assert not list(Path("/dev/shm").glob(f"prep-disagg-{process.pid}*"))
+    assert process.returncode == (130 if number != signal.SIGKILL else -number)
