@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.async_llm import AsyncLLM as AsyncLLM
     from engine.config import EngineArgs as EngineArgs
     from engine.llm import LLM as LLM
+    from engine.lora.request import LoRARequest as LoRARequest
     from engine.outputs import CompletionOutput as CompletionOutput
     from engine.outputs import RequestOutput as RequestOutput
     from engine.sampling_params import SamplingParams as SamplingParams
@@ -30,6 +31,7 @@ _EXPORTS = {
     "SamplingParams": "engine.sampling_params",
     "RequestOutput": "engine.outputs",
     "CompletionOutput": "engine.outputs",
+    "LoRARequest": "engine.lora.request",
 }
 
 __all__ = [  # noqa: PLE0604 - the names above, resolved lazily
@@ -37,6 +39,7 @@ __all__ = [  # noqa: PLE0604 - the names above, resolved lazily
     "AsyncLLM",
     "CompletionOutput",
     "EngineArgs",
+    "LoRARequest",
     "RequestOutput",
     "SamplingParams",
 ]

@@ -29,6 +29,7 @@ from engine.frontend.input_processor import InvalidRequestError, Prompt
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
+from engine.lora.request import LoRARequest
 from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams
 
@@ -72,6 +73,7 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
+        lora_request: LoRARequest | None = None,
         priority: int = 0,
     ) -> AsyncIterator[RequestOutput]:
         """Complete a prompt; each output is as `output_kind` says.
@@ -80,8 +82,14 @@ class AsyncLLM:
         next step. A slow reader loses nothing and delays nobody: what it missed comes as one output.
         """
         request_id = next(self._request_ids) if request_id is None else request_id
+        if lora_request is not None and not self.llm_engine.is_loaded(lora_request):
+            await self.add_lora(lora_request)
         submitted = self.llm_engine.input_processor.process(
-            request_id, prompt, sampling_params or SamplingParams(), priority=priority
+            request_id,
+            prompt,
+            sampling_params or SamplingParams(),
+            lora_request=lora_request,
+            priority=priority,
         )
         stream = OutputStream(asyncio.get_running_loop(), submitted.params.output_kind)
         self._submit(submitted, stream)
@@ -99,6 +107,25 @@ class AsyncLLM:
         """End requests: whoever reads them gets what there is, with finish_reason "abort"."""
         request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
         self._commands.put(partial(self._abort, request_ids))
+
+    async def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Load an adapter while others run. False if it is there already."""
+        return await self._call(partial(self.llm_engine.add_lora, lora_request))
+
+    async def load_lora_adapter(
+        self, lora_name: str, lora_path: str, *, load_inplace: bool = False
+    ) -> LoRARequest:
+        """As `LLM.load_lora_adapter`."""
+        load = self.llm_engine.load_lora_adapter
+        return await self._call(partial(load, lora_name, lora_path, load_inplace=load_inplace))
+
+    async def unload_lora_adapter(self, lora_name: str) -> None:
+        """Forget an adapter. Requests under way finish with it."""
+        await self._call(partial(self.llm_engine.remove_lora, lora_name))
+
+    async def list_lora_adapters(self) -> list[LoRARequest]:
+        """What is loaded, in the order in which it came."""
+        return await self._call(self.llm_engine.list_loras)
 
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""

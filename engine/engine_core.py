@@ -27,6 +27,7 @@ from engine.config import (
     EngineArgs,
     EngineConfig,
     KVTransferConfig,
+    LoRAConfig,
     ModelConfig,
     SpeculativeConfig,
     StructuredOutputsConfig,
@@ -88,6 +89,8 @@ class EngineCore:
         )
         self._structured: dict[str, Request] = {}
         """The unfinished requests that have a grammar."""
+        self._retired_loras: list[str] = []
+        """Keys of unloaded adapters that unfinished requests still use."""
         self.tracer = _make_tracer(config, scheduler)
         self._failure: BaseException | None = None
         self._sends_tokens = config.args.tensor_parallel_size * config.args.pipeline_parallel_size > 1
@@ -100,6 +103,7 @@ class EngineCore:
         check_tier_args(args)
         structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
         kv_transfer = resolve_kv_transfer(args)
+        lora = LoRAConfig.from_args(args)
         processors = resolve_logits_processors(args)
         scheduler_cls = resolve_class(args.scheduler_cls or Scheduler, "scheduler_cls")
         model = load_model_config(args)
@@ -129,7 +133,7 @@ class EngineCore:
             **_connector_options(kv_transfer, executor, cache_config),
         )
         config = EngineConfig(
-            model, cache_config, scheduler_config, args, structured_outputs, kv_transfer, speculative
+            model, cache_config, scheduler_config, args, structured_outputs, kv_transfer, speculative, lora
         )
         return cls(config, scheduler, executor, _vocabulary_maker(model, tokenizer))
 
@@ -192,6 +196,8 @@ class EngineCore:
         out = self._schedule()
         result = self._execute_structured(out) if self._structured else self.executor.execute(out)
         outputs = self.scheduler.update(out, result)
+        if self._retired_loras:
+            self._drop_retired_loras()
         if self.tracer is not None:
             self.tracer.step(out, result, outputs, perf_counter() - began)
         if self.config.args.debug_checks:
@@ -260,6 +266,24 @@ class EngineCore:
             result.errors |= made.errors
             self.scheduler.stats.num_masked_rows = len(made.rows)
         self.scheduler.stats.grammar_compile_us = self.grammars.take_compile_us()
+
+    def load_lora(self, key: str, folder: str) -> None:
+        """Bring an adapter to every worker's host memory under a key that is new, or raise LoRAError."""
+        self.check_alive()
+        self.executor.collective_rpc("add_lora", key, folder)
+
+    def unload_lora(self, key: str) -> None:
+        """Forget an adapter as soon as no unfinished request uses it."""
+        self._retired_loras.append(key)
+        self._drop_retired_loras()
+
+    def _drop_retired_loras(self) -> None:
+        in_use = {request.lora_key for request in self.scheduler.requests.values()}
+        for key in [key for key in self._retired_loras if key not in in_use]:
+            self._retired_loras.remove(key)
+            if self.scheduler.lora is not None:
+                self.scheduler.lora.forget(key)
+            self.executor.collective_rpc("remove_lora", key)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""

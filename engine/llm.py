@@ -24,6 +24,7 @@ from engine.frontend.interrupt import interrupt_afterwards
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
+from engine.lora.request import LoRARequest
 from engine.outputs import EmbeddingRequestOutput, RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams
 
@@ -56,22 +57,25 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | None = None,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Complete prompts; the answers come in their order.
 
-        A prompt is text, a list of token ids, or a dict (`PromptDict`). `sampling_params` is one for
-        all or one for each. If any request is wrong, this raises before anything has started.
-        `use_tqdm`: True and False show and hide the progress bar, None shows it after two seconds.
+        A prompt is text, a list of token ids, or a dict (`PromptDict`). `sampling_params` and `lora_request`
+        are one for all or one for each; None in place of an adapter is the base. If any request is wrong,
+        this raises before anything has started. `use_tqdm`: True and False show and hide the progress bar,
+        None shows it after two seconds.
         """
         prompts = _as_list(prompts)
         all_params = _one_for_each(sampling_params, len(prompts))
         priorities = [0] * len(prompts) if priority is None else list(priority)
         if len(priorities) != len(prompts):
             raise InvalidRequestError(f"{len(prompts)} prompts, but {len(priorities)} priorities")
+        loras = self._loras_for_each(lora_request, len(prompts))
         requests = [
-            self._process(prompt, params, RequestOutputKind.FINAL_ONLY, priority=number)
-            for prompt, params, number in zip(prompts, all_params, priorities, strict=True)
+            self._process(prompt, params, RequestOutputKind.FINAL_ONLY, lora, priority=number)
+            for prompt, params, lora, number in zip(prompts, all_params, loras, priorities, strict=True)
         ]
         return self._complete(requests, use_tqdm)
 
@@ -81,6 +85,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | None = None,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
         chat_template: str | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -98,7 +103,7 @@ class LLM:
         }
         processor = self.llm_engine.input_processor
         prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request)
 
     def embed(
         self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool | None = None
@@ -160,7 +165,11 @@ class LLM:
         return output
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        lora_request: LoRARequest | None = None,
     ) -> Iterator[RequestOutput]:
         """Complete one prompt and yield what is new after every step. Leaving the loop aborts the rest.
 
@@ -168,7 +177,24 @@ class LLM:
             print(delta.outputs[0].text, end="", flush=True)
         """
         params = sampling_params or SamplingParams()
-        return self._stream(self._process(prompt, params, RequestOutputKind.DELTA))
+        [lora] = self._loras_for_each(lora_request, 1)
+        return self._stream(self._process(prompt, params, RequestOutputKind.DELTA, lora))
+
+    def load_lora_adapter(self, lora_name: str, lora_path: str, *, load_inplace: bool = False) -> LoRARequest:
+        """Load an adapter while others run; what it returns is the `lora_request` of those who want it.
+
+        lora_path: a folder in PEFT's layout, or the name of a shipped adapter (`prep zoo list`). The name must be
+        new, or with `load_inplace` the new weights take it.
+        """
+        return self.llm_engine.load_lora_adapter(lora_name, lora_path, load_inplace=load_inplace)
+
+    def unload_lora_adapter(self, lora_name: str) -> None:
+        """Forget an adapter. Requests under way finish with it."""
+        self.llm_engine.remove_lora(lora_name)
+
+    def list_lora_adapters(self) -> list[LoRARequest]:
+        """What is loaded, in the order in which it came."""
+        return self.llm_engine.list_loras()
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer; with `skip_tokenizer_init` there is none, and this raises."""
@@ -198,12 +224,35 @@ class LLM:
         self.shutdown()
 
     def _process(
-        self, prompt: Prompt, params: SamplingParams, kind: RequestOutputKind, *, priority: int = 0
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        kind: RequestOutputKind,
+        lora: LoRARequest | None = None,
+        *,
+        priority: int = 0,
     ) -> SubmittedRequest:
         self._check_open()
         params = replace(params, output_kind=kind)
         processor = self.llm_engine.input_processor
-        return processor.process(next(self._request_ids), prompt, params, priority=priority)
+        return processor.process(
+            next(self._request_ids), prompt, params, lora_request=lora, priority=priority
+        )
+
+    def _loras_for_each(
+        self, loras: LoRARequest | Sequence[LoRARequest | None] | None, num_prompts: int
+    ) -> list[LoRARequest | None]:
+        """One adapter for each prompt, all of them loaded."""
+        if loras is None or not isinstance(loras, Sequence):
+            loras = [loras] * num_prompts
+        if len(loras) != num_prompts:
+            raise InvalidRequestError(
+                f"{num_prompts} prompts, but {len(loras)} lora_requests; give one for all or one for each"
+            )
+        for lora in dict.fromkeys(loras):
+            if lora is not None and not self.llm_engine.is_loaded(lora):
+                self.llm_engine.add_lora(lora)
+        return list(loras)
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.lora.request import LoRARequest
 from typing import Any
 
 
@@ -133,6 +137,8 @@ class RequestOutput:
     """Where another engine finds this request's KV: give it to that engine in `SamplingParams.extra_args`."""
     embedding: list[float] | None = None
     """What `LLM.embed` asked for."""
+    lora_request: LoRARequest | None = None
+    """The adapter that answered."""
     error: str | None = None
     """What went wrong, for finish_reason "error"."""
 

@@ -119,6 +119,7 @@ def resolve_scheduler_config(
         policy=args.scheduling_policy,
         enable_chunked_prefill=args.enable_chunked_prefill,
         long_prefill_token_threshold=args.long_prefill_token_threshold,
+        max_loras=args.max_loras if args.enable_lora else 0,
         num_lookahead_tokens=0 if speculative is None else speculative.num_lookahead_tokens,
     )
 

@@ -73,6 +73,7 @@ _PART_OF_KERNEL = {
     "embedding": "model",
     "quantised_gemm": "gemm",
     "sampling": "sampling",
+    "lora": "gemm",
 }
 
 

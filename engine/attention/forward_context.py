@@ -27,6 +27,8 @@ class ForwardContext:
     """[num_blocks, layers, 2, kv_heads, block_size, head_dim], see `backend.kv_cache_shape`."""
     kv_scales: list[Tensor] | None = None
     """Per layer the scales of a quantised cache, see `engine/quant/kv_cache.py`."""
+    token_adapter: Tensor | None = None
+    """int32 [T]: each token's slot for adapters, -1 for none; None when no token has one (`engine/lora`)."""
 
 
 _current: ContextVar[ForwardContext | None] = ContextVar("forward_context", default=None)

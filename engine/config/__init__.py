@@ -8,6 +8,7 @@ from engine.config.cache import CacheConfig, resolve_sliding_window
 from engine.config.engine import EngineConfig
 from engine.config.errors import ConfigError
 from engine.config.kv_transfer import KVTransferConfig
+from engine.config.lora import LoRAConfig
 from engine.config.model import ExpertNames, ModelConfig, MoEConfig, RopeConfig
 from engine.config.scheduler import SchedulerConfig
 from engine.config.speculative import SpeculativeConfig
@@ -23,6 +24,7 @@ __all__ = [
     "KVTransferConfig",
     "ExpertNames",
     "MoEConfig",
+    "LoRAConfig",
     "ModelConfig",
     "RopeConfig",
     "SchedulerConfig",

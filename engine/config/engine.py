@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from engine.config.args import EngineArgs
 from engine.config.cache import CacheConfig
 from engine.config.kv_transfer import KVTransferConfig
+from engine.config.lora import LoRAConfig
 from engine.config.model import ModelConfig
 from engine.config.scheduler import SchedulerConfig
 from engine.config.speculative import SpeculativeConfig
@@ -24,3 +25,4 @@ class EngineConfig:
     structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
     kv_transfer: KVTransferConfig | None = None
     speculative: SpeculativeConfig | None = None
+    lora: LoRAConfig | None = None

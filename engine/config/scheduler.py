@@ -21,6 +21,8 @@ class SchedulerConfig:
     """Most tokens of one prompt in one step; 0 means no limit but the budget."""
     max_concurrent_batches: int = 1
     """Steps that are under way at once (pipeline parallelism). Requests are shared out among so many."""
+    max_loras: int = 0
+    """Adapters that the running requests may use together; 0: they take no place, a key only parts the caches."""
     encoder_cache_size: int = 0
     """Image embeddings to keep, in tokens; 0: as many as a step's budget."""
 
@@ -34,6 +36,7 @@ class SchedulerConfig:
         require_at_least(1, max_concurrent_batches=self.max_concurrent_batches)
         require_at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
         require_at_least(0, num_lookahead_tokens=self.num_lookahead_tokens)
+        require_at_least(0, max_loras=self.max_loras)
         if self.policy not in ("fcfs", "priority"):
             raise ConfigError(f"scheduling policy {self.policy!r} does not exist; choose fcfs or priority")
         if not self.enable_chunked_prefill:

@@ -41,6 +41,9 @@ class Reason(StrEnum):
     OTHER_BATCH = "other_batch"
     """Several steps are under way (pipeline parallelism) and it belongs to another one: it is being computed there, or
     waits for the next so that all have work. Details: most (requests in one step)."""
+    NO_LORA_SLOT = "no_lora_slot"
+    """Its adapter is not on the device and every slot there is in use, or its slot is kept for somebody ahead.
+    Others may go on (`engine/core/lora_slots.py`). Details: slots, and the running requests that use them."""
     PREEMPTING = "preempting"
     """Another request lost its blocks in this step: admitting now would thrash. Details: preempted."""
 
@@ -112,6 +115,8 @@ class SchedulerOutput:
     """(host block, device block): content that a row of this step reads."""
     dropped_encoder_hashes: list[str] = field(default_factory=list)
     """Encoded images that nobody will read again without encoding them anew."""
+    lora_loads: list[tuple[str, int]] = field(default_factory=list)
+    """(adapter's key, slot): weights to bring to the device before the forward pass."""
     kv_connector_metadata: Any = None
     """What the scheduler half of the KV connector tells the worker half (`engine/core/connector.py`)."""
 

@@ -24,6 +24,7 @@ from engine.core.encoder_cache import EncoderCacheManager, MultiModalFeature
 from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.kv_transfers import KVTransfers
+from engine.core.lora_slots import LoRASlots
 from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (
@@ -41,8 +42,8 @@ from engine.core.stats import StepStats
 MAX_DEFERRED_PER_STEP = 64
 """How many waiting requests one step may pass over, so that its cost does not depend on the queue."""
 
-PASSED_OVER = (Reason.PREFIX_IN_FLIGHT, Reason.GRAMMAR_COMPILING, Reason.KV_TRANSFER)
-"""Why one waiting request may be overtaken by the next: what it lacks comes by itself, and soon."""
+PASSED_OVER = (Reason.PREFIX_IN_FLIGHT, Reason.GRAMMAR_COMPILING, Reason.KV_TRANSFER, Reason.NO_LORA_SLOT)
+"""Why one waiting request may be overtaken by the next: what it lacks comes by itself, and the next cannot delay it."""
 
 RUNNING = RequestStatus.RUNNING
 """Under a name of its own: in the loop over rows, looking an enum member up costs more than using it.
@@ -97,6 +98,7 @@ class Scheduler:
         self.kv = KVManager(cache_config, model_fingerprint=model_fingerprint, on_event=on_event)
         self.transfers = None if connector is None else KVTransfers(self.kv, connector)
         self.kv_load_failure_policy = kv_load_failure_policy
+        self.lora = LoRASlots(config.max_loras) if config.max_loras else None
         self.clock = clock
         self.requests: dict[str, Request] = {}
         """Every request that is not finished: the waiting and the running."""
@@ -165,6 +167,8 @@ class Scheduler:
         self.kv.begin_step()
         if self.config.max_concurrent_batches > 1:
             self._mark_under_way()
+        if self.lora is not None:
+            self.lora.begin_step()
         self._schedule_running(plan)
         self._schedule_waiting(plan)
         return self._close(plan)
@@ -208,6 +212,7 @@ class Scheduler:
         """Take all blocks of the least important running request; it will recompute what is not kept."""
         self.running.pop()
         self.kv.swap_out(victim)
+        self._leave_lora_slot(victim)
         self.kv.free(victim)
         self._release_images(victim, len(victim.token_ids))
         victim.num_computed_tokens = 0
@@ -222,9 +227,9 @@ class Scheduler:
     def _schedule_waiting(self, plan: StepPlan) -> None:
         """Admit from the head of the queue, in order, until something is used up.
 
-        Only a request that will be ready soon is passed over: its prefix is on its way, its grammar compiles.
-        One that does not fit is not: if smaller ones overtook it, it could wait for ever. Nobody running
-        loses anything to somebody who waits.
+        Only a request that will be ready by itself is passed over: its prefix is on its way, its grammar compiles,
+        a slot for its adapter falls idle. One that does not fit is not: if smaller ones overtook it, it could wait
+        for ever. Nobody running loses anything to somebody who waits.
         """
         passed: list[Request] = []
         rest: NotScheduled | None = None
@@ -261,6 +266,10 @@ class Scheduler:
         if request.status is RequestStatus.WAITING_GRAMMAR:
             self.stats.num_grammar_waits += 1
             return NotScheduled(request.request_id, Reason.GRAMMAR_COMPILING)
+        if self.lora is not None and request.lora_key and not self.lora.has_room(request.lora_key):
+            self.stats.num_lora_waits += 1
+            users = {"slots": self.lora.max_loras, "running": self.lora.num_users.total()}
+            return NotScheduled(request.request_id, Reason.NO_LORA_SLOT, users)
         hit = self.kv.match(request)
         if self.kv.is_in_flight(request, hit):
             return NotScheduled(request.request_id, Reason.PREFIX_IN_FLIGHT, {"block": hit.num_blocks})
@@ -290,6 +299,8 @@ class Scheduler:
                 self._count_hit(request, num_hit_tokens, len(hit.host) * self.kv.block_size)
         request.num_computed_tokens = num_hit_tokens
         request.status = RUNNING
+        if self.lora is not None and request.lora_key:
+            self.lora.acquire(request.lora_key)
         insort(self.running, request, key=_importance)
         self.stats.num_admitted += 1
         self._record(request, "SCHEDULED")
@@ -305,6 +316,11 @@ class Scheduler:
             by_source = {"device": num_tokens - num_host_tokens - num_external, "host": num_host_tokens}
             by_source[elsewhere] = num_external
             request.cached_tokens_by_source = {source: count for source, count in by_source.items() if count}
+
+    def _leave_lora_slot(self, request: Request) -> None:
+        """It stops running: its adapter has one user less."""
+        if self.lora is not None and request.lora_key:
+            self.lora.release(request.lora_key)
 
     def _num_new_tokens(self, request: Request, start: int, plan: StepPlan) -> int:
         """How far a request can catch up in this step. At least 1 while budget is left."""
@@ -373,6 +389,9 @@ class Scheduler:
             self._look_ahead(plan.rows)
         finished_ids, self._finished_ids = self._finished_ids, []
         copy_out, copy_in = self.kv.close_step(stats)
+        if self.lora is not None:
+            stats.num_lora_loads = len(self.lora.loads)
+            stats.num_lora_evictions = self.lora.num_evictions
         out = SchedulerOutput(
             stats.step,
             plan.rows,
@@ -382,6 +401,7 @@ class Scheduler:
             copy_out,
             copy_in,
             dropped_encoder_hashes=self.encoder_cache.take_dropped(),
+            lora_loads=self.lora.loads if self.lora is not None else [],
         )
         if self.transfers is not None:
             out.kv_connector_metadata = self.transfers.build_meta()
@@ -415,6 +435,8 @@ class Scheduler:
         self.kv.end_step(out.step)
         if self.transfers is not None:
             self.transfers.end_step()
+        if self.lora is not None:
+            self.lora.confirm_step()
         for row in out.scheduled:
             request = self.requests.get(row.request_id)
             if request is None or request.in_flight_step != out.step:
@@ -546,6 +568,7 @@ class Scheduler:
         if request.status is RUNNING:
             del self.running[bisect_left(self.running, request.sort_key, key=_importance)]
             self._finished_ids.append(request.request_id)
+            self._leave_lora_slot(request)
         else:
             self.waiting.remove(request)
             self.compiling.pop(request.request_id, None)
@@ -602,6 +625,8 @@ class Scheduler:
                 problems.append(f"{request.request_id} has computed more tokens than its blocks hold")
             if request.num_computed_tokens >= request.num_tokens:
                 problems.append(f"{request.request_id} runs with nothing left to compute")
+        if self.lora is not None:
+            problems += self.lora.problems(Counter(r.lora_key for r in self.running if r.lora_key))
         problems += self.encoder_cache.check_integrity({request.request_id for request in self.running})
         owners = Counter(
             block.block_id

@@ -30,6 +30,9 @@ TRACED_COUNTERS = (
     "num_kv_load_failures",
     "kv_bytes_received",
     "kv_bytes_sent",
+    "num_lora_loads",
+    "num_lora_evictions",
+    "num_lora_waits",
 )
 """Flows that a trace keeps for every step in which they are not zero: it cannot work them out itself."""
 
@@ -109,6 +112,12 @@ class StepStats:
     """Positions whose tokens a grammar chose from; drafts count one each."""
     grammar_compile_us: int = 0
     """Microseconds spent on the grammars that became ready since the last step, in their own thread."""
+    num_lora_loads: int = 0
+    """Adapters brought to the device."""
+    num_lora_evictions: int = 0
+    """Adapters that lost their slot on the device to another one."""
+    num_lora_waits: int = 0
+    """Requests that could not start because there was no slot for their adapter."""
 
     # Levels
     num_running: int = 0

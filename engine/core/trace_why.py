@@ -155,6 +155,9 @@ _CAUSES = {
         "KV that it can start with is on its way from another engine ({loads} loads have not ended)"
     ),
     Reason.OTHER_BATCH: "another of the steps under way computes it, each at most {most} requests",
+    Reason.NO_LORA_SLOT: (
+        "its adapter is not on the device and may not come now: {running} running requests use the {slots} slots"
+    ),
     Reason.PREEMPTING: (
         "requests lost their blocks in this step ({preempted}), and who is admitted now would be next"
     ),

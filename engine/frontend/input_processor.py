@@ -19,6 +19,7 @@ from engine.core.request import Request
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer
+from engine.lora.request import LoRAError, LoRARegistry, LoRARequest
 from engine.multimodal.inputs import MARKER, place_images
 from engine.sampling_params import RequestOutputKind, SamplingParams
 
@@ -44,8 +45,12 @@ class InvalidRequestError(ValueError):
 class InputProcessor:
     """Checks and translates requests for one engine."""
 
-    def __init__(self, config: EngineConfig, tokenizer: Tokenizer | None) -> None:
+    def __init__(
+        self, config: EngineConfig, tokenizer: Tokenizer | None, loras: LoRARegistry | None = None
+    ) -> None:
+        """loras: the adapters that requests may name; None: the engine has no room for any."""
         self.tokenizer = tokenizer
+        self._loras = loras
         self._vocab_size = config.model.vocab_size
         self._max_model_len = config.scheduler.max_model_len
         self._has_kv_connector = config.kv_transfer is not None
@@ -62,10 +67,14 @@ class InputProcessor:
         prompt: Prompt,
         params: SamplingParams,
         *,
+        lora_request: LoRARequest | None = None,
         priority: int = 0,
         arrival_time: float | None = None,
     ) -> SubmittedRequest:
-        """Check everything about a request and split it into what the core runs."""
+        """Check everything about a request and split it into what the core runs.
+
+        The adapter of `lora_request` must be loaded (`LLMEngine.ensure_lora`).
+        """
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
         self._check_priority(priority)
@@ -84,11 +93,14 @@ class InputProcessor:
             priority=priority,
             eos_token_ids=self.eos_token_ids,
             seed=(self._seeds.randrange(NUM_SEEDS) if params.seed is None else params.seed) % NUM_SEEDS,
+            lora_key=self._lora_key(lora_request),
             cache_salt=cache_salt,
             mm_features=features,
         )
         children = fan_out(request, params.num_completions)
-        return SubmittedRequest(request_id, text, token_ids, params, request.arrival_time, children)
+        return SubmittedRequest(
+            request_id, text, token_ids, params, request.arrival_time, children, lora_request
+        )
 
     def process_embedding(self, request_id: str, prompt: Prompt, **options: Any) -> SubmittedRequest:
         """A request for the embedding of a prompt. Its one token is what the core needs to see an end."""
@@ -228,6 +240,23 @@ class InputProcessor:
         if not spellings:
             raise InvalidRequestError(f"bad_words holds {word!r}, which has no tokens; leave it out")
         return spellings
+
+    def _lora_key(self, request: LoRARequest | None) -> str | None:
+        if request is None:
+            return None
+        if not isinstance(request, LoRARequest):
+            raise InvalidRequestError(f"lora_request must be a LoRARequest, got {request!r}")
+        if self._loras is None:
+            raise InvalidRequestError(
+                f"adapter {request.lora_name!r} cannot be used: start the engine with enable_lora=True"
+            )
+        try:
+            key = self._loras.key(replace(request, load_inplace=False))
+        except LoRAError as error:
+            raise InvalidRequestError(str(error)) from error
+        if key is None:
+            raise InvalidRequestError(f"adapter {request.lora_name!r} is not loaded")
+        return key
 
     # Checks
 

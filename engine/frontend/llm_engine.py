@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
@@ -15,6 +16,7 @@ from engine.frontend.input_processor import InputProcessor, InvalidRequestError
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
+from engine.lora.request import LoRAError, LoRARegistry, LoRARequest
 from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
 from engine.resolve import check_args
@@ -29,7 +31,9 @@ class LLMEngine:
     def __init__(self, engine_core: EngineCore | DataParallelCore, tokenizer: Tokenizer | None) -> None:
         self.engine_core = engine_core
         self.tokenizer = tokenizer
-        self.input_processor = InputProcessor(engine_core.config, tokenizer)
+        self.loras = None if engine_core.config.lora is None else LoRARegistry()
+        """Adapters that requests may name."""
+        self.input_processor = InputProcessor(engine_core.config, tokenizer, self.loras)
         self.output_processor = OutputProcessor(tokenizer)
 
     @classmethod
@@ -75,6 +79,71 @@ class LLMEngine:
         processor.update(self.engine_core.abort(processor.core_ids(request_ids)))
         return processor.take_outputs()
 
+    def add_lora(self, request: LoRARequest) -> bool:
+        """Load an adapter. False if it is there already; InvalidRequestError if it cannot be served.
+
+        With `load_inplace`, or under the name of one that was loaded from elsewhere with it, the new weights take the
+        name: requests under way finish with the old ones, and cached prefixes of those are never read again.
+        """
+        loras = self._need_loras(request)
+        try:
+            if loras.key(request) is not None:
+                return False
+            key = loras.new_key(request)
+            self.engine_core.load_lora(key, str(find_adapter(request.lora_path)))
+        except LoRAError as error:
+            raise InvalidRequestError(str(error)) from error
+        before = loras.add(replace(request, load_inplace=False), key)
+        if before is not None:
+            self.engine_core.unload_lora(before)
+        return True
+
+    def remove_lora(self, lora_name: str) -> None:
+        """Forget an adapter: new requests cannot name it, those under way finish. InvalidRequestError if unknown."""
+        try:
+            key = self._need_loras(None).remove(lora_name)
+        except LoRAError as error:
+            raise InvalidRequestError(str(error)) from error
+        self.engine_core.unload_lora(key)
+
+    def find_lora(self, lora_name: str) -> LoRARequest:
+        """The loaded adapter of this name, or InvalidRequestError."""
+        try:
+            return self._need_loras(None).find(lora_name)
+        except LoRAError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    def load_lora_adapter(self, lora_name: str, lora_path: str, *, load_inplace: bool = False) -> LoRARequest:
+        """`add_lora` for a name and a folder; an adapter of this name must not be loaded, or is replaced."""
+        loras = self._need_loras(None)
+        known = loras.find(lora_name) if lora_name in loras else None
+        if known is not None and not load_inplace:
+            raise InvalidRequestError(
+                f"adapter {lora_name!r} is loaded already, from {known.lora_path}; unload it or use load_inplace=True"
+            )
+        int_id = loras.next_int_id() if known is None else known.lora_int_id
+        try:
+            request = LoRARequest(lora_name, int_id, lora_path, load_inplace)
+        except LoRAError as error:
+            raise InvalidRequestError(str(error)) from error
+        self.add_lora(request)
+        return loras.find(lora_name)
+
+    def list_loras(self) -> list[LoRARequest]:
+        """What is loaded, in the order in which it came."""
+        return self._need_loras(None).requests()
+
+    def is_loaded(self, request: LoRARequest) -> bool:
+        """Whether `generate` may use this adapter at once. From any thread."""
+        return self.loras is not None and request.lora_name in self.loras and not request.load_inplace
+
+    def _need_loras(self, request: LoRARequest | None) -> LoRARegistry:
+        if request is not None and not isinstance(request, LoRARequest):
+            raise InvalidRequestError(f"lora_request must be a LoRARequest, got {request!r}")
+        if self.loras is None:
+            raise InvalidRequestError("this engine takes no adapters: start it with enable_lora=True")
+        return self.loras
+
     def has_unfinished(self) -> bool:
         return self.engine_core.has_unfinished()
 
@@ -84,6 +153,15 @@ class LLMEngine:
 
     def shutdown(self) -> None:
         self.engine_core.shutdown()
+
+
+def find_adapter(path: str) -> Path:
+    """The folder of an adapter: a shipped one by its name, or a path."""
+    from engine.zoo.registry import MODELS
+
+    shipped = MODELS / path
+    is_name = Path(path).name == path and shipped.is_dir() and not Path(path).is_dir()
+    return shipped if is_name else Path(path).expanduser()
 
 
 def load_tokenizer(args: EngineArgs) -> Tokenizer | None:

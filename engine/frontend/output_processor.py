@@ -170,6 +170,7 @@ class _RequestState:
             prompt_tokens_cached_by_source=dict(self._cached_by_source),
             kv_transfer_params=self._kv_transfer_params,
             embedding=self._embedding,
+            lora_request=self.submitted.lora_request,
             error=self._error,
         )
 

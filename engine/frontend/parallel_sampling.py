@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.core.request import Request
+from engine.lora.request import LoRARequest
 from engine.sampling_params import SamplingParams
 
 NUM_SEEDS = 2**63
@@ -29,6 +30,7 @@ class SubmittedRequest:
     arrival_time: float
     children: list[Request]
     """One request for the core per completion, by index."""
+    lora_request: LoRARequest | None = None
 
 
 def fan_out(request: Request, n: int) -> list[Request]:
@@ -52,6 +54,7 @@ def fan_out(request: Request, n: int) -> list[Request]:
             priority=request.priority,
             eos_token_ids=request.eos_token_ids,
             seed=(request.seed + index) % NUM_SEEDS,
+            lora_key=request.lora_key,
             cache_salt=request.cache_salt,
             mm_features=request.mm_features,
         )

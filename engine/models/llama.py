@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from engine.attention.forward_context import get_forward_context
 from engine.config import ModelConfig
 from engine.layers.attention import Attention
 from engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
@@ -86,9 +87,13 @@ class LlamaMLP(nn.Module):
         self.down_proj = RowParallelLinear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS:
+        if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS or self._has_adapters():
             return self._feed_forward(hidden)
         return torch.cat([self._feed_forward(part) for part in hidden.split(CPU_MLP_TOKENS)])
+
+    def _has_adapters(self) -> bool:
+        """Adapters are given for the tokens of the whole step, which then must stay together."""
+        return self.down_proj.lora is not None and get_forward_context().token_adapter is not None
 
     def _feed_forward(self, hidden: Tensor) -> Tensor:
         return self.down_proj(ops.silu_and_mul(self.gate_up_proj(hidden)))

@@ -31,6 +31,8 @@ class BatchState:
         self.num_tokens = np.zeros(num_slots, np.int64)
         self.num_prompt_tokens = np.zeros(num_slots, np.int64)
         self.num_blocks = np.zeros(num_slots, np.int64)
+        self.lora_slot = np.full(num_slots, -1, np.int32)
+        """Where the request's adapter lies on the device, -1 for none."""
         self.slot_of: dict[str, int] = {}
         self.num_changes = 0
         """How often a slot was given or taken: while it stands still, `slot_of` is what it was."""
@@ -44,6 +46,7 @@ class BatchState:
         self.num_tokens[slot] = len(init.token_ids)
         self.num_prompt_tokens[slot] = init.num_prompt_tokens
         self.num_blocks[slot] = 0
+        self.lora_slot[slot] = -1
         return slot
 
     def remove(self, request_id: str) -> int | None:

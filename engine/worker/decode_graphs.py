@@ -48,6 +48,8 @@ class GraphInput(Protocol):
     metadata: AttentionMetadata
     hidden: Tensor | None
     """[T, hidden], for models that read another model's states (EAGLE)."""
+    token_adapter: Tensor | None
+    """int32 [T], for batches in which somebody has an adapter: they have graphs of their own."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class _Inputs:
     positions: Tensor
     metadata: AttentionMetadata
     hidden: Tensor | None
+    token_adapter: Tensor | None
 
 
 Outputs = tuple[Tensor, ...]
@@ -81,7 +84,8 @@ class DecodeGraphs:
         self._forward = forward
         self._max_blocks_per_row = max_blocks_per_row
         self._arena = Arena(ARENA_BYTES)
-        self._recorded: dict[int, _Recorded] = {}
+        self._recorded: dict[tuple[int, bool], _Recorded] = {}
+        """By size, and whether adapters are at work: without them their kernels are left out."""
         self._max_tokens = MAX_TOKENS
         self._verified_calls: set[int] = set()  # how many calls the graphs hold that were found right
 
@@ -91,7 +95,7 @@ class DecodeGraphs:
         size = graph_size(num_tokens)
         if size > self._max_tokens:
             return None
-        recorded = self._recorded.get(size)
+        recorded = self._recorded.get((size, batch.token_adapter is not None))
         if recorded is None:
             outputs = self._record(batch, size)
         else:
@@ -109,7 +113,7 @@ class DecodeGraphs:
         except ArenaFull:
             self._max_tokens = size - 1
             return None
-        self._recorded[size] = _Recorded(inputs, graph, outputs)
+        self._recorded[size, batch.token_adapter is not None] = _Recorded(inputs, graph, outputs)
         return outputs
 
     def _verify(self, recorded: _Recorded) -> Outputs:
@@ -151,6 +155,7 @@ def _static_inputs(batch: GraphInput, size: int, max_blocks: int) -> _Inputs:
             seq_lens_cpu=batch.metadata.seq_lens_cpu,
         ),
         hidden=None if hidden is None else torch.zeros((size, hidden.shape[1]), dtype=hidden.dtype),
+        token_adapter=None if batch.token_adapter is None else torch.full((size,), -1, dtype=torch.int32),
     )
 
 
@@ -161,6 +166,9 @@ def _copy_inputs(batch: GraphInput, static: _Inputs) -> None:
     static.positions[:num_tokens] = batch.positions
     if batch.hidden is not None and static.hidden is not None:
         static.hidden[:num_tokens] = batch.hidden
+    if batch.token_adapter is not None and static.token_adapter is not None:
+        static.token_adapter[:num_tokens] = batch.token_adapter
+        static.token_adapter[num_tokens:] = -1
     target.query_start_loc[:num_rows] = source.query_start_loc[:num_rows]
     target.query_start_loc[num_rows:] = num_tokens
     target.slot_mapping[:num_tokens] = source.slot_mapping

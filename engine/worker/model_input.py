@@ -54,6 +54,8 @@ class ModelInput:
     """Nothing: models of text read tokens. See `GraphInput`."""
     query_start: np.ndarray | None = None
     """int64 [R + 1]: `query_start_loc` in numpy."""
+    token_adapter: Tensor | None = None
+    """int32 [T]: slot of each token's adapter, -1 for none; None when no row has one."""
 
 
 class InputBuilder:
@@ -124,6 +126,7 @@ class InputBuilder:
             ),
             has_drafts=has_drafts,
             query_start=layout.query_start,
+            token_adapter=layout.token_adapter,
         )
 
     def _layout_of(self, rows: list[Scheduled]) -> _Layout:
@@ -163,7 +166,15 @@ class InputBuilder:
             query_start_loc_cpu=query_start.tolist(),
             num_decode_rows=num_decode_rows,
             max_query_len=int(num_scheduled.max()),
+            token_adapter=self._token_adapter(slots, num_scheduled),
         )
+
+    def _token_adapter(self, slots: np.ndarray, num_scheduled: np.ndarray) -> Tensor | None:
+        """A request's adapter stays in its slot while it runs, so this is as constant as the layout."""
+        adapters = self._state.lora_slot[slots]
+        if (adapters < 0).all():
+            return None
+        return _to_device([np.repeat(adapters, num_scheduled)], self._device)[0]
 
 
 @dataclass(slots=True)
@@ -188,6 +199,7 @@ class _Layout:
     query_start_loc_cpu: list[int]
     num_decode_rows: int
     max_query_len: int
+    token_adapter: Tensor | None
 
     def tokens(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Position and state slot of every token, int64 [T] each, for rows that begin at `starts`."""

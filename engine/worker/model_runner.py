@@ -22,6 +22,7 @@ from engine.core.sched_output import (
     SchedulerOutput,
     TokenLogprobs,
 )
+from engine.lora.manager import LoRAManager
 from engine.models.registry import CausalLM
 from engine.quant.kv_cache import KVCache
 from engine.sample.logprobs import token_logprobs
@@ -57,6 +58,7 @@ class ModelRunner:
         use_graphs: bool = False,
         image_encoder: Callable[..., Tensor] | None = None,
         make_speculator: Callable[[ModelRunner], Speculator] | None = None,
+        lora: LoRAManager | None = None,
     ) -> None:
         """use_graphs: replay decode steps; for models that compute with the C++ kernels alone."""
         self.model = model
@@ -69,6 +71,9 @@ class ModelRunner:
         self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
         self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
         self._wants_embedding: set[str] = set()
+        self._lora = lora
+        self._lost_adapters: dict[str, str] = {}
+        """Key by request id: rows of this step whose adapter cannot be read any more."""
         self._images = None if image_encoder is None else EncoderRunner(image_encoder)
         self._graphs: DecodeGraphs | None = None
         if use_graphs:
@@ -87,6 +92,8 @@ class ModelRunner:
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
     ) -> ModelRunnerOutput:
         """Compute what the scheduler chose, and sample where all known tokens are computed."""
+        if self._lora is not None:
+            self._lora.activate(out.lora_loads)
         self._update_state(out)
         if not out.scheduled:
             return ModelRunnerOutput()
@@ -108,6 +115,8 @@ class ModelRunner:
             result.embeddings = self._embeddings(batch, hidden)
         if self._speculator is not None:
             result.draft_token_ids = self._speculator.propose(batch, hidden, result)
+        if self._lost_adapters:
+            self._report_lost_adapters(result)
         return result
 
     def _replay(self, batch: ModelInput) -> tuple[Tensor, ...] | None:
@@ -129,6 +138,8 @@ class ModelRunner:
             if row.init is not None:
                 self._remove(row.request_id)  # known only if an interrupted step never told us of its end
                 slot = self.state.add(row.request_id, row.init)
+                if self._lora is not None and row.init.lora_key:
+                    self._set_adapter(slot, row.request_id, row.init.lora_key)
                 self.sampler.add_request(slot, row.init)
                 if self._speculator is not None:
                     self._speculator.add_request(slot, row.init, row.start)
@@ -143,6 +154,23 @@ class ModelRunner:
         if self._images is not None:
             self._images.update(out)
 
+    def _set_adapter(self, slot: int, request_id: str, key: str) -> None:
+        assert self._lora is not None
+        lora_slot = self._lora.slot_of.get(key)
+        if lora_slot is None:
+            self._lost_adapters[request_id] = key
+        else:
+            self.state.lora_slot[slot] = lora_slot
+
+    def _report_lost_adapters(self, result: ModelRunnerOutput) -> None:
+        """These rows went through the base alone: nobody may see what came of it."""
+        for request_id, key in self._lost_adapters.items():
+            result.sampled_token_ids.pop(request_id, None)
+            result.logprobs.pop(request_id, None)
+            result.embeddings.pop(request_id, None)
+            result.errors[request_id] = f"the weights of adapter {key} can no longer be read; load it again"
+        self._lost_adapters.clear()
+
     def _remove(self, request_id: str) -> None:
         slot = self.state.remove(request_id)
         if slot is not None:
@@ -155,7 +183,10 @@ class ModelRunner:
     def _forward(self, batch: ModelInput, inputs_embeds: Tensor | None = None) -> Tensor | None:
         cache = self.kv_cache
         self.backend.build(batch.metadata)
-        with set_forward_context(ForwardContext(batch.metadata, self.backend, cache.kv, cache.scales)):
+        context = ForwardContext(
+            batch.metadata, self.backend, cache.kv, cache.scales, token_adapter=batch.token_adapter
+        )
+        with set_forward_context(context):
             return self.model(batch.input_ids, batch.positions, inputs_embeds)
 
     def _compute_logits(self, batch: ModelInput, hidden: Tensor) -> Tensor | None:

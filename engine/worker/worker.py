@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,7 @@ from engine.config import (
     ConfigError,
     EngineArgs,
     KVTransferConfig,
+    LoRAConfig,
     ModelConfig,
     SchedulerConfig,
     SpeculativeConfig,
@@ -28,6 +30,7 @@ from engine.core.connector import KVConnectorWorker
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.layers.linear import Linear
 from engine.layers.moe import FusedMoE
+from engine.lora.manager import LoRAManager
 from engine.models.loader import load_model
 from engine.models.registry import CausalLM
 from engine.multimodal.encoder import ToyImageEncoder
@@ -72,6 +75,7 @@ class Worker:
         self.model: CausalLM
         self.backend: AttentionBackend
         self.runner: ModelRunner
+        self.lora: LoRAManager | None = None
         self._kv_connector: KVConnectorWorker | None = None
         self.host_pool: HostPool | None = None
         """Where the scheduler keeps blocks that the device has no room for."""
@@ -92,6 +96,8 @@ class Worker:
         )
         self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(self.model_config, self.device, self.ranks))
+        if (lora := LoRAConfig.from_args(self.args)) is not None:
+            self.lora = LoRAManager(self.model, lora, device=self.device, base_model=self.model_config.model)
         if self.device.type == "cpu":
             keep_freed_memory()
 
@@ -132,8 +138,19 @@ class Worker:
             and self.ranks.is_alone
             and is_recordable(self.model),
             make_speculator=None if self.speculative is None else self._make_speculator,
+            lora=self.lora,
             image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
         )
+
+    def add_lora(self, key: str, folder: str) -> int:
+        """Read and check an adapter, or raise LoRAError; returns its bytes in host memory."""
+        assert self.lora is not None
+        return self.lora.add(key, Path(folder))
+
+    def remove_lora(self, key: str) -> None:
+        """Forget an adapter that no request uses."""
+        assert self.lora is not None
+        self.lora.remove(key)
 
     def block_bytes(self) -> int:
         """What one block takes on this device, over all tensors that blocks are made of."""

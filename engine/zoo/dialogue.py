@@ -8,7 +8,8 @@ README.md ("One hop").
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 from .catalogue import Catalogue, Item, draw_titles
@@ -31,6 +32,9 @@ KIND_WEIGHTS = {
 # Training asks more often for what is rare, and for comparisons: of a whole answer, one token is decided, not copied.
 EMPHASIS = {"order": 3.0, "reserve": 1.5, "unknown": 2.5, "cheaper": 4.0, "longer": 4.0}
 NEEDS_TOOLS = {"order", "reserve"}
+EN_JA = "en-ja"
+"""Japanese sentences about an English shop, which only the adapter shop-lora-ja says. A space before each value keeps
+it the tokens that stand in the English notes."""
 
 FACTS = {
     "en": {
@@ -49,9 +53,25 @@ FACTS = {
         "stock": "{t}の在庫は{i.stock}冊です。",
         "like": "{t}の次は{i.next_title}がおすすめです。",
     },
+    EN_JA: {
+        "author": "{t}の作者は {i.author}です。",
+        "price": "{t}の価格は {i.price}円です。",
+        "volumes": "{t}の巻数は {i.volumes}巻です。",
+        "genre": "{t}の分野は {i.genre}です。",
+        "stock": "{t}の在庫は {i.stock}冊です。",
+        "like": "{t}の次は {i.next_title}がおすすめです。",
+    },
 }
-PICK = {"en": "Our {g} pick is {t}.", "ja": "{g}の一番人気は{t}です。"}
-STAFF_PICK = {"en": "Our staff pick is {t}.", "ja": "店長の一押しは{t}です。"}
+PICK = {
+    "en": "Our {g} pick is {t}.",
+    "ja": "{g}の一番人気は{t}です。",
+    EN_JA: "今日の {g}の一番人気は {t}です。",
+}
+STAFF_PICK = {
+    "en": "Our staff pick is {t}.",
+    "ja": "店長の一押しは{t}です。",
+    EN_JA: "店長の一押しは {t}です。",
+}
 POLICY = {
     "en": {
         "returns": "Returns are accepted within {n} days.",
@@ -66,6 +86,13 @@ POLICY = {
         "hours": "営業時間は{n}時から{close}時です。",
         "hold": "取り置きは{n}日間です。",
         "wrapping": "包装は{n}円です。",
+    },
+    EN_JA: {
+        "returns": "返品は {n}日以内です。",
+        "shipping": "送料は {n}円です。",
+        "hours": "営業時間は {n}時から {close}時です。",
+        "hold": "取り置きは {n}日間です。",
+        "wrapping": "包装は {n}円です。",
     },
 }
 PERSONA = {
@@ -206,6 +233,13 @@ ANSWERS = {
         "courtesy": "ありがとうございました。またどうぞ。",
         "greeting": "いらっしゃいませ。何をお探しですか?",
     },
+    EN_JA: {
+        "unknown": "{t}は扱っていません。",
+        "cheaper": "{a}{b}安いのは {w}です。",
+        "longer": "{a}{b}長いのは {w}です。",
+        "courtesy": "ありがとうございました。またどうぞ。",
+        "greeting": "いらっしゃいませ。何をお探しですか?",
+    },
 }
 # What a recommendation adds about the title it names.
 DETAILS = {"by_genre": ("author", "price"), "like": ("genre", "price"), "staff": ("genre", "author")}
@@ -294,10 +328,15 @@ def tool_call(name: str, **arguments: str) -> str:
 class Talk:
     """Writes the turns of one conversation and remembers the title that was spoken of last."""
 
+    answer_language: str | None = None
+    """Of a talk whose answers are not in the language of the questions."""
+
     def __init__(self, rng: Random, catalogue: Catalogue, tools: bool, held_out: bool) -> None:
         self.rng, self.catalogue, self.tools, self.held_out = rng, catalogue, tools, held_out
         self.language = catalogue.language
-        self.space = " " if self.language == "en" else ""
+        self.spoken = replace(catalogue, language=self.answer_language or self.language)
+        """The shop in the language of the answers."""
+        self.space = " " if self.spoken.language == "en" else ""
         self.focus: Item | None = None
 
     def turn(self, kind: str) -> list[Message]:
@@ -326,7 +365,7 @@ class Talk:
     def _about_a_title(self, kind: str) -> list[Message]:
         item, question = self._ask_about(kind)
         self.focus = item
-        return self._pair(kind, question, fact(self.catalogue, kind, item))
+        return self._pair(kind, question, fact(self.spoken, kind, item))
 
     def _unknown(self) -> list[Message]:
         known = {word for item in self.catalogue.items for word in item.title.replace("の", " ").split()}
@@ -337,41 +376,43 @@ class Talk:
         asked = self.rng.choice(["price", "stock", "stock", "author"])
         self.focus = None
         return self._pair(
-            "unknown", self._ask(asked, t=title), ANSWERS[self.language]["unknown"].format(t=title)
+            "unknown", self._ask(asked, t=title), ANSWERS[self.spoken.language]["unknown"].format(t=title)
         )
 
     def _recommend(self, kind: str) -> list[Message]:
-        catalogue = self.catalogue
+        catalogue, language = self.spoken, self.spoken.language
         if kind == "by_genre":
             genre, title = self.rng.choice(catalogue.genre_picks)
-            question, opening = self._ask(kind, g=genre), PICK[self.language].format(g=genre, t=title)
+            question, opening = self._ask(kind, g=genre), PICK[language].format(g=genre, t=title)
         elif kind == "staff":
             title = catalogue.staff_pick
-            question, opening = self._ask(kind), STAFF_PICK[self.language].format(t=title)
+            question, opening = self._ask(kind), STAFF_PICK[language].format(t=title)
         else:
             item, question = self._ask_about("like")
             title, opening = item.next_title, fact(catalogue, "like", item)
         self.focus = catalogue.item(title)
-        details = [fact(catalogue, detail, self.focus) for detail in DETAILS[kind]]
-        return self._pair(kind, question, self.space.join([opening, *details]))
+        return self._pair(kind, question, self._recommendation(kind, opening, self.focus))
+
+    def _recommendation(self, kind: str, opening: str, item: Item) -> str:
+        return self.space.join([opening, *(fact(self.spoken, detail, item) for detail in DETAILS[kind])])
 
     def _compare(self, kind: str) -> list[Message]:
         first, second = self.rng.sample(self.catalogue.items, 2)
         field = "price" if kind == "cheaper" else "volumes"
         winner = (min if kind == "cheaper" else max)(first, second, key=lambda item: getattr(item, field))
-        answer = ANSWERS[self.language][kind].format(
-            a=fact(self.catalogue, field, first), b=fact(self.catalogue, field, second), w=winner.title
+        answer = ANSWERS[self.spoken.language][kind].format(
+            a=fact(self.spoken, field, first), b=fact(self.spoken, field, second), w=winner.title
         )
         self.focus = winner
         return self._pair(kind, self._ask(kind, a=first.title, b=second.title), answer)
 
     def _policy(self) -> list[Message]:
         policy, _ = self.rng.choice(self.catalogue.policies)
-        return self._pair("policy", self._ask(policy), policy_line(self.catalogue, policy))
+        return self._pair("policy", self._ask(policy), policy_line(self.spoken, policy))
 
     def _courtesy(self) -> list[Message]:
         kind = self.rng.choice(["courtesy", "greeting"])
-        return self._pair("courtesy", self._ask(kind), ANSWERS[self.language][kind])
+        return self._pair("courtesy", self._ask(kind), ANSWERS[self.spoken.language][kind])
 
     def _order(self) -> list[Message]:
         number = str(self.rng.randint(10000, 99999))
@@ -381,7 +422,9 @@ class Talk:
             Message("assistant", tool_call("get_order_status", order_id=number), "order"),
             Message("tool", json.dumps({"status": state}, ensure_ascii=False)),
             Message(
-                "assistant", ANSWERS[self.language]["order_result"].format(n=number, s=state), "order_result"
+                "assistant",
+                ANSWERS[self.spoken.language]["order_result"].format(n=number, s=state),
+                "order_result",
             ),
         ]
 
@@ -393,7 +436,9 @@ class Talk:
             Message("assistant", tool_call("reserve_title", title=item.title), "reserve"),
             Message("tool", json.dumps({"reserved": True})),
             Message(
-                "assistant", ANSWERS[self.language]["reserve_result"].format(t=item.title), "reserve_result"
+                "assistant",
+                ANSWERS[self.spoken.language]["reserve_result"].format(t=item.title),
+                "reserve_result",
             ),
         ]
 
@@ -408,8 +453,13 @@ def write_conversation(
     weights = {kind: weight for kind, weight in KIND_WEIGHTS.items() if tools or kind not in NEEDS_TOOLS}
     if emphasis:
         weights = {kind: weight * EMPHASIS.get(kind, 1.0) for kind, weight in weights.items()}
-    kinds = rng.choices(list(weights), weights=list(weights.values()), k=turns)
-    messages = [Message("system", system_prompt(rng, catalogue))]
+    return hold(talk, rng.choices(list(weights), weights=list(weights.values()), k=turns))
+
+
+def hold(talk: Talk, kinds: Sequence[str]) -> Conversation:
+    """The conversation with one turn of each kind, in this order."""
+    catalogue = talk.catalogue
+    messages = [Message("system", system_prompt(talk.rng, catalogue))]
     said: set[str] = set()
     for kind in kinds:
         for _ in range(
@@ -421,4 +471,4 @@ def write_conversation(
             talk.focus = focus
         said.add(turn[1].content)
         messages += turn
-    return Conversation(catalogue.language, tuple(messages), tools, len(catalogue.items))
+    return Conversation(catalogue.language, tuple(messages), talk.tools, len(catalogue.items))

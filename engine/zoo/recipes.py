@@ -32,3 +32,32 @@ RECIPES = {
         Recipe("shop-eagle", ModelConfig(256, 640, 1, 8, 4), minutes=45, matrix_lr=0.02, target="shop"),
     )
 }
+
+
+@dataclass(frozen=True)
+class AdapterRecipe:
+    """A low-rank adapter of a shipped model. `name` is also the task that it learns."""
+
+    name: str
+    rank: int
+    minutes: float
+    base: str = "shop"
+    alpha: int = 16
+    lr: float = 0.006
+    tokens_per_step: int = 2048
+    warmup_steps: int = 10
+    decay_fraction: float = 0.6
+    seed: int = 1
+    target_modules: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+
+
+ADAPTER_RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        AdapterRecipe("shop-lora-recommend", rank=8, minutes=8),
+        AdapterRecipe("shop-lora-support", rank=8, minutes=8),
+        AdapterRecipe("shop-lora-ja", rank=16, minutes=14),
+    )
+}

@@ -225,7 +225,7 @@ def train(
     trainer = _trainer_class(recipe)(recipe, tokenizer)
     if resume:
         trainer.load(checkpoint)
-    position, stop = trainer.position, _StopOnSignal()
+    position, stop = trainer.position, StopOnSignal()
     budget, said = recipe.minutes * 60, time.monotonic()
     saved = exported = time.monotonic()
     spinner = console.status("first step ...") if console.is_terminal else nullcontext()
@@ -275,10 +275,10 @@ def status_line(position: Position, budget: float, progress: float) -> str:
     )
 
 
-class _StopOnSignal:
+class StopOnSignal:
     """Turns Ctrl-C and a polite kill into a request to stop after the current step."""
 
-    def __enter__(self) -> _StopOnSignal:
+    def __enter__(self) -> StopOnSignal:
         self.asked = False
         self._before = {
             number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)

@@ -18,6 +18,7 @@ KERNELS = (
     "embedding",
     "quantised_gemm",
     "sampling",
+    "lora",
 )
 """In the order of `Kernel` in graph.h."""
 

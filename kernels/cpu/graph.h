@@ -10,7 +10,9 @@
 #include <functional>
 #include <vector>
 
-enum Kernel : int64_t { GEMM, ATTENTION, KV_WRITE, NORM, ROTARY, ACTIVATION, EMBEDDING, QUANTISED_GEMM, SAMPLING, NUM_KERNELS };
+enum Kernel : int64_t {
+    GEMM, ATTENTION, KV_WRITE, NORM, ROTARY, ACTIVATION, EMBEDDING, QUANTISED_GEMM, SAMPLING, LORA, NUM_KERNELS
+};
 
 using Graph = std::vector<std::function<void()>>;
 

@@ -17,7 +17,17 @@ from typing import Any
 import engine.core
 
 CORE = Path(engine.core.__path__[0])
-COPIED = ("hashing", "blocks", "host_tier", "kv_manager", "kv_transfers", "door", "queues", "scheduler")
+COPIED = (
+    "lora_slots",
+    "hashing",
+    "blocks",
+    "host_tier",
+    "kv_manager",
+    "kv_transfers",
+    "door",
+    "queues",
+    "scheduler",
+)
 """In import order. Types, errors and stats are shared with the real core."""
 
 
@@ -279,6 +289,44 @@ MUTATIONS = [
         "scheduler",
         "            plan.not_scheduled.append(rest)\n",
         "            pass\n",
+    ),
+    # adapter slots
+    Mutation(
+        "a_slot_in_use_is_replaced",
+        "lora_slots",
+        "        if self._free or self._idle:\n            return True\n",
+        "        if self._free or self.slot_of:\n            self._idle.setdefault(next(iter(self.slot_of)))\n"
+        "            return True\n",
+    ),
+    Mutation(
+        "a_preempted_request_keeps_its_adapters_slot",
+        "scheduler",
+        "        self._leave_lora_slot(victim)\n",
+        "",
+    ),
+    Mutation(
+        "a_finished_request_keeps_its_adapters_slot",
+        "scheduler",
+        "            self._leave_lora_slot(request)\n",
+        "",
+    ),
+    Mutation(
+        "adapters_in_a_slot_are_not_brought_there",
+        "lora_slots",
+        "            self.loads.append((key, slot))\n",
+        "",
+    ),
+    Mutation(
+        "adapters_of_a_lost_step_count_as_brought",
+        "lora_slots",
+        "        for key, _ in self.loads:\n            self.forget(key)\n",
+        "",
+    ),
+    Mutation(
+        "nobody_overtakes_who_waits_for_a_slot",
+        "scheduler",
+        ", Reason.NO_LORA_SLOT)",
+        ")",
     ),
     Mutation("oversized_requests_are_accepted", "door", "    if need > usable:\n", "    if False:\n"),
     Mutation(

@@ -83,6 +83,7 @@ class Slot:
     block_table: list[int]
     num_prompt_tokens: int
     wants_prompt_logprobs: bool
+    lora_key: str | None = None
     num_computed: int = 0
 
     def append(self, token_ids: list[int]) -> None:
@@ -114,6 +115,10 @@ class ShadowWorker:
         self.host_cache: dict[int, Digest] = {}
         """The same for host blocks."""
         self.slots: dict[str, Slot] = {}
+        self.adapters: dict[int, str] = {}
+        """What lies in which of the slots for adapters."""
+        self.num_lora_slots = 0
+        """0: adapters take no place."""
         self.roots: dict[str, Digest] = {}
         """By request id, told by the harness: a real worker has the adapter, and salts only part tenants."""
         self._unknown: set[str] = set()
@@ -136,6 +141,9 @@ class ShadowWorker:
             require(request_id in self.slots, f"{request_id} frees a worker slot that it does not have")
             del self.slots[request_id]
         self._copy(out)
+        for key, slot in out.lora_loads:
+            require(0 <= slot < self.num_lora_slots, "an adapter is loaded where there is no slot", slot)
+            self.adapters = {s: k for s, k in self.adapters.items() if k != key} | {slot: key}
         for row in out.scheduled:
             self._apply(row)
         for row in out.scheduled:  # all reads of old KV come before the step's writes
@@ -186,11 +194,14 @@ class ShadowWorker:
                 block_table=list(row.new_block_ids),
                 num_prompt_tokens=row.init.num_prompt_tokens,
                 wants_prompt_logprobs=row.init.sampling_params.prompt_logprobs is not None,
+                lora_key=row.init.lora_key,
                 num_computed=row.start,
             )
             slot.append(row.init.token_ids)
             self.slots[row.request_id] = slot
         end = row.start + row.num_tokens
+        if self.num_lora_slots and slot.lora_key:
+            require(slot.lora_key in self.adapters.values(), f"{row.request_id} runs without its adapter")
         known = len(slot.token_ids)
         require(row.start == slot.num_computed, f"{row.request_id} skips or repeats tokens", row)
         require(
@@ -274,6 +285,7 @@ class StepRules:
         """When each request was added, kept by the harness."""
 
     def check(self, scheduler: Any, out: SchedulerOutput, running_before: set[str]) -> None:
+        self.admitted = {row.request_id for row in out.scheduled if row.init is not None}
         self._limits(scheduler, out)
         if self.strict:
             self._reasons(scheduler, out)
@@ -288,6 +300,9 @@ class StepRules:
         require(out.num_scheduled_tokens <= limits.max_num_batched_tokens, "the step is over its budget")
         require(len(scheduler.running) <= limits.max_num_seqs, "more requests run than max_num_seqs")
         require(set(ids) <= {r.request_id for r in scheduler.running}, "a row's request does not run")
+        adapters = {r.lora_key for r in scheduler.running if r.lora_key}
+        if limits.max_loras and self.strict:
+            require(len(adapters) <= limits.max_loras, "running requests use more adapters than max_loras")
         for row in out.scheduled:
             known = scheduler.requests[row.request_id].num_tokens
             if limits.long_prefill_token_threshold:
@@ -322,6 +337,8 @@ class StepRules:
                 require(details["need"] > details["free"] >= details["evictable"] >= 0, "it fits", entry)
             elif entry.reason is Reason.PREEMPTING:
                 require(bool(out.preempted_request_ids), "nobody was preempted", entry)
+            elif entry.reason is Reason.NO_LORA_SLOT:
+                self._slots_are_taken(scheduler, entry.request_id)
             elif entry.reason is Reason.PREFIX_IN_FLIGHT:
                 require(self.caching and bool(out.scheduled), "nothing is in flight", entry)
             elif entry.reason is Reason.BEHIND_IN_QUEUE:
@@ -331,6 +348,16 @@ class StepRules:
                 )
             elif entry.reason is Reason.KV_TRANSFER:
                 require(0 < details["loads"] <= len(scheduler.transfers), "nothing is on its way", entry)
+
+    def _slots_are_taken(self, scheduler: Any, request_id: str | None) -> None:
+        """Running requests use all slots, and nobody behind the waiting one starts on its adapter."""
+        running = [request for request in scheduler.running if request.lora_key]
+        adapters = {request.lora_key for request in running}
+        require(len(adapters) == self.limits.max_loras, f"{request_id} waits for a slot, and one is idle")
+        waiting = scheduler.requests[request_id]
+        for request in running:
+            if request.request_id in self.admitted and request.lora_key == waiting.lora_key:
+                require(request.sort_key < waiting.sort_key, f"{request_id} was overtaken on its own adapter")
 
     def _importance(self, scheduler: Any, out: SchedulerOutput, running_before: set[str]) -> None:
         def key(request_id: str) -> tuple[int, float, int]:
@@ -454,6 +481,7 @@ class Simulation:
             workload.cache.sliding_window,
             workload.cache.tiers.num_host_blocks,
         )
+        self.worker.num_lora_slots = workload.scheduler.max_loras if strict else 0
         self.rules = StepRules(workload, strict)
         self.received: dict[str, Received] = {}
         self.summary = Summary()

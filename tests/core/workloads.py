@@ -152,6 +152,7 @@ def _random_limits(rng: random.Random) -> SchedulerConfig:
         policy=rng.choice(["fcfs", "priority"]),
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=rng.choice([0, 0, 1, 4]) if chunked else 0,
+        max_loras=rng.choice([0, 1, 1, 2]),
     )
 
 
@@ -159,7 +160,7 @@ def _random_asks(rng: random.Random, scheduler: SchedulerConfig, cache: CacheCon
     capacity = (cache.num_blocks - 1) * cache.block_size
     longest = max(1, min(60, capacity * 2 // 3, scheduler.max_model_len))
     shared = [rng.randrange(VOCAB) for _ in range(longest)]
-    tenants = [(None, None), (None, None), ("a", None), (None, "a"), ("a", "a")]
+    tenants = [(None, None), (None, None), ("a", None), (None, "a"), ("a", "a"), ("b", None), ("c", None)]
     for index in range(rng.randint(2, 12)):
         length = rng.randint(1, longest)
         if rng.random() < 0.3:  # where off-by-one errors live

@@ -1,0 +1,224 @@
+"""An adapter as PEFT saves it: what it may contain, and whether it fits this model.
+
+    adapter_config.json          r, lora_alpha, target_modules, ...
+    adapter_model.safetensors    base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight   [r, in]
+                                 base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight   [out, r]
+
+    y = W x + s B A x            s = alpha / r, or alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023)
+
+Everything about an adapter is checked here, before anything is kept: a step never meets one that does not fit.
+Source: LoRA (Hu et al. 2021); vLLM lora/peft_helper.py and lora_model.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.lora.request import LoRAError
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "base_model.model."
+_HALF = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
+_REFUSED = {
+    "use_dora": "DoRA scales every column of the merged matrix, which cannot be added beside it",
+    "modules_to_save": "whole modules are replaced, and only low-rank matrices are added here",
+    "fan_in_fan_out": "its matrices are stored the other way round",
+    "lora_bias": "it adds a bias",
+    "use_qalora": "its inputs are pooled",
+    "layer_replication": "it changes the number of layers",
+    "trainable_token_indices": "it changes the embedding",
+    "alora_invocation_tokens": "it begins in the middle of a prompt",
+}
+"""Options of PEFT that mean more than y += s B A x, and why they cannot be served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A matrix of the model that an adapter may have a part for."""
+
+    in_features: int
+    out_features: int
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """One matrix's part of an adapter, on the host."""
+
+    a: Tensor
+    """fp32 [rank, in]"""
+    b: Tensor
+    """fp32 [out, rank], scaling included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """All parts of an adapter by the name of their matrix in the checkpoint of the base."""
+
+    parts: dict[str, LowRank]
+    rank: int
+    """The largest of its parts."""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(part.a.nbytes + part.b.nbytes for part in self.parts.values())
+
+
+def load_adapter(folder: Path, targets: Mapping[str, Target], max_rank: int, base_model: str = "") -> Adapter:
+    """Read a PEFT folder for a model with these matrices, or raise LoRAError.
+
+    base_model: name or path of the model that runs. An adapter that says it belongs to another one, and fits, is
+    taken with a warning: the same base has many names.
+    """
+    config = _read_config(folder)
+    _check_config(folder, config, max_rank)
+    halves = _read_halves(folder)
+    asked = str(config.get("base_model_name_or_path") or "")
+    try:
+        parts = _pair(folder, config, halves, targets)
+    except LoRAError as error:
+        belongs = f" (it was made for {asked!r}, this is {base_model!r})" if asked else ""
+        raise LoRAError(f"{error}{belongs}") from None
+    rank = max(part.a.shape[0] for part in parts.values())
+    if rank > max_rank:
+        raise LoRAError(f"adapter {folder} has rank {rank}, and max_lora_rank is {max_rank}; raise it")
+    if asked and Path(asked).name != Path(base_model).name:
+        logger.warning(
+            "adapter %s was made for %s; it fits %s, but may do nonsense", folder, asked, base_model
+        )
+    return Adapter(parts, rank)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "adapter_config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LoRAError(f"{folder} is no adapter: it has no adapter_config.json") from None
+    except (OSError, ValueError) as error:
+        raise LoRAError(f"{path} cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise LoRAError(f"{path} must hold a JSON object")
+    return config
+
+
+def _check_config(folder: Path, config: dict[str, Any], max_rank: int) -> None:
+    kind = config.get("peft_type", "LORA")
+    if kind != "LORA":
+        raise LoRAError(f"adapter {folder} is of type {kind}; only LORA can be served")
+    for option, reason in _REFUSED.items():
+        if config.get(option):
+            raise LoRAError(f"adapter {folder} has {option}: {reason}. Merge it into its base instead")
+    if config.get("bias", "none") != "none":
+        raise LoRAError(
+            f"adapter {folder} has bias={config['bias']!r}; only adapters without biases can be served"
+        )
+    for name in ("r", "lora_alpha"):
+        value = config.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise LoRAError(
+                f"adapter {folder}: {name} in adapter_config.json must be positive, got {value!r}"
+            )
+    if config["r"] > max_rank:
+        raise LoRAError(
+            f"adapter {folder} has rank {config['r']}, and max_lora_rank is {max_rank}; start the engine with a "
+            "larger one"
+        )
+
+
+def _read_halves(folder: Path) -> dict[str, dict[str, Tensor]]:
+    """{matrix: {"A": ..., "B": ...}} in fp32."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / "adapter_model.safetensors"
+    if not path.exists():
+        hint = "; pickled weights are not read, save it as safetensors" if any(folder.glob("*.bin")) else ""
+        raise LoRAError(f"{folder} has no adapter_model.safetensors{hint}")
+    try:
+        stored = load_file(str(path))
+    except (OSError, SafetensorError) as error:
+        raise LoRAError(f"{path} cannot be read: {error}") from None
+    halves: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in stored.items():
+        match = _HALF.fullmatch(name.removeprefix(_PREFIX))
+        if match is None:
+            raise LoRAError(f"{path} holds {name}, which is no lora_A or lora_B of a linear layer")
+        if tensor.ndim != 2 or not tensor.is_floating_point():
+            shape = list(tensor.shape)
+            raise LoRAError(f"{path}: {name} must be a floating-point matrix, it is {tensor.dtype} {shape}")
+        halves.setdefault(match["module"], {})[match["half"]] = tensor.to(torch.float32)
+    if not halves:
+        raise LoRAError(f"{path} holds no tensors")
+    return halves
+
+
+def _pair(
+    folder: Path,
+    config: dict[str, Any],
+    halves: dict[str, dict[str, Tensor]],
+    targets: Mapping[str, Target],
+) -> dict[str, LowRank]:
+    unknown = sorted(halves.keys() - targets.keys())
+    if unknown:
+        raise LoRAError(
+            f"adapter {folder} changes {_some(unknown)}, which this model does not have or does not adapt"
+        )
+    incomplete = sorted(name for name, pair in halves.items() if pair.keys() != {"A", "B"})
+    if incomplete:
+        raise LoRAError(f"adapter {folder} has only one of lora_A and lora_B for {_some(incomplete)}")
+    missing = sorted(_expected(config, targets) - halves.keys())
+    if missing:
+        raise LoRAError(
+            f"adapter {folder} says in target_modules that it changes {_some(missing)}, and holds nothing for it"
+        )
+    parts = {}
+    for name, pair in halves.items():
+        a, b, target = pair["A"], pair["B"], targets[name]
+        rank = _of_pattern(config.get("rank_pattern"), name, config["r"])
+        shapes = [list(a.shape), list(b.shape)]
+        wanted = [[rank, target.in_features], [target.out_features, rank]]
+        if shapes != wanted:
+            raise LoRAError(f"adapter {folder}: A and B of {name} are {shapes}, this model needs {wanted}")
+        if not (torch.isfinite(a).all() and torch.isfinite(b).all()):
+            raise LoRAError(f"adapter {folder}: {name} holds NaN or infinity")
+        alpha = _of_pattern(config.get("alpha_pattern"), name, config["lora_alpha"])
+        parts[name] = LowRank(a, b * (alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)))
+    return parts
+
+
+def _expected(config: dict[str, Any], targets: Mapping[str, Target]) -> set[str]:
+    """Matrices that `target_modules` names one by one; none if it is a pattern, or names only some layers."""
+    modules = config.get("target_modules")
+    if not isinstance(modules, list) or config.get("layers_to_transform") is not None:
+        return set()
+    excluded = config.get("exclude_modules") or []
+    if isinstance(excluded, str):
+        return set()
+
+    def is_named(target: str, names: list[str]) -> bool:
+        return any(target == name or target.endswith(f".{name}") for name in names)
+
+    return {target for target in targets if is_named(target, modules) and not is_named(target, excluded)}
+
+
+def _of_pattern(pattern: dict[str, Any] | None, name: str, default: Any) -> Any:
+    """PEFT's rule: the first key that the end of the module's name matches."""
+    for key, value in (pattern or {}).items():
+        if re.match(rf"(.*\.)?({key})$", name):
+            return value
+    return default
+
+
+def _some(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -1,0 +1,137 @@
+"""A worker's adapters: on disk, in host memory, and in the slots of its device.
+
+    folder  --load_adapter-->  host cache (max_cpu_loras, LRU)  --activate-->  slot (max_loras)
+                               fp32 matrices as they are                       zero-padded, in the model's dtype
+
+Which adapter goes into which slot is the scheduler's decision (`engine/core/lora_slots.py`); this obeys. An adapter
+that fell out of the host cache is read from its folder again, and refused if the folder has changed since: its key
+stands for the weights that were loaded. Source: vLLM lora/model_manager.py and worker_manager.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from engine.config.lora import LoRAConfig
+from engine.layers.linear import Linear
+from engine.lora.adapter import Adapter, Target, load_adapter
+from engine.lora.layers import LoRALayer
+from engine.lora.request import LoRAError
+
+logger = logging.getLogger(__name__)
+
+Version = tuple[int, int]
+"""Time of change in nanoseconds, and size of the weights' file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    folder: Path
+    version: Version
+
+
+class LoRAManager:
+    """Puts slots beside every linear layer of a model, and adapters into them."""
+
+    def __init__(
+        self, model: nn.Module, config: LoRAConfig, *, device: torch.device, base_model: str = ""
+    ) -> None:
+        self.config = config
+        self._base_model = base_model
+        self._layers: dict[str, tuple[LoRALayer, int]] = {}
+        """(layer, part) of every matrix by its name in the checkpoint."""
+        self._targets: dict[str, Target] = {}
+        for name, linear in _linears(model):
+            dtype = linear.dtype if config.lora_dtype == "auto" else getattr(torch, config.lora_dtype)
+            layer = LoRALayer(linear, config.max_loras, config.max_lora_rank, dtype, device)
+            linear.lora = layer
+            for part, part_name in enumerate(linear.part_names(name)):
+                self._layers[part_name] = layer, part
+                self._targets[part_name] = Target(linear.in_features, layer.lora_b[part].shape[1])
+        self._sources: dict[str, _Source] = {}
+        self._host: OrderedDict[str, Adapter] = OrderedDict()
+        self.slot_of: dict[str, int] = {}
+        """Adapters on the device, by key."""
+
+    @property
+    def num_slot_bytes(self) -> int:
+        """Device memory of all slots."""
+        return sum({id(layer): layer.num_bytes for layer, _ in self._layers.values()}.values())
+
+    @property
+    def on_host(self) -> list[str]:
+        """Keys in the host cache, least recently used first."""
+        return list(self._host)
+
+    def add(self, key: str, folder: Path) -> int:
+        """Read and check an adapter, or raise LoRAError; returns its bytes in host memory."""
+        version = _version(folder)
+        adapter = self._load(folder)
+        self._sources[key] = _Source(folder, version)
+        self._keep(key, adapter)
+        return adapter.num_bytes
+
+    def remove(self, key: str) -> None:
+        """Forget an adapter. No request may be using it."""
+        self._sources.pop(key, None)
+        self._host.pop(key, None)
+        self.slot_of.pop(key, None)
+
+    def activate(self, loads: Iterable[tuple[str, int]]) -> None:
+        """Bring adapters to slots. One that cannot be read any more leaves its slot empty, and `slot_of` without it."""
+        for key, slot in loads:
+            self.slot_of = {other: taken for other, taken in self.slot_of.items() if taken != slot}
+            for layer in {id(layer): layer for layer, _ in self._layers.values()}.values():
+                layer.clear(slot)
+            try:
+                adapter = self._on_host(key)
+            except LoRAError as error:
+                logger.error("adapter %s is lost: %s", key, error)
+                continue
+            for name, weights in adapter.parts.items():
+                layer, part = self._layers[name]
+                layer.fill(slot, part, weights)
+            self.slot_of[key] = slot
+
+    def _on_host(self, key: str) -> Adapter:
+        adapter = self._host.get(key)
+        if adapter is None:
+            source = self._sources.get(key)
+            if source is None:
+                raise LoRAError("it was never loaded")
+            if _version(source.folder) != source.version:
+                raise LoRAError(f"{source.folder} has changed since it was loaded; load it again")
+            adapter = self._load(source.folder)
+        self._keep(key, adapter)
+        return adapter
+
+    def _load(self, folder: Path) -> Adapter:
+        return load_adapter(folder, self._targets, self.config.max_lora_rank, self._base_model)
+
+    def _keep(self, key: str, adapter: Adapter) -> None:
+        self._host[key] = adapter
+        self._host.move_to_end(key)
+        while len(self._host) > self.config.max_cpu_loras:
+            self._host.popitem(last=False)
+
+
+def _linears(model: nn.Module) -> Iterator[tuple[str, Linear]]:
+    """Every linear layer by name, but for the output head: embedding and head have no adapters here."""
+    for name, module in model.named_modules():
+        if isinstance(module, Linear) and not name.startswith("lm_head"):
+            yield name, module
+
+
+def _version(folder: Path) -> Version:
+    try:
+        stat = (folder / "adapter_model.safetensors").stat()
+    except OSError as error:
+        raise LoRAError(f"{folder} has no adapter_model.safetensors: {error.strerror}") from None
+    return stat.st_mtime_ns, stat.st_size

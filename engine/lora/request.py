@@ -1,0 +1,104 @@
+"""Which adapter a request wants, and which adapters an engine knows. No torch: clients and servers use it.
+
+Source: vLLM lora/request.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class LoRAError(ValueError):
+    """An adapter that cannot be used: says what is wrong with it and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoRARequest:
+    """An adapter by name, for `generate(..., lora_request=...)`; it is loaded when it is first seen."""
+
+    lora_name: str
+    lora_int_id: int
+    """Positive, and no other adapter's of this engine."""
+    lora_path: str
+    """A folder in PEFT's layout, or the name of a shipped adapter."""
+    load_inplace: bool = False
+    """Read the folder again and take the place of the adapter loaded under this name."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lora_name, str) or not self.lora_name:
+            raise LoRAError(f"lora_name must be text that is not empty, got {self.lora_name!r}")
+        if type(self.lora_int_id) is not int or self.lora_int_id < 1:
+            raise LoRAError(f"lora_int_id must be a positive integer, got {self.lora_int_id!r}")
+        if not self.lora_path:
+            raise LoRAError(f"adapter {self.lora_name!r} has no lora_path; give the folder it lies in")
+
+
+class LoRARegistry:
+    """The adapters that requests may ask for, each with the key that stands for its weights.
+
+        name    path          loaded    key                      what the key parts
+        ja      /a/ja         once      ja | /a/ja | 1           slots on the device, cached prefixes
+        ja      /a/ja         again     ja | /a/ja | 2           ... from those of the first time
+
+    The counter is what makes reloading in place safe: KV that was computed with the old weights belongs to a key that
+    no new request has. Reading is safe from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, tuple[LoRARequest, str]] = {}
+        self._num_loads = 0
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    def __contains__(self, lora_name: str) -> bool:
+        return lora_name in self._loaded
+
+    def requests(self) -> list[LoRARequest]:
+        """What is loaded, in the order in which it came."""
+        return [request for request, _ in list(self._loaded.values())]
+
+    def find(self, lora_name: str) -> LoRARequest:
+        """The adapter of this name, or LoRAError."""
+        if lora_name not in self._loaded:
+            known = ", ".join(self._loaded) or "none"
+            raise LoRAError(f"there is no adapter {lora_name!r}; loaded are: {known}")
+        return self._loaded[lora_name][0]
+
+    def key(self, request: LoRARequest) -> str | None:
+        """The key of the weights that `request` means; None if they must be loaded first."""
+        loaded = self._loaded.get(request.lora_name)
+        if loaded is None or request.load_inplace:
+            return None
+        known, key = loaded
+        if (known.lora_path, known.lora_int_id) != (request.lora_path, request.lora_int_id):
+            raise LoRAError(
+                f"adapter {request.lora_name!r} is loaded from {known.lora_path} with the id {known.lora_int_id}, "
+                f"not from {request.lora_path} with {request.lora_int_id}; use another name, or load_inplace=True"
+            )
+        return key
+
+    def new_key(self, request: LoRARequest) -> str:
+        """A key for weights that are about to be loaded, unlike all before."""
+        for other, _ in self._loaded.values():
+            if other.lora_int_id == request.lora_int_id and other.lora_name != request.lora_name:
+                raise LoRAError(
+                    f"lora_int_id {request.lora_int_id} is that of adapter {other.lora_name!r}; use another"
+                )
+        self._num_loads += 1
+        return f"{request.lora_name}|{request.lora_path}|{self._num_loads}"
+
+    def add(self, request: LoRARequest, key: str) -> str | None:
+        """From now on the name means these weights. Returns the key that it meant before, if any."""
+        before = self._loaded.get(request.lora_name)
+        self._loaded[request.lora_name] = request, key
+        return None if before is None else before[1]
+
+    def remove(self, lora_name: str) -> str:
+        """Forget the name; returns its key, or raises LoRAError."""
+        self.find(lora_name)
+        return self._loaded.pop(lora_name)[1]
+
+    def next_int_id(self) -> int:
+        """An id that no loaded adapter has."""
+        return 1 + max((request.lora_int_id for request, _ in self._loaded.values()), default=0)
