@@ -301,7 +301,7 @@ class StepRules:
         require(len(scheduler.running) <= limits.max_num_seqs, "more requests run than max_num_seqs")
         require(set(ids) <= {r.request_id for r in scheduler.running}, "a row's request does not run")
         adapters = {r.lora_key for r in scheduler.running if r.lora_key}
-        if limits.max_loras and self.strict:
+        if limits.max_loras:
             require(len(adapters) <= limits.max_loras, "running requests use more adapters than max_loras")
         for row in out.scheduled:
             known = scheduler.requests[row.request_id].num_tokens
@@ -481,7 +481,7 @@ class Simulation:
             workload.cache.sliding_window,
             workload.cache.tiers.num_host_blocks,
         )
-        self.worker.num_lora_slots = workload.scheduler.max_loras if strict else 0
+        self.worker.num_lora_slots = workload.scheduler.max_loras
         self.rules = StepRules(workload, strict)
         self.received: dict[str, Received] = {}
         self.summary = Summary()

@@ -198,7 +198,7 @@ def test_more_rows_than_the_arena_holds_go_the_ordinary_way(
     found = watched_run(engine, mixture(8))
     assert_same(found, watched_run(make_engine(enforce_eager=True), mixture(8)))
     graphs = engine.executor.worker.runner._graphs
-    assert 4 <= graphs._max_tokens < 14 and max(graphs._recorded) <= graphs._max_tokens
+    assert 4 <= graphs._max_tokens < 14 and max(size for size, _ in graphs._recorded) <= graphs._max_tokens
     assert found.replays > 10
 
 
@@ -209,7 +209,7 @@ def test_batches_above_the_limit_are_not_recorded(
     engine = make_engine()
     found = watched_run(engine, mixture(8))
     assert_same(found, watched_run(make_engine(enforce_eager=True), mixture(8)))
-    assert set(engine.executor.worker.runner._graphs._recorded) <= {1, 2, 3}
+    assert set(engine.executor.worker.runner._graphs._recorded) <= {(1, False), (2, False), (3, False)}
 
 
 def test_while_a_request_wants_prompt_logprobs_steps_are_ordinary(make_engine: MakeEngine) -> None:

@@ -1,0 +1,178 @@
+"""Who gets a slot for its adapter, who waits, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.config import CacheConfig, SchedulerConfig
+from engine.core.lora_slots import LoRASlots
+from engine.core.sched_output import Reason, reason_of
+from engine.core.scheduler import Scheduler
+from tests.core.driver import Driver, make_request, rows
+
+KEYS = "abcdefgh"
+
+
+def driver(max_loras: int, max_num_seqs: int = 8) -> Driver:
+    made = Driver()
+    made.scheduler = Scheduler(
+        SchedulerConfig(64, max_num_seqs, 1000, max_loras=max_loras), CacheConfig(101, 4)
+    )
+    return made
+
+
+def test_a_request_whose_adapter_has_no_slot_waits_and_the_base_goes_on() -> None:
+    d = driver(max_loras=1)
+    d.add("a1", lora_key="a")
+    d.add("b1", lora_key="b")
+    d.add("base")
+    out = d.step()
+    assert set(rows(out)) == {"a1", "base"}
+    waits = reason_of(out, "b1")
+    assert waits is not None and waits.reason is Reason.NO_LORA_SLOT
+    assert waits.details == {"slots": 1, "running": 1}
+    assert out.lora_loads == [("a", 0)]
+    d.run()
+    assert all(d.finish_reason(name) == "length" for name in ("a1", "b1", "base"))
+
+
+def test_counters_say_what_was_loaded_evicted_and_waited_for() -> None:
+    """Two slots, three adapters one after the other and the first again: exactly the LRU's figures."""
+    d = driver(max_loras=2)
+    total = Counter()
+    for name, key in [("1", "a"), ("2", "b"), ("3", "c"), ("4", "b"), ("5", "a")]:
+        d.add(name, lora_key=key, max_tokens=2)
+        while d.scheduler.has_unfinished():
+            d.step()
+            stats = d.scheduler.stats
+            total += Counter(
+                loads=stats.num_lora_loads, evictions=stats.num_lora_evictions, waits=stats.num_lora_waits
+            )
+    assert total == Counter(loads=4, evictions=2)
+
+
+def test_the_adapter_idle_for_the_longest_is_replaced() -> None:
+    slots = LoRASlots(2)
+    for key in "ab":
+        slots.acquire(key)
+    slots.release("b")
+    slots.release("a")
+    slots.acquire("c")
+    assert slots.slot_of == {"a": 0, "c": 1}
+
+
+def test_an_adapter_stays_while_somebody_uses_it_and_after() -> None:
+    slots = LoRASlots(1)
+    slots.acquire("a")
+    slots.acquire("a")
+    slots.release("a")
+    assert not slots.has_room("b")
+    slots.release("a")
+    slots.begin_step()
+    assert slots.has_room("a") and slots.loads == []
+    assert slots.has_room("b")
+
+
+def test_an_adapter_in_demand_cannot_keep_its_only_slot_for_ever() -> None:
+    """New requests for `a` come in every step. `b` gets its turn when those that ran before it are through."""
+    d = driver(max_loras=1)
+    d.add("a0", lora_key="a", max_tokens=6)
+    d.step()
+    d.add("b", lora_key="b")
+    for number in range(1, 30):
+        d.add(f"a{number}", lora_key="a", max_tokens=6)
+        d.step()
+        if d.outputs.get("b"):
+            break
+    assert d.outputs["b"] and number <= 8
+    d.run()
+
+
+def test_of_several_slots_only_one_closes_for_those_behind() -> None:
+    d = driver(max_loras=2)
+    d.add("a1", lora_key="a", max_tokens=20)
+    d.add("b1", lora_key="b", max_tokens=20)
+    d.add("b2", lora_key="b", max_tokens=20)
+    d.step()
+    d.add("c", lora_key="c")
+    d.add("a2", lora_key="a")
+    d.add("b3", lora_key="b")
+    out = d.step()
+    assert "b3" in rows(out), "b has more users than a, so its slot stays open"
+    assert {reason_of(out, name).reason for name in ("c", "a2")} == {Reason.NO_LORA_SLOT}
+    d.run()
+
+
+def test_an_unloaded_adapter_frees_its_slot() -> None:
+    slots = LoRASlots(1)
+    slots.acquire("a")
+    slots.forget("a")
+    assert "a" in slots.slot_of, "it is in use"
+    slots.release("a")
+    slots.forget("a")
+    slots.acquire("b")
+    assert slots.slot_of == {"b": 0} and slots.num_evictions == 0
+
+
+@given(
+    max_loras=st.integers(1, 3),
+    arrivals=st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from(KEYS), st.integers(1, 6)), min_size=1, max_size=40
+    ),
+)
+@settings(max_examples=60, deadline=None)
+def test_nobody_starves(max_loras: int, arrivals: list[tuple[int, str, int]]) -> None:
+    """Whoever waits for a slot is overtaken only by so many: those of other adapters, as long as it takes the closed
+    slot's users to finish. So it waits for at most as many steps as everything ahead of it and those users need."""
+    d = driver(max_loras, max_num_seqs=4)
+    longest = 6
+    pending = sorted(arrivals)
+    waited: dict[str, int] = {}
+    step = 0
+    while pending or d.scheduler.has_unfinished():
+        while pending and pending[0][0] <= step:
+            _, key, max_tokens = pending.pop(0)
+            d.add(f"r{len(waited)}", prompt=3, lora_key=key, max_tokens=max_tokens)
+            waited[f"r{len(waited)}"] = 0
+        out = d.step()
+        head = next(iter(d.scheduler.waiting), None)
+        for name in waited:
+            if (reason := reason_of(out, name)) is not None and reason.reason is Reason.NO_LORA_SLOT:
+                waited[name] += head is not None and head.request_id == name
+        used = {request.lora_key for request in d.scheduler.running}
+        assert len(used) <= max_loras
+        step += 1
+        assert step < 2000
+    assert max(waited.values()) <= longest + 1, "the first in line outwaits the users of one slot, nobody else"
+
+
+def test_the_closed_slot_gains_no_users_until_it_is_idle() -> None:
+    """With endless demand for everything, who is first in line gets a slot within one request's life."""
+    d = driver(max_loras=2, max_num_seqs=6)
+    lives: dict[str, int] = {}
+    for step in range(120):
+        key = KEYS[step % 2] if step % 5 else KEYS[2 + step % 3]
+        d.scheduler.add(make_request(f"r{step}", 3, lora_key=key, max_tokens=5, arrival=float(step)))
+        lives[f"r{step}"] = step
+        d.step()
+    first_in_line = next(iter(d.scheduler.waiting)).request_id
+    d.run_until(lambda: first_in_line not in {r.request_id for r in d.scheduler.waiting}, most=12)
+    d.run()
+
+
+@pytest.mark.parametrize("max_loras", [1, 2])
+def test_slots_are_free_again_after_aborts_and_preemptions(max_loras: int) -> None:
+    d = driver(max_loras)
+    d.scheduler = Scheduler(SchedulerConfig(64, 8, 1000, max_loras=max_loras), CacheConfig(9, 4))
+    for number in range(6):
+        d.add(f"r{number}", prompt=6, lora_key=KEYS[number % max_loras], max_tokens=12)
+    for _ in range(8):
+        d.step()
+    assert any(step.preempted_request_ids for step in d.steps)
+    d.scheduler.abort(list(d.scheduler.requests))
+    d.scheduler.check_integrity()
+    assert not d.scheduler.lora.num_users
