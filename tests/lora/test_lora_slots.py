@@ -147,7 +147,9 @@ def test_nobody_starves(max_loras: int, arrivals: list[tuple[int, str, int]]) ->
         assert len(used) <= max_loras
         step += 1
         assert step < 2000
-    assert max(waited.values()) <= longest + 1, "the first in line outwaits the users of one slot, nobody else"
+    assert max(waited.values()) <= longest + 1, (
+        "the first in line outwaits the users of one slot, nobody else"
+    )
 
 
 def test_the_closed_slot_gains_no_users_until_it_is_idle() -> None:
