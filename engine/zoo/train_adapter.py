@@ -25,7 +25,7 @@ from .registry import MODELS, resolve
 from .tokenizer import END_OF_TEXT, load_tokenizer
 from .train import StopOnSignal, checkpoint_path, collate
 
-SMALL_SHOPS, SMALL_UNTIL = (2, 4), 0.6
+SMALL_SHOPS, SMALL_UNTIL = (2, 4), 0.45
 """The first part of the time shows small shops: shorter prompts, so more answers in the same time."""
 POOL = 64
 GRADIENT_NORM = 1.0

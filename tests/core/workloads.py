@@ -130,6 +130,9 @@ class Workload:
         cache = replace(cache, sliding_window=rng.choice([None, None, None, 1, 3, 6, 11]))
         cache = replace(cache, tiers=_random_tiers(rng, cache))
         interrupts = [rng.randint(1, 15)] if rng.random() < 0.25 else []
+        scheduler = replace(scheduler, max_loras=rng.choice([0, 0, 0, 1, 2]))
+        if scheduler.max_loras:
+            asks = [replace(ask, lora_key=rng.choice([ask.lora_key, "b", "c"])) for ask in asks]
         return Workload(scheduler, cache, asks, aborts, interrupts, draft_length, draft_quality, seed)
 
 
@@ -152,7 +155,6 @@ def _random_limits(rng: random.Random) -> SchedulerConfig:
         policy=rng.choice(["fcfs", "priority"]),
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=rng.choice([0, 0, 1, 4]) if chunked else 0,
-        max_loras=rng.choice([0, 1, 1, 2]),
     )
 
 
@@ -160,7 +162,7 @@ def _random_asks(rng: random.Random, scheduler: SchedulerConfig, cache: CacheCon
     capacity = (cache.num_blocks - 1) * cache.block_size
     longest = max(1, min(60, capacity * 2 // 3, scheduler.max_model_len))
     shared = [rng.randrange(VOCAB) for _ in range(longest)]
-    tenants = [(None, None), (None, None), ("a", None), (None, "a"), ("a", "a"), ("b", None), ("c", None)]
+    tenants = [(None, None), (None, None), ("a", None), (None, "a"), ("a", "a")]
     for index in range(rng.randint(2, 12)):
         length = rng.randint(1, longest)
         if rng.random() < 0.3:  # where off-by-one errors live
