@@ -106,6 +106,7 @@ class KVTransfers:
         if num_tokens is None:
             return None
         num_blocks = num_tokens // size
+        num_blocks = min(num_blocks, len(self._kv.hashes_behind(request, len(hit.device))))
         return num_blocks if num_blocks > len(hit.host) else 0
 
     def _begin_load(self, request: Request, hit: list[Block], hashes: list[bytes]) -> None:

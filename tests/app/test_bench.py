@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from app.bench import latency, scheduler, startup, throughput
+from app.bench import latency, scheduler, startup, throughput, tiers
 from app.bench.timing import spread
 from app.bench.workload import Lengths
 from app.cli.main import app
@@ -109,3 +109,20 @@ def test_wrong_batch_sizes_are_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "latency", "--batch-sizes", "1,x"])
     assert result.exit_code == 2
     assert "--batch-sizes must be whole numbers" in result.stderr
+
+
+def test_the_tier_bench_finds_every_prefix_where_it_put_it() -> None:
+    report = tiers.measure(say_nothing, "shop", {}, lengths=(48, 72), rounds=1)
+    assert report.misses == 0
+    assert [(row.prompt_len, row.num_blocks) for row in report.rows] == [(48, 2), (72, 4)]
+    assert all(set(row.first_token) == set(tiers.SOURCES) for row in report.rows)
+    assert min(min(row.first_token.values()) for row in report.rows) > 0
+    assert min(min(row.copy_out, row.copy_in) for row in report.rows) > 0
+    assert report.block_bytes > 0 and not report.interrupted
+
+
+def test_the_swap_command_prints_json() -> None:
+    result = CliRunner().invoke(app, ["bench", "swap", "--lengths", "40,72", "--rounds", "1", "--json"])
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["rows"]) == 2
+    assert CliRunner().invoke(app, ["bench", "swap", "--lengths", "many"]).exit_code == 2
