@@ -24,6 +24,7 @@ from engine.frontend.interrupt import interrupt_afterwards
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
+from engine.frontend.tool_choice import ToolChoice, ToolPlan
 from engine.lora.request import LoRARequest
 from engine.outputs import EmbeddingRequestOutput, RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams
@@ -90,20 +91,32 @@ class LLM:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
+        tool_choice: ToolChoice = "auto",
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or several, written with the model's chat template."""
+        """Answer one conversation or several, written with the model's chat template.
+
+        tools: functions with JSON schemas, as in OpenAI's API; calls come back in `CompletionOutput.tool_calls`.
+        tool_choice: "auto", "none", "required", or one function by name (`engine/frontend/tool_choice.py`).
+        """
         conversations = [messages] if _is_conversation(messages) else messages
+        plan = ToolPlan.of(tools, tool_choice)
         options = {
             "chat_template": chat_template,
             "add_generation_prompt": add_generation_prompt,
             "continue_final_message": continue_final_message,
-            "tools": tools,
+            "tools": plan.tools,
+            "opening": plan.opening,
             **(chat_template_kwargs or {}),
         }
         processor = self.llm_engine.input_processor
         prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request)
+        all_params = [plan.constrain(params) for params in _one_for_each(sampling_params, len(prompts))]
+        outputs = self.generate(prompts, all_params, use_tqdm=use_tqdm, lora_request=lora_request)
+        for output in outputs:
+            for completion in output.outputs:
+                plan.read(completion)
+        return outputs
 
     def embed(
         self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool | None = None

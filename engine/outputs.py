@@ -38,6 +38,8 @@ class CompletionOutput:
     """stop, length, abort or error; None while the completion grows."""
     stop_reason: int | str | None = None
     """The stop string or stop token id that ended it; None for end-of-sequence."""
+    tool_calls: list[dict[str, Any]] | None = None
+    """From `LLM.chat` with tools: the calls in OpenAI's shape, taken out of `text`. None: there were no tools."""
 
     @property
     def finished(self) -> bool:

@@ -111,10 +111,15 @@ class InputProcessor:
         submitted.children[0].wants_embedding = True
         return submitted
 
-    def chat_prompt(self, messages: Sequence[ChatMessage], **options: Any) -> PromptDict:
-        """A conversation as a prompt; `options` as in `chat_template.render_chat`, and `chat_template`."""
+    def chat_prompt(
+        self, messages: Sequence[ChatMessage], *, opening: str = "", **options: Any
+    ) -> PromptDict:
+        """A conversation as a prompt; `options` as in `chat_template.render_chat`, and `chat_template`.
+
+        opening: text that the answer begins with, whatever the model would say.
+        """
         tokenizer = self._need_tokenizer("chat messages")
-        text = tokenizer.render_chat(messages, **options)
+        text = tokenizer.render_chat(messages, **options) + opening
         # The template has already written the special tokens.
         return {"prompt": text, "prompt_token_ids": tokenizer.encode(text, add_special_tokens=False)}
 

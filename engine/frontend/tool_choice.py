@@ -1,0 +1,125 @@
+"""How much say a model has in calling tools: `tool_choice` of OpenAI's API.
+
+    "none"      the model does not see the tools
+    "auto"      it may call one; what it says is parsed, and may turn out to be no call
+    "required"  it calls one of them  \\  the answer starts inside a call, and a grammar made of the
+    {"type": "function", ...}  this one  /  tools' schemas keeps it there: it parses unless it is cut off
+
+Source: vLLM entrypoints/openai/chat_completion/protocol.py and tool_parsers/utils.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.frontend.tool_parser import BEGIN, parse_call, parse_tool_calls
+from engine.outputs import CompletionOutput
+from engine.sampling_params import SamplingParams, StructuredOutputsParams
+
+ToolChoice = str | Mapping[str, Any]
+
+
+class ToolError(ValueError):
+    """Tools or a tool choice that make no sense."""
+
+
+@dataclass(frozen=True)
+class ToolPlan:
+    """What a tool choice means for the prompt, for sampling and for reading the answer."""
+
+    tools: list[dict[str, Any]] | None
+    """For the chat template."""
+    call_schema: dict[str, Any] | None
+    """Of the call that has to be made; None: the model decides."""
+
+    @classmethod
+    def of(cls, tools: Sequence[Mapping[str, Any]] | None, choice: ToolChoice) -> ToolPlan:
+        """Check both and work out what they mean together."""
+        functions = [_function(tool, index) for index, tool in enumerate(tools or ())]
+        names = [function["name"] for function in functions]
+        if len(set(names)) < len(names):
+            raise ToolError(f"tools must have names of their own, got {', '.join(names)}")
+        if choice not in ("auto", "none") and not functions:
+            raise ToolError(f"tool_choice={choice!r} needs tools; give them as tools=[...]")
+        if choice == "none" or not functions:
+            return cls(None, None)
+        shown = [dict(tool) for tool in tools or ()]
+        if choice == "auto":
+            return cls(shown, None)
+        if choice != "required":
+            functions = [functions[names.index(_named(choice, names))]]
+        schemas = [_call_schema(function) for function in functions]
+        return cls(shown, schemas[0] if len(schemas) == 1 else {"anyOf": schemas})
+
+    @property
+    def opening(self) -> str:
+        """How the answer begins: the model is put where it would be after deciding to call."""
+        return "" if self.call_schema is None else BEGIN
+
+    def constrain(self, params: SamplingParams) -> SamplingParams:
+        """The same parameters, held to the call that has to be made."""
+        if self.call_schema is None:
+            return params
+        if params.structured_outputs is not None:
+            raise ToolError(
+                "structured_outputs and a forced tool_choice both say what the output is; use one"
+            )
+        structure = StructuredOutputsParams(json=self.call_schema, disable_any_whitespace=True)
+        return replace(params, structured_outputs=structure)
+
+    def read(self, completion: CompletionOutput) -> None:
+        """Fill in a finished completion's `tool_calls`; its `text` keeps what is no call."""
+        if self.tools is None:
+            return
+        if self.call_schema is None:
+            message = parse_tool_calls(completion.text)
+            completion.text = message.content
+            calls = message.tool_calls
+        else:
+            call = parse_call(completion.text)
+            calls = [] if call is None else [call]
+            completion.text = completion.text if call is None else ""
+        completion.tool_calls = [call.as_dict() for call in calls]
+
+
+def _function(tool: Any, index: int) -> Mapping[str, Any]:
+    """The function of a tool: OpenAI's shape, or the function alone."""
+    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
+        raise ToolError(
+            f'tools[{index}] must be like {{"type": "function", "function": {{"name": ..., "parameters": ...}}}}, '
+            f"got {tool!r}"
+        )
+    if not isinstance(function.get("parameters", {}), Mapping):
+        raise ToolError(f"tools[{index}]: parameters must be a JSON schema, got {function['parameters']!r}")
+    return function
+
+
+def _named(choice: ToolChoice, names: list[str]) -> str:
+    function = choice.get("function") if isinstance(choice, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if name is None:
+        raise ToolError(
+            'tool_choice must be "auto", "none", "required" or '
+            f'{{"type": "function", "function": {{"name": ...}}}}, got {choice!r}'
+        )
+    if name not in names:
+        raise ToolError(f"tool_choice names {name!r}, which is not among the tools: {', '.join(names)}")
+    return name
+
+
+def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = dict(function.get("parameters") or {"type": "object", "properties": {}})
+    if not parameters.get("properties") and parameters.get("type", "object") == "object":
+        parameters["additionalProperties"] = False  # a function without parameters takes none
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"name": {"const": function["name"]}, "arguments": parameters},
+        "required": ["name", "arguments"],
+    }
+    for definitions in ("$defs", "definitions"):  # references are looked up from the top
+        if definitions in parameters:
+            schema[definitions] = parameters.pop(definitions)
+    return schema
