@@ -99,6 +99,7 @@ def check_keywords(schema: Any, path: str = "#") -> None:
     for name in schema:
         if name not in known:
             raise SchemaError(path, f"{name!r} is not supported")
+    _types(schema, path)
     _check_combinations(schema, path)
     _check_string(schema, path)
     for name in ("properties", "$defs", "definitions"):

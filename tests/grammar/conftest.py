@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.frontend.conftest import make_llm, model_dir, settings
+from tests.frontend.conftest import llm, make_llm, model_dir, settings
 
-__all__ = ["make_llm", "model_dir", "settings"]
+__all__ = ["llm", "make_llm", "model_dir", "settings"]
