@@ -335,6 +335,31 @@ MUTATIONS = [
         "if plan.is_head_blocked or num_passed",
         "if num_passed",
     ),
+    # grammars
+    Mutation(
+        "a_request_starts_while_its_grammar_compiles",
+        "scheduler",
+        "        if request.status is RequestStatus.WAITING_GRAMMAR:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "drafts_are_not_shown_to_the_grammar",
+        "scheduler",
+        "            drafts = request.grammar.validate_tokens(drafts)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a_preempted_request_starts_its_grammar_anew",
+        "scheduler",
+        "        victim.num_preemptions += 1\n",
+        "        victim.num_preemptions += 1\n        victim.grammar and victim.grammar.accepted.clear()\n",
+    ),
+    Mutation(
+        "a_grammar_that_does_not_compile_is_waited_for",
+        "scheduler",
+        "            elif future is not None and future.done():\n",
+        "            elif False:\n",
+    ),
 ]
 
 TRANSFER_MUTATIONS = [

@@ -24,6 +24,7 @@ from typing import Any
 from engine.config import TierConfig
 from engine.core.blocks import Block
 from engine.core.errors import RequestRejected
+from engine.core.request import RequestStatus
 from engine.core.sched_output import (
     EngineCoreOutput,
     ModelRunnerOutput,
@@ -34,6 +35,7 @@ from engine.core.sched_output import (
     reason_of,
 )
 from engine.core.scheduler import MAX_DEFERRED_PER_STEP, PASSED_OVER, Scheduler
+from tests.core.shadow_grammar import Compiling, dislikes
 from tests.core.workloads import (
     VOCAB,
     Ask,
@@ -348,6 +350,9 @@ class StepRules:
                 )
             elif entry.reason is Reason.KV_TRANSFER:
                 require(0 < details["loads"] <= len(scheduler.transfers), "nothing is on its way", entry)
+            elif entry.reason is Reason.GRAMMAR_COMPILING:
+                status = scheduler.requests[entry.request_id].status
+                require(status is RequestStatus.WAITING_GRAMMAR, "its grammar is ready", entry)
 
     def _slots_are_taken(self, scheduler: Any, request_id: str | None) -> None:
         """Running requests use all slots, and nobody behind the waiting one starts on its adapter."""
@@ -484,6 +489,7 @@ class Simulation:
         self.worker.num_lora_slots = workload.scheduler.max_loras
         self.rules = StepRules(workload, strict)
         self.received: dict[str, Received] = {}
+        self.compiling: dict[str, Compiling] = {}
         self.summary = Summary()
         self._num_added = 0
 
@@ -508,8 +514,14 @@ class Simulation:
         self.worker.roots[ask.request_id] = root_digest(ask.lora_key, ask.cache_salt)
         self.rules.order[ask.request_id] = self._num_added
         self._num_added += 1
+        request = ask.make()
+        self.compiling.pop(ask.request_id, None)
+        if ask.compile_steps is not None and self.strict:
+            compiling = Compiling(ask.step, ask.compile_steps, ask.compile_fails)
+            self.compiling[ask.request_id] = compiling
+            request.grammar_future = compiling.future
         try:
-            self.scheduler.add(ask.make())
+            self.scheduler.add(request)
         except RequestRejected:
             require(expected.rejected, f"{ask.request_id} was refused and could have run")
             self.summary.refused += 1
@@ -519,6 +531,8 @@ class Simulation:
 
     def _step(self, step: int) -> None:
         self._abort(step, "before")
+        for compiling in self.compiling.values():
+            compiling.at(step)
         running_before = {request.request_id for request in self.scheduler.running}
         out = self.scheduler.schedule()
         self.rules.check(self.scheduler, out, running_before)
@@ -530,6 +544,9 @@ class Simulation:
                     f"{row.request_id} starts with tokens that are not its own",
                     row,
                 )
+            if (compiling := self.compiling.get(row.request_id)) is not None:
+                require(compiling.future.done(), f"{row.request_id} runs without its grammar")
+                require(not any(map(dislikes, row.spec_token_ids)), "a draft that its grammar forbids", row)
         if step in self.workload.interrupts:
             self._interrupt(out)
             return
@@ -647,6 +664,12 @@ class Simulation:
         ask, last = received.ask, received.last
         if last is None:
             raise ShadowError(f"{ask.request_id} never finished")
+        if (compiling := self.compiling.get(ask.request_id)) is not None:
+            accepted = compiling.grammar.accepted
+            require(accepted == received.token_ids, f"{ask.request_id}'s grammar saw {accepted}", received)
+            require(
+                not (ask.compile_fails and accepted), f"{ask.request_id} ran with a grammar that is wrong"
+            )
         expected = generate_alone(ask, self.workload.scheduler, self.workload.cache)
         if last.finish_reason in ("abort", "error"):
             has_cause = last.error is not None

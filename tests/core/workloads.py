@@ -53,6 +53,9 @@ class Ask:
     min_tokens: int = 0
     prompt_logprobs: int | None = None
     skip_reading: bool | None = None
+    compile_steps: int | None = None
+    """Steps until its grammar is ready; None: it has none."""
+    compile_fails: bool = False
 
     def make(self) -> Request:
         params = SamplingParams(
@@ -116,7 +119,7 @@ class Workload:
             enable_prefix_caching=rng.random() < 0.85,
         )
         scheduler = _random_limits(rng)
-        asks = list(_random_asks(rng, scheduler, cache))
+        asks = _with_grammars(random.Random(~seed), list(_random_asks(rng, scheduler, cache)))
         aborts = [
             Abort(
                 rng.choice(asks).request_id,
@@ -134,6 +137,16 @@ class Workload:
         if scheduler.max_loras:
             asks = [replace(ask, lora_key=rng.choice([ask.lora_key, "b", "c"])) for ask in asks]
         return Workload(scheduler, cache, asks, aborts, interrupts, draft_length, draft_quality, seed)
+
+
+def _with_grammars(rng: random.Random, asks: list[Ask]) -> list[Ask]:
+    """One request in five has a grammar; it compiles for a while, or fails to."""
+    return [
+        replace(ask, compile_steps=rng.choice([0, 1, 3, 12]), compile_fails=rng.random() < 0.15)
+        if rng.random() < 0.2
+        else ask
+        for ask in asks
+    ]
 
 
 def _random_tiers(rng: random.Random, cache: CacheConfig) -> TierConfig:
