@@ -45,7 +45,7 @@ class ToolPlan:
             raise ToolError(f"tool_choice={choice!r} needs tools; give them as tools=[...]")
         if choice == "none" or not functions:
             return cls(None, None)
-        shown = [dict(tool) for tool in tools or ()]
+        shown = [_shown(tool, function) for tool, function in zip(tools or (), functions, strict=True)]
         if choice == "auto":
             return cls(shown, None)
         if choice != "required":
@@ -95,6 +95,13 @@ def _function(tool: Any, index: int) -> Mapping[str, Any]:
     if not isinstance(function.get("parameters", {}), Mapping):
         raise ToolError(f"tools[{index}]: parameters must be a JSON schema, got {function['parameters']!r}")
     return function
+
+
+def _shown(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool for the chat template, which may rely on parameters with properties."""
+    parameters = {"type": "object", "properties": {}, **(function.get("parameters") or {})}
+    complete = {**function, "parameters": parameters}
+    return {**tool, "function": complete} if "function" in tool else complete
 
 
 def _named(choice: ToolChoice, names: list[str]) -> str:
