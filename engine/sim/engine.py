@@ -30,11 +30,11 @@ MAX_STEPS_AHEAD = 4096
 
 @dataclass(slots=True)
 class Flight:
-    """A step that has been planned and not yet ended."""
+    """A step that has begun and not yet ended."""
 
-    out: SchedulerOutput
-    result: ModelRunnerOutput
     end: float
+    plan: tuple[SchedulerOutput, ModelRunnerOutput] | None
+    """None: a decode step that was certain (`fast_forward.py`)."""
 
 
 class SimEngine:
@@ -104,10 +104,7 @@ class SimEngine:
                 done += self._land(self._flight)
             if self.now >= when or not self.scheduler.has_unfinished():
                 return done
-            if self.fast_forward:
-                self._skip(when)
-            if self.now < when:
-                self._take_off()
+            self._go_on(when)
 
     @property
     def num_unfinished(self) -> int:
@@ -118,6 +115,14 @@ class SimEngine:
         return self.scheduler.kv.usage
 
     # -- one step
+
+    def _go_on(self, when: float) -> None:
+        """Begin the next step, or do several at once."""
+        ahead = self.scheduler.steps_ahead(MAX_STEPS_AHEAD) if self.fast_forward else -1
+        if ahead < 0:
+            self._take_off()
+        elif ahead == 0 or not self._skip(ahead, when):
+            self._take_off_decoding()
 
     def _take_off(self) -> None:
         """Plan the next step and work out when it ends."""
@@ -132,10 +137,19 @@ class SimEngine:
             seconds += self.speculation.drafting_seconds(load)
         if self.on_step is not None:
             self.on_step(out, load, seconds)
-        pool = scheduler.kv.pool
-        self.recorder.step(seconds, len(scheduler.running), len(scheduler.waiting), pool.num_used)
         self.recorder.num_preemptions += len(out.preempted_request_ids)
-        self._flight = Flight(out, self._answer(out), self.now + seconds)
+        self._begin(seconds, (out, self._answer(out)))
+
+    def _take_off_decoding(self) -> None:
+        seconds, _ = self._durations(1, float("inf"))
+        self.scheduler.begin_decode()
+        self._begin(seconds[0], None)
+
+    def _begin(self, seconds: float, plan: tuple[SchedulerOutput, ModelRunnerOutput] | None) -> None:
+        scheduler = self.scheduler
+        used = scheduler.kv.pool.num_used
+        self.recorder.step(seconds, len(scheduler.running), len(scheduler.waiting), used)
+        self._flight = Flight(self.now + seconds, plan)
 
     def _answer(self, out: SchedulerOutput) -> ModelRunnerOutput:
         """What a worker would return: a token for each row that reached its last known one."""
@@ -153,16 +167,20 @@ class SimEngine:
 
     def _land(self, flight: Flight) -> list[RequestRecord]:
         """The step is over: tell the scheduler and write down what it produced."""
+        scheduler, recorder = self.scheduler, self.recorder
         self._flight = None
         self.now = self.clock.now = flight.end
-        outputs = self.scheduler.update(flight.out, flight.result)
-        stats, recorder = self.scheduler.stats, self.recorder
+        if flight.plan is None:
+            recorder.decoded(scheduler.running, [self.now], self.previous_end)
+            done = [recorder.finish(output) for output in scheduler.end_decode(self._answers)]
+        else:
+            done = recorder.outputs(scheduler.update(*flight.plan), self.now, self.previous_end)
+        stats = scheduler.stats
         recorder.num_prefill_tokens += stats.num_prefill_tokens
         recorder.num_decode_tokens += stats.num_decode_tokens
         recorder.num_generated_tokens += stats.num_generated_tokens
         recorder.prefix_queries += stats.prefix_cache_queries
         recorder.prefix_hits += stats.prefix_cache_hits
-        done = recorder.outputs(outputs, self.now, self.previous_end)
         self.previous_end = self.now
         for record in done:
             del self._answers[str(record.request.index)]
@@ -170,15 +188,12 @@ class SimEngine:
 
     # -- many steps
 
-    def _skip(self, when: float) -> None:
-        """Do at once the decode steps that are certain and end by `when`."""
+    def _skip(self, most: int, when: float) -> int:
+        """Do those of the `most` certain steps that end by `when`. Returns how many."""
         scheduler = self.scheduler
-        most = scheduler.steps_ahead(MAX_STEPS_AHEAD)
-        if most < 1:
-            return
         seconds, ends = self._durations(most, when)
         if not ends:
-            return
+            return 0
         running, pool = scheduler.running, scheduler.kv.pool
         used, waiting = pool.num_used, len(scheduler.waiting)
         taken = scheduler.skip(len(ends), self._answers)
@@ -190,8 +205,9 @@ class SimEngine:
             self.recorder.step(duration, len(running), waiting, used)
         self.recorder.num_decode_tokens += len(running) * len(ends)
         self.recorder.num_generated_tokens += len(running) * len(ends)
-        self.recorder.skipped(running, ends, self.previous_end)
+        self.recorder.decoded(running, ends, self.previous_end)
         self.now = self.previous_end = ends[-1]
+        return len(ends)
 
     def _durations(self, most: int, when: float) -> tuple[list[float], list[float]]:
         """(seconds, end) of each of the next steps, up to `most` and as long as they end by `when`."""

@@ -1,15 +1,16 @@
-"""Skipping decode steps whose outcome is certain, and ending in exactly the state that they would have left.
+"""Decode steps without planning them row by row, ending in exactly the state that planning would have left.
 
-While every running request decodes, nobody can be admitted, nobody finishes and the free blocks suffice, k steps in a
-row do the same thing. What they change can be written down at once:
+While every running request decodes, nobody can be admitted and the free blocks suffice, the next step is certain. If
+moreover nobody finishes, so is the one after it, and k steps in a row can be written down at once:
 
     step          1    2    3    4   ...   k
     request a     t    t    t+B  t         t        t: one token, one slot     B: takes a block from the pool
     request b     t    t+P  t    t         t+B      P: publishes the block that it filled
 
 Tokens are appended k at a time; blocks are taken and published in the order of the steps and, within one, of the
-rows, because that order decides which block ids are handed out and which cached content is evicted. A test runs random
-workloads both ways and compares the whole state.
+rows, because that order decides which block ids are handed out and which cached content is evicted. A single certain
+step, one in which requests may finish, has two halves, so that whoever looks in the middle of it sees what he should.
+A test runs random workloads both ways and compares the whole state.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from bisect import bisect_right
 from itertools import count
 
 from engine.core.request import Request
+from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled
 from engine.core.scheduler import Scheduler
 from engine.core.stats import StepStats
 
@@ -28,24 +30,24 @@ class FastForwardScheduler(Scheduler):
     """The scheduler, with a way to skip. `schedule` and `update` are inherited as they are."""
 
     def steps_ahead(self, most: int) -> int:
-        """How many of the next `most` steps are certain: each running request decodes one token, and no more."""
+        """How many of the next `most` steps are certain and end nobody; 0: the next is certain; -1: it is not."""
         running, waiting, window = self.running, self.waiting, self.kv.sliding_window
         if not running or len(running) > self.config.max_num_batched_tokens:
-            return 0
+            return -1
         for request in running:
             known = len(request.token_ids)
             if request.num_computed_tokens != known - 1 or request.spec_token_ids:
-                return 0
+                return -1
             if known == len(request.prompt_token_ids):
-                return 0  # the end of a prompt whose beginning was cached
+                return -1  # the end of a prompt whose beginning was cached
             if (left := request.max_num_tokens - known - 1) < most:
                 most = left
             if window is not None:
                 unseen = (request.num_blocks_behind_window + 1) * self.kv.block_size
                 most = min(most, unseen + window - known - 1)  # before the next block falls behind the window
-        if most < 1 or (waiting and not self._nobody_starts()):
-            return 0
-        return self._with_blocks(most)
+        if waiting and not self._nobody_starts():
+            return -1
+        return self._with_blocks(max(0, most))
 
     def _nobody_starts(self) -> bool:
         """Whether the waiting keep waiting for as long as the running only decode."""
@@ -73,6 +75,8 @@ class FastForwardScheduler(Scheduler):
         free = len(self.kv.pool.free)
         if len(self.running) * (most // self.kv.block_size + 1) <= free:
             return most
+        if self._blocks_taken_in(1) > free:
+            return -1  # somebody will be preempted
         return bisect_right(range(1, most + 1), free, key=self._blocks_taken_in)
 
     def _blocks_taken_in(self, num_steps: int) -> int:
@@ -83,6 +87,49 @@ class FastForwardScheduler(Scheduler):
             if over > 0:
                 taken += -(-over // size)
         return taken
+
+    # -- one step
+
+    def begin_decode(self) -> None:
+        """What `schedule` does if the next step is certain."""
+        size, num_rows = self.kv.block_size, len(self.running)
+        self._finished_ids = []  # the worker would have been told
+        step = next(self._step)
+        self.stats = StepStats(step=step, num_scheduled_tokens=num_rows, num_decode_tokens=num_rows)
+        for request in self.running:
+            request.in_flight_step = step
+            if len(request.token_ids) > len(request.blocks) * size:
+                self.kv.allocate(request, len(request.token_ids))
+
+    def end_decode(self, answers: dict[str, list[int]]) -> list[EngineCoreOutput]:
+        """What `update` does then. Returns the last outputs of those that finished."""
+        kv, size, publishes = self.kv, self.kv.block_size, self.kv.enable_prefix_caching
+        finished: list[EngineCoreOutput] = []
+        for request in list(self.running):
+            known = len(request.token_ids)
+            request.in_flight_step = -1
+            if known + 1 >= request.max_num_tokens:
+                finished.append(self._end(request, known, answers))
+                continue
+            request.token_ids += answers[request.request_id]
+            request.num_computed_tokens = known
+            if publishes and (known % size == 0 or (known + 1) % size == 0):
+                kv.publish(request)
+            if kv.sliding_window is not None:
+                self.stats.num_blocks_behind_window += kv.free_behind_window(request)
+        self.stats.num_generated_tokens += len(self.running)
+        self._close_stats()
+        return finished
+
+    def _end(self, request: Request, known: int, answers: dict[str, list[int]]) -> EngineCoreOutput:
+        row = Scheduled(request.request_id, known - 1, 1, [])
+        output = self._update_request(
+            request, row, ModelRunnerOutput({row.request_id: answers[row.request_id]})
+        )
+        assert output is not None  # a row with a token has an output
+        return output
+
+    # -- many steps
 
     def skip(self, num_steps: int, answers: dict[str, list[int]]) -> list[int]:
         """Do `num_steps` steps that `steps_ahead` promised. `answers[request id]` is its next token, in a list.

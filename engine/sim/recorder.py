@@ -102,12 +102,12 @@ class Recorder:
             else:
                 self._gap(end - last, 1)
             if output.finish_reason is not None:
-                done.append(self._finish(record, output))
+                done.append(self.finish(output))
         if common:
             self._gap(end - previous_end, common)
         return done
 
-    def skipped(self, answering: list[Request], ends: list[float], previous_end: float) -> None:
+    def decoded(self, answering: list[Request], ends: list[float], previous_end: float) -> None:
         """Steps in which each of `answering` got one token, ending at `ends`."""
         live, common = self.live, 0
         for request in answering:
@@ -127,8 +127,9 @@ class Recorder:
         self.gaps.append(seconds)
         self.gap_counts.append(how_many)
 
-    def _finish(self, record: RequestRecord, output: EngineCoreOutput) -> RequestRecord:
-        del self.live[output.request_id]
+    def finish(self, output: EngineCoreOutput) -> RequestRecord:
+        """Close the record of a request with its last output."""
+        record = self.live.pop(output.request_id)
         record.num_preemptions += output.num_preemptions
         record.num_cached_tokens = max(record.num_cached_tokens, output.num_cached_tokens)
         if record.scheduled < 0 and output.events:

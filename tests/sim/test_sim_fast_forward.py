@@ -83,6 +83,8 @@ def request_state(request: Any) -> tuple[Any, ...]:
         list(request.block_hashes),
         request.num_published_blocks,
         request.status,
+        request.in_flight_step,
+        request.num_blocks_behind_window,
         request.events,
     )
 
