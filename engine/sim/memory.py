@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from engine.config import ConfigError
 from engine.sim.hardware import GIB, GPUS, Hardware
 from engine.sim.models import ModelShape
-from engine.sim.precision import PRECISIONS, Precision, get_precision, kv_bytes
+from engine.sim.precision import KV_SCALE_BYTES, PRECISIONS, Precision, get_precision, kv_bytes
 
 GPU_RUNTIME_BYTES = 1.0 * GIB
 """CUDA context, NCCL buffers and graphs: what vLLM's boot log shows missing on cards of any size, about 1 GiB."""
@@ -88,7 +88,8 @@ class Deployment:
     def kv_bytes_per_token_per_device(self) -> float:
         """With PP each device keeps its own layers only."""
         elements = self.model.kv_elements_per_token(self.tp) / self.pp
-        return elements * kv_bytes(self.kv_cache_dtype, self.precision)
+        scales = elements / self.model.head_dim * KV_SCALE_BYTES.get(self.kv_cache_dtype, 0)
+        return elements * kv_bytes(self.kv_cache_dtype, self.precision) + scales
 
 
 @dataclass(frozen=True)

@@ -32,24 +32,36 @@ def test_llama_3_70b_on_eight_h100s_leaves_about_440_gib_for_kv() -> None:
     assert plan.num_tokens == pytest.approx(8 * plan.kv_budget / (320 * 1024), rel=0.001)
 
 
-def test_the_engines_pool_has_the_bytes_that_the_calculator_says() -> None:
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "bfloat16", "fp8", "int8_per_token_head"])
+def test_the_engines_pool_has_the_bytes_that_the_calculator_says(kv_cache_dtype: str) -> None:
     from engine.config import EngineArgs
     from engine.engine_core import EngineCore
 
-    args = EngineArgs(model="shop", dtype="float32", num_gpu_blocks_override=11, block_size=8, device="cpu")
+    args = EngineArgs(
+        model="shop",
+        dtype="float32",
+        num_gpu_blocks_override=11,
+        block_size=8,
+        device="cpu",
+        kv_cache_dtype=kv_cache_dtype,
+    )
     core = EngineCore.from_args(args)
     try:
         pool = core.executor.worker.runner.kv_cache.blocks
-        planned = deployment("shop", "cpu", dtype="float32", block_size=8, max_model_len=2048)
+        planned = deployment(
+            "shop", "cpu", dtype="float32", block_size=8, max_model_len=2048, kv_cache_dtype=kv_cache_dtype
+        )
         assert pool.nbytes == 11 * 8 * planned.kv_bytes_per_token
     finally:
         core.shutdown()
 
 
-@pytest.mark.parametrize("kv_cache_dtype", ["fp8", "int8"])
-def test_kv_in_8_bits_holds_twice_the_tokens(kv_cache_dtype: str) -> None:
-    wide, narrow = plan_memory(deployment()), plan_memory(deployment(kv_cache_dtype=kv_cache_dtype))
-    assert narrow.num_tokens == pytest.approx(2 * wide.num_tokens, rel=0.001)
+def test_kv_in_8_bits_holds_twice_the_tokens_less_what_scales_take() -> None:
+    wide, fp8, int8 = (
+        plan_memory(deployment(kv_cache_dtype=name)) for name in ("auto", "fp8", "int8_per_token_head")
+    )
+    assert fp8.num_tokens == pytest.approx(2 * wide.num_tokens, rel=0.001)
+    assert int8.num_tokens == pytest.approx(2 * wide.num_tokens * 128 / 132, rel=0.001)
 
 
 def test_int4_weights_take_a_little_more_than_a_quarter() -> None:

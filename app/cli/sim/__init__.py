@@ -4,6 +4,7 @@ options.py    options that several commands share
 running.py    prep sim run
 memory.py     prep sim kv
 fleets.py     prep sim fleet
+sizes.py      prep sim size
 listing.py    prep sim list
 live.py       prep sim calibrate, prep sim check
 """
@@ -16,6 +17,7 @@ from app.cli.sim.listing import list_
 from app.cli.sim.live import calibrate, check
 from app.cli.sim.memory import kv
 from app.cli.sim.running import run
+from app.cli.sim.sizes import size
 
 app = screen.command_app(no_args_is_help=True)
 
@@ -34,6 +36,7 @@ def sim() -> None:
 app.command()(run)
 app.command()(kv)
 app.command()(fleet)
+app.command()(size)
 app.command("list")(list_)
 app.command()(calibrate)
 app.command()(check)

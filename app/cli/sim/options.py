@@ -21,7 +21,9 @@ Dtype = Annotated[
         help="Of the weights: bfloat16, float16, float32, fp8, int8, int4; by default what the device is for."
     ),
 ]
-KvCacheDtype = Annotated[str, typer.Option(help="auto (as the activations), bfloat16, fp8, int8, float32.")]
+KvCacheDtype = Annotated[
+    str, typer.Option(help="auto (as the activations), bfloat16, fp8, int8_per_token_head, ...")
+]
 MaxModelLen = Annotated[
     int | None, typer.Option(min=2, help="Longest prompt plus output; by default enough for the workload.")
 ]

@@ -1,0 +1,172 @@
+"""Capacity by arithmetic: how many GPUs, what an SLO leaves room for, swap or recompute.
+
+The sums that are done on a whiteboard, with the same shapes and datasheets as the simulator, so that one can be checked
+with the other. Each result keeps its intermediate figures.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from engine.config import ConfigError
+from engine.sim.cost import CostModel, Rates, StepLoad, pairs_of
+from engine.sim.hardware import Link
+from engine.sim.memory import Deployment, plan_memory
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Replicas for a rate of requests. A replica is `gpus_per_replica` GPUs."""
+
+    rate: float
+    prompt: int
+    output: int
+    gpus_per_replica: int
+    prefill_seconds: float
+    """One prompt on one replica, nothing else running."""
+    prefill_replicas: float
+    """That the prompts keep busy."""
+    tpot: float
+    """Step time of a decode batch of `batch` requests."""
+    batch: int
+    """Requests that one replica decodes at once: the most that memory and the TPOT limit allow."""
+    concurrent_decodes: float
+    """Little: rate x output x TPOT."""
+    decode_replicas: float
+    kv_bytes_at_once: float
+    """Of all requests that decode, half of their output written."""
+    kv_bytes_per_s: float
+    """From prefill to decode, if they are apart."""
+    gpus: int
+
+    @property
+    def replicas(self) -> float:
+        return self.prefill_replicas + self.decode_replicas
+
+
+def size(
+    deployment: Deployment,
+    *,
+    rate: float,
+    prompt: int,
+    output: int,
+    tpot_limit: float | None = None,
+    utilisation: float = 0.7,
+    rates: Rates | None = None,
+) -> Sizing:
+    """GPUs for `rate` requests per second at `utilisation` of what replicas could do at most.
+
+    Queueing needs the room above the utilisation: `prep sim fleet` shows what it is worth.
+    """
+    if not (rate > 0 and prompt >= 1 and output >= 1 and 0 < utilisation <= 1):
+        raise ConfigError("rate, prompt and output must be positive, and utilisation a share in (0, 1]")
+    cost = CostModel(deployment, rates)
+    prefill = cost.seconds(StepLoad(1, prompt, 1, 0, pairs_of(0, prompt, cost.window), prompt))
+    held = deployment.model.kv_tokens_held(prompt + output // 2)
+    batch = max(1, min(deployment.max_num_seqs, int(plan_memory(deployment).num_tokens // held)))
+    batch = _largest_batch(cost, batch, held, tpot_limit)
+    tpot = cost.seconds(StepLoad(batch, batch, batch, batch * held))
+    concurrent = rate * output * tpot
+    prefill_replicas = rate * prefill / utilisation
+    decode_replicas = concurrent / batch / utilisation
+    return Sizing(
+        rate=rate,
+        prompt=prompt,
+        output=output,
+        gpus_per_replica=deployment.num_devices,
+        prefill_seconds=prefill,
+        prefill_replicas=prefill_replicas,
+        tpot=tpot,
+        batch=batch,
+        concurrent_decodes=concurrent,
+        decode_replicas=decode_replicas,
+        kv_bytes_at_once=concurrent * held * deployment.kv_bytes_per_token,
+        kv_bytes_per_s=rate * prompt * deployment.kv_bytes_per_token,
+        gpus=math.ceil(prefill_replicas + decode_replicas) * deployment.num_devices,
+    )
+
+
+def _largest_batch(cost: CostModel, most: int, held: int, tpot_limit: float | None) -> int:
+    if tpot_limit is None:
+        return most
+    fitting = [
+        rows
+        for rows in range(1, most + 1)
+        if cost.seconds(StepLoad(rows, rows, rows, rows * held)) <= tpot_limit
+    ]
+    if not fitting:
+        floor = cost.seconds(StepLoad(1, 1, 1, held))
+        raise ConfigError(
+            f"a TPOT of {1000 * tpot_limit:.1f} ms cannot be met: one request alone takes {1000 * floor:.1f} ms per token "
+            "on these devices; use a smaller model or dtype, more tp, or faster memory"
+        )
+    return max(fitting)
+
+
+@dataclass(frozen=True)
+class SLOBudget:
+    """What an end-to-end limit leaves for tokens."""
+
+    ttft: float
+    tpot: float
+    limit: float
+    hops: float
+    """Seconds outside of the engine."""
+    tokens: int
+    """Output tokens that fit, the first included; 0: not even that one."""
+
+
+def slo_budget(*, ttft: float, tpot: float, limit: float, hops: float = 0.0) -> SLOBudget:
+    """latency of n tokens = hops + TTFT + (n - 1) x TPOT, solved for n."""
+    if min(ttft, limit, hops) < 0 or tpot <= 0:
+        raise ConfigError("times must not be negative, and TPOT must be positive")
+    left = limit - hops - ttft
+    tokens = 0 if left < 0 else 1 + math.floor(left / tpot + 1e-9)
+    return SLOBudget(ttft, tpot, limit, hops, tokens)
+
+
+def latency_of(num_tokens: int, *, ttft: float, tpot: float, hops: float = 0.0) -> float:
+    """Seconds until the last of `num_tokens` output tokens."""
+    return hops + ttft + (num_tokens - 1) * tpot
+
+
+@dataclass(frozen=True)
+class SwapOrRecompute:
+    """Two ways to bring a preempted request back."""
+
+    num_tokens: int
+    swap_seconds: float
+    """Out and in again over the link, the bytes of one device."""
+    recompute_seconds: float
+    break_even: int | None
+    """From this many tokens on swapping is cheaper; None: never within `longest`."""
+
+    @property
+    def cheaper(self) -> str:
+        return "swap" if self.swap_seconds < self.recompute_seconds else "recompute"
+
+
+def swap_or_recompute(
+    deployment: Deployment,
+    num_tokens: int,
+    *,
+    link: Link | None = None,
+    rates: Rates | None = None,
+    longest: int = 131_072,
+) -> SwapOrRecompute:
+    """Copying grows with the tokens; recomputing has the cost of a step to begin with and grows a little faster."""
+    if num_tokens < 1:
+        raise ConfigError(f"num_tokens must be at least 1, got {num_tokens}")
+    cost, link = CostModel(deployment, rates), link or deployment.hardware.host_link
+
+    def swap(tokens: int) -> float:
+        return 2 * link.seconds(tokens * deployment.kv_bytes_per_token_per_device)
+
+    def recompute(tokens: int) -> float:
+        return cost.seconds(StepLoad(1, tokens, 1, 0, pairs_of(0, tokens, cost.window), tokens))
+
+    cheaper = [tokens for tokens in range(16, longest + 1, 16) if swap(tokens) < recompute(tokens)]
+    return SwapOrRecompute(
+        num_tokens, swap(num_tokens), recompute(num_tokens), cheaper[0] if cheaper else None
+    )
