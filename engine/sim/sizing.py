@@ -98,8 +98,8 @@ def _largest_batch(cost: CostModel, most: int, held: int, tpot_limit: float | No
     if not fitting:
         floor = cost.seconds(StepLoad(1, 1, 1, held))
         raise ConfigError(
-            f"a TPOT of {1000 * tpot_limit:.1f} ms cannot be met: one request alone takes {1000 * floor:.1f} ms per token "
-            "on these devices; use a smaller model or dtype, more tp, or faster memory"
+            f"a TPOT of {1000 * tpot_limit:.1f} ms cannot be met: one request alone takes {1000 * floor:.1f} ms per "
+            "token on these devices; use a smaller model or dtype, more tp, or faster memory"
         )
     return max(fitting)
 
@@ -140,7 +140,7 @@ class SwapOrRecompute:
     """Out and in again over the link, the bytes of one device."""
     recompute_seconds: float
     break_even: int | None
-    """From this many tokens on swapping is cheaper; None: never within `longest`."""
+    """From this many tokens on swapping stays cheaper; None: not within `longest`."""
 
     @property
     def cheaper(self) -> str:
@@ -155,7 +155,7 @@ def swap_or_recompute(
     rates: Rates | None = None,
     longest: int = 131_072,
 ) -> SwapOrRecompute:
-    """Copying grows with the tokens; recomputing has the cost of a step to begin with and grows a little faster."""
+    """Copying grows with the tokens. Recomputing, in a step of its own, has that step's floor and grows faster."""
     if num_tokens < 1:
         raise ConfigError(f"num_tokens must be at least 1, got {num_tokens}")
     cost, link = CostModel(deployment, rates), link or deployment.hardware.host_link
@@ -166,7 +166,8 @@ def swap_or_recompute(
     def recompute(tokens: int) -> float:
         return cost.seconds(StepLoad(1, tokens, 1, 0, pairs_of(0, tokens, cost.window), tokens))
 
-    cheaper = [tokens for tokens in range(16, longest + 1, 16) if swap(tokens) < recompute(tokens)]
+    dearer = [tokens for tokens in range(16, longest + 1, 16) if swap(tokens) >= recompute(tokens)]
+    stays = dearer[-1] + 16 if dearer else 16
     return SwapOrRecompute(
-        num_tokens, swap(num_tokens), recompute(num_tokens), cheaper[0] if cheaper else None
+        num_tokens, swap(num_tokens), recompute(num_tokens), stays if stays <= longest else None
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -80,11 +81,11 @@ def test_swapping_copies_the_bytes_twice() -> None:
 
 
 def test_a_faster_link_makes_swapping_win_sooner() -> None:
-    slow, fast = (
-        swap_or_recompute(DEPLOYMENT, 1000, link=LINKS[name]) for name in ("ethernet-100g", "nvlink4")
-    )
-    assert fast.cheaper == "swap"
-    assert slow.break_even is None or slow.break_even > fast.break_even  # type: ignore[operator]
+    links = [replace(LINKS["pcie4"], bytes_per_s=rate) for rate in (5e9, 10e9, 50e9)]
+    slow, middle, fast = (swap_or_recompute(DEPLOYMENT, 2000, link=link) for link in links)
+    assert (slow.cheaper, fast.cheaper) == ("recompute", "swap")
+    assert fast.break_even == 16 and middle.break_even is not None and middle.break_even > 16
+    assert slow.break_even is None or slow.break_even > middle.break_even
 
 
 @pytest.mark.parametrize("bad", [{"rate": 0}, {"prompt": 0}, {"utilisation": 1.5}])
