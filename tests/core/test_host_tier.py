@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -354,3 +355,26 @@ def test_a_trace_in_which_a_block_comes_back_as_another_is_refused(tmp_path: Pat
         pair[0] = next(other[0] for other in [*copies, [pair[0] + 1]] if other[0] != pair[0])
     reader = write(path, records, honest_log=True)
     assert any("publishes something else" in problem.message for problem in reader.problems)
+
+
+def test_a_thousand_random_requests_leave_nothing_behind() -> None:
+    rng = random.Random(0)
+    tiers = TierConfig(24, swap=True, offload=True)
+    driver = Driver(num_blocks=24, tiers=tiers, policy="priority", max_num_seqs=6)
+    shared = [rng.randrange(50) for _ in range(40)]
+    for index in range(1000):
+        same = rng.randrange(40)
+        prompt = shared[:same] + [rng.randrange(50) for _ in range(rng.randint(1, 20))]
+        driver.add(f"r{index}", prompt, max_tokens=rng.randint(1, 30), priority=rng.randrange(3))
+        if rng.random() < 0.1:
+            driver.scheduler.abort([f"r{rng.randrange(index + 1)}"])
+        if len(driver.scheduler.requests) > 8:
+            driver.run_until(lambda: len(driver.scheduler.requests) < 4)
+    driver.run()
+    kv = driver.scheduler.kv
+    assert kv.pool.num_used == kv.host.pool.num_used == 0
+    assert sum(len(step.copy_in) for step in driver.steps) > 100
+    assert sum(bool(step.preempted_request_ids) for step in driver.steps) > 20
+    assert driver.scheduler.reset_prefix_cache()
+    assert not kv.pool.cached and not kv.host.pool.cached
+    assert len(kv.host.pool.free) == 24 and len(kv.pool.free) == 24
