@@ -6,6 +6,7 @@ pytest tests/contracts -k block_pool --impl lessons.my_pool:MyPool
 pytest tests/contracts -k drafter --impl lessons.my_drafter:MyDrafter
 pytest tests/contracts -k kv_connector --impl lessons.my_connector:MyConnector
 pytest tests/contracts -k grammar --impl lessons.my_grammar:MyCompiledGrammar
+pytest tests/contracts -k linear_method --impl lessons.my_int3:MyInt3
 """
 
 from __future__ import annotations
