@@ -193,7 +193,8 @@ def resolve_class(spec: str | type, argument: str) -> Any:
 
 def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
     """The KV connector's settings, refused where blocks cannot travel by hash."""
-    config = KVTransferConfig.from_args(args.kv_transfer_config or _disk_tier(args))
+    given = args.kv_transfer_config
+    config = KVTransferConfig.from_args(_disk_tier(args) if given is None else given)
     if config is None:
         return None
     if not args.enable_prefix_caching:

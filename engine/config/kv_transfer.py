@@ -23,7 +23,7 @@ class KVTransferConfig:
     """One connector, and this engine's part in it."""
 
     kv_connector: str
-    """SharedMemoryConnector, TCPConnector, or a class of yours as `package.module:Class`."""
+    """SharedMemoryConnector, TCPConnector, DiskConnector, or a class of yours as `package.module:Class`."""
     kv_role: KVRole = "kv_both"
     kv_connector_extra_config: dict[str, Any] = field(default_factory=dict)
     """What only this connector knows: its `options` say what it takes."""

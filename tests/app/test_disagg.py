@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.disagg.engine_process import Ready
-from app.disagg.experiment import Load, check_fits, transfer_configs
+from app.disagg.engine_process import TOTALS, Ask, EngineProcess, News, Ready
+from app.disagg.experiment import Load, check_fits, running, transfer_configs
 
 SMALL = [
     *("--writers", "2", "--prompts", "2", "--prompt-len", "160", "--output-len", "120", "--interval", "0.05"),
@@ -75,3 +75,41 @@ def test_whatever_ends_the_command_ends_its_engines(number: signal.Signals) -> N
     assert len(gone) == 2 and not alive
     assert not list(Path("/dev/shm").glob(f"prep-disagg-{process.pid}*"))
     assert process.returncode == (130 if number != signal.SIGKILL else -number)
+
+
+@pytest.mark.slow
+def test_a_prefill_process_killed_in_the_middle_of_a_transfer_costs_only_time() -> None:
+    args = {"model": "shop", "skip_tokenizer_init": True, "max_model_len": 400, "num_gpu_blocks_override": 60}
+    configs = [{"kv_connector": "TCPConnector", "kv_role": role} for role in ("kv_producer", "kv_consumer")]
+    prompt = [20 + 7 * index % 1000 for index in range(200)]
+    with running([args, *({**args, "kv_transfer_config": config} for config in configs)]) as engines:
+        plain, prefill, decode = engines
+        for engine in engines:
+            engine.receive()
+        plain.send(Ask("a", prompt, 8))
+        prefill.send(Ask("a", prompt, 1, {"do_remote_decode": True}))
+        params = finished(prefill)[-1].kv_transfer_params
+        assert params is not None
+        stopped = psutil.Process(prefill.pid)
+        stopped.suspend()  # the kernel still takes connections for it
+        decode.send(Ask("a", prompt, 8, params))
+        reader = psutil.Process(decode.pid)
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(c.raddr and c.raddr.port == params["remote_port"] for c in reader.net_connections()):
+            assert time.monotonic() < deadline, "the decode engine does not connect"
+        stopped.kill()
+        assert tokens(finished(decode)) == tokens(finished(plain))
+        decode.send(TOTALS)
+        assert decode.receive().counters["num_kv_load_failures"] == 1
+
+
+def finished(engine: EngineProcess) -> list[News]:
+    """All there is to hear of an engine's only request."""
+    news: list[News] = []
+    while not news or not news[-1].finished:
+        news.append(engine.receive())
+    return news
+
+
+def tokens(news: list[News]) -> list[int]:
+    return [token for item in news for token in item.token_ids]
