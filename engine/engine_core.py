@@ -54,6 +54,7 @@ from engine.resolve import (
     resolve_scheduler_config,
 )
 from engine.transfer import connector_class
+from engine.worker.draft_loading import refuse_head
 from engine.worker.kv_cache import free_host_bytes
 from engine.worker.worker import resolve_device
 
@@ -107,6 +108,7 @@ class EngineCore:
         processors = resolve_logits_processors(args)
         scheduler_cls = resolve_class(args.scheduler_cls or Scheduler, "scheduler_cls")
         model = load_model_config(args)
+        refuse_head(model)
         speculative = SpeculativeConfig.parse(args.speculative_config)
         scheduler_config = resolve_scheduler_config(args, model, resolve_device(args.device), speculative)
         check_parallel(args, model)

@@ -123,7 +123,7 @@ class KVManager:
 
         Source: vLLM v1/core/single_type_kv_cache_manager.py (SlidingWindowManager.find_longest_cache_hit).
         """
-        num_needed = max(1, self.num_blocks_for(window - 1))
+        num_needed = max(1, self.num_blocks_for(window - 1)) + self.drop_last_hit_block
         hit: list[Block] = []
         for index in range(self._max_hit(request) - 1, -1, -1):
             block = self.pool.cached.get(request.block_hashes[index])

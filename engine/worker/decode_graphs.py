@@ -4,8 +4,8 @@ A decode step of a small model is mostly overhead: some sixty calls of a few mic
 every step but for their inputs, so the step is recorded with inputs at fixed addresses, and a replay is: copy the
 new inputs there, run the recorded calls, read the logits where they were left.
 
-    tokens of the step       1   2   3   ...  8   9 .. 16   17 .. 24
-    size of the graph        1   2   3   ...  8  16    16   24    24   ...
+    tokens of the step       1   2   3   4   5   ...  8   9 .. 16   17 .. 24
+    size of the graph        1   2   4   4   5   ...  8  16    16   24    24   ...
 
     padding rows have no tokens (query_start_loc stays), padding tokens no slot (-1): nothing is written for them
 
@@ -129,8 +129,10 @@ class DecodeGraphs:
 
 
 def graph_size(num_tokens: int) -> int:
-    """Tokens of the smallest graph that takes a step of `num_tokens`: exact up to 8, then multiples of 8."""
-    return num_tokens if num_tokens <= 8 else -(-num_tokens // 8) * 8
+    """Tokens of the graph for a step of `num_tokens`: exact up to 8, then multiples of 8; four take less than three."""
+    if num_tokens <= 8:
+        return 4 if num_tokens == 3 else num_tokens
+    return -(-num_tokens // 8) * 8
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:

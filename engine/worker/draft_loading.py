@@ -32,6 +32,15 @@ def load_draft_config(
     return draft
 
 
+def refuse_head(model: ModelConfig) -> None:
+    """An EAGLE head cannot run by itself."""
+    if model.architecture == EAGLE:
+        raise ConfigError(
+            f"{model.model} is an EAGLE head, which drafts for another model; load that one, with "
+            f'speculative_config={{"method": "eagle", "model": "{model.model}"}}'
+        )
+
+
 def load_draft_model(draft: ModelConfig, target: ModelConfig, device: torch.device) -> nn.Module:
     """The drafter's weights; its layers are numbered behind the target's, as they lie in the cache."""
     model = load_model(draft, device)

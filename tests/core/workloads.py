@@ -136,6 +136,9 @@ class Workload:
         scheduler = replace(scheduler, max_loras=rng.choice([0, 0, 0, 1, 2]))
         if scheduler.max_loras:
             asks = [replace(ask, lora_key=rng.choice([ask.lora_key, "b", "c"])) for ask in asks]
+        if draft_length:  # drafters with KV of their own ask for more
+            scheduler = replace(scheduler, num_lookahead_tokens=rng.choice([0, draft_length]))
+            cache = replace(cache, drop_last_hit_block=rng.random() < 0.3)
         return Workload(scheduler, cache, asks, aborts, interrupts, draft_length, draft_quality, seed)
 
 

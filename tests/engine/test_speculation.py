@@ -349,6 +349,43 @@ def test_a_draft_model_of_another_kind_size_or_vocabulary_is_refused(
     assert "trained for another model" in refused({**HEAD, "hidden_size": 64}, "eagle")
 
 
+def test_a_head_by_itself_is_refused(make_engine: MakeEngine, head_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="drafts for another model"):
+        make_engine(model=str(head_dir))
+
+
+def sampled_work(temperature: float) -> list[Request]:
+    return [
+        request(str(i), prompt(12 + i, i), seed=i, temperature=temperature, max_tokens=24, logprobs=1)
+        for i in range(5)
+    ]
+
+
+@pytest.mark.parametrize("method", ["ngram", "draft_model", "eagle"])
+def test_rejection_leaves_greedy_tokens_alone(
+    make_engine: MakeEngine, drafters: dict[str, dict[str, Any]], method: str
+) -> None:
+    engine = make_engine(speculative_config={**drafters[method], "verifier": "rejection"})
+    outputs, counted = counted_run(engine, sampled_work(0.0))
+    assert said(outputs) == said(run(make_engine(), sampled_work(0.0)))
+    assert counted.num_draft_tokens > 0
+
+
+def test_with_rejection_a_seed_gives_the_same_tokens_alone_and_in_a_batch(make_engine: MakeEngine) -> None:
+    engine = make_engine(speculative_config={**NGRAM, "verifier": "rejection"})
+    together = said(run(engine, sampled_work(1.0)))
+    alone = [said(run(engine, [item])) for item in sampled_work(1.0)]
+    assert together == {name: answer for answers in alone for name, answer in answers.items()}
+
+
+def test_rejection_accepts_every_draft_of_a_model_with_the_targets_weights(
+    make_engine: MakeEngine, drafters: dict[str, dict[str, Any]]
+) -> None:
+    engine = make_engine(speculative_config={**drafters["draft_model"], "verifier": "rejection"})
+    _, counted = counted_run(engine, sampled_work(1.0))
+    assert counted.num_accepted_tokens == counted.num_draft_tokens > 0
+
+
 def test_a_draft_model_with_the_same_number_of_other_tokens_is_refused(
     make_engine: MakeEngine, tmp_path: Path
 ) -> None:
