@@ -12,8 +12,12 @@ other way round nothing is needed: a host block that a step reads or writes has 
 over, so it is not given away meanwhile, and it is found by its hash only after the step that wrote it.
 
 Preemption by swap (PagedAttention, section 4.5) is then no state of its own: the victim waits like any other
-request, owns host blocks instead of device blocks, and starts with a longer hit. Offloading is the same
-copies, made when the device's prefix cache evicts a block. Sources: vLLM 0.6 core/block_manager.py (swap),
+request, owns host blocks instead of device blocks, and starts with a longer hit.
+
+Offloading is the same copies, made when the device's prefix cache evicts a block, and not as in vLLM when a block
+is full: so the two sizes add up instead of holding the same blocks twice, and without pressure nothing is copied.
+The price is a copy in the step that needs the room: 5 us for a block of `shop`, which takes hundreds of times as
+long to compute (`prep bench swap`). Sources: vLLM 0.6 core/block_manager.py (swap),
 vLLM v1/kv_offload/cpu/manager.py (offload).
 """
 

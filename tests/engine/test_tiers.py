@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from engine.config import ConfigError, EngineArgs
 from engine.config.tiers import GIB, TierConfig
+from engine.core.trace_reader import TraceReader
 from engine.engine_core import EngineCore
 from tests.engine.harness import request, run, tokens
 
@@ -73,6 +76,35 @@ def test_an_evicted_prefix_is_found_on_the_host(make_engine: MakeEngine) -> None
     again = run(engine, [request("again", list(range(2, 42)))])
     assert again["again"][0].num_cached_tokens == 36
     assert tokens(again)["again"] == tokens(first)["first"]
+
+
+def test_the_trace_of_a_run_over_all_tiers_verifies(make_engine: MakeEngine, tmp_path: Path) -> None:
+    path = tmp_path / "run.itrace"
+    disk = {"kv_connector": "DiskConnector", "kv_connector_extra_config": {"path": str(tmp_path / "kv")}}
+    tiers = {
+        "preemption_mode": "swap",
+        "swap_space": MIB,
+        "kv_offloading_size": MIB,
+        "kv_transfer_config": disk,
+    }
+    engine = small(make_engine, trace=str(path), **tiers)
+    plain = tokens(run(make_engine(), workload()))
+    for _ in range(2):
+        assert tokens(run(engine, workload())) == plain
+        engine.reset_prefix_cache()
+    engine.shutdown()
+    reader = TraceReader(path)
+    assert reader.problems == [] and reader.is_complete
+    totals: Counter[str] = Counter()
+    for step in map(reader.step, range(reader.num_steps)):
+        totals.update(step.counters)
+        copied = len(step.copy_out) + len(step.copy_in)
+        block_bytes = engine.config.cache.tiers.block_bytes
+        moved = step.counters.get("host_bytes_out", 0) + step.counters.get("host_bytes_in", 0)
+        assert moved == copied * block_bytes
+    for name in ("num_blocks_swapped_out", "num_blocks_offloaded", "num_blocks_copied_in"):
+        assert totals[name] > 0, name
+    assert totals["kv_bytes_sent"] > 0
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,14 @@ def test_drafts_swap_and_a_full_host_together_change_nothing(alone: list[str]) -
     assert sums["num_preempted"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_every_rank_swaps_its_part(alone: list[str], ranks: str) -> None:
+    outputs, sums = answers(preemption_mode="swap", **{ranks: 2}, **SMALL)
+    assert [output.outputs[0].text for output in outputs] == alone
+    assert min(sums["num_preempted"], sums["num_blocks_copied_in"]) > 0
+
+
 @pytest.fixture
 def tiered(tmp_path: Path) -> Iterator[LLM]:
     with LLM(
