@@ -26,10 +26,10 @@ def quantize(
     ] = "awq",
     bits: Annotated[
         int | None,
-        typer.Option(help="4 (rtn, gptq, awq) or 8 (int8, smoothquant, fp8); the method's own by default."),
+        typer.Option(help="4 (rtn, gptq, awq) or 8 (all but awq); the method's own by default."),
     ] = None,
     group: Annotated[
-        int, typer.Option(help="Columns that share a scale, of 4-bit methods; -1: the whole row.")
+        int, typer.Option(help="Columns that share a scale (rtn, gptq, awq); -1: the whole row.")
     ] = 128,
     symmetric: Annotated[
         bool | None,
@@ -56,7 +56,7 @@ def quantize(
     """Quantise a model and write it in the format that other engines read.
 
     \b
-    rtn           compressed-tensors, int4 weights rounded to nearest
+    rtn           compressed-tensors, int4 or int8 weights, rounded to nearest
     gptq          GPTQ (AutoGPTQ): errors compensated column by column
     awq           AWQ (AutoAWQ): important channels scaled up first
     int8          compressed-tensors, int8 weights and activations
@@ -99,7 +99,9 @@ def quantize(
             activations=activations,
             alpha=alpha,
         )
-    folder = output or Path(_default_name(source.name, method, group, recipe is not None and recipe.is_int4))
+    folder = output or Path(
+        _default_name(source.name, method, group, recipe is not None and recipe.is_grouped)
+    )
     if folder.exists():
         raise screen.Problem(f"{folder} exists", next_step="--output another-folder, or remove it")
     float_model, original = load_float_model(source)
@@ -121,10 +123,10 @@ def quantize(
     _done(json, folder, report.as_dict())
 
 
-def _default_name(model: str, method: str, group: int, is_int4: bool) -> str:
+def _default_name(model: str, method: str, group: int, is_grouped: bool) -> str:
     if method == FLOAT:
         return f"{model}-outliers"
-    return f"{model}-{method}" + (f"-g{group}" if is_int4 and group != -1 else "")
+    return f"{model}-{method}" + (f"-g{group}" if is_grouped and group != -1 else "")
 
 
 def _done(json: bool, folder: Path, result: dict[str, object]) -> None:
@@ -172,6 +174,9 @@ def size(
     method: Annotated[
         str, typer.Option(help="rtn, gptq, awq, int8, smoothquant, fp8, or none: as it is.")
     ] = "awq",
+    bits: Annotated[
+        int | None, typer.Option(help="4 or 8, of rtn and gptq; the method's own by default.")
+    ] = None,
     group: Annotated[int, typer.Option(help="Columns that share a scale; -1: the whole row.")] = 128,
     dtype: Annotated[
         str, typer.Option(help="Of what stays float: bfloat16, float16 or float32.")
@@ -194,7 +199,7 @@ def size(
         from engine.models.hf_config import load_model_config
         from engine.models.loader import checkpoint_tensors
         from engine.models.registry import create_model
-        from engine.quant.quantizer.recipe import METHODS
+        from engine.quant.quantizer.recipe import METHODS, Recipe
         from engine.quant.size import FLOAT_BYTES, estimate_size
 
     if method not in (*METHODS, FLOAT) or dtype not in FLOAT_BYTES:
@@ -207,11 +212,13 @@ def size(
         raise screen.Problem(
             f"--group must be at least 1, or -1 for the whole row, got {group}", next_step="--group 128"
         )
+    if method != FLOAT:
+        Recipe.create(method, bits=bits)
     config = load_model_config(EngineArgs(model=model, load_format="dummy", device="cpu"))
     shapes = {
         name: tuple(tensor.shape) for name, tensor in checkpoint_tensors(create_model(config, "meta")).items()
     }
-    found = estimate_size(shapes, method, group_size=group, dtype=dtype)
+    found = estimate_size(shapes, method, bits=bits, group_size=group, dtype=dtype)
     if json:
         screen.print_json(
             {

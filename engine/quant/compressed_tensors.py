@@ -1,7 +1,8 @@
 """compressed-tensors checkpoints, as llm-compressor writes them: one file format, several schemes.
 
     format           weights                                                        scale            activations
-    pack-quantized   weight_packed int32 [N, K / 8], each nibble holds q + 8        [N, K / G], or   floats
+    pack-quantized   weight_packed int32 [N, K / 8], each nibble holds q + 8 (with  [N, K / G], or   floats
+                     8 bits [N, K / 4], each byte q + 128)
                      weight_zero_point int32 [N / 8, K / G] (asymmetric only)       [N, 1]
     int-quantized    weight int8 [N, K]                                             [N, 1] or [1]    int8, by token
     float-quantized  weight float8_e4m3fn [N, K]                                    [N, 1] or [1]    e4m3, by token or
@@ -27,10 +28,10 @@ from engine.quant.fp8 import FP8CheckpointMethod
 from engine.quant.gptq import column_order
 from engine.quant.int4 import Int4LinearMethod, Int4Weight
 from engine.quant.int8 import Int8LinearMethod, use_int8
-from engine.quant.packing import PER_WORD, pack_words, unpack_words
+from engine.quant.packing import pack_words, unpack_words
 
 SCHEMES = (
-    "int4 weights by group or channel (pack-quantized), int8 weights with dynamic int8 activations "
+    "int4 and int8 weights by group or channel (pack-quantized), int8 weights with dynamic int8 activations "
     "(int-quantized), and fp8 weights with static or dynamic fp8 activations (float-quantized)"
 )
 
@@ -42,16 +43,17 @@ class PackedLayout:
     group_size: int
     symmetric: bool
     has_g_idx: bool = False
+    bits: int = 4
 
     def empty(self, rows: int, columns: int) -> dict[str, Tensor]:
-        groups = columns // self.group_size
+        groups, per_word = columns // self.group_size, 32 // self.bits
         tensors = {
-            "weight_packed": torch.empty(rows, -(-columns // PER_WORD), dtype=torch.int32),
+            "weight_packed": torch.empty(rows, -(-columns // per_word), dtype=torch.int32),
             "weight_scale": torch.empty(rows, groups),
             "weight_shape": torch.empty(2, dtype=torch.int64),
         }
         if not self.symmetric:
-            tensors["weight_zero_point"] = torch.empty(-(-rows // PER_WORD), groups, dtype=torch.int32)
+            tensors["weight_zero_point"] = torch.empty(-(-rows // per_word), groups, dtype=torch.int32)
         if self.has_g_idx:
             tensors["weight_g_idx"] = torch.empty(columns, dtype=torch.int32)
         return tensors
@@ -59,12 +61,12 @@ class PackedLayout:
     def pack(self, steps: Tensor, scale: Tensor, zero: Tensor) -> dict[str, Tensor]:
         """Steps uint8 [N, K] with scale and zero [N, K / G] as compressed-tensors stores them."""
         tensors = {
-            "weight_packed": pack_words(steps),
+            "weight_packed": pack_words(steps, self.bits),
             "weight_scale": scale.contiguous(),
             "weight_shape": torch.tensor(steps.shape),
         }
         if not self.symmetric:
-            tensors["weight_zero_point"] = pack_words(zero.T).T.contiguous()
+            tensors["weight_zero_point"] = pack_words(zero.T, self.bits).T.contiguous()
         return tensors
 
     def unpack(self, tensors: dict[str, Tensor], rows: int, columns: int) -> Int4Weight:
@@ -73,15 +75,16 @@ class PackedLayout:
                 f"a weight_shape of the checkpoint is {tensors['weight_shape'].tolist()}, the model's matrix is "
                 f"[{rows}, {columns}]; check that weights and config.json belong together"
             )
-        steps = unpack_words(tensors["weight_packed"], columns)
+        steps = unpack_words(tensors["weight_packed"], columns, self.bits)
         if self.symmetric:
-            zero = torch.full_like(tensors["weight_scale"], 8, dtype=torch.uint8)
+            zero = torch.full_like(tensors["weight_scale"], 2 ** (self.bits - 1), dtype=torch.uint8)
         else:
-            zero = unpack_words(tensors["weight_zero_point"].T, rows).T
+            zero = unpack_words(tensors["weight_zero_point"].T, rows, self.bits).T
         permutation = column_order(tensors["weight_g_idx"], self.group_size) if self.has_g_idx else None
         if permutation is not None:
             steps = steps[:, permutation]
-        return Int4Weight.pack(steps, tensors["weight_scale"], zero, permutation)
+        pack = Int4Weight.pack if self.bits == 4 else Int4Weight.pack_int8
+        return pack(steps, tensors["weight_scale"], zero, permutation)
 
 
 class Int8CheckpointMethod(Int8LinearMethod):
@@ -119,7 +122,7 @@ class Scheme:
             dict(group.get("weights") or {}),
             group.get("input_activations"),
         )
-        if not (scheme.is_int4 or scheme.is_int8 or scheme.is_fp8) or group.get("output_activations"):
+        if not (scheme.is_packed or scheme.is_int8 or scheme.is_fp8) or group.get("output_activations"):
             raise ConfigError(
                 f"quantization_config (compressed-tensors): the scheme of {name} is not supported (weights "
                 f"{_short(scheme.weights)}; activations {_short(scheme.input_activations or {})}); supported: {SCHEMES}"
@@ -127,9 +130,10 @@ class Scheme:
         return scheme
 
     @property
-    def is_int4(self) -> bool:
-        strategy = self.weights.get("strategy")
-        return self._is("int", 4) and strategy in ("group", "channel") and self.input_activations is None
+    def is_packed(self) -> bool:
+        is_int = self._is("int", 4) or self._is("int", 8)
+        by_group = self.weights.get("strategy") in ("group", "channel")
+        return is_int and by_group and self.input_activations is None
 
     @property
     def is_int8(self) -> bool:
@@ -178,7 +182,9 @@ class Scheme:
         symmetric = bool(self.weights.get("symmetric", True))
         has_g_idx = self.weights.get("actorder") == "group"
         return Int4LinearMethod(
-            PackedLayout(resolved_group(size, layer.in_features, name), symmetric, has_g_idx)
+            PackedLayout(
+                resolved_group(size, layer.in_features, name), symmetric, has_g_idx, self.weights["num_bits"]
+            )
         )
 
 

@@ -1,11 +1,11 @@
 """GPTQ checkpoints as AutoGPTQ and GPTQModel write them, with and without act-order.
 
-    qweight  int32 [K / 8, N]        along the inputs
+    qweight  int32 [K / 8, N]        along the inputs (K / 4 with 8 bits)
     qzeros   int32 [K / G, N / 8]    along the outputs; format "gptq" (v1) stores zero - 1, "gptq_v2" the zero itself
     scales   fp16  [K / G, N]        weight[n, k] = (q - zero) * scale of group g_idx[k]
     g_idx    int32 [K]               k // G, unless the columns were quantised by importance (desc_act)
 
-Version 1 stores a zero of 0 as 15, and reading wraps it around again, as AutoGPTQ does.
+Version 1 stores a zero of 0 as 15 (255 with 8 bits), and reading wraps it around again, as AutoGPTQ does.
 
 Sources: GPTQ (Frantar et al. 2022); vLLM model_executor/layers/quantization/auto_gptq.py.
 """
@@ -33,12 +33,13 @@ class GPTQLayout:
     group_size: int
     zero_offset: int
     """What was taken off the zero points before they were stored: 1 in version 1, 0 in version 2."""
+    bits: int = 4
 
     def empty(self, rows: int, columns: int) -> dict[str, Tensor]:
-        groups = columns // self.group_size
+        groups, per_word = columns // self.group_size, 32 // self.bits
         return {
-            "qweight": torch.empty(columns // PER_WORD, rows, dtype=torch.int32),
-            "qzeros": torch.empty(groups, rows // PER_WORD, dtype=torch.int32),
+            "qweight": torch.empty(columns // per_word, rows, dtype=torch.int32),
+            "qzeros": torch.empty(groups, rows // per_word, dtype=torch.int32),
             "scales": torch.empty(groups, rows),
             "g_idx": torch.empty(columns, dtype=torch.int32),
         }
@@ -46,19 +47,24 @@ class GPTQLayout:
     def pack(self, steps: Tensor, scale: Tensor, zero: Tensor, g_idx: Tensor) -> dict[str, Tensor]:
         """Steps uint8 [N, K] with scale and zero [N, K / G], column k in group g_idx[k], as AutoGPTQ stores them."""
         return {
-            "qweight": pack_words(steps).T.contiguous(),
-            "qzeros": pack_words((zero.T.to(torch.int16) - self.zero_offset) & 15),
+            "qweight": pack_words(steps, self.bits).T.contiguous(),
+            "qzeros": pack_words((zero.T.to(torch.int16) - self.zero_offset) & self._largest, self.bits),
             "scales": scale.to(torch.float16).T.contiguous(),
             "g_idx": g_idx.to(torch.int32),
         }
 
     def unpack(self, tensors: dict[str, Tensor], rows: int, columns: int) -> Int4Weight:
-        steps = unpack_words(tensors["qweight"].T, columns)
-        zero = (unpack_words(tensors["qzeros"], rows).T + self.zero_offset) & 15
+        steps = unpack_words(tensors["qweight"].T, columns, self.bits)
+        zero = (unpack_words(tensors["qzeros"], rows, self.bits).T + self.zero_offset) & self._largest
         permutation = column_order(tensors["g_idx"], self.group_size)
         if permutation is not None:
             steps = steps[:, permutation]
-        return Int4Weight.pack(steps, tensors["scales"].T, zero, permutation)
+        pack = Int4Weight.pack if self.bits == 4 else Int4Weight.pack_int8
+        return pack(steps, tensors["scales"].T, zero, permutation)
+
+    @property
+    def _largest(self) -> int:
+        return 2**self.bits - 1
 
 
 def column_order(g_idx: Tensor, group_size: int) -> Tensor | None:
@@ -81,12 +87,13 @@ class GPTQConfig:
 
     group_size: int
     zero_offset: int
+    bits: int = 4
     not_quantised: tuple[str, ...] = ()
     """Regular expressions of modules that stay float."""
 
     @classmethod
     def from_config(cls, raw: dict[str, Any]) -> GPTQConfig:
-        require(raw, "bits", (4,))
+        bits = require(raw, "bits", (4, 8))
         require(raw, "lm_head", (False,), default=False)
         version = require(raw, "checkpoint_format", ("gptq", "gptq_v2"), default="gptq")
         rules = raw.get("dynamic") or {}
@@ -95,7 +102,7 @@ class GPTQConfig:
                 "quantization_config (gptq): 'dynamic' rules that change bits or groups of single modules are not "
                 "supported; supported: '-:pattern', modules that stay float"
             )
-        return cls(group_size(raw), version == "gptq", tuple(rule.removeprefix("-:") for rule in rules))
+        return cls(group_size(raw), version == "gptq", bits, tuple(rule.removeprefix("-:") for rule in rules))
 
     def linear_method(self, name: str, layer: Linear) -> LinearMethod:
         names = layer.part_names(name)
@@ -109,4 +116,4 @@ class GPTQConfig:
                     "multiples of 8"
                 )
         group = resolved_group(self.group_size, layer.in_features, name)
-        return Int4LinearMethod(GPTQLayout(group, self.zero_offset))
+        return Int4LinearMethod(GPTQLayout(group, self.zero_offset, self.bits))

@@ -8,13 +8,18 @@ So there is one kernel (`ops.int4_linear`), and it walks along the rows that it 
 columns in groups by importance: its columns are sorted by group once, and every x is put into that order before the
 product (`permutation`).
 
+Weights of 8 bits with floating-point activations are two such matrices side by side, which need no kernel of their own:
+
+    q - zero = 16 * (high nibble of q - high nibble of zero) + (low nibble of q - low nibble of zero)
+    W x      = [ high, scale * 16 | low, scale ] [x | x]
+
 Source: vLLM model_executor/layers/quantization/auto_gptq.py and auto_awq.py, which repack to Marlin's layout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -35,6 +40,8 @@ class Int4Weight:
     group_size: int
     permutation: Tensor | None = None
     """int64 [K]: column j of this layout is column permutation[j] of the checkpoint; None: the same."""
+    is_split: bool = False
+    """8 bits: high nibbles and low nibbles side by side, [N, 2 * K]."""
 
     @classmethod
     def pack(
@@ -49,6 +56,15 @@ class Int4Weight:
             permutation,
         )
 
+    @classmethod
+    def pack_int8(
+        cls, steps: Tensor, scale: Tensor, zero: Tensor, permutation: Tensor | None = None
+    ) -> Int4Weight:
+        """From steps uint8 [N, K] of 0 to 255, and scale and zero [N, K / G]."""
+        halves = [torch.cat((values >> 4, values & 15), dim=1) for values in (steps, zero)]
+        packed = cls.pack(halves[0], torch.cat((scale.float() * 16, scale.float()), dim=1), halves[1])
+        return replace(packed, permutation=permutation, is_split=True)
+
     @property
     def nbytes(self) -> int:
         """Of nibbles, scales, zero points and the permutation."""
@@ -59,11 +75,16 @@ class Int4Weight:
         """x [T, K] @ weight.T: [T, N]."""
         if self.permutation is not None:
             x = x[:, self.permutation]
+        if self.is_split:
+            x = torch.cat((x, x), dim=1)
         return ops.int4_linear(x, self.qweight, self.scale, self.zero, self.group_size)
 
     def dequantise(self) -> Tensor:
         """The matrix [N, K] in fp32, its columns as in the checkpoint."""
         weight = dequantise_int4(self.qweight, self.scale, self.zero, self.group_size)
+        if self.is_split:
+            high, low = weight.chunk(2, dim=1)
+            weight = high + low
         return weight if self.permutation is None else weight[:, self.permutation.argsort()]
 
 
@@ -84,6 +105,7 @@ def stack(weights: Sequence[Int4Weight]) -> list[Int4Weight]:
             torch.cat([weight.zero for weight in weights]),
             first.group_size,
             first.permutation,
+            first.is_split,
         )
     ]
 
@@ -115,7 +137,7 @@ class Int4Layout(Protocol):
 
 
 class Int4LinearMethod:
-    """W4A16: weights of 4 bits, activations as they are."""
+    """W4A16, or W8A16 as two nibbles: activations as they are."""
 
     def __init__(self, layout: Int4Layout) -> None:
         self.layout = layout
@@ -147,4 +169,6 @@ def multiply(layer: Linear, x: Tensor) -> Tensor:
 
 
 def is_recordable(layer: Linear) -> bool:
-    return layer.bias is None and len(layer.int4) == 1 and layer.int4[0].permutation is None
+    if layer.bias is not None or len(layer.int4) > 1:
+        return False
+    return layer.int4[0].permutation is None and not layer.int4[0].is_split

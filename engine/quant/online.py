@@ -5,7 +5,8 @@ until then, so loading takes as much as the float model; running does not.
 
     rtn       4 bits, groups of 128 (or the largest of 64 and 32 that divides the row, or the row), fp16 scales
     int8      8 bits per weight and activation, a scale for each output channel and each token
-    fp8       the same in e4m3
+    int8_weight_only  8 bits per weight, fp16 scales for each output channel; activations stay floats
+    fp8       int8 in e4m3
     llm_int8  int8 but for the activations beyond 6, which are multiplied as floats
 
 Options beyond these go through config.json's key:
@@ -68,6 +69,15 @@ class OnlineInt4(_FloatCheckpoint):
         return int4.is_recordable(layer)
 
 
+class OnlineInt8WeightOnly(OnlineInt4):
+    """Round to nearest, 8 bits per output channel, activations as they are."""
+
+    def process_weights_after_loading(self, layer: Linear) -> None:
+        weight = self.take_weight(layer)
+        grid = fit_grid(weight, weight.shape[1], bits=8, symmetric=True)
+        layer.int4 = [Int4Weight.pack_int8(grid.round(weight), grid.scale, grid.zero)]
+
+
 class OnlineInt8(_FloatCheckpoint, Int8LinearMethod):
     """Round to nearest, 8 bits per output channel."""
 
@@ -114,6 +124,8 @@ class OnlineConfig:
             return UNQUANTIZED
         if self.scheme == "rtn":
             return OnlineInt4(self._group(name, layer.in_features))
+        if self.scheme == "int8_weight_only":
+            return OnlineInt8WeightOnly(layer.in_features)
         return {"int8": OnlineInt8, "fp8": OnlineFP8, "llm_int8": OnlineLLMInt8}[self.scheme]()
 
     def _group(self, name: str, columns: int) -> int:

@@ -68,7 +68,7 @@ def fit_grid(
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """A matrix [N, K] in 4 bits, its columns in the model's order."""
+    """A matrix [N, K] in 4 or 8 bits, its columns in the model's order."""
 
     steps: Tensor
     """uint8 [N, K]"""
@@ -86,9 +86,14 @@ class Rounded:
 
 
 def round_to_nearest(
-    weight: Tensor, group_size: int, *, symmetric: bool, scale_dtype: torch.dtype = torch.float16
+    weight: Tensor,
+    group_size: int,
+    *,
+    symmetric: bool,
+    bits: int = 4,
+    scale_dtype: torch.dtype = torch.float16,
 ) -> Rounded:
     """A matrix [N, K] on the grid of each of its groups."""
-    grid = fit_grid(weight, group_size, symmetric=symmetric, scale_dtype=scale_dtype)
+    grid = fit_grid(weight, group_size, bits=bits, symmetric=symmetric, scale_dtype=scale_dtype)
     g_idx = torch.arange(weight.shape[1]) // group_size
     return Rounded(grid.round(weight), grid.scale, grid.zero, g_idx)

@@ -43,11 +43,17 @@ class ModelSize:
 
 
 def estimate_size(
-    shapes: Mapping[str, tuple[int, ...]], method: str, *, group_size: int = 128, dtype: str = "bfloat16"
+    shapes: Mapping[str, tuple[int, ...]],
+    method: str,
+    *,
+    bits: int | None = None,
+    group_size: int = 128,
+    dtype: str = "bfloat16",
 ) -> ModelSize:
     """The size of a checkpoint quantised by `method` ("none", or one of `quantizer.recipe.METHODS`).
 
-    shapes: of the float model's tensors by name; dtype: of what stays float. Asymmetric unless the method is not.
+    shapes: of the float model's tensors by name; bits: the method's own by default; dtype: of what stays float. awq and gptq
+    store zero points, rtn does not.
     """
     matrices = floats = num_matrix_weights = num_weights = 0
     for name, shape in shapes.items():
@@ -57,7 +63,7 @@ def estimate_size(
         num_weights += count
         if method != "none" and _is_quantised(name, shape):
             num_matrix_weights += count
-            matrices += _matrix_bytes(method, shape[0], shape[1], group_size, FLOAT_BYTES[dtype])
+            matrices += _matrix_bytes(method, shape[0], shape[1], bits or 4, group_size, FLOAT_BYTES[dtype])
         else:
             floats += count * FLOAT_BYTES[dtype]
     return ModelSize(matrices, floats, num_matrix_weights, num_weights)
@@ -67,13 +73,13 @@ def _is_quantised(name: str, shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 and name.endswith("_proj.weight")
 
 
-def _matrix_bytes(method: str, rows: int, columns: int, group_size: int, scale_bytes: int) -> int:
+def _matrix_bytes(method: str, rows: int, columns: int, bits: int, group_size: int, scale_bytes: int) -> int:
     if method in ("int8", "smoothquant", "fp8"):
         return rows * columns + 4 * rows
     groups = rows * (columns // group_size if group_size != -1 else 1)
-    zeros = groups // 2 if method in ("awq", "gptq") else 0
+    zeros = groups * bits // 8 if method in ("awq", "gptq") else 0
     order = 4 * columns if method == "gptq" else 0
-    return rows * columns // 2 + groups * scale_bytes + zeros + order
+    return rows * columns * bits // 8 + groups * scale_bytes + zeros + order
 
 
 def weight_bytes(model: nn.Module) -> tuple[int, int]:

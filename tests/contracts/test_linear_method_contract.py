@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.layers.linear import Linear, MergedLinear
-from engine.quant.online import OnlineFP8, OnlineInt4, OnlineInt8, OnlineLLMInt8
+from engine.quant.online import OnlineFP8, OnlineInt4, OnlineInt8, OnlineInt8WeightOnly, OnlineLLMInt8
 
 ROWS, COLUMNS = 48, 128
 WORST_ERROR = 0.25
@@ -23,6 +23,7 @@ WORST_ERROR = 0.25
 OURS = {
     "int4": lambda: OnlineInt4(32),
     "int8": OnlineInt8,
+    "int8 weight-only": lambda: OnlineInt8WeightOnly(COLUMNS),
     "fp8": OnlineFP8,
     "llm_int8": OnlineLLMInt8,
 }

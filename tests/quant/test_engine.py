@@ -27,6 +27,8 @@ INT4 = {
     "gptq, act-order": {"act_order": True},
     "gptq, zero points": {"symmetric": False},
     "awq": {},
+    "rtn, 8 bits": {"bits": 8},
+    "gptq, 8 bits": {"bits": 8, "act_order": True, "symmetric": False},
 }
 ALL = {**INT4, "int8": {}, "smoothquant": {}, "fp8": {}, "fp8, static": {"activations": "static"}}
 PROMPTS = [[5, 9, 2, 40, 41], [7] * 20, [90, 3, 3, 8, 61, 62, 63, 64, 65]]
@@ -78,7 +80,8 @@ def test_alone_or_in_a_batch_a_request_gets_the_same_tokens_and_logprobs(
 
 
 @pytest.mark.parametrize(
-    "scheme, replays", [("rtn", True), ("int8", True), ("fp8", False), ("llm_int8", False)]
+    "scheme, replays",
+    [("rtn", True), ("int8", True), ("int8_weight_only", False), ("fp8", False), ("llm_int8", False)],
 )
 def test_a_float_checkpoint_is_rounded_while_it_is_loaded(
     float_folder: Path, scheme: str, replays: bool
@@ -155,7 +158,7 @@ def edited(folder: Path, target: Path, **changes: Any) -> Path:
                     "group_0": {"targets": ["Linear"], "weights": {"num_bits": 2, "type": "int"}}
                 }
             },
-            "the scheme of group_0 is not supported .*num_bits 2.* supported: int4 weights",
+            "the scheme of group_0 is not supported .*num_bits 2.* supported: int4 and int8 weights",
         ),
     ],
 )
@@ -176,7 +179,9 @@ def test_a_conflict_between_argument_and_checkpoint_is_refused(
     assert load_model_config(EngineArgs(model=str(folder), quantization="awq")).quantization is not None
     with pytest.raises(ConfigError, match="quantization='awq', but .* is not quantised.* prep zoo quantize"):
         load_model_config(EngineArgs(model=str(float_folder), quantization="awq"))
-    with pytest.raises(ConfigError, match="quantization='nf4'.*on the fly: rtn, int8, fp8, llm_int8"):
+    with pytest.raises(
+        ConfigError, match="quantization='nf4'.*on the fly: rtn, int8, int8_weight_only, fp8, llm_int8"
+    ):
         load_model_config(EngineArgs(model=str(float_folder), quantization="nf4"))
     with pytest.raises(ConfigError, match="cannot make up weights in the format 'awq'"):
         load_model_config(EngineArgs(model=str(folder), load_format="dummy"))

@@ -36,6 +36,10 @@ def nibble(words: Tensor, row: int, column: int, place: int) -> int:
     return (words[row, column].item() >> (4 * place)) & 15
 
 
+def byte(words: Tensor, row: int, column: int, place: int) -> int:
+    return (words[row, column].item() >> (8 * place)) & 255
+
+
 def each(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     return ((row, column) for row in range(rows) for column in range(columns))
 
@@ -111,6 +115,45 @@ def test_packed_means_what_compressed_tensors_reads(group: int, symmetric: bool)
         zero = 0 if symmetric else nibble(tensors["weight_zero_point"], n // 8, k // size, n % 8) - 8
         expected[n, k] = (q - zero) * tensors["weight_scale"][n, k // size].float()
     assert torch.equal(PackedLayout(size, symmetric).unpack(tensors, ROWS, COLUMNS).dequantise(), expected)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_gptq_with_8_bits_is_bit_for_bit_the_same(version: int) -> None:
+    """Kept as high and low nibbles side by side; with fp16 scales both products and their sum are exact in fp32."""
+    offset = 1 if version == 1 else 0
+    tensors = {
+        "qweight": random_words(COLUMNS // 4, ROWS),
+        "qzeros": random_words(COLUMNS // 64, ROWS // 4),
+        "scales": torch.rand(COLUMNS // 64, ROWS).half(),
+        "g_idx": (torch.arange(COLUMNS) // 64)[torch.randperm(COLUMNS)].int(),
+    }
+    expected = torch.empty(ROWS, COLUMNS)
+    for n, k in each(ROWS, COLUMNS):
+        g = int(tensors["g_idx"][k])
+        zero = (byte(tensors["qzeros"], g, n // 4, n % 4) + offset) % 256
+        expected[n, k] = (byte(tensors["qweight"], k // 4, n, k % 4) - zero) * tensors["scales"][g, n].float()
+    weight = GPTQLayout(64, offset, bits=8).unpack(tensors, ROWS, COLUMNS)
+    assert torch.equal(weight.dequantise(), expected)
+    x = torch.randn(3, COLUMNS)
+    torch.testing.assert_close(weight.multiply(x), x @ expected.T, rtol=1e-4, atol=2e-2)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_packed_with_8_bits_is_bit_for_bit_the_same(symmetric: bool) -> None:
+    tensors = {
+        "weight_packed": random_words(ROWS, COLUMNS // 4),
+        "weight_scale": torch.rand(ROWS, 4).half(),
+        "weight_shape": torch.tensor([ROWS, COLUMNS]),
+    }
+    if not symmetric:
+        tensors["weight_zero_point"] = random_words(ROWS // 4, 4)
+    expected = torch.empty(ROWS, COLUMNS)
+    for n, k in each(ROWS, COLUMNS):
+        q = byte(tensors["weight_packed"], n, k // 4, k % 4) - 128
+        zero = 0 if symmetric else byte(tensors["weight_zero_point"], n // 4, k // 64, n % 4) - 128
+        expected[n, k] = (q - zero) * tensors["weight_scale"][n, k // 64].float()
+    weight = PackedLayout(64, symmetric, bits=8).unpack(tensors, ROWS, COLUMNS)
+    assert torch.equal(weight.dequantise(), expected)
 
 
 @pytest.mark.parametrize("group", [32, 128])

@@ -18,7 +18,7 @@ from engine.quant.quantizer.calibration import InputStatistics, calibration_text
 from engine.quant.quantizer.encode import stored_dtype
 from engine.quant.quantizer.folding import fold_groups, inject_outliers, watched
 from engine.quant.quantizer.gptq import gptq_round
-from engine.quant.quantizer.recipe import METHODS, Recipe
+from engine.quant.quantizer.recipe import BITS, METHODS, Recipe
 from engine.quant.quantizer.run import Report, load_float_model, quantize, write_checkpoint
 from engine.quant.quantizer.smoothquant import smoothing_scale
 from engine.quant.rounding import round_to_nearest
@@ -135,13 +135,13 @@ def test_outliers_break_int8_and_splitting_or_smoothing_mends_it() -> None:
     assert errors["SmoothQuant"] < errors["int8 by token"] / 3, errors
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method, bits", [(m, b) for m in METHODS for b in BITS[m]])
 def test_the_size_follows_from_the_shapes_within_two_percent(
-    quantized: Callable[..., Any], float_folder: Path, method: str
+    quantized: Callable[..., Any], float_folder: Path, method: str, bits: int
 ) -> None:
-    folder, _, report = quantized(method)
+    folder, _, report = quantized(method, bits=bits)
     shapes = {name: tuple(t.shape) for name, t in load_file(float_folder / "model.safetensors").items()}
-    size = estimate_size(shapes, method, group_size=32)
+    size = estimate_size(shapes, method, bits=bits, group_size=32)
     tensors = sum(tensor.nbytes for tensor in load_file(folder / "model.safetensors").values())
     assert size.total_bytes == pytest.approx(tensors, rel=0.02)
     assert size.bits_per_matrix_weight == pytest.approx(report.bits_per_weight, rel=0.02)
@@ -171,7 +171,7 @@ def test_effective_bits_of_llama_8b_count_its_embeddings() -> None:
     "options, message",
     [
         ({"method": "nf4"}, "no quantisation method 'nf4'; there are rtn, gptq"),
-        ({"method": "gptq", "bits": 8}, "gptq has 4 bits, not 8; methods with 8 bits: int8"),
+        ({"method": "awq", "bits": 8}, "awq has 4 bits, not 8; methods with 8 bits: rtn, gptq, int8"),
         ({"method": "rtn", "bits": 3}, "there are 4 and 8"),
         ({"method": "rtn", "group_size": 12}, "multiple of 8"),
         ({"method": "rtn", "act_order": True}, "act-order belongs to gptq"),

@@ -49,7 +49,7 @@ def test_parts_of_a_merged_fp8_layer_keep_their_scales_and_share_the_largest_inp
     assert layer(torch.ones(1, 4)).tolist() == [[8.0, 8.0, 12.0]]
 
 
-@pytest.mark.parametrize("scheme", ["rtn", "int8", "fp8", "llm_int8"])
+@pytest.mark.parametrize("scheme", ["rtn", "int8", "int8_weight_only", "fp8", "llm_int8"])
 def test_rows_of_zeros_stay_zeros(scheme: str) -> None:
     weight = torch.randn(8, 64)
     weight[3] = 0
@@ -60,7 +60,8 @@ def test_rows_of_zeros_stay_zeros(scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "scheme, bound", [("rtn", 0.12), ("int8", 0.015), ("fp8", 0.04), ("llm_int8", 0.015)]
+    "scheme, bound",
+    [("rtn", 0.12), ("int8", 0.015), ("int8_weight_only", 0.01), ("fp8", 0.04), ("llm_int8", 0.015)],
 )
 def test_products_are_near_the_float_ones(scheme: str, bound: float) -> None:
     torch.manual_seed(0)

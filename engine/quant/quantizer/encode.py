@@ -45,7 +45,7 @@ def encode(
     weight = weight.detach().float()
     if recipe.method == "fp8":
         return _fp8(recipe, weight, inputs)
-    if not recipe.is_int4:
+    if not recipe.is_grouped:
         steps, scale = quantise_int8(weight)
         return EncodedMatrix({"weight": steps, "weight_scale": scale[:, None]}, dequantise_int8(steps, scale))
     group = group_of(recipe, name, weight.shape)
@@ -55,14 +55,23 @@ def encode(
             weight,
             inputs.gram,
             group,
+            bits=recipe.bits,
             symmetric=recipe.symmetric,
             act_order=recipe.act_order,
             scale_dtype=scale_dtype,
         )
         parts = (rounded.steps, rounded.scale, rounded.zero)
-        return EncodedMatrix(GPTQLayout(group, GPTQ_VERSION_1).pack(*parts, rounded.g_idx), rounded.restore())
-    rounded = round_to_nearest(weight, group, symmetric=recipe.symmetric, scale_dtype=scale_dtype)
-    layout = AWQLayout(group) if recipe.method == "awq" else PackedLayout(group, recipe.symmetric)
+        return EncodedMatrix(
+            GPTQLayout(group, GPTQ_VERSION_1, recipe.bits).pack(*parts, rounded.g_idx), rounded.restore()
+        )
+    rounded = round_to_nearest(
+        weight, group, bits=recipe.bits, symmetric=recipe.symmetric, scale_dtype=scale_dtype
+    )
+    layout = (
+        AWQLayout(group)
+        if recipe.method == "awq"
+        else PackedLayout(group, recipe.symmetric, bits=recipe.bits)
+    )
     return EncodedMatrix(layout.pack(rounded.steps, rounded.scale, rounded.zero), rounded.restore())
 
 
@@ -108,7 +117,7 @@ def quantization_config(recipe: Recipe) -> dict[str, Any]:
     if recipe.method == "gptq":
         return {
             "quant_method": "gptq",
-            "bits": 4,
+            "bits": recipe.bits,
             "group_size": recipe.group_size,
             "sym": recipe.symmetric,
             "desc_act": recipe.act_order,
@@ -118,7 +127,7 @@ def quantization_config(recipe: Recipe) -> dict[str, Any]:
         }
     weights: dict[str, Any] = {"num_bits": recipe.bits, "type": "int", "symmetric": True, "dynamic": False}
     activations: dict[str, Any] | None = None
-    if recipe.is_int4:
+    if recipe.is_grouped:
         file_format = "pack-quantized"
         grouped = {"strategy": "group", "group_size": recipe.group_size}
         weights |= grouped if recipe.group_size != -1 else {"strategy": "channel"}

@@ -28,11 +28,12 @@ def gptq_round(
     gram: Tensor,
     group_size: int,
     *,
+    bits: int = 4,
     symmetric: bool = True,
     act_order: bool = False,
     scale_dtype: torch.dtype = torch.float16,
 ) -> Rounded:
-    """Round a matrix [N, K] whose inputs have this gram matrix [K, K] to 4 bits."""
+    """Round a matrix [N, K] whose inputs have this gram matrix [K, K]."""
     columns = weight.shape[1]
     order = gram.diagonal().argsort(descending=True, stable=True) if act_order else torch.arange(columns)
     remaining = weight.detach().float()[:, order].clone()
@@ -42,7 +43,9 @@ def gptq_round(
     grids: list[Grid] = []
     for begin in range(0, columns, group_size):
         end = begin + group_size
-        grid = fit_grid(remaining[:, begin:end], group_size, symmetric=symmetric, scale_dtype=scale_dtype)
+        grid = fit_grid(
+            remaining[:, begin:end], group_size, bits=bits, symmetric=symmetric, scale_dtype=scale_dtype
+        )
         errors = torch.empty(len(weight), group_size)
         for column in range(begin, end):
             target = remaining[:, column : column + 1]

@@ -17,7 +17,8 @@ from typing import Literal
 from engine.config import ConfigError
 
 METHODS = ("rtn", "gptq", "awq", "int8", "smoothquant", "fp8")
-BITS = {"rtn": 4, "gptq": 4, "awq": 4, "int8": 8, "smoothquant": 8, "fp8": 8}
+BITS = {"rtn": (4, 8), "gptq": (4, 8), "awq": (4,), "int8": (8,), "smoothquant": (8,), "fp8": (8,)}
+"""The first is the default."""
 SYMMETRIC_BY_DEFAULT = {"rtn": True, "gptq": True, "awq": False}
 
 
@@ -28,7 +29,7 @@ class Recipe:
     method: str
     bits: int
     group_size: int = 128
-    """Columns that share a scale, of 4-bit methods; -1: the whole row."""
+    """Columns that share a scale, of rtn, gptq and awq; -1: the whole row."""
     symmetric: bool = True
     act_order: bool = False
     """gptq: columns in the order of their importance."""
@@ -52,10 +53,11 @@ class Recipe:
         """A recipe with the method's defaults, or a ConfigError that says what does not go together."""
         if method not in METHODS:
             raise ConfigError(f"no quantisation method {method!r}; there are {', '.join(METHODS)}")
-        if bits not in (None, BITS[method]):
-            others = [name for name in METHODS if BITS[name] == bits]
+        bits = BITS[method][0] if bits is None else bits
+        if bits not in BITS[method]:
+            others = [name for name in METHODS if bits in BITS[name]]
             hint = f"methods with {bits} bits: {', '.join(others)}" if others else "there are 4 and 8"
-            raise ConfigError(f"{method} has {BITS[method]} bits, not {bits}; {hint}")
+            raise ConfigError(f"{method} has {' or '.join(map(str, BITS[method]))} bits, not {bits}; {hint}")
         if group_size != -1 and (group_size < 8 or group_size % 8):
             raise ConfigError(
                 f"group_size must be a multiple of 8, or -1 for the whole row, got {group_size}"
@@ -74,11 +76,12 @@ class Recipe:
             )
         if symmetric is None:
             symmetric = SYMMETRIC_BY_DEFAULT.get(method, True)
-        return cls(method, BITS[method], group_size, symmetric, act_order, activations, alpha)  # type: ignore[arg-type]
+        return cls(method, bits, group_size, symmetric, act_order, activations, alpha)  # type: ignore[arg-type]
 
     @property
-    def is_int4(self) -> bool:
-        return self.bits == 4
+    def is_grouped(self) -> bool:
+        """Integer weights with a scale for each group, and floating-point activations."""
+        return self.method in ("rtn", "gptq", "awq")
 
     @property
     def folds(self) -> bool:

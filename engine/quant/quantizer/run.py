@@ -129,7 +129,7 @@ def quantize(
     samples: token ids int64 [1, n] each.
     """
     layers = model.model.layers
-    if recipe.is_int4:
+    if recipe.is_grouped:
         for name in MATRICES:
             group_of(recipe, name, tuple(_matrix(layers[0], name).weight.shape))
     dtype = stored_dtype(recipe, original)
