@@ -229,6 +229,13 @@ class CostModel:
             seconds += 2 * self._num_layers * (link.latency_s + 2 * (tp - 1) / tp * tensor / speed)
         return seconds + (pp - 1) * (link.latency_s + tensor / speed)
 
+    def copying(self, num_bytes: int) -> float:
+        """Between a device and its host's memory, before the forward pass that needs it."""
+        if not num_bytes:
+            return 0.0
+        link = self.deployment.hardware.host_link
+        return link.latency_s + num_bytes / (link.bytes_per_s * self.rates.link_share)
+
     def _rest(self, load: StepLoad) -> float:
         seconds = self.rates.step_overhead + self.rates.row_overhead * load.num_rows
         return seconds if load.is_decode else seconds + self._eager

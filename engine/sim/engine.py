@@ -133,6 +133,10 @@ class SimEngine:
             raise RuntimeError("the scheduler chose nothing although requests are unfinished")
         load = load_of(out, scheduler.requests, self.cost.window)
         seconds = self.cost.seconds(load)
+        stats = scheduler.stats
+        if stats.host_bytes_out or stats.host_bytes_in:
+            seconds += self.cost.copying(stats.host_bytes_out + stats.host_bytes_in)
+            self.recorder.host_bytes += stats.host_bytes_out + stats.host_bytes_in
         if self.speculation is not None:
             seconds += self.speculation.drafting_seconds(load)
         if self.on_step is not None:

@@ -34,6 +34,8 @@ class FastForwardScheduler(Scheduler):
         running, waiting, window = self.running, self.waiting, self.kv.sliding_window
         if not running or len(running) > self.config.max_num_batched_tokens:
             return -1
+        if self.kv.host is not None or self.transfers is not None:
+            return -1  # what a step copies is decided while it is planned
         for request in running:
             known = len(request.token_ids)
             if request.num_computed_tokens != known - 1 or request.spec_token_ids:

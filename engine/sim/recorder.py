@@ -60,6 +60,8 @@ class Recorder:
         self.num_prefill_tokens = 0
         self.num_decode_tokens = 0
         self.num_generated_tokens = 0
+        self.host_bytes = 0
+        """Copied between device and host, of one device."""
         self.prefix_queries = 0
         self.prefix_hits = 0
         self.used_block_seconds = 0.0

@@ -63,6 +63,8 @@ class RunReport:
     mean_step_seconds: float
     busy_share: float
     """Of the time, spent in steps."""
+    prefill_tokens: int
+    """Computed: prompts less prefix hits, and what preemptions made necessary again."""
     num_preemptions: int
     mean_running: float
     """While busy, like the next ones."""
@@ -72,6 +74,8 @@ class RunReport:
     mean_kv_cache_usage: float
     peak_kv_cache_usage: float
     prefix_cache_hit_rate: float
+    host_bytes: int
+    """Of KV copied between devices and their hosts, per device."""
     config: dict[str, object] = field(default_factory=dict)
     """What was asked for."""
 
@@ -118,6 +122,7 @@ def report_of(
         num_steps=num_steps,
         mean_step_seconds=_over(busy, num_steps),
         busy_share=_over(busy, seconds * len(recorders)),
+        prefill_tokens=sum(recorder.num_prefill_tokens for recorder in recorders),
         num_preemptions=sum(recorder.num_preemptions for recorder in recorders),
         mean_running=_over(_sum(recorder.running_seconds for recorder in recorders), busy),
         peak_running=max((recorder.peak_running for recorder in recorders), default=0),
@@ -126,6 +131,7 @@ def report_of(
         mean_kv_cache_usage=_over(_sum(r.used_block_seconds for r in recorders), busy * num_blocks),
         peak_kv_cache_usage=_over(max((r.peak_used_blocks for r in recorders), default=0), num_blocks),
         prefix_cache_hit_rate=_over(sum(recorder.prefix_hits for recorder in recorders), queries),
+        host_bytes=sum(recorder.host_bytes for recorder in recorders),
     )
 
 

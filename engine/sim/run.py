@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from engine.config import CacheConfig, SchedulerConfig
+from engine.config import CacheConfig, ConfigError, SchedulerConfig
+from engine.config.tiers import TierConfig
 from engine.sim.cost import CostModel, Rates
 from engine.sim.engine import SimEngine
+from engine.sim.hardware import GIB
 from engine.sim.memory import Deployment, MemoryPlan, plan_memory
 from engine.sim.report import RunReport, summarise
 from engine.sim.speculation import Speculation
@@ -33,10 +35,16 @@ def make_engine(
     scheduler: SchedulerConfig | None = None,
     fast_forward: bool = True,
     speculation: Speculation | None = None,
+    swap_space: float = 0.0,
+    kv_offloading_size: float = 0.0,
 ) -> SimEngine:
-    """A replica whose KV cache is as large as the devices allow, or `num_blocks` (the null block included)."""
+    """A replica whose KV cache is as large as the devices allow, or `num_blocks` (the null block included).
+
+    `swap_space`, `kv_offloading_size`: GiB of host memory per device, for preempted and for evicted blocks.
+    """
     if num_blocks is None:
         num_blocks = (plan or plan_memory(deployment)).num_blocks
+    tiers = _tiers(deployment, swap_space, kv_offloading_size)
     return SimEngine(
         scheduler or scheduler_config(deployment),
         CacheConfig(
@@ -44,11 +52,24 @@ def make_engine(
             deployment.block_size,
             enable_prefix_caching,
             deployment.kv_cache_dtype,
-            sliding_window=None if speculation else deployment.model.sliding_window,
+            sliding_window=None if speculation or tiers.num_host_blocks else deployment.model.sliding_window,
+            tiers=tiers,
         ),
         CostModel(deployment, rates),
         fast_forward=fast_forward,
         speculation=speculation,
+    )
+
+
+def _tiers(deployment: Deployment, swap_space: float, kv_offloading_size: float) -> TierConfig:
+    block_bytes = deployment.kv_bytes_per_token_per_device * deployment.block_size
+    if swap_space < 0 or kv_offloading_size < 0:
+        raise ConfigError("swap_space and kv_offloading_size are GiB of host memory and cannot be negative")
+    return TierConfig(
+        int((swap_space + kv_offloading_size) * GIB // block_bytes),
+        swap=swap_space > 0,
+        offload=kv_offloading_size > 0,
+        block_bytes=round(block_bytes),
     )
 
 

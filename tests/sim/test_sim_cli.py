@@ -34,8 +34,9 @@ def test_run_prints_the_json_that_scripts_read() -> None:
     assert set(report) == {
         "num_requests", "num_finished", "num_rejected", "rejected_because", "seconds", "requests_per_s",
         "output_tokens_per_s", "total_tokens_per_s", "prompt_tokens", "output_tokens", "ttft", "itl", "tpot", "e2e",
-        "queue", "num_steps", "mean_step_seconds", "busy_share", "num_preemptions", "mean_running", "peak_running",
-        "mean_waiting", "peak_waiting", "mean_kv_cache_usage", "peak_kv_cache_usage", "prefix_cache_hit_rate", "config",
+        "queue", "num_steps", "mean_step_seconds", "busy_share", "prefill_tokens", "num_preemptions", "host_bytes",
+        "mean_running", "peak_running", "mean_waiting", "peak_waiting", "mean_kv_cache_usage", "peak_kv_cache_usage",
+        "prefix_cache_hit_rate", "config",
     }  # fmt: skip
     assert set(report["ttft"]) == {"count", "mean", "p50", "p90", "p99", "max"}
     assert report["num_finished"] == 20
@@ -81,6 +82,14 @@ def test_fleet_tells_its_scaling_events() -> None:
     )  # fmt: skip
     assert result.exit_code == 0
     assert "replica hours" in result.stdout and "out     replica 1" in result.stdout
+
+
+def test_roofline_turns_from_memory_to_compute_at_the_ridge() -> None:
+    told = json.loads(prep("roofline", "--tokens", "1,200,400", "--json").stdout)
+    decode = [(step["tokens"], step["bound"]) for step in told["steps"] if step["phase"] == "decode"]
+    assert decode == [(1, "memory"), (200, "memory"), (400, "compute")]
+    assert all(0 < step["mfu"] < 1 and 0 < step["mbu"] < 1 for step in told["steps"])
+    assert prep("roofline", "--tokens", "some").exit_code == 2
 
 
 def test_list_names_every_model_and_card() -> None:

@@ -217,6 +217,27 @@ def decisions(out: SchedulerOutput) -> tuple[object, ...]:
     return rows, tuple(out.preempted_request_ids), tuple(out.finished_request_ids)
 
 
+def test_swapping_copies_what_recomputing_would_compute_again() -> None:
+    """E18: the same preemptions, answered in two ways."""
+    work = [SimRequest(index, 0.0, 400, 400) for index in range(12)]
+    recompute = simulate(make_engine(small(), num_blocks=400), work)
+    swap = simulate(make_engine(small(), num_blocks=400, swap_space=8.0), work)
+    assert recompute.num_preemptions > 0 and swap.num_preemptions > 0
+    assert recompute.host_bytes == 0 and swap.host_bytes > 0
+    assert recompute.prefill_tokens > swap.prefill_tokens
+    assert swap.output_tokens == recompute.output_tokens == 12 * 400
+
+
+def test_offloading_brings_evicted_prefixes_back_from_the_host() -> None:
+    work = [
+        SimRequest(index, 2.0 * index, 600, 5, prefix_id=index % 8, prefix_len=512) for index in range(32)
+    ]
+    without = simulate(make_engine(small(), num_blocks=150), work)
+    with_host = simulate(make_engine(small(), num_blocks=150, kv_offloading_size=4.0), work)
+    assert without.prefix_cache_hit_rate < 0.1 < with_host.prefix_cache_hit_rate
+    assert with_host.ttft.p50 < without.ttft.p50  # type: ignore[union-attr]
+
+
 # -- workloads
 
 

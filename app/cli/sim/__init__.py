@@ -5,6 +5,7 @@ running.py    prep sim run
 memory.py     prep sim kv
 fleets.py     prep sim fleet
 sizes.py      prep sim size
+rooflines.py  prep sim roofline
 listing.py    prep sim list
 live.py       prep sim calibrate, prep sim check
 """
@@ -16,6 +17,7 @@ from app.cli.sim.fleets import fleet
 from app.cli.sim.listing import list_
 from app.cli.sim.live import calibrate, check
 from app.cli.sim.memory import kv
+from app.cli.sim.rooflines import roofline
 from app.cli.sim.running import run
 from app.cli.sim.sizes import size
 
@@ -37,6 +39,7 @@ app.command()(run)
 app.command()(kv)
 app.command()(fleet)
 app.command()(size)
+app.command()(roofline)
 app.command("list")(list_)
 app.command()(calibrate)
 app.command()(check)

@@ -88,6 +88,13 @@ def run(
     ] = 0,
     scheduling_policy: Annotated[str, typer.Option(help="fcfs or priority (from --requests).")] = "fcfs",
     enable_prefix_caching: PrefixCaching = True,
+    swap_space: Annotated[
+        float,
+        typer.Option(help="GiB of host memory per GPU: preempted requests are swapped, not recomputed."),
+    ] = 0.0,
+    kv_offloading_size: Annotated[
+        float, typer.Option(help="GiB of host memory per GPU for cached blocks that are evicted.")
+    ] = 0.0,
     spec_tokens: Annotated[int, typer.Option(min=0, help="Speculative tokens per step; 0: off.")] = 0,
     acceptance: Annotated[float, typer.Option(help="Probability that a draft is right.")] = 0.7,
     draft_model: Annotated[
@@ -146,6 +153,8 @@ def run(
         enable_prefix_caching=enable_prefix_caching,
         scheduler=scheduler_config(deployment, scheduling_policy, long_prefill_token_threshold),
         fast_forward=fast_forward,
+        swap_space=swap_space,
+        kv_offloading_size=kv_offloading_size,
         speculation=_speculation(deployment, spec_tokens, acceptance, draft_model, seed),
     )
     work: list[SimRequest] | Workload = listed or Workload(
@@ -285,5 +294,7 @@ def show_report(report: RunReport, kv_title: str) -> None:
         f"at most {report.peak_kv_cache_usage:.1%}; {kv_title}",
     )
     table.add_row("preemptions", f"{report.num_preemptions:,}", "")
+    if report.host_bytes:
+        table.add_row("host copies", gib(report.host_bytes), "of KV per device, out and in")
     table.add_row("prefix hits", f"{report.prefix_cache_hit_rate:.1%}", "of prompt tokens")
     screen.out().print(table)

@@ -1,0 +1,109 @@
+"""`prep sim roofline`: which limit a step meets, by the number of tokens in it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from app.cli import screen
+from app.cli.sim.options import Dtype, Gpu, Json, Model, Tp, describe, make_deployment, seconds
+from app.cli.sim.running import calibrated_rates
+
+
+@dataclass(frozen=True)
+class Point:
+    """One step. Intensity and limit are those of the matrix products, the rest is the whole step's."""
+
+    phase: str
+    tokens: int
+    intensity: float
+    bound: str
+    seconds: float
+    tokens_per_s: float
+    flops_per_s: float
+    """Of matrix products, and of attention in prompts."""
+    mfu: float
+    mbu: float
+
+
+def roofline(
+    model: Model = "llama-3-8b",
+    gpu: Gpu = "h100",
+    tp: Tp = 1,
+    dtype: Dtype = None,
+    context: Annotated[int, typer.Option(min=1, help="Tokens that each decoding request has.")] = 1000,
+    tokens: Annotated[
+        str, typer.Option(help="Tokens per step, comma-separated.")
+    ] = "1,8,32,128,256,512,2048,8192",
+    json: Json = False,
+) -> None:
+    """Arithmetic intensity, and whether bytes or arithmetic decide, for steps of more and more tokens.
+
+    Decode: each token is a request of its own. Prefill: they are one prompt. MFU and MBU are shares of the
+    datasheet's arithmetic and bandwidth that the whole step reaches. With --gpu cpu, of what was guessed or measured.
+
+    \b
+    Examples:
+      prep sim roofline --model llama-3-8b --gpu h100
+      prep sim roofline --model shop --gpu cpu --tokens 1,4,16,64
+    """
+    from engine.sim.cost import CostModel, StepLoad, pairs_of
+
+    try:
+        counts = [int(part) for part in tokens.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise screen.Problem(
+            f"--tokens must be whole numbers of at least 1, got {tokens!r}", next_step="--tokens 1,32,1024"
+        )
+    deployment = make_deployment(model=model, gpu=gpu, tp=tp, dtype=dtype, longest=1)
+    cost = CostModel(deployment, calibrated_rates(deployment))
+    hardware = deployment.hardware
+    compute = deployment.precision.compute_dtype(hardware)
+    points = []
+    for phase in ("decode", "prefill"):
+        for count in counts:
+            load = StepLoad(count, count, count, count * context)
+            if phase == "prefill":
+                load = StepLoad(1, count, 1, 0, pairs_of(0, count, cost.window), count)
+            num_bytes, flops = cost.bytes_and_flops(load)
+            kv, attention = cost.attention_work(load)
+            time = cost.seconds(load)
+            points.append(
+                Point(
+                    phase,
+                    count,
+                    intensity=flops / num_bytes,
+                    bound="compute" if flops / num_bytes > hardware.ridge(compute) else "memory",
+                    seconds=time,
+                    tokens_per_s=count / time,
+                    flops_per_s=(flops + attention) / time,
+                    mfu=(flops + attention) / time / hardware.peak(compute),
+                    mbu=(num_bytes + kv) / time / hardware.bytes_per_s,
+                )
+            )
+    if json:
+        steps = [asdict(point) for point in points]
+        screen.print_json({"ridge": hardware.ridge(compute), "compute_dtype": compute, "steps": steps})
+        return
+    table = screen.table(
+        "", "tokens", "FLOP/byte", "limit", "step", "tokens/s", "MFU", "MBU", left=("limit",)
+    )
+    for point in points:
+        table.add_row(
+            point.phase,
+            f"{point.tokens:,}",
+            f"{point.intensity:,.0f}",
+            point.bound,
+            seconds(point.seconds),
+            f"{point.tokens_per_s:,.0f}",
+            f"{point.mfu:.1%}",
+            f"{point.mbu:.0%}",
+        )
+    screen.show(
+        f"{describe(deployment)}: ridge at {hardware.ridge(compute):,.0f} FLOP per byte ({compute})", table
+    )
+    screen.next_command("prep sim run", "what that means for requests")
