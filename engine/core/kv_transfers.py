@@ -85,7 +85,7 @@ class KVTransfers:
         wanted = self._kv.hashes_behind(request, len(hit.device))
         if wanted and wanted[0] in self._arriving:
             return self._wait(request, stats)
-        num_elsewhere = self._num_elsewhere(request, hit) if wanted else None
+        num_elsewhere = self._num_elsewhere(request, hit, len(wanted)) if wanted else None
         found = wanted[: num_elsewhere or 0]
         if found and not self._kv.has_room_to_start(request, hit, request.num_tokens):
             return None  # it cannot start anyway; the caller says so
@@ -99,14 +99,13 @@ class KVTransfers:
         self._begin_load(request, hit.device, found)
         return self._wait(request, stats)
 
-    def _num_elsewhere(self, request: Request, hit: PrefixHit) -> int | None:
+    def _num_elsewhere(self, request: Request, hit: PrefixHit, most: int) -> int | None:
         """Blocks to load behind those on the device: none unless they reach further than the host's."""
         size = self._kv.block_size
         num_tokens = self._connector.get_num_new_matched_tokens(request, len(hit.device) * size)
         if num_tokens is None:
             return None
-        num_blocks = num_tokens // size
-        num_blocks = min(num_blocks, len(self._kv.hashes_behind(request, len(hit.device))))
+        num_blocks = min(num_tokens // size, most)
         return num_blocks if num_blocks > len(hit.host) else 0
 
     def _begin_load(self, request: Request, hit: list[Block], hashes: list[bytes]) -> None:

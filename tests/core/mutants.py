@@ -438,8 +438,8 @@ TRANSFER_MUTATIONS = [
     Mutation(
         "nobody_overtakes_a_request_that_waits_for_kv",
         "scheduler",
-        "Reason.GRAMMAR_COMPILING, Reason.KV_TRANSFER)",
-        "Reason.GRAMMAR_COMPILING)",
+        "Reason.KV_TRANSFER, Reason.NO_LORA_SLOT)",
+        "Reason.NO_LORA_SLOT)",
     ),
     Mutation(
         "an_interrupted_step_loses_transfers",

@@ -470,6 +470,8 @@ SchedulerFactory = Callable[..., Any]
 class Simulation:
     """One workload, run against one scheduler."""
 
+    worker_class: type[ShadowWorker] = ShadowWorker
+
     def __init__(
         self, workload: Workload, factory: SchedulerFactory = Scheduler, strict: bool = True
     ) -> None:
@@ -478,7 +480,7 @@ class Simulation:
         extra = {"on_event": self.replica.on_event} if strict else {}
         self.scheduler = factory(workload.scheduler, workload.cache, **extra)
         self.strict = strict
-        self.worker = ShadowWorker(
+        self.worker = self.worker_class(
             workload.cache.block_size,
             workload.draft_length,
             workload.draft_quality,

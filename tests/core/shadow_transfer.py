@@ -79,9 +79,10 @@ class FakeNetwork:
 class TransferWorker(ShadowWorker):
     """A shadow worker whose cache a network also reads and writes, before and after each forward pass."""
 
-    def __init__(self, network: FakeNetwork, *shape: Any) -> None:
+    network: FakeNetwork
+
+    def __init__(self, *shape: Any) -> None:
         super().__init__(*shape)
-        self.network = network
         self.loads: list[Running] = []
         self.sends: list[Running] = []
 
@@ -152,21 +153,16 @@ class TransferWorker(ShadowWorker):
 class TransferSimulation(Simulation):
     """A workload whose engine has a connector."""
 
+    worker_class = TransferWorker
+    worker: TransferWorker
+
     def __init__(self, workload: Workload, factory: Callable[..., Any] = Scheduler) -> None:
         rng = random.Random(workload.seed)
         self.network = FakeNetwork(rng, workload.cache.block_size)
         policy = rng.choice(["recompute", "recompute", "fail"])
         connected = partial(factory, connector=self.network, kv_load_failure_policy=policy)
         super().__init__(workload, connected)
-        self.worker = TransferWorker(
-            self.network,
-            workload.cache.block_size,
-            workload.draft_length,
-            workload.draft_quality,
-            workload.seed,
-            None,
-            workload.cache.tiers.num_host_blocks,
-        )
+        self.worker.network = self.network
         for ask in workload.asks:
             if rng.random() < 0.6:
                 self._put_elsewhere(ask, rng.random())
