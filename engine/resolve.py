@@ -212,6 +212,11 @@ def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
             "kv_transfer_config works with one worker so far: with tensor_parallel_size or "
             "pipeline_parallel_size above 1 no worker has a whole block; set both to 1"
         )
+    if args.distributed_executor_backend in ("mp", "ray"):
+        raise ConfigError(
+            "kv_transfer_config needs the worker in the engine's own process so far; leave "
+            f"distributed_executor_backend={args.distributed_executor_backend!r} out"
+        )
     connector_class(config)
     return config
 

@@ -80,6 +80,8 @@ def test_blocks_that_have_no_hashes_or_no_whole_cannot_travel() -> None:
         resolve(config, enable_prefix_caching=False)
     with pytest.raises(ConfigError, match="one worker so far"):
         resolve(config, tensor_parallel_size=2)
+    with pytest.raises(ConfigError, match="engine's own process"):
+        resolve(config, distributed_executor_backend="mp")
 
 
 def test_a_port_that_is_taken_is_told_before_the_first_step(make_engine: Any, tmp_path: Path) -> None:
