@@ -228,6 +228,17 @@ def test_swapping_copies_what_recomputing_would_compute_again() -> None:
     assert swap.output_tokens == recompute.output_tokens == 12 * 400
 
 
+def test_steps_that_may_copy_are_all_planned() -> None:
+    """What goes to the host is decided while a step is planned, so none may be skipped: the same run either way."""
+    work = [SimRequest(index, 0.05 * index, 300, 300) for index in range(12)]
+    reports = [
+        simulate(make_engine(small(), num_blocks=200, swap_space=8.0, fast_forward=fast), work)
+        for fast in (True, False)
+    ]
+    assert reports[0] == reports[1]
+    assert reports[0].host_bytes > 0
+
+
 def test_offloading_brings_evicted_prefixes_back_from_the_host() -> None:
     work = [
         SimRequest(index, 2.0 * index, 600, 5, prefix_id=index % 8, prefix_len=512) for index in range(32)
