@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,6 +55,15 @@ def generate(
     min_tokens: Annotated[int, typer.Option(help="Fewest tokens to generate.")] = 0,
     stop: Annotated[list[str] | None, typer.Option("--stop", help="End at this text; repeatable.")] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after end-of-sequence.")] = False,
+    json_schema: Annotated[
+        Path | None, typer.Option("--json-schema", help="File with a JSON schema that the output satisfies.")
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option("--regex", help="Regular expression that the output matches.")
+    ] = None,
+    choice: Annotated[
+        list[str] | None, typer.Option("--choice", help="The output is one of these; repeatable.")
+    ] = None,
     logprobs: Annotated[int | None, typer.Option(help="Show this many alternatives per token.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print RequestOutputs as JSON.")] = False,
     *,
@@ -68,6 +78,7 @@ def generate(
       prep generate shop --chat --prompt "What do you recommend?"
       prep generate shop -p "Readers of" -n 4 --temperature 0.8 --seed 1 --logprobs 3 --json
       prep generate shop --chat -p "Which title is cheaper?" --beam-width 4
+      prep generate shop -p "The price is " --regex "[0-9]{3,4} yen"
       echo "Once upon a time" | prep generate path/to/checkpoint --max-tokens 40
       prep generate Qwen/Qwen3-0.6B --load-format dummy --prompt x --num-gpu-blocks-override 64
     """
@@ -89,6 +100,7 @@ def generate(
         stop=stop,
         ignore_eos=ignore_eos,
         logprobs=logprobs,
+        structured_outputs=_structure(json_schema, regex, choice),
     )
     prompts = prompt or [_from_stdin()]
     with open_llm(model, engine) as llm:
@@ -102,6 +114,27 @@ def generate(
             _complete(llm, prompts, params, as_json=json)
     if not json:
         screen.next_command(*_next(model, chat))
+
+
+def _structure(
+    json_schema: Path | None, regex: str | None, choice: list[str] | None
+) -> dict[str, Any] | None:
+    """What --json-schema, --regex and --choice ask for; at most one of them."""
+    given = {"json": json_schema, "regex": regex, "choice": choice}
+    asked = {name: value for name, value in given.items() if value}
+    if len(asked) > 1:
+        raise screen.Problem(
+            "--json-schema, --regex and --choice exclude each other", next_step="give one of them"
+        )
+    if json_schema is None:
+        return asked or None
+    try:  # without free whitespace: a small model may find no end of it
+        return {"json": json_schema.read_text(encoding="utf-8"), "disable_any_whitespace": True}
+    except OSError as error:
+        raise screen.Problem(
+            f"--json-schema {json_schema} cannot be read: {error.strerror}",
+            next_step="--json-schema must name a file with a JSON schema",
+        ) from None
 
 
 def _from_stdin() -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ class CompiledDFA:
     def __init__(self, tree: Node, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.dfa = DFA(tree)
+        self._lock = Lock()
+        """The automaton grows when it is used, by the engine's thread and by the one that makes masks."""
         self._masks: OrderedDict[int, np.ndarray] = OrderedDict()
         self._max_masks = max(16, MAX_MASK_BYTES // (4 * vocabulary.num_words))
 
@@ -47,14 +50,15 @@ class CompiledDFA:
 
     def mask(self, state: int) -> np.ndarray:
         """int32 [num_words]: what may come next in a state. Not to be written to."""
-        mask = self._masks.get(state)
-        if mask is None:
-            mask = self._masks[state] = self._make_mask(state)
-            if len(self._masks) > self._max_masks:
-                self._masks.popitem(last=False)
-        else:
-            self._masks.move_to_end(state)
-        return mask
+        with self._lock:
+            mask = self._masks.get(state)
+            if mask is None:
+                mask = self._masks[state] = self._make_mask(state)
+                if len(self._masks) > self._max_masks:
+                    self._masks.popitem(last=False)
+            else:
+                self._masks.move_to_end(state)
+            return mask
 
     def _make_mask(self, state: int) -> np.ndarray:
         trie = self.vocabulary.trie
@@ -79,8 +83,9 @@ class CompiledDFA:
         spelled = self.vocabulary.token_bytes[token_id] if 0 <= token_id < len(self.vocabulary) else b""
         if not spelled:
             return DEAD
-        for byte in spelled:
-            state = self.dfa.step(state, byte)
+        with self._lock:
+            for byte in spelled:
+                state = self.dfa.step(state, byte)
         return state
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from app.bench import latency, scheduler, startup, throughput, tiers
+from app.bench import grammar, latency, scheduler, startup, throughput, tiers
 from app.bench.timing import spread
 from app.bench.workload import Lengths
 from app.cli.main import app
@@ -126,3 +126,13 @@ def test_the_swap_command_prints_json() -> None:
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["rows"]) == 2
     assert CliRunner().invoke(app, ["bench", "swap", "--lengths", "many"]).exit_code == 2
+
+
+def test_grammars_cost_what_is_measured_and_make_every_output_valid() -> None:
+    report = grammar.measure(lambda text: None, "shop", vocab_size=None, outputs=4, temperature=1.0)
+    assert {cost.grammar for cost in report.costs} == set(grammar.GRAMMARS)
+    assert all(cost.num_masks > 20 and cost.new_mask_us > 0 for cost in report.costs if cost.backend == "dfa")
+    shares = {row.name: row for row in report.validity}
+    assert shares["JSON, masked"].valid == 1 - shares["JSON, masked"].cut_off > 0
+    assert shares["tool_choice=required"].valid == 1 and shares["tool_choice=none"].valid == 0
+    assert len(grammar.make_vocabulary("shop", 5000)) == 5000

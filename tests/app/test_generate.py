@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -173,3 +174,41 @@ def test_ctrl_c_in_a_chat_stops_the_answer_and_keeps_what_was_said(
     printed = capsys.readouterr()
     assert printed.out == "Well, \nWell, \n"
     assert "(stopped)" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (["--regex", "[0-9]{3,4} yen"], "[0-9]{3,4} yen"),
+        (["--choice", "packed", "--choice", "shipped"], "packed|shipped"),
+        (["--json-schema", "SCHEMA"], r'\{"copies": [1-9]\}'),
+    ],
+)
+def test_output_has_the_structure_that_was_asked_for(
+    arguments: list[str], pattern: str, tmp_path: Path
+) -> None:
+    schema = tmp_path / "order.json"
+    number = {"type": "integer", "minimum": 1, "maximum": 9}
+    schema.write_text(
+        json.dumps({"type": "object", "properties": {"copies": number}, "required": ["copies"]})
+    )
+    arguments = [str(schema) if argument == "SCHEMA" else argument for argument in arguments]
+    (output,) = generated(
+        "-p", "The price is ", *arguments, "--structured-outputs-config", '{"backend": "dfa"}'
+    )
+    assert re.fullmatch(pattern, output["outputs"][0]["text"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["--regex", "a", "--choice", "b"], 2, "exclude each other"),
+        (["--json-schema", "nowhere.json"], 2, "cannot be read"),
+        (["--regex", "(a"], 1, "never closed"),
+    ],
+)
+def test_a_structure_that_cannot_be_is_an_error_with_its_cause(
+    arguments: list[str], code: int, complaint: str
+) -> None:
+    result = prep("generate", "shop", "-p", "x", *arguments, *SMALL)
+    assert result.exit_code == code and complaint in result.output + str(result.exception)

@@ -362,3 +362,26 @@ def test_masks_follow_the_requests_and_not_their_places_in_the_batch() -> None:
     mask = GrammarBitmask([("b", 0), ("a", 0), ("a", 1)], np.array([[1, 2], [3, 4], [5, 6]], np.int32))
     rows = bitmask_rows(mask, [("x", 0), ("a", 1), ("b", 0), ("a", 0)], torch.device("cpu"))
     assert rows.tolist() == [[-1, -1], [5, 6], [1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_drafts_change_no_token_of_a_structured_output(
+    make_llm: MakeLLM, backend: str, tmp_path: Any
+) -> None:
+    """N-gram drafts repeat what was said, which the grammar may forbid: "ab" is followed by a digit, in turn."""
+    sampling = [params(seed, regex="(ab[0-9]){3,8}(yes|no)", max_tokens=40) for seed in range(6)]
+    prompts = ["ab1ab2ab3ab4ab5 yes no ab1ab2" * (1 + index % 2) for index in range(6)]
+    speculative = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}
+    path = str(tmp_path / "run.itrace")
+    with_drafts = make_llm(**config(backend), speculative_config=speculative, trace=path)
+    drafted = with_drafts.generate(prompts, sampling)
+    plain = make_llm(**config(backend)).generate(prompts, sampling)
+    assert [o.outputs[0].token_ids for o in drafted] == [o.outputs[0].token_ids for o in plain]
+    assert all(output.error is None for output in drafted)
+    with_drafts.shutdown()
+    reader = TraceReader(path)
+    counted = [reader.step(step).counters for step in range(reader.num_steps)]
+    assert sum(counters.get("num_draft_tokens", 0) for counters in counted) > 5
+    assert any(counters.get("num_masked_rows", 0) > len(prompts) for counters in counted), (
+        "masks behind drafts"
+    )

@@ -1,0 +1,233 @@
+"""What a grammar costs and what it buys.
+
+Cost: time to compile, and time per mask along random outputs, once as they are new and once as they come again, for
+each backend. The masks of both are followed by the same outputs.
+
+Gain: of a model's outputs, how many are valid without and with the schema, and how many were cut off;
+and how often a question that needs a tool gets a call that parses, by `tool_choice`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from app.bench.timing import Tell
+from engine import LLM, SamplingParams
+from engine.config import EngineArgs, StructuredOutputsConfig
+from engine.core.grammar_iface import CompiledGrammar
+from engine.frontend.llm_engine import load_tokenizer
+from engine.grammar.compile import GrammarCompiler
+from engine.grammar.vocabulary import Vocabulary
+from engine.grammar.xgrammar_backend import is_installed
+from engine.sampling_params import StructuredOutputsParams
+from engine.zoo.dialogue import TOOLS
+
+ORDER = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 30},
+        "copies": {"type": "integer", "minimum": 1, "maximum": 99},
+        "gift": {"type": "boolean"},
+    },
+    "required": ["title", "copies"],
+}
+GRAMMARS: dict[str, dict[str, Any]] = {
+    "regex: a date": {"regex": "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"},
+    "choice of 3": {"choice": ["packed", "shipped", "delivered"]},
+    "JSON: an order": {"json": ORDER, "disable_any_whitespace": True},
+    "JSON: a list of orders": {
+        "json": {"type": "array", "items": ORDER, "maxItems": 5},
+        "disable_any_whitespace": True,
+    },
+    "JSON: any object": {"json_object": True, "disable_any_whitespace": True},
+}
+QUESTIONS = ("Where is my order {n}?", "What is the status of order {n}?", "注文{n}を調べてください。")
+
+
+@dataclass(frozen=True)
+class GrammarCost:
+    """One grammar in one backend."""
+
+    grammar: str
+    backend: str
+    compile_ms: float
+    new_mask_us: float
+    """Mean along outputs that this compiled grammar has not seen."""
+    known_mask_us: float
+    """The same outputs again."""
+    num_masks: int
+
+
+@dataclass(frozen=True)
+class Validity:
+    """Shares of outputs, 0 to 1."""
+
+    name: str
+    valid: float
+    cut_off: float
+    """Ended by max_tokens."""
+
+
+@dataclass
+class GrammarReport:
+    model: str
+    vocab_size: int
+    temperature: float
+    costs: list[GrammarCost] = field(default_factory=list)
+    validity: list[Validity] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def measure(
+    tell: Tell, model: str, *, vocab_size: int | None, outputs: int, temperature: float
+) -> GrammarReport:
+    """vocab_size: enlarge the vocabulary to this with joined tokens, to see what a large one costs."""
+    vocabulary = make_vocabulary(model, vocab_size)
+    report = GrammarReport(model, len(vocabulary), temperature)
+    try:
+        for name, structure in GRAMMARS.items():
+            tell(f"compiling and masking {name}")
+            report.costs += _costs(name, StructuredOutputsParams(**structure), vocabulary)
+        if vocab_size is None and outputs:
+            report.validity = _validity(tell, model, outputs, temperature)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    return report
+
+
+def make_vocabulary(model: str, size: int | None) -> Vocabulary:
+    """The model's tokens; beyond them, pairs of them, as a tokenizer with more merges would have."""
+    tokenizer = load_tokenizer(EngineArgs(model=model))
+    assert tokenizer is not None and tokenizer.eos_token_id is not None
+    vocabulary = Vocabulary.of(tokenizer, len(tokenizer), [tokenizer.eos_token_id])
+    rng = random.Random(0)
+    words = [token for token in vocabulary.token_bytes if token]
+    while size is not None and len(vocabulary) < size:
+        vocabulary.token_bytes.append(rng.choice(words) + rng.choice(words))
+    return vocabulary
+
+
+def _costs(name: str, params: StructuredOutputsParams, vocabulary: Vocabulary) -> list[GrammarCost]:
+    _ = vocabulary.trie  # made once per engine
+    compilers = {
+        backend: GrammarCompiler(vocabulary, StructuredOutputsConfig(backend))
+        for backend in ("dfa", "xgrammar")
+        if backend == "dfa" or is_installed()
+    }
+    paths: list[list[int]] | None = None
+    costs = []
+    for backend, compiler in compilers.items():
+        compiler.compile(StructuredOutputsParams(regex="a"))  # loads the library
+        began = perf_counter()
+        compiled = compiler.compile(params)
+        compile_s = perf_counter() - began
+        if paths is None:
+            paths = _random_outputs(compiler.compile(params), vocabulary)
+        new, known = _mask_times(compiled, vocabulary, paths), _mask_times(compiled, vocabulary, paths)
+        costs.append(
+            GrammarCost(
+                name,
+                backend,
+                1e3 * compile_s,
+                1e6 * statistics.fmean(new),
+                1e6 * statistics.fmean(known),
+                len(new),
+            )
+        )
+    return costs
+
+
+def _random_outputs(compiled: CompiledGrammar, vocabulary: Vocabulary) -> list[list[int]]:
+    """Ten outputs of up to 40 tokens, closed strings and brackets preferred so that they end."""
+    rng, words = random.Random(0), np.zeros(vocabulary.num_words, np.int32)
+    paths = []
+    for _ in range(10):
+        grammar, path = compiled.start(), []
+        while len(path) < 40 and not grammar.is_terminated():
+            grammar.fill_bitmask(words)
+            allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
+            plain = [t for t in allowed if vocabulary.token_bytes[t].isascii()] or allowed
+            closing = [t for t in plain if vocabulary.token_bytes[t] in (b'"', b"}", b"]", b"")]
+            path.append(rng.choice(closing if closing and rng.random() < 0.3 else plain))
+            grammar.accept_tokens(path[-1:])
+        paths.append(path)
+    return paths
+
+
+def _mask_times(compiled: CompiledGrammar, vocabulary: Vocabulary, paths: list[list[int]]) -> list[float]:
+    words, times = np.zeros(vocabulary.num_words, np.int32), []
+    for path in paths:
+        grammar = compiled.start()
+        for token_id in path:
+            began = perf_counter()
+            grammar.fill_bitmask(words)
+            times.append(perf_counter() - began)
+            if not grammar.accept_tokens([token_id]):
+                break  # the library knows fewer tokens that begin inside a character
+    return times
+
+
+def _validity(tell: Tell, model: str, outputs: int, temperature: float) -> list[Validity]:
+    rows = []
+    with LLM(model) as llm:
+        for name, structure in (("JSON, free", None), ("JSON, masked", GRAMMARS["JSON: an order"])):
+            tell(name)
+            sampling = [
+                SamplingParams(
+                    temperature=temperature, seed=seed, max_tokens=80, structured_outputs=structure
+                )
+                for seed in range(outputs)
+            ]
+            prompts = ['Order as JSON, like {"title": "Fuji", "copies": 2}: '] * outputs
+            completions = [output.outputs[0] for output in llm.generate(prompts, sampling, use_tqdm=False)]
+            rows.append(_share(name, [(_is_order(c.text), c.finish_reason == "length") for c in completions]))
+        for choice in ("none", "auto", "required"):
+            tell(f"tool_choice={choice}")
+            conversations = [
+                [{"role": "user", "content": QUESTIONS[seed % len(QUESTIONS)].format(n=10000 + seed)}]
+                for seed in range(outputs)
+            ]
+            sampling = [
+                SamplingParams(temperature=temperature, seed=seed, max_tokens=60) for seed in range(outputs)
+            ]
+            answers = llm.chat(conversations, sampling, tools=TOOLS, tool_choice=choice, use_tqdm=False)
+            completions = [answer.outputs[0] for answer in answers]
+            found = [
+                (bool(c.tool_calls) and _is_known(c.tool_calls), c.finish_reason == "length")
+                for c in completions
+            ]
+            rows.append(_share(f"tool_choice={choice}", found))
+    return rows
+
+
+def _share(name: str, found: list[tuple[bool, bool]]) -> Validity:
+    return Validity(name, *(sum(column) / len(found) for column in zip(*found, strict=True)))
+
+
+def _is_order(text: str) -> bool:
+    try:
+        order = json.loads(text)
+    except ValueError:
+        return False
+    return (
+        isinstance(order, dict)
+        and isinstance(order.get("title"), str)
+        and isinstance(order.get("copies"), int)
+        and 1 <= order["copies"] <= 99
+    )
+
+
+def _is_known(calls: list[dict[str, Any]]) -> bool:
+    """Every call names a tool and gives it exactly the arguments that it requires."""
+    required = {tool["function"]["name"]: set(tool["function"]["parameters"]["required"]) for tool in TOOLS}
+    return all(
+        set(json.loads(call["function"]["arguments"])) == required.get(call["function"]["name"])
+        for call in calls
+    )
