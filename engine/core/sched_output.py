@@ -33,7 +33,7 @@ class Reason(StrEnum):
     """Lost its blocks in this step to a more important request. Details: what that one lacked: need, free,
     evictable."""
     PREFIX_IN_FLIGHT = "prefix_in_flight"
-    """Its next block is being computed by another request in this very step. Details: block (its index)."""
+    """Its next block is being computed or copied in for another request of this step. Details: block (its index)."""
     GRAMMAR_COMPILING = "grammar_compiling"
     """Its grammar is being compiled; others go on. Details: none."""
     KV_TRANSFER = "kv_transfer"
