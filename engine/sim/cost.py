@@ -152,6 +152,8 @@ class CostModel:
         self._hidden_bytes = model.hidden_size * precision.other_bytes
         self._eager = self.rates.eager_overhead * model.num_layers
         self._num_layers = model.num_layers
+        self._decode_fixed: dict[int, tuple[float, float, float]] = {}
+        """By rows: what does not depend on the context of a decode step."""
 
     def seconds(self, load: StepLoad) -> float:
         """Duration of a step."""
@@ -162,6 +164,16 @@ class CostModel:
             + self._collectives(load)
             + self._rest(load)
         )
+
+    def decode_seconds(self, num_rows: int, context: int) -> float:
+        """`seconds` of a step in which each row computes one token, to the last bit; most steps are like that."""
+        fixed = self._decode_fixed.get(num_rows)
+        if fixed is None:
+            load = StepLoad(num_rows, num_rows, num_rows, 0)
+            products = self._linear(load) + self._head(load)
+            fixed = self._decode_fixed[num_rows] = (products, self._collectives(load), self._rest(load))
+        products, collectives, rest = fixed
+        return products + context * self._seconds_per_position + collectives + rest
 
     def parts(self, load: StepLoad) -> dict[str, float]:
         """Seconds by part; they add up to `seconds`."""

@@ -226,7 +226,7 @@ class SimEngine:
                 looked_at = total + step * num_rows
             else:
                 looked_at = sum(min(length + step, window) for length in context)
-            duration = self.cost.seconds(StepLoad(num_rows, num_rows, num_rows, looked_at))
+            duration = self.cost.decode_seconds(num_rows, looked_at)
             if (now := now + duration) > when:
                 break
             seconds.append(duration)

@@ -83,6 +83,16 @@ def test_parts_add_up_and_no_step_is_free(load: StepLoad, model: str, gpu: str) 
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.integers(1, 500), st.integers(0, 10**7), st.sampled_from(sorted(MODELS)), st.sampled_from([1, 2]))
+def test_the_short_way_to_a_decodes_price_gives_the_same_bits(
+    rows: int, context: int, model: str, tp: int
+) -> None:
+    cost = CostModel(Deployment(get_model(model), get_hardware("h100"), tp=tp))
+    for _ in range(2):
+        assert cost.decode_seconds(rows, context) == cost.seconds(StepLoad(rows, rows, rows, context))
+
+
+@settings(max_examples=60, deadline=None)
 @given(loads, st.sampled_from(sorted(MODELS)), st.floats(1.0, 10.0))
 def test_more_of_anything_is_never_slower(load: StepLoad, model: str, factor: float) -> None:
     gpu = get_hardware("h100")

@@ -37,6 +37,9 @@ class ConstantCost:
     def seconds(self, load: StepLoad) -> float:
         return self._seconds
 
+    def decode_seconds(self, num_rows: int, context: int) -> float:
+        return self._seconds
+
 
 def small(**more: object) -> Deployment:
     return Deployment(get_model("llama-3-8b"), get_hardware("h100"), **more)  # type: ignore[arg-type]
