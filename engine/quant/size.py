@@ -52,8 +52,8 @@ def estimate_size(
 ) -> ModelSize:
     """The size of a checkpoint quantised by `method` ("none", or one of `quantizer.recipe.METHODS`).
 
-    shapes: of the float model's tensors by name; bits: the method's own by default; dtype: of what stays float. awq and gptq
-    store zero points, rtn does not.
+    shapes: of the float model's tensors by name; bits: the method's own by default; dtype: of what stays float. awq
+    and gptq store zero points, rtn does not.
     """
     matrices = floats = num_matrix_weights = num_weights = 0
     for name, shape in shapes.items():

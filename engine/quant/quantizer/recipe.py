@@ -1,12 +1,14 @@
 """What to make: method, bits, group size, and the format that each method is written in.
 
-method        weights                                          activations       written as
-rtn           int4 by group, rounded to nearest                floats            compressed-tensors, pack-quantized
-gptq          int4 by group, errors compensated                floats            GPTQ (AutoGPTQ, version 1)
-awq           int4 by group, important channels scaled up      floats            AWQ (AutoAWQ, gemm)
-int8          int8 by output channel                           int8 by token     compressed-tensors, int-quantized
-smoothquant   the same after moving outliers into the weights  int8 by token     compressed-tensors, int-quantized
-fp8           e4m3 by output channel                           e4m3              compressed-tensors, float-quantized
+    method        weights                                        activations     written as
+    rtn           int4 or int8 by group, rounded to nearest      floats          compressed-tensors, pack-quantized
+    gptq          int4 or int8 by group, errors compensated      floats          GPTQ (AutoGPTQ, version 1)
+    awq           int4 by group, important channels scaled up    floats          AWQ (AutoAWQ, gemm)
+    int8          int8 by output channel                         int8 by token   compressed-tensors, int-quantized
+    smoothquant   the same, outliers moved into the weights      int8 by token   compressed-tensors, int-quantized
+    fp8           e4m3 by output channel                         e4m3            compressed-tensors, float-quantized
+
+Names as in llm-compressor's schemes: rtn is W4A16 or W8A16, int8 is W8A8, fp8 is FP8_DYNAMIC or FP8.
 """
 
 from __future__ import annotations
