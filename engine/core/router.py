@@ -72,7 +72,7 @@ class PrefixRouter:
         return None
 
     def _remember(self, block_hashes: Sequence[bytes], replica: int) -> None:
-        for block_hash in block_hashes:
+        for block_hash in reversed(block_hashes):  # the front of a prompt is forgotten last
             self._holders.setdefault(block_hash, set()).add(replica)
             self._holders.move_to_end(block_hash)
         while len(self._holders) > self._remembered_blocks:

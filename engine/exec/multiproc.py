@@ -159,12 +159,18 @@ class MultiprocExecutor:
         return self.submit(out, bitmask).result()
 
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> MultiprocStep:
+        step = self._submit(out, None if bitmask is None else "late")
+        if bitmask is not None:
+            self._send_bitmask(self._workers[self.output_rank], bitmask)
+        return step
+
+    def _submit(
+        self, out: SchedulerOutput, bitmask: GrammarBitmask | Literal["late"] | None
+    ) -> MultiprocStep:
         out = replace(out, not_scheduled=[])  # for people who look at a trace, not for workers
         for rank, worker in enumerate(self._live_workers()):
             if rank == self.output_rank:
-                call_id = self._send(worker, "execute", out, None if bitmask is None else "late")
-                if bitmask is not None:
-                    self._send_bitmask(worker, bitmask)
+                call_id = self._send(worker, "execute", out, bitmask)
             else:
                 self._send(worker, "execute", out, None, answered=False)
         return MultiprocStep(self, call_id)

@@ -34,8 +34,9 @@ _GRACE_S = 5.0
 class ProcessEnded(RuntimeError):
     """The other process is gone."""
 
-    def __init__(self, name: str, exit_code: int | None) -> None:
-        super().__init__(f"{name} {_describe_exit(exit_code)}")
+    def __init__(self, name: str, exit_code: int | None, why: str | None = None) -> None:
+        """why: what is known besides the exit code."""
+        super().__init__(f"{name} {why or _describe_exit(exit_code)}")
         self.exit_code = exit_code
         """As of `subprocess`: negative for a signal."""
 
