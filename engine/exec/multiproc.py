@@ -125,6 +125,8 @@ class MultiprocExecutor:
         self.output_rank = self.world_size - args.tensor_parallel_size
         self.max_concurrent_batches = args.pipeline_parallel_size
         self._workers: list[RemoteProcess] = []
+        self._answers: dict[tuple[int, int], Any] = {}
+        """That nobody has asked for yet, by rank and call. Those of steps that Ctrl-C cut short stay here."""
         try:
             self._start_workers(model_config, args, list(logits_processors))
             self.collect(dict.fromkeys(range(self.world_size), 0))
@@ -185,20 +187,17 @@ class MultiprocExecutor:
     def collect(self, call_ids: Mapping[int, int]) -> list[Any]:
         """Wait for the answers to these calls, one per rank, and return them in this order.
 
-        A rank that is not asked speaks only if it failed. Answers to older calls are those of steps that Ctrl-C cut
-        short: nobody wants them any more.
+        A rank that is not asked speaks only if it failed. Answers to other calls are kept: those of steps that are
+        under way will be asked for.
         """
-        answers: dict[int, Any] = {}
-        while len(answers) < len(call_ids):
+        while not call_ids.items() <= self._answers.keys():
             for worker in self._wait_for_any(self._live_workers()):
-                rank = self._workers.index(worker)
                 try:
                     call_id, answer = worker.receive()
                 except Exception as error:
                     raise self._fail(worker, error) from error
-                if call_ids.get(rank) == call_id:
-                    answers[rank] = answer
-        return [answers[rank] for rank in call_ids]
+                self._answers[self._workers.index(worker), call_id] = answer
+        return [self._answers.pop(key) for key in call_ids.items()]
 
     def shutdown(self) -> None:
         """End all workers; they leave when this end of their connection closes."""

@@ -33,6 +33,8 @@ from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import resolve_device
 
 _DEATH_S = 5.0
+_UNASKED = -1
+"""Number of a call whose result nobody wants: its failure is waited for all the same."""
 
 
 def connect() -> Any:
@@ -82,7 +84,8 @@ class RemoteActor:
 
     def send(self, method: str, *args: Any, answered: bool = True) -> int:
         call_id = next(self._call_ids)
-        self._pending.append((call_id, self._actor.call.remote(method, args)))
+        reference = self._actor.call.remote(method, args)
+        self._pending.append((call_id if answered else _UNASKED, reference))
         return call_id
 
     def receive(self) -> tuple[int, Any]:
