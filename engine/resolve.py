@@ -127,13 +127,6 @@ def resolve_scheduler_config(
 def check_parallel(args: EngineArgs, model: ModelConfig) -> None:
     """Refuse a model that cannot be split as asked."""
     size, stages = args.tensor_parallel_size, args.pipeline_parallel_size
-    if size * stages == 1:
-        return
-    if args.speculative_config is not None:
-        raise ConfigError(
-            "speculative_config works with one worker so far; set tensor_parallel_size and "
-            "pipeline_parallel_size to 1 (data_parallel_size may stay)"
-        )
     if stages > model.num_hidden_layers:
         raise ConfigError(
             f"pipeline_parallel_size={stages} is more than the {model.num_hidden_layers} layers of {model.model}: "

@@ -24,8 +24,8 @@ def watch_rows(worker: Worker) -> None:
     build = inputs.build
     worker.seen_rows = []  # type: ignore[attr-defined]
 
-    def remember(rows: list[Scheduled]) -> ModelInput:
-        batch = build(rows)
+    def remember(rows: list[Scheduled], *rest: object) -> ModelInput:
+        batch = build(rows, *rest)  # type: ignore[arg-type]
         order = [(row.request_id, row.start, row.num_tokens) for row in batch.rows]
         worker.seen_rows.append((order, batch.input_ids.tolist()))  # type: ignore[attr-defined]
         return batch
