@@ -1,1 +1,1 @@
-"""Where workers run: in this process so far."""
+"""Where workers run: in this process, in processes of their own, as Ray actors."""

@@ -83,6 +83,12 @@ class Replica:
     def reset_prefix_cache(self) -> bool:
         return self.core.reset_prefix_cache()
 
+    def load_lora(self, key: str, folder: str) -> None:
+        self.core.load_lora(key, folder)
+
+    def unload_lora(self, key: str) -> None:
+        self.core.unload_lora(key)
+
     def shutdown(self) -> None:
         self.core.shutdown()
 
@@ -159,6 +165,8 @@ class DataParallelCore:
             model_fingerprint=config.model.fingerprint,
             kv_cache_dtype=config.cache.kv_cache_dtype,
         )
+        self._late_outputs: list[EngineCoreOutput] = []
+        """Of steps that ended while a call was waited for."""
         self._failure: str | None = None
 
     @classmethod
@@ -227,7 +235,7 @@ class DataParallelCore:
 
     def has_unfinished(self) -> bool:
         """Whether `step` has something to do. A dead engine has not."""
-        return self._failure is None and bool(self._requests)
+        return self._failure is None and bool(self._requests or self._late_outputs)
 
     @property
     def has_transfers(self) -> bool:
@@ -244,16 +252,17 @@ class DataParallelCore:
             raise
 
     def _step(self) -> list[EngineCoreOutput]:
-        outputs: list[EngineCoreOutput] = []
+        outputs, self._late_outputs = self._late_outputs, []
         for index in self.router.alive:
             outputs += self._begin_exchange(index)
         waiting = [self._links[index] for index in self.router.alive if self._links[index].is_waiting]
-        if not waiting:
+        if not waiting or outputs:
             return outputs
         ready = self._wait_for_any([link.remote for link in waiting])
         for index in self.router.alive:
             if self._links[index].remote in ready:
                 outputs += self._end_exchange(index)
+                outputs += self._begin_exchange(index)
         return outputs
 
     def _begin_exchange(self, index: int) -> list[EngineCoreOutput]:
@@ -279,7 +288,7 @@ class DataParallelCore:
                 self._forget(output.request_id)
         if exchange.failure is not None:
             return outputs + self._lose(index, exchange.failure)
-        return outputs + self._begin_exchange(index)
+        return outputs
 
     def _lose(self, index: int, why: str) -> list[EngineCoreOutput]:
         """A replica is gone: tell its requests."""
@@ -300,6 +309,15 @@ class DataParallelCore:
         self.router.finish(replica)
         return request, replica
 
+    def load_lora(self, key: str, folder: str) -> None:
+        """Bring an adapter to every replica, or raise LoRAError."""
+        self.check_alive()
+        self._call_all("load_lora", key, folder)
+
+    def unload_lora(self, key: str) -> None:
+        """Forget an adapter as soon as no unfinished request uses it."""
+        self._call_all("unload_lora", key)
+
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
         if self._requests:
@@ -311,9 +329,9 @@ class DataParallelCore:
         answers = []
         for index in self.router.alive:
             link = self._links[index]
-            while link.is_waiting or link.aborted:  # steps for what was aborted may still be under way
-                self._begin_exchange(index)
-                self._end_exchange(index)
+            while link.is_waiting or link.aborted:
+                self._late_outputs += self._begin_exchange(index)
+                self._late_outputs += self._end_exchange(index)
             if index in self.router.alive:
                 link.remote.send(method, *args)
                 answers.append(link.remote.receive()[1])
