@@ -134,7 +134,7 @@ def _show_misses(report: EvalReport, count: int) -> None:
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="shop or shop-draft.")] = "shop",
+    recipe: Annotated[str, typer.Argument(help="shop, shop-draft or shop-eagle.")] = "shop",
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to write; by default the zoo's own.")
     ] = None,

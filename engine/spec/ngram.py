@@ -7,7 +7,7 @@
 It costs no model, and where answers repeat their context it is right most of the time.
 
 Source: Saxena, "Prompt Lookup Decoding", 2023; vLLM v1/spec_decode/ngram_proposer.py. Both take the first place at
-which the ending occurred, we the last: what was said last is repeated more often.
+which the ending occurred, we the last, where the search from behind is done sooner; as many drafts are right.
 """
 
 from __future__ import annotations
