@@ -68,7 +68,7 @@ MUTANTS = [
     ("int8_linear", "one scale for all rows", "rows.abs().amax(-1)", "rows.abs().amax(-1).amax().expand(len(rows))"),
     ("int8_linear", "truncates", ".round().clamp", ".trunc().clamp"),
     ("fp8_linear", "does not saturate at 448", "x.clamp(-FP8_MAX, FP8_MAX)", "x.clamp(-240.0, 240.0)"),
-    ("fp8_linear", "no rounding", "rounded.to(precision)", "(x / row_scale.clamp_min(1e-9)[:, None]).to(precision)"),
+    ("fp8_linear", "no rounding", "rounded.double()", "(x / row_scale.clamp_min(1e-9)[:, None]).double()"),
     (
         "grouped_linear",
         "the last row of a group in the next",
