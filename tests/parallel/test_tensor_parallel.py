@@ -11,6 +11,7 @@ import pytest
 
 from engine import LLM, SamplingParams
 from engine.outputs import RequestOutput
+from engine.sim.interconnect import step_traffic
 from tests.engine.harness import TINY_LLAMA
 from tests.parallel import probes
 
@@ -66,8 +67,16 @@ def test_a_step_has_two_all_reduces_per_layer_one_for_the_embedding_and_a_gather
         steps += 1
         stats = core.scheduler.stats
         assert stats.num_collectives == 2 * num_layers + 1 + 1
-        sums = (2 * num_layers + 1) * stats.num_scheduled_tokens * hidden * 4
-        assert stats.collective_bytes == sums + vocab // 2 * 4
+        expected = step_traffic(
+            hidden_size=hidden,
+            num_layers=num_layers,
+            vocab_size=vocab,
+            value_bytes=4,
+            num_tokens=stats.num_scheduled_tokens,
+            num_sampled=1,
+            tensor_parallel_size=2,
+        )
+        assert stats.collective_bytes == expected.all_reduce_bytes + expected.gather_bytes
     after = core.executor.collective_rpc(probes.traffic)
     for rank in range(2):
         calls = {

@@ -1,0 +1,74 @@
+"""What tensor and pipeline ranks say to each other in one step, in bytes, and how long a link takes for it.
+
+    tensor parallel     2 all-reduces per layer and 1 for the embedding, of T x hidden values; the logits' gather
+    pipeline parallel   1 send per boundary, of 2 x T x hidden values (the layer's output and the residual stream)
+
+The counts are those of `engine/parallel.py`, which counts them in a real run (`StepStats.num_collectives`,
+`collective_bytes`): `tests/parallel` compares the two. A ring all-reduce of n bytes over p ranks moves
+2 (p - 1) / p * n through every link. Sources: Megatron-LM (arXiv 1909.08053, section 3); the cost of a ring,
+Patarasuk and Yuan 2009.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.sim.hardware import Link
+
+LOGIT_BYTES = 4
+"""Logits are fp32 whatever the model's type."""
+
+
+@dataclass(frozen=True)
+class StepTraffic:
+    """Of the rank that samples: what it puts in, counts and bytes."""
+
+    tensor_parallel_size: int
+    num_all_reduces: int
+    all_reduce_bytes: int
+    """Of all of them together."""
+    gather_bytes: int
+    """This rank's part of the logits; 0: nothing is gathered."""
+    num_boundaries: int
+    """Between pipeline stages: each is crossed once."""
+    boundary_bytes: int
+    """Of one crossing."""
+
+    def seconds(self, link: Link) -> float:
+        """One after the other over `link`, with nothing computed meanwhile."""
+        size = self.tensor_parallel_size
+        total = self.num_boundaries * link.seconds(self.boundary_bytes)
+        if size > 1:
+            moved = 2 * (size - 1) / size * self.all_reduce_bytes
+            total += self.num_all_reduces * link.latency_s + moved / link.bytes_per_s
+        if self.gather_bytes:
+            total += link.seconds(self.gather_bytes * (size - 1))
+        return total
+
+
+def step_traffic(
+    *,
+    hidden_size: int,
+    num_layers: int,
+    vocab_size: int,
+    value_bytes: int,
+    num_tokens: int,
+    num_sampled: int,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+) -> StepTraffic:
+    """A step of `num_tokens` tokens, of which `num_sampled` rows get a new one; value_bytes: of the model's dtype.
+
+    With pipeline stages the all-reduces are those on a token's way through all of them.
+    """
+    size = tensor_parallel_size
+    hidden_bytes = num_tokens * hidden_size * value_bytes
+    num_all_reduces = 2 * num_layers + 1 if size > 1 else 0
+    return StepTraffic(
+        tensor_parallel_size=size,
+        num_all_reduces=num_all_reduces,
+        all_reduce_bytes=num_all_reduces * hidden_bytes,
+        gather_bytes=num_sampled * vocab_size // size * LOGIT_BYTES if size > 1 else 0,
+        num_boundaries=pipeline_parallel_size - 1,
+        boundary_bytes=2 * hidden_bytes,
+    )
