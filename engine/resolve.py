@@ -132,6 +132,12 @@ def check_parallel(args: EngineArgs, model: ModelConfig) -> None:
             f"pipeline_parallel_size={stages} is more than the {model.num_hidden_layers} layers of {model.model}: "
             "every stage needs one; lower it"
         )
+    if size * stages > 1 and model.quantization is not None:
+        raise ConfigError(
+            "quantised weights are loaded whole: their layouts do not say yet how ranks share them. Leave "
+            "tensor_parallel_size and pipeline_parallel_size at 1, or run the float checkpoint (data_parallel_size may "
+            "be any)"
+        )
     splits = {
         "attention heads": model.num_attention_heads,
         "intermediate_size": model.intermediate_size,

@@ -34,6 +34,7 @@ MakeEngine = Callable[..., EngineCore]
             {"tensor_parallel_size": 2, "hf_overrides": {"num_attention_heads": 6, "num_key_value_heads": 3}},
             "neither divides the 3 kv heads",
         ),
+        ({"tensor_parallel_size": 2, "quantization": "fp8"}, "quantised weights are loaded whole"),
         ({"pipeline_parallel_size": 3}, "pipeline_parallel_size=3 is more than the 2 layers"),
         ({"tensor_parallel_size": 0}, "tensor_parallel_size must be an integer of at least 1"),
         (
