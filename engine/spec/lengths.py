@@ -18,7 +18,7 @@ class DraftLengths:
         self._most = config.num_speculative_tokens
         self._adaptive = config.adaptive
         self._largest_batch = config.disable_by_batch_size or num_slots
-        self._lengths = np.full(num_slots, self._most)
+        self._lengths = [self._most] * num_slots
 
     def reset(self, slot: int) -> None:
         """Another request begins in `slot`."""
@@ -33,6 +33,8 @@ class DraftLengths:
         else:
             self._lengths[slot] = max(1, self._lengths[slot] - 1)
 
-    def wanted(self, slots: np.ndarray, num_rows: int) -> np.ndarray:
-        """int64 [R]: drafts for each slot after a step of `num_rows` requests."""
-        return self._lengths[slots] if num_rows <= self._largest_batch else np.zeros_like(slots)
+    def wanted(self, slots: np.ndarray, num_rows: int) -> list[int]:
+        """[R]: drafts for each slot after a step of `num_rows` requests."""
+        if num_rows > self._largest_batch:
+            return [0] * len(slots)
+        return [self._lengths[slot] for slot in slots.tolist()]

@@ -30,6 +30,8 @@ from engine.core.sched_output import Scheduled
 from engine.sample.processors import SampleBatch
 from engine.worker.batch_state import BatchState
 
+MAX_LAYOUTS = 64
+
 
 @dataclass(slots=True)
 class ModelInput:
@@ -54,6 +56,8 @@ class ModelInput:
     """Nothing: models of text read tokens. See `GraphInput`."""
     query_start: np.ndarray | None = None
     """int64 [R + 1]: `query_start_loc` in numpy."""
+    starts: np.ndarray | None = None
+    """int64 [R]: position of each row's first token."""
     token_adapter: Tensor | None = None
     """int32 [T]: slot of each token's adapter, -1 for none; None when no row has one."""
 
@@ -64,7 +68,8 @@ class InputBuilder:
     def __init__(self, state: BatchState, device: torch.device) -> None:
         self._state = state
         self._device = device
-        self._layout: _Layout | None = None
+        self._layouts: dict[tuple[int, ...], _Layout] = {}
+        """Of the same requests, by tokens per row: drafts come and go."""
 
     def build(self, rows: list[Scheduled], has_drafts: bool = False) -> ModelInput:
         """Gather what `rows` (at least one) compute in this step from the state tables.
@@ -126,21 +131,24 @@ class InputBuilder:
             ),
             has_drafts=has_drafts,
             query_start=layout.query_start,
+            starts=starts,
             token_adapter=layout.token_adapter,
         )
 
     def _layout_of(self, rows: list[Scheduled]) -> _Layout:
-        """The last step's layout if it fits these rows too, else a new one."""
+        """An earlier step's layout if it fits these rows too, else a new one."""
         request_ids = [row.request_id for row in rows]
         num_scheduled = [row.num_tokens for row in rows]
-        layout = self._layout
+        key = tuple(num_scheduled)
+        layout = self._layouts.get(key)
         if (
             layout is None
             or layout.request_ids != request_ids
-            or layout.tokens_per_request != num_scheduled
             or layout.num_state_changes != self._state.num_changes
         ):
-            layout = self._layout = self._make_layout(request_ids, num_scheduled)
+            if len(self._layouts) >= MAX_LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts[key] = self._make_layout(request_ids, num_scheduled)
         return layout
 
     def _make_layout(self, request_ids: list[str], tokens_per_request: list[int]) -> _Layout:
@@ -156,7 +164,6 @@ class InputBuilder:
         np.cumsum(num_scheduled, out=query_start[1:])
         return _Layout(
             request_ids=request_ids,
-            tokens_per_request=tokens_per_request,
             num_state_changes=self._state.num_changes,
             order=None if order is None else order.tolist(),
             slots=slots,
@@ -183,7 +190,6 @@ class _Layout:
 
     request_ids: list[str]
     """As scheduled; and so is the next."""
-    tokens_per_request: list[int]
     num_state_changes: int
     """`BatchState.num_changes` when this was made."""
     order: list[int] | None

@@ -10,7 +10,6 @@ Source: vLLM v1/worker/gpu_model_runner.py (propose_draft_token_ids) and v1/samp
 
 from __future__ import annotations
 
-import numpy as np
 from torch import Tensor
 
 from engine.config import SpeculativeConfig
@@ -57,10 +56,11 @@ class Speculator:
         sampled = self.sampler(logits, batch.sample_batch, bitmask, self.verifier)
         chosen = sampled.token_ids.tolist()
         result = ModelRunnerOutput()
-        indices = np.unique(batch.sampled_rows)
+        indices = list(dict.fromkeys(batch.sampled_rows.tolist()))  # each row once, in order
+        slots = batch.slots[indices]
         kept, first = [], 0
-        for index in indices.tolist():
-            row, slot = batch.rows[index], int(batch.slots[index])
+        for index, slot in zip(indices, slots.tolist(), strict=True):
+            row = batch.rows[index]
             drafts = row.spec_token_ids
             count = 1 + num_agreeing(chosen[first : first + 1 + len(drafts)], drafts)
             if drafts:
@@ -74,23 +74,23 @@ class Speculator:
             if first in sampled.logprobs:
                 result.logprobs[row.request_id] = [sampled.logprobs[first + i] for i in range(count)]
             first += 1 + len(drafts)
-        self.state.append_several(batch.slots[indices], kept)
+        self.state.append_several(slots, kept)
         return result
 
     def propose(self, batch: ModelInput, hidden: Tensor, result: ModelRunnerOutput) -> dict[str, list[int]]:
         """Drafts for the requests that got tokens in this step, by request id."""
-        assert batch.query_start is not None
+        assert batch.query_start is not None and batch.starts is not None
         lengths = self.state.num_tokens[batch.slots]
         wanted = self.lengths.wanted(batch.slots, len(batch.rows))
-        room = (
-            self.state.token_ids.shape[1] - lengths - 1
-        )  # the step that checks them adds a token of its own
-        sampled = [row.request_id in result.sampled_token_ids for row in batch.rows]
+        longest = self.state.token_ids.shape[1] - 1  # the step that checks drafts adds a token of its own
         step = DraftStep(
             slots=batch.slots,
-            starts=np.array([row.start for row in batch.rows], np.int64),
+            starts=batch.starts,
             lengths=lengths,
-            max_drafts=np.where(sampled, np.minimum(wanted, room).clip(0), 0).tolist(),
+            max_drafts=[
+                max(0, min(count, longest - length)) if row.request_id in result.sampled_token_ids else 0
+                for row, count, length in zip(batch.rows, wanted, lengths.tolist(), strict=True)
+            ],
             token_ids=self.state.token_ids,
             block_table=self.state.block_table,
             num_blocks=self.state.num_blocks,
