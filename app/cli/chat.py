@@ -10,10 +10,12 @@ import typer
 
 from app.cli import screen
 from app.cli.engine_options import engine_options
+from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
 from app.cli.session import open_llm, speed_line
 
 if TYPE_CHECKING:
     from engine.llm import LLM
+    from engine.lora.request import LoRARequest
     from engine.sampling_params import SamplingParams
 
 app = screen.command_app()
@@ -34,6 +36,8 @@ def chat(
     top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="Most tokens of one answer.")] = 256,
+    lora: LoraOption = None,
+    lora_modules: LoraModulesOption = None,
     *,
     engine: dict[str, Any],
 ) -> None:
@@ -43,6 +47,7 @@ def chat(
     Examples:
       prep chat shop
       prep chat shop --language ja
+      prep chat shop --lora shop-lora-recommend
       printf 'What do you recommend?\\nWho wrote it?\\n' | prep chat shop
     """
     from app.cli.shop import is_shop_model, open_shop
@@ -55,8 +60,8 @@ def chat(
             raise screen.Problem(f"--language must be en or ja, got {language!r}")
         notes = open_shop(shop, language=language)
         system, questions = notes.system, notes.questions
-    with open_llm(model, engine) as llm:
-        conversation = Conversation(llm, params, system)
+    with open_llm(model, with_adapters(engine, lora, lora_modules)) as llm:
+        conversation = Conversation(llm, params, system, load_adapters(llm, lora, lora_modules))
         _greet(model, conversation.system, questions)
         while (line := _read_line()) is not None:
             if line.startswith("/"):
@@ -70,8 +75,11 @@ def chat(
 class Conversation:
     """The messages so far. Each question sends all of them; the KV of all but the newest is cached."""
 
-    def __init__(self, llm: LLM, params: SamplingParams, system: str | None) -> None:
+    def __init__(
+        self, llm: LLM, params: SamplingParams, system: str | None, adapter: LoRARequest | None
+    ) -> None:
         self.llm = llm
+        self.adapter = adapter
         self.params = params
         self.system = system
         self.messages: list[dict[str, str]] = []
@@ -83,7 +91,7 @@ class Conversation:
         prompt = self.llm.llm_engine.input_processor.chat_prompt([*opening, *asked])
         start, answer, num_tokens, output = time.perf_counter(), "", 0, None
         try:
-            for output in self.llm.stream(prompt, self.params):
+            for output in self.llm.stream(prompt, self.params, lora_request=self.adapter):
                 delta = output.outputs[0]
                 answer += delta.text
                 num_tokens += len(delta.token_ids)

@@ -12,10 +12,12 @@ import typer
 
 from app.cli import screen
 from app.cli.engine_options import engine_options
+from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
 from app.cli.session import open_llm, speed_line
 
 if TYPE_CHECKING:
     from engine.llm import LLM
+    from engine.lora.request import LoRARequest
     from engine.outputs import CompletionOutput, RequestOutput
     from engine.sampling_params import SamplingParams
 
@@ -65,6 +67,8 @@ def generate(
         list[str] | None, typer.Option("--choice", help="The output is one of these; repeatable.")
     ] = None,
     logprobs: Annotated[int | None, typer.Option(help="Show this many alternatives per token.")] = None,
+    lora: LoraOption = None,
+    lora_modules: LoraModulesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print RequestOutputs as JSON.")] = False,
     *,
     engine: dict[str, Any],
@@ -79,6 +83,7 @@ def generate(
       prep generate shop -p "Readers of" -n 4 --temperature 0.8 --seed 1 --logprobs 3 --json
       prep generate shop --chat -p "Which title is cheaper?" --beam-width 4
       prep generate shop -p "The price is " --regex "[0-9]{3,4} yen"
+      prep generate shop --chat -p "How much is shipping?" --lora shop-lora-support
       echo "Once upon a time" | prep generate path/to/checkpoint --max-tokens 40
       prep generate Qwen/Qwen3-0.6B --load-format dummy --prompt x --num-gpu-blocks-override 64
     """
@@ -103,15 +108,16 @@ def generate(
         structured_outputs=_structure(json_schema, regex, choice),
     )
     prompts = prompt or [_from_stdin()]
-    with open_llm(model, engine) as llm:
+    with open_llm(model, with_adapters(engine, lora, lora_modules)) as llm:
+        adapter = load_adapters(llm, lora, lora_modules)
         if chat:
             prompts = [_as_chat(llm, model, system, text) for text in prompts]
         if beam_width is not None:
             _beam_search(llm, prompts, beam_width, max_tokens, ignore_eos, as_json=json)
         elif not json and len(prompts) == n == 1 and best_of is None and screen.is_live(screen.out()):
-            _stream(llm, prompts[0], params)
+            _stream(llm, prompts[0], params, adapter)
         else:
-            _complete(llm, prompts, params, as_json=json)
+            _complete(llm, prompts, params, adapter, as_json=json)
     if not json:
         screen.next_command(*_next(model, chat))
 
@@ -154,10 +160,10 @@ def _as_chat(llm: LLM, model: str, system: str | None, text: str) -> Any:
     return llm.llm_engine.input_processor.chat_prompt([*opening, {"role": "user", "content": text}])
 
 
-def _stream(llm: LLM, prompt: Any, params: SamplingParams) -> None:
+def _stream(llm: LLM, prompt: Any, params: SamplingParams, adapter: LoRARequest | None) -> None:
     start, num_tokens, output, completion = time.perf_counter(), 0, None, None
     pieces: list[CompletionOutput] = []
-    for output in llm.stream(prompt, params):
+    for output in llm.stream(prompt, params, lora_request=adapter):
         completion = output.outputs[0]
         pieces.append(completion)
         num_tokens += len(completion.token_ids)
@@ -169,9 +175,12 @@ def _stream(llm: LLM, prompt: Any, params: SamplingParams) -> None:
     screen.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
 
 
-def _complete(llm: LLM, prompts: list[Any], params: SamplingParams, *, as_json: bool) -> None:
+def _complete(
+    llm: LLM, prompts: list[Any], params: SamplingParams, adapter: LoRARequest | None, *, as_json: bool
+) -> None:
     start = time.perf_counter()
-    outputs = llm.generate(prompts, params, use_tqdm=None if screen.is_live(screen.err()) else False)
+    show_bar = None if screen.is_live(screen.err()) else False
+    outputs = llm.generate(prompts, params, use_tqdm=show_bar, lora_request=adapter)
     seconds = time.perf_counter() - start
     if as_json:
         screen.print_json([asdict(output) for output in outputs])

@@ -10,6 +10,7 @@ import typer
 from app.cli import screen
 from app.cli.engine_options import engine_options
 from app.cli.session import open_llm
+from app.cli.zoo_adapters import eval_adapter, is_adapter
 from app.cli.zoo_quantize import quantize, size
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def eval_(
     Examples:
       prep zoo eval shop
       prep zoo eval shop -n 2000 --misses 5
+      prep zoo eval shop-lora-support        an adapter beside its base
       prep zoo eval shop --gates --kv-cache-dtype fp8
       prep zoo eval ./shop-awq --gates --reference shop --json
 
@@ -97,6 +99,9 @@ def eval_(
     from engine.zoo.registry import resolve
 
     resolve(model)
+    if is_adapter(model):
+        eval_adapter(model, engine, n=n, seed=seed, split=split, misses=misses, as_json=json)
+        return
     if gates:
         from app.cli.zoo_gates import run_gates
 
@@ -134,7 +139,7 @@ def _show_misses(report: EvalReport, count: int) -> None:
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="shop, shop-draft or shop-eagle.")] = "shop",
+    recipe: Annotated[str, typer.Argument(help="A name of prep zoo list.")] = "shop",
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to write; by default the zoo's own.")
     ] = None,
@@ -149,17 +154,26 @@ def train(
       prep zoo train shop --minutes 10 --out my-shop
       prep zoo train shop --resume
     """
-    from engine.zoo.recipes import RECIPES
+    from engine.zoo.recipes import ADAPTER_RECIPES, RECIPES
     from engine.zoo.registry import MODELS
     from engine.zoo.train import checkpoint_path
     from engine.zoo.train import train as run
 
-    if recipe not in RECIPES:
-        raise screen.Problem(f"no recipe {recipe!r}", next_step=f"prep zoo train {next(iter(RECIPES))}")
+    if recipe not in RECIPES | ADAPTER_RECIPES:
+        raise screen.Problem(
+            f"no recipe {recipe!r}; there are: {', '.join([*RECIPES, *ADAPTER_RECIPES])}",
+            next_step=f"prep zoo train {next(iter(RECIPES))}",
+        )
     if resume and not checkpoint_path(recipe).exists():
         raise screen.Problem(
             f"no checkpoint of {recipe} at {checkpoint_path(recipe)}", next_step=f"prep zoo train {recipe}"
         )
     folder = out or MODELS / recipe
+    if recipe in ADAPTER_RECIPES:
+        from engine.zoo.train_adapter import train_adapter
+
+        train_adapter(recipe, folder, resume, minutes, max_steps, console=screen.err())
+        screen.next_command(f"prep zoo eval {out or recipe}", "what it can do now")
+        return
     run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=screen.err())
     screen.next_command(f"prep zoo eval {out or recipe}", "how good it has become")

@@ -47,14 +47,15 @@ class LoRAManager:
         self._base_model = base_model
         self._layers: dict[str, tuple[LoRALayer, int]] = {}
         """(layer, part) of every matrix by its name in the checkpoint."""
-        self._targets: dict[str, Target] = {}
+        self.targets: dict[str, Target] = {}
+        """Every matrix that an adapter may change."""
         for name, linear in _linears(model):
             dtype = linear.dtype if config.lora_dtype == "auto" else getattr(torch, config.lora_dtype)
             layer = LoRALayer(linear, config.max_loras, config.max_lora_rank, dtype, device)
             linear.lora = layer
             for part, part_name in enumerate(linear.part_names(name)):
                 self._layers[part_name] = layer, part
-                self._targets[part_name] = Target(linear.in_features, layer.lora_b[part].shape[1])
+                self.targets[part_name] = Target(linear.in_features, layer.lora_b[part].shape[1])
         self._sources: dict[str, _Source] = {}
         self._host: OrderedDict[str, Adapter] = OrderedDict()
         self.slot_of: dict[str, int] = {}
@@ -113,7 +114,7 @@ class LoRAManager:
         return adapter
 
     def _load(self, folder: Path) -> Adapter:
-        return load_adapter(folder, self._targets, self.config.max_lora_rank, self._base_model)
+        return load_adapter(folder, self.targets, self.config.max_lora_rank, self._base_model)
 
     def _keep(self, key: str, adapter: Adapter) -> None:
         self._host[key] = adapter

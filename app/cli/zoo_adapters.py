@@ -1,0 +1,74 @@
+"""`prep zoo eval shop-lora-...`: what an adapter can do that its base cannot, asked in one batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.cli import screen
+from app.cli.session import open_llm
+
+if TYPE_CHECKING:
+    from engine.zoo.evaluate import EvalReport
+
+GENEROUS_RANK = 64
+
+
+def is_adapter(model: str) -> bool:
+    """Whether a shipped name or a folder is an adapter, and not a model of its own."""
+    from engine.zoo.registry import MODELS
+
+    return any((folder / "adapter_config.json").exists() for folder in (MODELS / model, Path(model)))
+
+
+def eval_adapter(
+    name: str, engine: dict[str, Any], *, n: int, seed: int, split: str, misses: int, as_json: bool
+) -> None:
+    """Every question goes to the base and to the adapter, side by side in the same batches."""
+    from rich.markup import escape
+
+    from engine.frontend.llm_engine import find_adapter
+    from engine.sampling_params import SamplingParams
+    from engine.zoo.adapter_tasks import TASKS, draw_task_cases
+    from engine.zoo.evaluate import MAX_NEW_TOKENS, score
+    from engine.zoo.recipes import ADAPTER_RECIPES
+
+    folder = find_adapter(name)
+    if folder.name not in TASKS:
+        raise screen.Problem(
+            f"no task is known for the adapter {folder.name!r}; there are: {', '.join(TASKS)}",
+            next_step="prep zoo list",
+        )
+    cases = draw_task_cases(folder.name, n, seed, split)
+    settings = engine | {"enable_lora": True, "max_lora_rank": GENEROUS_RANK}
+    with open_llm(ADAPTER_RECIPES[folder.name].base, settings) as llm:
+        adapter = llm.load_lora_adapter(folder.name, str(folder))
+        params = SamplingParams(temperature=0, max_tokens=MAX_NEW_TOKENS, skip_special_tokens=False)
+        outputs = llm.generate(
+            [case.prompt for case in cases for _ in range(2)],
+            params,
+            lora_request=[adapter, None] * len(cases),
+            use_tqdm=None if screen.is_live(screen.err()) else False,
+        )
+    texts = [output.outputs[0].text for output in outputs]
+    with_adapter = score(cases, texts[::2], folder.name, split)
+    base = score(cases, texts[1::2], ADAPTER_RECIPES[folder.name].base, split)
+    if as_json:
+        screen.print_json({"adapter": with_adapter.as_dict(), "base": base.as_dict()})
+        return
+    screen.out().print(f"{folder.name}: {TASKS[folder.name].says}, exact match on {split}")
+    screen.out().print(_table(base, with_adapter))
+    for case, output in with_adapter.misses[:misses]:
+        screen.out().print(f"  want {escape(case.answer)}\n  got  {escape(output)}")
+    screen.next_command(f"prep chat {ADAPTER_RECIPES[folder.name].base} --lora {folder.name}", "talk to it")
+
+
+def _table(base: EvalReport, adapter: EvalReport) -> Any:
+    table = screen.table("kind", "base", "with the adapter", "of", left=("kind",))
+    for kind, tally in sorted(adapter.by_kind.items()):
+        table.add_row(kind, str(base.by_kind[kind].right), str(tally.right), str(tally.total))
+    table.add_section()
+    table.add_row(
+        "all", f"{base.overall.share:.1%}", f"{adapter.overall.share:.1%}", str(adapter.overall.total)
+    )
+    return table
