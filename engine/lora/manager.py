@@ -134,5 +134,8 @@ def _version(folder: Path) -> Version:
     try:
         stat = (folder / "adapter_model.safetensors").stat()
     except OSError as error:
-        raise LoRAError(f"{folder} has no adapter_model.safetensors: {error.strerror}") from None
+        raise LoRAError(
+            f"{folder} is neither a shipped adapter (prep zoo list) nor a folder with adapter_model.safetensors "
+            f"({error.strerror})"
+        ) from None
     return stat.st_mtime_ns, stat.st_size
