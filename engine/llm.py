@@ -256,14 +256,14 @@ class LLM:
         self, loras: LoRARequest | Sequence[LoRARequest | None] | None, num_prompts: int
     ) -> list[LoRARequest | None]:
         """One adapter for each prompt, all of them loaded."""
-        if loras is None or not isinstance(loras, Sequence):
+        if isinstance(loras, str) or not isinstance(loras, Sequence):
             loras = [loras] * num_prompts
         if len(loras) != num_prompts:
             raise InvalidRequestError(
                 f"{num_prompts} prompts, but {len(loras)} lora_requests; give one for all or one for each"
             )
         for lora in dict.fromkeys(loras):
-            if lora is not None and not self.llm_engine.is_loaded(lora):
+            if not (lora is None or self.llm_engine.is_loaded(lora)):
                 self.llm_engine.add_lora(lora)
         return list(loras)
 

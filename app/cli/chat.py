@@ -76,7 +76,7 @@ class Conversation:
     """The messages so far. Each question sends all of them; the KV of all but the newest is cached."""
 
     def __init__(
-        self, llm: LLM, params: SamplingParams, system: str | None, adapter: LoRARequest | None
+        self, llm: LLM, params: SamplingParams, system: str | None, adapter: LoRARequest | None = None
     ) -> None:
         self.llm = llm
         self.adapter = adapter

@@ -135,7 +135,12 @@ class LLMEngine:
 
     def is_loaded(self, request: LoRARequest) -> bool:
         """Whether `generate` may use this adapter at once. From any thread."""
-        return self.loras is not None and request.lora_name in self.loras and not request.load_inplace
+        return (
+            isinstance(request, LoRARequest)
+            and self.loras is not None
+            and request.lora_name in self.loras
+            and not request.load_inplace
+        )
 
     def _need_loras(self, request: LoRARequest | None) -> LoRARegistry:
         if request is not None and not isinstance(request, LoRARequest):

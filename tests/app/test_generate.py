@@ -158,7 +158,7 @@ def test_ctrl_c_in_a_chat_stops_the_answer_and_keeps_what_was_said(
 
         input_processor = SimpleNamespace(chat_prompt=lambda messages: messages)
 
-        def stream(self, prompt: object, params: object) -> Iterator[RequestOutput]:
+        def stream(self, prompt: object, params: object, **_: object) -> Iterator[RequestOutput]:
             asked.append(prompt)
             words = CompletionOutput(0, "Well, ", [7])
             yield RequestOutput("0", None, [1, 2, 3], None, [words], finished=False)
