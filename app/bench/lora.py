@@ -50,6 +50,7 @@ class LoRAReport:
     load_ms: float = 0.0
     """Median time from the folder to host memory, checks included."""
     variants: list[LoRAVariant] = field(default_factory=list)
+    interrupted: bool = False
 
 
 def measure(
@@ -90,9 +91,7 @@ def measure(
                     speeds[count].append(speed)
         for count, found in speeds.items():
             ratios = [ours / plain for ours, plain in zip(found, speeds[counts[0]], strict=True)]
-            report.variants.append(
-                LoRAVariant(count, statistics.median(found), statistics.median(ratios))
-            )
+            report.variants.append(LoRAVariant(count, statistics.median(found), statistics.median(ratios)))
         llm.shutdown()
     return report
 
@@ -106,7 +105,9 @@ def _round(
         prompt = [2 + (row * PROMPT_LEN + position) % 1000 for position in range(PROMPT_LEN)]
         lora = adapters[row % len(adapters)] if adapters else None
         llm.add(
-            llm.input_processor.process(f"{label}-{row}", {"prompt_token_ids": prompt}, params, lora_request=lora)
+            llm.input_processor.process(
+                f"{label}-{row}", {"prompt_token_ids": prompt}, params, lora_request=lora
+            )
         )
     llm.step()
     start = time.perf_counter()

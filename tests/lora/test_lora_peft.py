@@ -50,9 +50,10 @@ def test_logits_are_those_of_peft(tmp_path: Path, open_llm: OpenLLM) -> None:
 
 
 def test_what_the_zoo_saves_peft_reads(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
     from engine.zoo.export import load_model
     from engine.zoo.low_rank import attach, save_adapter
-    from transformers import AutoModelForCausalLM
 
     targets = ("q_proj", "down_proj")
     torch.manual_seed(1)
