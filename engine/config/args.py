@@ -64,7 +64,7 @@ class EngineArgs:
     """None: what the checkpoint says."""
 
     speculative_config: dict[str, Any] | str | None = None
-    """`method` (ngram, draft_model, eagle, medusa), `num_speculative_tokens`, `model`, ...: a dict or its JSON."""
+    """`method` (ngram, draft_model, eagle), `num_speculative_tokens`, `model`, ...: a dict or its JSON."""
     structured_outputs_config: dict[str, Any] | str | None = None
     """`backend`: auto, xgrammar or dfa."""
 
