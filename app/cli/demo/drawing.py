@@ -39,6 +39,10 @@ WORDS = {
     Reason.BEHIND_IN_QUEUE: "behind one that does not fit",
     Reason.LOWER_PRIORITY: "lost its blocks to an older request",
     Reason.PREFIX_IN_FLIGHT: "another request computes its prefix right now",
+    Reason.GRAMMAR_COMPILING: "the grammar of its output is being compiled",
+    Reason.KV_TRANSFER: "its KV is on the way from elsewhere",
+    Reason.OTHER_BATCH: "another step under way computes it",
+    Reason.NO_LORA_SLOT: "no slot is free for its adapter",
     Reason.PREEMPTING: "nobody starts in a step that preempts",
 }
 
