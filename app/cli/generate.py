@@ -244,7 +244,7 @@ def _show_logprobs(positions: list[Any]) -> None:
 
 def _raise_if_failed(output: RequestOutput | None) -> None:
     if output is not None and output.error:
-        raise RuntimeError(output.error)
+        raise screen.Problem(output.error, code=screen.CHECKS_FAILED)
 
 
 def _next(model: str, chat: bool) -> tuple[str, str]:

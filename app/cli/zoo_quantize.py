@@ -133,7 +133,7 @@ def _done(json: bool, folder: Path, result: dict[str, object]) -> None:
     if json:
         screen.print_json(result)
     else:
-        screen.next_command(f"prep zoo eval {folder}", "how many answers it still gets right")
+        screen.next_command(f"prep zoo eval {folder} --gates", "may it replace the original?")
 
 
 @contextmanager
