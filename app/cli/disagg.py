@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from app.cli import screen
-from app.cli.bench import status
+from app.cli.bench.common import status
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:

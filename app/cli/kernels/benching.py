@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import screen
-from app.cli.bench import status
+from app.cli.bench.common import status
 from app.cli.kernels.names import backends, how, operation
 
 if TYPE_CHECKING:

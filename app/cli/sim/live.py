@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli import screen
-from app.cli.bench import status
+from app.cli.bench.common import status
 from app.cli.sim.options import Json, seconds
 
 CpuTime = Annotated[

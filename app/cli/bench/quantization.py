@@ -1,0 +1,71 @@
+"""`prep bench quantization`: decode steps with fewer bits in the weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.bench.common import Json, Model, finish, status
+from app.cli.engine_options import engine_options
+
+if TYPE_CHECKING:
+    from app.bench.quantization import QuantizationReport
+
+
+@engine_options
+def quantization(
+    model: Model = "dummy-386m",
+    schemes: Annotated[
+        str, typer.Option(help="Comma-separated; the first is what the others are compared with.")
+    ] = "float,int8,rtn,rtn+head",
+    batch_size: Annotated[int, typer.Option(min=1, help="Requests that decode together.")] = 1,
+    output_len: Annotated[int, typer.Option(min=2, help="Tokens of each request in a round.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each scheme, in turn.")] = 5,
+    json: Json = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Decode steps with fewer bits in the weights, all schemes in turn in one process.
+
+    \b
+    float      as loaded
+    int8       8-bit weights and activations (W8A8)
+    rtn        4-bit weights, groups of 128
+    rtn+head   the output head too
+    fp8, llm_int8 run as well; on a CPU they save memory, not time
+
+    \b
+    Examples:
+      prep bench quantization
+      prep bench quantization shop --batch-size 8 --json
+    """
+    from app.bench.quantization import measure
+    from engine.config.quantization import ONLINE_SCHEMES
+
+    names = tuple(name.strip() for name in schemes.split(",") if name.strip())
+    unknown = [name for name in names if name.removesuffix("+head") not in (*ONLINE_SCHEMES, "float")]
+    if unknown or not names or "float+head" in names or len(set(names)) < len(names):
+        raise screen.Problem(
+            f"--schemes {schemes}: each once, from float, {', '.join(ONLINE_SCHEMES)}, with +head for the head too",
+            next_step="--schemes float,int8,rtn+head",
+        )
+    with status() as tell:
+        report = measure(
+            tell, model, engine, schemes=names, batch_size=batch_size, output_len=output_len, rounds=rounds
+        )
+    if not json:
+        show_quantization(report)
+    finish(report, as_json=json, next_command="prep zoo quantize shop", why="a checkpoint with fewer bits")
+
+
+def show_quantization(report: QuantizationReport) -> None:
+    table = screen.table("weights", "step p50", "p90", "faster", "MB", "bits/weight", "replayed")
+    for row in report.schemes:
+        times = (f"{row.decode_step.p50:.2f}", f"{row.decode_step.p90:.2f}")
+        size = (f"{row.weight_megabytes:,.0f}", f"{row.bits_per_weight:.2f}")
+        table.add_row(row.scheme, *times, f"{row.speedup:.2f} x", *size, "yes" if row.replays else "no")
+    screen.show(
+        f"{report.model}: decode step of {report.batch_size} requests, {report.rounds} rounds (ms)", table
+    )

@@ -1,0 +1,50 @@
+"""`prep bench scheduler`: what a step costs the scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli import screen
+from app.cli.bench.common import Json, finish, status
+
+if TYPE_CHECKING:
+    from app.bench.scheduler import SchedulerReport
+
+
+def scheduler(
+    requests: Annotated[
+        int, typer.Option("--requests", min=1, help="Requests that decode in each step.")
+    ] = 256,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to time for each figure.")] = 300,
+    json: Json = False,
+) -> None:
+    """What a step costs the scheduler, and whether it depends on how many requests wait.
+
+    The worker is a stand-in that answers at once: no model is loaded, only Python runs.
+
+    Example: prep bench scheduler --requests 256
+    """
+    from app.bench.scheduler import measure
+
+    with status() as tell:
+        report = measure(tell, requests=requests, steps=steps)
+    if not json:
+        show_scheduler(report)
+    finish(report, as_json=json, next_command="prep bench throughput", why="how much of a step is the model")
+
+
+def show_scheduler(report: SchedulerReport) -> None:
+    if report.decode is not None:
+        table = screen.table("", "median", "p90", "p99", "max")
+        for name in ("schedule", "update", "total"):
+            times = getattr(report.decode, name)
+            table.add_row(name, *(f"{value:.2f}" for value in (times.p50, times.p90, times.p99, times.max)))
+        screen.show(f"{report.decode.requests} decodes per step, nobody waiting (ms)", table)
+    if report.queues:
+        table = screen.table("waiting", "because", "median", "p99", "µs to add one", left=("because",))
+        for row in report.queues:
+            figures = (f"{row.total.p50:.2f}", f"{row.total.p99:.2f}", f"{row.add_us:.1f}")
+            table.add_row(f"{row.waiting:,}", row.blocked_by, *figures)
+        screen.show("the same with requests waiting (ms per step)", table)

@@ -1,0 +1,101 @@
+"""`prep bench speculation`: what drafts are worth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.bench.common import Json, Model, finish, status
+from app.cli.engine_options import engine_options
+
+if TYPE_CHECKING:
+    from app.bench.speculation import SpeculationReport
+
+
+@engine_options
+def speculation(
+    model: Model = "shop",
+    method: Annotated[
+        str, typer.Option(help="Drafters to compare, comma-separated: ngram, draft_model, eagle.")
+    ] = "ngram,draft_model,eagle",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Drafts per request and step.")] = 4,
+    batch_sizes: Annotated[
+        str, typer.Option(help="Requests at once, comma-separated numbers.")
+    ] = "1,2,4,8,16,32,64",
+    workload: Annotated[
+        str, typer.Option(help="Comma-separated: repetitive, json, free.")
+    ] = "repetitive,json,free",
+    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests of each workload.")] = 64,
+    json: Json = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """What drafts are worth: speed with and without, acceptance, and the batch size at which they become a loss.
+
+    \b
+    An engine without drafts and one for each method answer the same requests in
+    turns, in one process. Steps that compute prompts are left out. With
+    --speculative-config, that drafter is measured instead of --method.
+
+    \b
+    Examples:
+      prep bench speculation --method ngram --batch-sizes 1
+      prep bench speculation --workload json --tokens 6
+      prep bench speculation --speculative-config \\
+          '{"method": "ngram", "num_speculative_tokens": 8, "adaptive": true}'
+    """
+    from app.bench.speculation import WORKLOADS, configs, measure
+    from engine.config import SpeculativeConfig
+
+    sizes = parse_counts("--batch-sizes", batch_sizes)
+    workloads = workload.split(",")
+    if unknown := [name for name in workloads if name not in WORKLOADS]:
+        raise screen.Problem(f"no workload {unknown[0]!r}", next_step=f"--workload {','.join(WORKLOADS)}")
+    own = SpeculativeConfig.parse(engine.pop("speculative_config"))
+    drafters = configs(method.split(","), tokens) if own is None else {own.method: own}
+    with status() as tell:
+        report = measure(
+            tell, model, engine, drafters, workloads=workloads, batch_sizes=sizes, requests=requests
+        )
+    if not json:
+        show_speculation(report)
+    finish(report, as_json=json, next_command="prep bench latency", why="time to the first token")
+
+
+def parse_counts(flag: str, text: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        counts = ()
+    if not counts or min(counts) < 1:
+        raise screen.Problem(
+            f"{flag} must be whole numbers of at least 1, got {text!r}", next_step=f"{flag} 1,8,64"
+        )
+    return counts
+
+
+def show_speculation(report: SpeculationReport) -> None:
+    table = screen.table(
+        "workload", "drafts by", "at once", "tokens/s", "without", "speed-up", "tokens per step",
+        "accepted", "at each position", "same tokens", left=("drafts by",),
+    )  # fmt: skip
+    for result in report.results:
+        table.add_row(
+            result.workload,
+            result.method,
+            str(result.batch_size),
+            f"{result.tokens_per_s:,.0f}",
+            f"{result.plain_tokens_per_s:,.0f}",
+            f"[bold]{result.speedup:.2f} x[/]",
+            f"{result.tokens_per_step:.2f}",
+            f"{result.acceptance:.0%}",
+            " ".join(f"{share:.2f}" for share in result.acceptance_per_pos),
+            "yes" if result.is_identical else "[red]no[/]",
+        )
+    screen.show(f"{report.model}: up to {report.num_speculative_tokens} drafts per request and step", table)
+    for workload, method in dict.fromkeys((result.workload, result.method) for result in report.results):
+        size = report.break_even(workload, method)
+        where = "at none of these batch sizes" if size is None else f"from {size} at once on"
+        screen.out().print(f"  {method}, {workload}: a loss {where}")

@@ -1,0 +1,76 @@
+"""`prep bench swap`: swap against recompute, and what a prefix costs on each tier."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.bench.common import Json, Model, finish, status
+from app.cli.engine_options import engine_options
+
+if TYPE_CHECKING:
+    from app.bench.tiers import TierReport
+
+
+@engine_options
+def swap(
+    model: Model = "shop",
+    lengths: Annotated[
+        str, typer.Option(help="Prompt lengths in tokens, comma-separated.")
+    ] = "64,128,256,512,1000",
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions of each length.")] = 5,
+    json: Json = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Swap against recompute, and what a prefix costs on the device, the host and a disk.
+
+    \b
+    Examples:
+      prep bench swap shop
+      prep bench swap shop --lengths 128,512,1000 --rounds 9 --json
+    """
+    from app.bench.tiers import measure
+
+    with status() as tell:
+        report = measure(tell, model, engine, lengths=_prompt_lengths(lengths), rounds=rounds)
+    if not json:
+        show_tiers(report)
+    finish(
+        report,
+        as_json=json,
+        next_command="prep generate shop 'Hello' --preemption-mode swap",
+        why="use it",
+    )
+
+
+def _prompt_lengths(text: str) -> list[int]:
+    try:
+        return [int(length) for length in text.split(",")]
+    except ValueError:
+        raise screen.Problem(
+            f"--lengths: {text!r} is not a list of numbers", next_step="--lengths 128,512"
+        ) from None
+
+
+def show_tiers(report: TierReport) -> None:
+    table = screen.table("prompt", "computed", "device", "host", "disk", "swap out", "swap in", "recompute")
+    for row in report.rows:
+        times = (*row.first_token.values(), row.copy_out, row.copy_in, row.recompute)
+        table.add_row(str(row.prompt_len), *(f"{ms:.2f}" for ms in times))
+    screen.show(f"{report.model}: first token by where the prompt's KV was, and one preemption (ms)", table)
+    verdict = (
+        "never on this machine"
+        if report.break_even is None
+        else f"from {report.break_even} tokens on (measured)"
+    )
+    screen.out().print(
+        f"Per 1,000 tokens: swap {report.swap_ms_per_1k:.2f} ms, recompute {report.recompute_ms_per_1k:.2f} ms. "
+        f"Swap is cheaper {verdict}."
+    )
+    if report.misses:
+        screen.err().print(
+            f"[yellow]{report.misses} runs found their prefix somewhere else and were not counted[/]"
+        )
