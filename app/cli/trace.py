@@ -279,6 +279,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "max_running": max(series.running, default=0),
         "max_waiting": max(series.waiting, default=0),
         "min_free_blocks": min(series.free_blocks, default=reader.num_blocks - 1),
+        "counters": reader.counter_totals(),
         "requests": requests,
     }
 
@@ -325,6 +326,11 @@ def _print_info(reader: TraceReader, summary: dict[str, Any], max_rows: int) -> 
     }
     for name, value in lines.items():
         out.print(f"[dim]{name:>12}[/]  {_escape(value)}", soft_wrap=True)
+    if summary["counters"]:
+        out.print()
+        out.print("[dim]what the steps counted, in all (engine/core/stats.py)[/]")
+        for name, total in summary["counters"].items():
+            out.print(f"{total:>14,}  [dim]{name}[/]")
     headings = ("request", "prompt", "cached", "output", "preempt", "queued", "TTFT", "total", "end")
     table = screen.table(*headings, left=("end",))
     for request in summary["requests"][:max_rows]:

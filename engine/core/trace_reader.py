@@ -295,6 +295,14 @@ class TraceReader:
             copy_in=[(host, device) for host, device in record.get("in", ())],
         )
 
+    def counter_totals(self) -> dict[str, int]:
+        """The counters of all steps together, by name; those that stayed 0 are left out."""
+        totals: dict[str, int] = {}
+        for step in range(self.num_steps):
+            for name, value in self._record(step).get("cnt", {}).items():
+                totals[name] = totals.get(name, 0) + value
+        return dict(sorted(totals.items()))
+
     def reasons(self, step: int) -> list[NotScheduled]:
         """Why requests were not scheduled; an entry for `None` stands for every waiting request not named."""
         return self._not_scheduled(self._record(step))

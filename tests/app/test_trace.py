@@ -42,6 +42,7 @@ def test_info_counts_what_happened(file: Path) -> None:
     assert summary["steps"] == reader.num_steps and summary["complete"]
     assert summary["preemptions"] == len(reader.events("preempt"))
     assert summary["evictions"] == len(reader.events("evict"))
+    assert summary["counters"].get("num_evictions", 0) == summary["evictions"]
     assert summary["hits"] == len(reader.events("hit"))
     assert summary["output_tokens"] == sum(len(request.tokens) for request in reader.requests)
     assert summary["duration_s"] >= summary["step_time_s"] * 0.99 > 0
