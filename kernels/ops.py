@@ -206,7 +206,8 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
     """Down to the rank: [slices, T, rank] fp32, slice s of token t = lora_a[s, adapter of t] @ x[t].
 
     x [T, K]; lora_a [slices, adapters, rank, K]; token_adapter int32 [T], -1 for none, whose rows are zeros.
-    Slices are the parts of a merged projection (q, k, v). Source: Punica (Chen et al. 2023), S-LoRA.
+    lora_a has x's dtype, or is bf16 beside fp32 x. Slices are the parts of a merged projection (q, k, v).
+    Source: Punica (Chen et al. 2023), S-LoRA.
     """
     return dispatch("lora_shrink", kind(x, lora_a), x, lora_a, token_adapter)(x, lora_a, token_adapter)
 
@@ -217,7 +218,8 @@ def lora_expand(
     """Back up, added to y in place: y[t, part s] += scaling[adapter of t] * lora_b[s][adapter of t] @ shrunk[s, t].
 
     shrunk fp32 [slices, T, rank]; lora_b: one [adapters, N_s, rank] per slice; y [T, sum of N_s], whose part s
-    follows part s - 1; scaling fp32 [adapters]; rows with adapter -1 are left as they are.
+    follows part s - 1; scaling fp32 [adapters]; rows with adapter -1 are left as they are. lora_b has y's dtype, or
+    is bf16 beside fp32 y.
     """
     run = dispatch("lora_expand", kind(y, lora_b[0]), shrunk, lora_b, token_adapter, y, scaling)
     run(shrunk, lora_b, token_adapter, y, scaling)

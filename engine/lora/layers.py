@@ -26,8 +26,8 @@ class LoRALayer:
         self, linear: Linear, num_slots: int, rank: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         sizes = list(linear.parts.values())
-        self.lora_a = torch.zeros(len(sizes), num_slots, rank, linear.in_features, dtype=dtype, device=device)
-        self.lora_b = [_zeros_b(num_slots, size, rank, dtype, device) for size in sizes]
+        self.lora_a = _zeros(len(sizes), num_slots, rank, linear.in_features, dtype=dtype, device=device)
+        self.lora_b = [_zeros(num_slots, size, rank, dtype=dtype, device=device) for size in sizes]
         self._scaling = torch.ones(num_slots, device=device)
 
     def add(self, y: Tensor, x: Tensor) -> None:
@@ -53,8 +53,10 @@ class LoRALayer:
         return self.lora_a.nbytes + sum(part.nbytes for part in self.lora_b)
 
 
-def _zeros_b(num_slots: int, size: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[slots, out, rank]. On a CPU, neighbours in memory are neighbouring outputs: what `lora.cpp` reads fastest."""
-    if device.type == "cpu":
-        return torch.zeros(num_slots, rank, size, dtype=dtype).transpose(1, 2)
-    return torch.zeros(num_slots, size, rank, dtype=dtype, device=device)
+def _zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Matrices [..., out, in]. On a CPU they lie the other way round in memory, neighbours being neighbouring
+    results: what `lora.cpp` reads fastest."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    *outer, size_out, size_in = shape
+    return torch.zeros(*outer, size_in, size_out, dtype=dtype).transpose(-2, -1)

@@ -434,7 +434,15 @@ def _lora_shapes(draw: Draw) -> Iterator[tuple[int, int, int, int]]:
     yield 0, 1, 2, 8
     yield 1, 1, 1, 16
     yield 6, 3, 3, 8
+    yield 7, 2, 1, 20
     yield draw.pick(19, 40, 300), 2, 4, draw.pick(16, 32, 64)
+
+
+def _as_slots(matrices: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """As the manager keeps them on a CPU: neighbours in memory are neighbouring results."""
+    slots = matrices.transpose(-2, -1).contiguous().transpose(-2, -1)
+    yield "columns first", slots
+    yield "columns first, bf16", slots.to(torch.bfloat16)
 
 
 def _lora_shrink(draw: Draw) -> Iterator[Case]:
@@ -443,6 +451,9 @@ def _lora_shrink(draw: Draw) -> Iterator[Case]:
         lora_a = draw.normal(slices, adapters, rank, width)
         args = (draw.strided(tokens, width), lora_a, _token_adapters(draw, tokens, adapters))
         yield Case("lora_shrink", f"{tokens} tokens, {slices} slices, rank {rank}", args)
+        for name, other in _as_slots(lora_a):
+            args = (args[0], other, args[2])
+            yield Case("lora_shrink", f"{tokens} tokens, {slices} slices, rank {rank}, {name}", args)
     nobody = torch.full((4,), -1, dtype=torch.int32)
     yield Case("lora_shrink", "nobody has an adapter", (draw.normal(4, width), lora_a, nobody))
     ids = torch.tensor([0, 1, -1], dtype=torch.int32)
@@ -457,6 +468,9 @@ def _lora_expand(draw: Draw) -> Iterator[Case]:
         y, scaling = draw.strided(tokens, sum(widths[:slices])), draw.uniform(0.5, 2, adapters)
         args = (shrunk, lora_b, _token_adapters(draw, tokens, adapters), y, scaling)
         yield Case("lora_expand", f"{tokens} tokens, {slices} slices, rank {rank}", args)
+        for others in zip(*map(_as_slots, lora_b), strict=True):
+            args = (shrunk, [other for _, other in others], args[2], y.clone(), scaling)
+            yield Case("lora_expand", f"{tokens} tokens, {slices} slices, rank {rank}, {others[0][0]}", args)
     shrunk, y = draw.normal(slices, 4, rank, dtype=torch.float32), draw.strided(4, sum(widths[:slices]))
     nobody = torch.full((4,), -1, dtype=torch.int32)
     yield Case("lora_expand", "nobody has an adapter", (shrunk, lora_b, nobody, y, scaling))

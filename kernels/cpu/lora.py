@@ -11,24 +11,26 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.memory import empty
 
-_lora_shrink = function("lora_shrink", "plppplllll")
-_lora_expand = function("lora_expand", "pllppplplll")
+_lora_shrink = function("lora_shrink", "plpplppllll")
+_lora_expand = function("lora_expand", "pllplpplplll")
 _MAX_SLICES: int = function("lora_max_slices", "", returns="l")()
 
 
 def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
-    slices, adapters, rank, depth = lora_a.shape
+    slices, _, rank, depth = lora_a.shape
     tokens = x.shape[0]
+    strides = (ctypes.c_int64 * 4)(*lora_a.stride())
     out = empty((slices, tokens, rank), torch.float32)
     _lora_shrink(
         x.data_ptr(),
         x.stride(0),
         lora_a.data_ptr(),
+        ctypes.addressof(strides),
+        lora_a.dtype == torch.bfloat16,
         token_adapter.data_ptr(),
         out.data_ptr(),
         slices,
         tokens,
-        adapters,
         rank,
         depth,
     )
@@ -36,7 +38,7 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
 
 
 def unsupported_lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> str | None:
-    return _not_float32(x, lora_a)
+    return _unsupported_types(x, lora_a)
 
 
 def lora_expand(
@@ -49,6 +51,7 @@ def lora_expand(
         shrunk.stride(0),
         shrunk.stride(1),
         ctypes.addressof(numbers),
+        lora_b[0].dtype == torch.bfloat16,
         token_adapter.data_ptr(),
         y.data_ptr(),
         y.stride(0),
@@ -64,9 +67,14 @@ def unsupported_lora_expand(
 ) -> str | None:
     if len(lora_b) > _MAX_SLICES:
         return f"{len(lora_b)} slices, supported: up to {_MAX_SLICES}"
-    return _not_float32(y, *lora_b)
+    return _unsupported_types(y, *lora_b)
 
 
-def _not_float32(*tensors: Tensor) -> str | None:
-    other = next((each.dtype for each in tensors if each.dtype != torch.float32), None)
-    return None if other is None else f"{other}, supported: float32"
+def _unsupported_types(activations: Tensor, *weights: Tensor) -> str | None:
+    if activations.dtype != torch.float32:
+        return f"activations are {activations.dtype}, supported: float32"
+    dtypes = {each.dtype for each in weights}
+    if dtypes not in ({torch.float32}, {torch.bfloat16}):
+        found = ", ".join(sorted(map(str, dtypes)))
+        return f"adapters are {found}, supported: all float32 or all bfloat16"
+    return None

@@ -119,3 +119,16 @@ def test_n_completions_share_the_adapter(adapters: list[Path], open_llm: OpenLLM
     single = SamplingParams(temperature=1.0, seed=4, max_tokens=8, ignore_eos=True)
     [second] = llm.generate(PROMPTS[0], single, lora_request=lora, use_tqdm=False)
     assert three.outputs[1].token_ids == tokens(second)
+
+
+def test_slots_in_bf16_change_no_bit_of_an_adapter_that_was_saved_so(open_llm: OpenLLM) -> None:
+    shipped = LoRARequest("support", 1, "shop-lora-support")
+    everybody = [shipped, None] * 2
+    answers = []
+    for lora_dtype in ("float32", "bfloat16"):
+        llm = open_llm(enable_lora=True, lora_dtype=lora_dtype)
+        answers.append(llm.generate(PROMPTS, GREEDY, lora_request=everybody, use_tqdm=False))
+    for wide, narrow in zip(*answers, strict=True):
+        assert tokens(wide) == tokens(narrow)
+        assert wide.outputs[0].logprobs == narrow.outputs[0].logprobs
+        assert wide.prompt_logprobs == narrow.prompt_logprobs
