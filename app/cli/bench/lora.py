@@ -32,7 +32,7 @@ def lora(
     Examples:
       prep bench lora
       prep bench lora dummy-386m --batch-size 1 --rank 8
-      prep bench lora --lora-dtype bfloat16      half the bytes for each adapter
+      prep bench lora --lora-dtype bfloat16   half the bytes for each adapter
     """
     from app.bench.lora import measure
 
