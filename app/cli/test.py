@@ -19,7 +19,18 @@ from app.cli import screen
 app = screen.command_app()
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ("pytest", "xdist", "hypothesis", "transformers", "ruff", "importlinter", "mypy", "yaml")
+TOOLS = (
+    "pytest",
+    "xdist",
+    "hypothesis",
+    "transformers",
+    "peft",
+    "jsonschema",
+    "ruff",
+    "importlinter",
+    "mypy",
+    "yaml",
+)
 MAX_WORKERS = 4  # each holds torch and a model: more would cost memory before it saves time
 
 
