@@ -1,172 +1,121 @@
-"""Compare our engine with real vLLM on the same checkpoint: tokens, prefix-cache hits, preemptions.
+"""Compare our engine with real vLLM on the same checkpoint.
 
     python tests/peers/parity.py --vllm-python ~/vllm/bin/python [--prompts 200] [--json]
+    python tests/peers/parity.py --vllm-python ~/vllm/bin/python --features all        (or: lora quantization ...)
 
-Exit code 1 when fewer than 99 % of the greedy outputs are equal.
+The first compares tokens, prefix-cache hits and preemptions of plain generation, the second the features of
+`features.py`. Exit code 1 when a workload that must agree does not (`compare.py` says what that means).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine import LLM, SamplingParams  # noqa: E402 - run as a script
-from engine.zoo.registry import resolve  # noqa: E402
+from engine.zoo.registry import resolve  # noqa: E402 - run as a script
+from tests.peers import our_side  # noqa: E402
+from tests.peers.compare import Comparison, compare  # noqa: E402
+from tests.peers.features import FEATURES  # noqa: E402
 from tests.peers.workloads import BLOCK_SIZE, Workload, chat, crowded, greedy  # noqa: E402
 
-BAR = 0.99
+THEIR_SETTINGS = {"enforce_eager": True, "seed": 0, "max_num_batched_tokens": 4096}
 
 
-@dataclass
-class Difference:
-    """The first position where two outputs part, and how close the choice was on each side."""
-
-    prompt: int
-    position: int
-    ours: int
-    theirs: int
-    our_gap: float | None
-    """Our logprob of our token minus that of theirs; near 0 means a near-tie."""
-    their_gap: float | None
-
-
-@dataclass
-class Comparison:
-    """What one workload showed."""
-
-    workload: str
-    prompts: int
-    equal: int
-    differences: list[Difference]
-    hits: tuple[int, int]
-    """Prefix-cache hit tokens: ours, vLLM's."""
-    preemptions: tuple[int, int]
-
-
-def run_ours(model: Path, workload: Workload) -> dict[str, Any]:
-    """Run in our engine and describe the outcome in the same form as `vllm_side.py`."""
-    requests: list[dict[str, Any]] = []
-    preemptions = 0
-    settings = {"dtype": "float32", "block_size": BLOCK_SIZE, **workload.engine}
-    with LLM(str(model), **settings) as llm:
-        for prompts in workload.rounds:
-            outputs = llm.generate(
-                [{"prompt_token_ids": ids} for ids in prompts],
-                SamplingParams(**workload.sampling),
-                use_tqdm=False,
-            )
-            for output in outputs:
-                completion = output.outputs[0]
-                preemptions += output.metrics.num_preemptions if output.metrics else 0
-                requests.append(
-                    {
-                        "token_ids": list(completion.token_ids),
-                        "logprobs": [
-                            {str(token): entry.logprob for token, entry in position.items()}
-                            for position in completion.logprobs or []
-                        ],
-                        "num_cached_tokens": output.num_cached_tokens,
-                    }
-                )
-    return {"requests": requests, "preemptions": preemptions}
-
-
-def run_vllm(python: str, model: Path, workload: Workload) -> dict[str, Any]:
-    """Run in real vLLM, in its own environment."""
-    settings = {
-        "dtype": "float32",
-        "block_size": BLOCK_SIZE,
-        "enforce_eager": True,
-        "seed": 0,
-        **workload.engine,
+def job(model: Path, workload: Workload, **defaults: Any) -> dict[str, Any]:
+    """A workload in the form that `drive.py` reads; `defaults` are settings that it may override."""
+    return {
+        "model": workload.model or str(model),
+        "engine": {"dtype": "float32", "block_size": BLOCK_SIZE, **defaults, **workload.engine},
+        "rounds": workload.rounds,
+        "sampling": workload.sampling,
+        "adapters": workload.adapters,
+        "beam": workload.beam,
     }
-    settings.setdefault("max_num_batched_tokens", 4096)
-    job = {"model": str(model), "engine": settings, "rounds": workload.rounds, "sampling": workload.sampling}
+
+
+def run_vllm(python: str, jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """{"version", "results"} of real vLLM, in its own environment."""
     with tempfile.TemporaryDirectory() as folder:
-        job_file, result_file = Path(folder, "job.json"), Path(folder, "result.json")
-        job_file.write_text(json.dumps(job))
+        job_file, result_file = Path(folder, "jobs.json"), Path(folder, "results.json")
+        job_file.write_text(json.dumps(jobs))
         script = Path(__file__).with_name("vllm_side.py")
         done = subprocess.run(
             [python, str(script), str(job_file), str(result_file)], capture_output=True, text=True, cwd=folder
         )
         if done.returncode:
-            raise SystemExit(f"vLLM failed on {workload.name}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+            raise SystemExit(f"vLLM failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
         return json.loads(result_file.read_text())
 
 
-def compare(workload: Workload, ours: dict[str, Any], theirs: dict[str, Any]) -> Comparison:
-    """Token by token, up to the first difference of each prompt."""
-    pairs = list(zip(ours["requests"], theirs["requests"], strict=True))
-    differences = [d for i, (a, b) in enumerate(pairs) if (d := first_difference(i, a, b)) is not None]
-    return Comparison(
-        workload=workload.name,
-        prompts=len(pairs),
-        equal=len(pairs) - len(differences),
-        differences=differences,
-        hits=(
-            sum(a["num_cached_tokens"] or 0 for a, _ in pairs),
-            sum(b["num_cached_tokens"] or 0 for _, b in pairs),
-        ),
-        preemptions=(ours["preemptions"], theirs["preemptions"]),
+def show(comparison: Comparison) -> None:
+    """A line for a workload, and one for every difference."""
+    c = comparison
+    if c.error:
+        print(f"{c.workload:22} not in this vLLM: {c.error.splitlines()[0][:200]}")
+        return
+    verdict = "agrees" if c.agrees else "differs"
+    print(
+        f"{c.workload:22} {verdict}: equal {c.equal}/{c.outputs}, logprobs within {c.logprob_gap:.1e}", end=""
     )
-
-
-def first_difference(prompt: int, ours: dict[str, Any], theirs: dict[str, Any]) -> Difference | None:
-    a, b = ours["token_ids"], theirs["token_ids"]
-    if a == b:
-        return None
-    position = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    x = a[position] if position < len(a) else -1
-    y = b[position] if position < len(b) else -1
-    return Difference(
-        prompt,
-        position,
-        x,
-        y,
-        _gap(ours["logprobs"], position, x, y),
-        _gap(theirs["logprobs"], position, y, x),
-    )
-
-
-def _gap(logprobs: list[dict[str, float]], position: int, chosen: int, other: int) -> float | None:
-    if position >= len(logprobs) or str(other) not in logprobs[position]:
-        return None
-    return logprobs[position][str(chosen)] - logprobs[position][str(other)]
+    print(f", of the prompt {c.prompt_logprob_gap:.1e}" if c.prompt_logprob_gap else "")
+    if any(map(any, c.counters.values())):
+        print("    ours/vLLM: " + ", ".join(f"{key} {a}/{b}" for key, (a, b) in c.counters.items() if a or b))
+    if c.note:
+        print(f"    {c.note}")
+    for difference in c.differences:
+        print(f"    {difference}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--vllm-python", required=True, help="the interpreter of vLLM's environment")
+    parser.add_argument(
+        "--vllm-python", default=os.environ.get("PREP_VLLM_PYTHON"), help="of vLLM's environment"
+    )
     parser.add_argument("--model", default="shop")
     parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--features", nargs="+", choices=["all", *FEATURES], help="compare these instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if not options.vllm_python:
+        parser.error("--vllm-python, or PREP_VLLM_PYTHON in the environment")
     model = resolve(options.model) or Path(options.model)
-    comparisons = []
-    for workload in (greedy(model, options.prompts), chat(model), crowded(model)):
-        print(f"running {workload.name} ({len(workload.prompts)} prompts) in both engines …", file=sys.stderr)
-        theirs = run_vllm(options.vllm_python, model, workload)
-        comparisons.append(compare(workload, run_ours(model, workload), theirs))
+    with tempfile.TemporaryDirectory() as folder:
+        workloads = _workloads(options, model, Path(folder))
+        print(f"{len(workloads)} workloads, first here, then in vLLM …", file=sys.stderr)
+        ours = [our_side.run(job(model, workload)) for workload in workloads]
+        theirs = run_vllm(options.vllm_python, [job(model, w, **THEIR_SETTINGS) for w in workloads])
+    comparisons = [
+        compare(workload.name, a, b, workload.note)
+        for workload, a, b in zip(workloads, ours, theirs["results"], strict=True)
+    ]
     if options.json:
-        print(json.dumps([asdict(c) for c in comparisons], indent=2))
+        print(
+            json.dumps({"vllm": theirs["version"], "workloads": [asdict(c) for c in comparisons]}, indent=2)
+        )
     else:
-        for c in comparisons:
-            print(f"{c.workload:8} equal {c.equal}/{c.prompts}  hit tokens ours/vLLM {c.hits[0]}/{c.hits[1]}"
-                  f"  preemptions ours/vLLM {c.preemptions[0]}/{c.preemptions[1]}")  # fmt: skip
-            for d in c.differences:
-                print(f"    {d}")
-    first = comparisons[0]
-    return 0 if first.equal >= BAR * first.prompts else 1
+        print(f"vLLM {theirs['version']}, fp32")
+        for comparison in comparisons:
+            show(comparison)
+    pairs = zip(workloads, comparisons, strict=True)
+    return 0 if all(c.agrees or c.error or not workload.must_agree for workload, c in pairs) else 1
+
+
+def _workloads(options: argparse.Namespace, model: Path, folder: Path) -> list[Workload]:
+    if not options.features:
+        return [greedy(model, options.prompts), chat(model), crowded(model)]
+    chosen = [build for name, build in FEATURES.items() if {name, "all"} & set(options.features)]
+    return [workload for build in chosen for workload in build(model, folder)]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,146 @@
+"""Workloads for the features above plain generation: each asks both engines for the same, by the same names.
+
+lora          three adapters and the base in one batch; random ones of ranks 4, 8 and 16, and those that ship
+quantization  every format that `prep zoo quantize` writes
+speculation   n-gram drafts and a draft model: tokens, and how many drafts each engine makes and accepts
+structured    regex, choice, JSON schema, with xgrammar in both
+n             four completions of a prompt: tokens, and what the prefix cache gives
+beam          beams and their cumulative log-probabilities
+logprobs      of the prompt, computed in chunks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.quant.quantizer.calibration import calibration_texts, tokenized
+from engine.quant.quantizer.encode import stored_dtype
+from engine.quant.quantizer.recipe import Recipe
+from engine.quant.quantizer.run import Report, load_float_model, quantize, write_checkpoint
+from engine.zoo.registry import resolve
+from engine.zoo.tokenizer import load_tokenizer
+from tests.lora.peft_files import write_adapter
+from tests.peers.workloads import Workload, last_turns, sampling
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "rtn-int4": {"method": "rtn"},
+    "rtn-int4-zero-points": {"method": "rtn", "symmetric": False, "group_size": 64},
+    "rtn-int8": {"method": "rtn", "bits": 8},
+    "gptq-int4": {"method": "gptq"},
+    "gptq-int4-act-order": {"method": "gptq", "act_order": True},
+    "gptq-int8": {"method": "gptq", "bits": 8},
+    "awq-int4": {"method": "awq", "group_size": 64},
+    "int8": {"method": "int8"},
+    "smoothquant": {"method": "smoothquant"},
+    "fp8-dynamic": {"method": "fp8"},
+    "fp8-static": {"method": "fp8", "activations": "static"},
+}
+STRUCTURES: list[dict[str, Any]] = [
+    {"regex": r"[A-Z][a-z]+ costs [0-9]{1,4} (yen|dollars)\."},
+    {"regex": r"(https?://)?[a-z0-9]{3,12}(\.[a-z]{2,4}){1,2}"},
+    {"choice": ["yes", "no", "only on weekdays"]},
+    {
+        "json": {
+            "type": "object",
+            "properties": {
+                "item": {"type": "string", "maxLength": 12},
+                "price": {"type": "integer"},
+                "tags": {"type": "array", "items": {"enum": ["new", "sale", "gift"]}, "maxItems": 3},
+            },
+            "required": ["item", "price", "tags"],
+            "additionalProperties": False,
+        }
+    },
+    {"json": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 4}},
+]
+NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 5}
+FIRST_OR_LAST = (
+    "n-gram: the ending is looked up at its first earlier occurrence in vLLM, at its last one here; tokens are the "
+    "same, counts of accepted drafts need not be"
+)
+BEAM_LENGTH = (
+    "length penalty: vLLM divides a beam's score by the length of prompt and continuation, we by that of the "
+    "continuation alone (as transformers); beams that ended early rank differently"
+)
+MASKED_LOGPROBS = "tokens only: logprobs are of what the grammar allows in vLLM (others have -inf), of what the model says here"
+
+
+def lora(model: Path, folder: Path) -> Iterator[Workload]:
+    """Every fourth prompt asks the base, the others three adapters of different ranks."""
+    random = [write_adapter(folder / f"rank-{rank}", seed=rank, rank=rank) for rank in (4, 8, 16)]
+    shipped = sorted(model.parent.glob("shop-lora-*"))
+    engine = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
+    prompts = [prompt[-128:] for prompt in last_turns(model, 16)]  # vLLM's adapters on a CPU: 100 tokens/s
+    for name, adapters in (("lora-random", random), ("lora-shipped", shipped)):
+        if adapters:
+            turns = [None, *map(str, adapters)]
+            chosen = [turns[i % len(turns)] for i in range(len(prompts))]
+            yield Workload(name, [prompts], sampling(max_tokens=24), engine, adapters=chosen)
+
+
+def quantization(model: Path, folder: Path) -> Iterator[Workload]:
+    """One checkpoint for each recipe."""
+    batch = tokenized(calibration_texts("in-domain", 24), load_tokenizer(model))
+    prompts = last_turns(model, 24)
+    for name, settings in RECIPES.items():
+        recipe, output = Recipe.create(**settings), folder / name
+        weights, original = load_float_model(model)
+        report = Report(model.name, recipe, original_bytes=(model / "model.safetensors").stat().st_size)
+        tensors = quantize(weights, recipe, batch, original, report, lambda _: None)
+        write_checkpoint(model, output, tensors, recipe, stored_dtype(recipe, original), report)
+        yield Workload(name, [prompts], sampling(max_tokens=32), model=str(output))
+
+
+def speculation(model: Path, _folder: Path) -> Iterator[Workload]:
+    prompts = last_turns(model, 32)
+    draft = {"method": "draft_model", "model": str(resolve("shop-draft")), "num_speculative_tokens": 4}
+    settings = sampling(max_tokens=48)
+    yield Workload("spec-draft-model", [prompts], settings, {"speculative_config": draft})
+    yield Workload("spec-ngram", [prompts], settings, {"speculative_config": NGRAM}, note=FIRST_OR_LAST)
+
+
+def structured(model: Path, _folder: Path) -> Iterator[Workload]:
+    prompts = last_turns(model, 20)
+    settings = [
+        sampling(max_tokens=64, logprobs=None, structured_outputs=STRUCTURES[i % len(STRUCTURES)])
+        for i in range(len(prompts))
+    ]
+    engine = {"structured_outputs_config": {"backend": "xgrammar"}}
+    yield Workload("structured", [prompts], settings, engine, note=MASKED_LOGPROBS)
+
+
+def completions(model: Path, _folder: Path) -> Iterator[Workload]:
+    """Temperature 1 and top_k 1: no noise of an engine's own, yet not greedy, so that n > 1 is allowed."""
+    prompts = last_turns(model, 12)
+    yield Workload("n=4", [prompts, prompts], sampling(max_tokens=24, temperature=1.0, top_k=1, n=4))
+
+
+def beam(model: Path, _folder: Path) -> Iterator[Workload]:
+    prompts = last_turns(model, 6)
+    full = {"beam_width": 4, "max_tokens": 12, "ignore_eos": True}
+    ended = {"beam_width": 4, "max_tokens": 24}
+    yield Workload("beam-fixed-length", [prompts], {}, beam=full)
+    yield Workload("beam-no-penalty", [prompts], {}, beam=ended | {"length_penalty": 0.0})
+    yield Workload("beam-penalty-1", [prompts], {}, beam=ended, note=BEAM_LENGTH, must_agree=False)
+
+
+def logprobs(model: Path, _folder: Path) -> Iterator[Workload]:
+    """Twice the same prompts: the second time the cache knows them, and their logprobs must come all the same."""
+    prompts = last_turns(model, 8)
+    engine = {"max_num_batched_tokens": 256}
+    yield Workload("prompt-logprobs", [prompts, prompts], sampling(max_tokens=4, prompt_logprobs=5), engine)
+
+
+FEATURES: dict[str, Callable[[Path, Path], Iterator[Workload]]] = {
+    "lora": lora,
+    "quantization": quantization,
+    "structured": structured,
+    "n": completions,
+    "beam": beam,
+    "logprobs": logprobs,
+    "speculation": speculation,
+}
+"""In the order in which they run. N-gram drafts come last: once numba has compiled vLLM's, no other LLM with drafts or
+adapters starts in the same process."""
