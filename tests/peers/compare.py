@@ -8,8 +8,6 @@ from typing import Any
 
 BAR = 0.99
 """Share of outputs that must be equal; the others must part where both engines see a near-tie."""
-NEAR_TIE = 0.02
-"""Nats between two tokens that rounding may exchange."""
 BEAM_TOLERANCE = 1e-3
 """Nats between the cumulative log-probabilities of a beam."""
 
@@ -26,9 +24,9 @@ class Difference:
     """Our logprob of our token minus that of theirs; near 0 means a near-tie."""
     their_gap: float | None
 
-    @property
-    def is_near_tie(self) -> bool:
-        return all(gap is not None and abs(gap) < NEAR_TIE for gap in (self.our_gap, self.their_gap))
+    def is_near_tie(self, nats: float) -> bool:
+        """Whether both engines saw less than this between the two tokens."""
+        return all(gap is not None and abs(gap) < nats for gap in (self.our_gap, self.their_gap))
 
 
 @dataclass
@@ -44,6 +42,8 @@ class Comparison:
     """Largest difference of a token's logprob (of a beam's cumulative one) while the outputs are equal."""
     prompt_logprob_gap: float = 0.0
     counters: dict[str, tuple[int, int]] = field(default_factory=dict)
+    near_tie: float = 0.02
+    """Nats between two tokens that rounding may exchange."""
     note: str = ""
     """What the engines do differently by design."""
     error: str = ""
@@ -52,13 +52,15 @@ class Comparison:
     @property
     def agrees(self) -> bool:
         """Nothing speaks against the two computing the same."""
-        near_ties = sum(difference.is_near_tie for difference in self.differences)
+        near_ties = sum(difference.is_near_tie(self.near_tie) for difference in self.differences)
         return not self.error and (self.equal >= BAR * self.outputs or self.equal + near_ties == self.outputs)
 
 
-def compare(name: str, ours: dict[str, Any], theirs: dict[str, Any], note: str = "") -> Comparison:
+def compare(
+    name: str, ours: dict[str, Any], theirs: dict[str, Any], *, note: str = "", near_tie: float = 0.02
+) -> Comparison:
     """Completions token by token up to the first difference, searches beam by beam, counters side by side."""
-    result = Comparison(name, note=note, error=theirs.get("error", ""))
+    result = Comparison(name, near_tie=near_tie, note=note, error=theirs.get("error", ""))
     if result.error:
         return result
     result.counters = {key: (ours["counters"][key], theirs["counters"][key]) for key in ours["counters"]}

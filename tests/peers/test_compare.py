@@ -44,6 +44,7 @@ def test_a_near_tie_on_both_sides_is_forgiven_and_on_one_side_is_not() -> None:
     theirs["requests"][0]["completions"][0]["logprobs"][1] = {"9": -1.0, "2": -1.001}
     assert compare("x", ours, theirs).agrees
     theirs["requests"][0]["completions"][0]["logprobs"][1] = {"9": -1.0, "2": -2.0}
+    assert compare("x", ours, theirs, near_tie=1.5).agrees
     assert not compare("x", ours, theirs).agrees
 
 

@@ -39,6 +39,10 @@ class Workload:
     """What the engines do differently by design."""
     must_agree: bool = True
     """False where the note is about the tokens themselves: a difference fails nothing then."""
+    near_tie: float = 0.02
+    """Nats between two tokens that rounding may exchange."""
+    not_in_vllm: str = ""
+    """Why its CPU build cannot run this. If it can after all, the outputs must agree."""
 
     @property
     def prompts(self) -> list[list[int]]:
