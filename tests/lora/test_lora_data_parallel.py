@@ -12,8 +12,14 @@ from engine.frontend.input_processor import InvalidRequestError
 from tests.lora.conftest import OpenLLM
 from tests.lora.peft_files import write_adapter
 
-PROMPTS = [list(range(start, start + 20)) for start in range(100, 900, 100)]
+TITLES = ["Silver Harbor", "Glass Orchard", "Golden River", "Paper Moon"]
+PROMPTS = [text for title in TITLES for text in (f"Readers of {title} enjoy", f"How much is {title}?")]
 TEN = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+
+
+def halves(rows: list[list[int]]) -> list[list[list[int]]]:
+    """Four answers each: two with the adapter, two of the base."""
+    return [rows[:4], rows[4:]]
 
 
 @pytest.mark.slow
@@ -35,11 +41,8 @@ def test_an_adapter_is_loaded_replaced_and_unloaded_in_both_replicas(
             got.append([output.outputs[0].token_ids for output in outputs])
         assert got[0] == got[1]
         answers.append(got[1])
-    for number, (first, second) in enumerate(zip(*answers, strict=True)):
-        has_adapter = number % 4 < 2
-        assert (first != second) == has_adapter, (
-            "new weights for the adapter, in both replicas; the base stays"
-        )
+    assert [rows[2:4] for rows in halves(answers[0])] == [rows[2:4] for rows in halves(answers[1])]
+    assert all(old[:2] != new[:2] for old, new in zip(*map(halves, answers), strict=True))
     assert all(counters.num_generated_tokens > 0 for counters in core.counters), "both replicas had work"
 
     loaded = pair.list_lora_adapters()[0]
