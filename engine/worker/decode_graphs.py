@@ -61,6 +61,8 @@ class _Inputs:
     metadata: AttentionMetadata
     hidden: Tensor | None
     token_adapter: Tensor | None
+    copied_adapter: Tensor | None = None
+    """The batch's tensor that `token_adapter` was copied from: the same one until somebody comes or goes."""
 
 
 Outputs = tuple[Tensor, ...]
@@ -168,9 +170,10 @@ def _copy_inputs(batch: GraphInput, static: _Inputs) -> None:
     static.positions[:num_tokens] = batch.positions
     if batch.hidden is not None and static.hidden is not None:
         static.hidden[:num_tokens] = batch.hidden
-    if batch.token_adapter is not None and static.token_adapter is not None:
+    if static.token_adapter is not None and batch.token_adapter is not static.copied_adapter:
         static.token_adapter[:num_tokens] = batch.token_adapter
         static.token_adapter[num_tokens:] = -1
+        static.copied_adapter = batch.token_adapter
     target.query_start_loc[:num_rows] = source.query_start_loc[:num_rows]
     target.query_start_loc[num_rows:] = num_tokens
     target.slot_mapping[:num_tokens] = source.slot_mapping
