@@ -13,13 +13,16 @@ Source: vLLM v1/executor/ray_executor.py, ray_utils.py. Needs `pip install ray`.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch.distributed as dist
 
@@ -32,37 +35,88 @@ from engine.grammar.vocabulary import TokenSource
 from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import resolve_device
 
+logger = logging.getLogger(__name__)
+
+_START_S = 600.0
+"""How long Ray may take to find a place for an actor and start its process."""
 _DEATH_S = 5.0
+"""How long an actor may take to show that it is alive, or to end what it was told to."""
 _UNASKED = -1
 """Number of a call whose result nobody wants: its failure is waited for all the same."""
 
+_LOCAL_CLUSTER: dict[str, Any] = {
+    "object_store_memory": 128 * 2**20,  # bytes; plans and tokens are small and do not go through it
+    "include_dashboard": False,
+    "_system_config": {
+        "worker_niceness": 0,  # Ray's default, 15, starves its workers wherever anything else runs
+        "prestart_worker_first_driver": False,  # our actors set their environment, so they need processes of their own
+        "worker_register_timeout_seconds": int(_START_S),  # after which Ray starts it again, and again
+    },
+}
+"""How Ray is started where it does not run yet."""
+
 
 def connect() -> Any:
-    """The module `ray`, connected to the running cluster or to one started here."""
+    """The module `ray`, connected to the running cluster or to one started here.
+
+    Raises ConfigError if Ray is not installed or does not start.
+    """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             "distributed_executor_backend='ray' needs Ray: pip install 'prep[ray]', or use 'mp' for the workers of "
             "one machine"
         )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when it is imported
     import ray
 
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+        _Cluster.is_ours = _join_or_start(ray)
     return ray
+
+
+def _join_or_start(ray: Any) -> bool:
+    """Whether Ray was started here: True if no cluster was found."""
+    options = {"log_to_driver": False, "configure_logging": False}
+    try:
+        try:
+            ray.init(**options, **_LOCAL_CLUSTER)
+            return True
+        except ValueError:  # a cluster runs, and has settings of its own
+            ray.init(**options)
+            return False
+    except Exception as error:
+        raise ConfigError(
+            f"Ray cannot be reached or started ({type(error).__name__}: {error}); look at `ray status` and at "
+            "RAY_ADDRESS, or use distributed_executor_backend='mp' for the workers of one machine"
+        ) from error
+
+
+class _Cluster:
+    """The cluster that this process is connected to, and which of its actors are ours."""
+
+    is_ours = False
+    """Started here, so ended here, with the last actor."""
+    actors: ClassVar[WeakSet[RemoteActor]] = WeakSet()
 
 
 class _Host:
     """The actor: holds one object."""
 
-    def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def pid(self) -> int:
+        return os.getpid()
+
+    def build(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._target = factory(*args)
 
     def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        return None if not method else getattr(self._target, method)(*args)
+        return getattr(self._target, method)(*args)
 
 
 class RemoteActor:
-    """A `RemoteProcess` that Ray runs: calls are answered in order, and a death is told by `receive`."""
+    """A `RemoteProcess` that Ray runs: calls are answered in order, and a death is told by `receive`.
+
+    Ray first finds a place for the actor (`wait_until_placed`), then the object is built in it, which is call 0.
+    """
 
     def __init__(
         self,
@@ -74,13 +128,15 @@ class RemoteActor:
     ) -> None:
         ray = connect()
         self.name = name
-        self.pid = 0  # it may be another machine's
-        self._call_ids = count()
+        self.pid = 0
+        """Of its process, which may be another machine's; 0 until it is placed."""
+        self._call_ids = count(1)
+        # No CPUs: Ray only counts them, and however few this machine has, its actors must fit.
         options = {"num_cpus": 0, "num_gpus": num_gpus, "runtime_env": {"env_vars": environment}}
-        self._actor = ray.remote(_Host).options(**options).remote(factory, args)
-        self._pending: deque[tuple[int, Any]] = deque()
-        self._exit_code: int | None = None
-        self.send("")
+        self._actor = ray.remote(_Host).options(**options).remote()
+        self._placed = self._actor.pid.remote()
+        self._pending: deque[tuple[int, Any]] = deque([(0, self._actor.build.remote(factory, args))])
+        _Cluster.actors.add(self)
 
     def send(self, method: str, *args: Any, answered: bool = True) -> int:
         call_id = next(self._call_ids)
@@ -96,26 +152,62 @@ class RemoteActor:
         except ray.exceptions.RayTaskError as error:
             raise getattr(error, "cause", None) or error from None
         except ray.exceptions.RayActorError as error:
-            if isinstance(cause := getattr(error, "cause", None), Exception):
-                raise cause from None  # its constructor failed
-            self._exit_code = -1
-            raise ProcessEnded(self.name, None, str(error).splitlines()[0]) from None
+            raise ProcessEnded(self.name, None, f"ended: {str(error).splitlines()[0]}") from None
 
     def exit_code(self, timeout: float = _DEATH_S) -> int | None:
         """Something if the actor is dead, else None; Ray does not tell exit codes."""
         ray = connect()
         try:
-            ray.get(self._actor.call.remote("", ()), timeout=timeout)
+            ray.get(self._actor.pid.remote(), timeout=timeout)
         except ray.exceptions.GetTimeoutError:
             return None  # busy
         except ray.exceptions.RayActorError:
-            self._exit_code = -1
-        return self._exit_code
+            return -1
+        return None
 
     def close(self) -> None:
-        connect().kill(self._actor)
+        """End the actor when it has done what it was told, and Ray if it was started for it; again: nothing."""
+        if self in _Cluster.actors and self._pending:
+            references = [reference for _, reference in self._pending]
+            connect().wait(references, num_returns=len(references), timeout=_DEATH_S)
+        self.kill()
 
-    kill = close
+    def kill(self) -> None:
+        """End the actor now, whatever it does, and Ray if it was started for it."""
+        if self not in _Cluster.actors:
+            return
+        _Cluster.actors.remove(self)
+        ray = connect()
+        ray.kill(self._actor)
+        if _Cluster.is_ours and not _Cluster.actors:
+            ray.shutdown()
+
+
+def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
+    """Wait for the actors' processes, not for what they build. Raises ConfigError, with all ended, if Ray has no
+    place for one of them."""
+    ray = connect()
+    waited, is_told = 0.0, False
+    pending = {actor._placed: actor for actor in actors}
+    while pending and waited < _START_S:
+        ready, _ = ray.wait(list(pending), num_returns=1, timeout=_DEATH_S)
+        waited += 0.0 if ready else _DEATH_S
+        for reference in ready:
+            actor = pending.pop(reference)
+            with suppress(ray.exceptions.RayError):  # `receive` tells
+                actor.pid = ray.get(reference)
+        if not ready and not is_told:
+            is_told = True
+            logger.info("waiting for Ray to start %s", ", ".join(actor.name for actor in pending.values()))
+    if pending:
+        names = ", ".join(actor.name for actor in pending.values())
+        resources = {name: number for name, number in ray.available_resources().items() if ":" not in name}
+        for actor in actors:
+            actor.kill()
+        raise ConfigError(
+            f"Ray did not start {names} within {_START_S:.0f} s; the cluster has free: {resources}. See `ray status`: "
+            "are all machines joined, and is there a GPU for every worker?"
+        )
 
 
 def wait_for_any_actor(actors: Sequence[RemoteActor], timeout: float | None = None) -> list[RemoteActor]:
@@ -147,6 +239,7 @@ class RayExecutor(MultiprocExecutor):
                 num_gpus=int(is_cuda),
             )
             self._workers.append(worker)  # type: ignore[arg-type]
+        wait_until_placed(self._workers)  # type: ignore[arg-type]
 
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> MultiprocStep:
         """A call of an actor cannot be told more once it runs, so the bitmask goes with it."""
@@ -161,7 +254,7 @@ def start_replicas(args: EngineArgs, tokenizer: TokenSource | None) -> list[Remo
     num_workers = args.tensor_parallel_size * args.pipeline_parallel_size
     is_cuda = resolve_device(args.device).type == "cuda"
     inside = EngineArgs(**{**vars(args), "distributed_executor_backend": None})
-    return [
+    replicas = [
         RemoteActor(
             f"data-parallel replica {index}",
             Replica,
@@ -172,6 +265,8 @@ def start_replicas(args: EngineArgs, tokenizer: TokenSource | None) -> list[Remo
         )
         for index in range(args.data_parallel_size)
     ]
+    wait_until_placed(replicas)
+    return replicas
 
 
 def _environment(num_workers: int) -> dict[str, str]:
