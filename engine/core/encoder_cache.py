@@ -15,8 +15,11 @@ Source: vLLM v1/core/encoder_cache_manager.py, which keeps a hard limit and cuts
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from engine.core.stats import StepStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,29 @@ class EncoderCacheManager:
             needed_by.discard(request_id)
             if not needed_by:
                 del self._needed_by[feature.mm_hash]
+
+    def plan(
+        self, request_id: str, features: Sequence[MultiModalFeature], start: int, end: int, stats: StepStats
+    ) -> list[MultiModalFeature]:
+        """The images that a row of tokens [start, end) reads and nobody has encoded yet."""
+        read = [feature for feature in features if feature.overlaps(start, end)]
+        new = [feature for feature in read if self.need(request_id, feature)]
+        stats.encoder_cache_queries += len(read)
+        stats.encoder_cache_hits += len(read) - len(new)
+        return new
+
+    def release_computed(
+        self, request_id: str, features: Sequence[MultiModalFeature], num_tokens: int
+    ) -> None:
+        """The request's first `num_tokens` tokens are computed: it needs the images in them no more."""
+        for feature in features:
+            if feature.offset + feature.num_tokens <= num_tokens:
+                self.release(request_id, feature)
+
+    def release_all(self, request_id: str, features: Sequence[MultiModalFeature]) -> None:
+        """The request runs no more."""
+        for feature in features:
+            self.release(request_id, feature)
 
     def take_dropped(self) -> list[str]:
         """Hashes that the worker shall forget before the next step, the least recently used beyond the capacity."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,11 +19,19 @@ from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import OnBlockEvent
 from engine.core.connector import KVConnectorOutput, KVConnectorScheduler
 from engine.core.door import check_can_run, max_num_tokens
-from engine.core.encoder_cache import EncoderCacheManager, MultiModalFeature
+from engine.core.encoder_cache import EncoderCacheManager
 from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
+from engine.core.integrity import find_problems
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.kv_transfers import KVTransfers
 from engine.core.lora_slots import LoRASlots
+from engine.core.outcomes import (
+    append_sampled,
+    check_sampled,
+    last_output,
+    new_prompt_logprobs,
+    usable_drafts,
+)
 from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (
@@ -35,7 +42,6 @@ from engine.core.sched_output import (
     RequestInit,
     Scheduled,
     SchedulerOutput,
-    TokenLogprobs,
 )
 from engine.core.stats import StepStats
 
@@ -113,7 +119,6 @@ class Scheduler:
         self._order = count()
         self._step = count()
         self._finished_ids: list[str] = []
-        self._num_evictions_before = 0
 
     # -- requests come and go
 
@@ -143,12 +148,18 @@ class Scheduler:
             request = self.requests.get(request_id)
             if request is not None:
                 self._finish(request, RequestStatus.FINISHED_ABORTED)
-                outputs.append(_last_output(request, []))
+                outputs.append(last_output(request, []))
         return outputs
 
     def has_unfinished(self) -> bool:
         """Whether a step has something to do: requests, or transfers of those that finished."""
         return bool(self.requests) or bool(self.transfers)
+
+    def check_integrity(self) -> None:
+        """Raise IntegrityError, naming every violation, unless what must always be true of the core is."""
+        problems = find_problems(self)
+        if problems:
+            raise IntegrityError("the core is inconsistent:\n  " + "\n  ".join(problems))
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
@@ -214,7 +225,7 @@ class Scheduler:
         self.kv.swap_out(victim)
         self._leave_lora_slot(victim)
         self.kv.free(victim)
-        self._release_images(victim, len(victim.token_ids))
+        self.encoder_cache.release_all(victim.request_id, victim.mm_features)
         victim.num_computed_tokens = 0
         victim.in_flight_step = -1
         victim.spec_token_ids = []
@@ -346,7 +357,8 @@ class Scheduler:
             request.spec_token_ids = []
         row = Scheduled(request.request_id, start, num_tokens, new_block_ids, drafts, init)
         if request.mm_features:
-            row.encoder_inputs = self._encoder_inputs(request, start, start + num_tokens)
+            features, end = request.mm_features, start + num_tokens
+            row.encoder_inputs = self.encoder_cache.plan(request.request_id, features, start, end, self.stats)
         plan.rows.append(row)
         plan.budget_left -= num_tokens
         plan.rows_left -= 1
@@ -357,20 +369,6 @@ class Scheduler:
             self.stats.num_draft_tokens += len(drafts)
         else:
             self.stats.num_prefill_tokens += num_tokens
-
-    def _encoder_inputs(self, request: Request, start: int, end: int) -> list[MultiModalFeature]:
-        """The images that tokens [start, end) read and nobody has encoded yet."""
-        read = [feature for feature in request.mm_features if feature.overlaps(start, end)]
-        new = [feature for feature in read if self.encoder_cache.need(request.request_id, feature)]
-        self.stats.encoder_cache_queries += len(read)
-        self.stats.encoder_cache_hits += len(read) - len(new)
-        return new
-
-    def _release_images(self, request: Request, num_tokens: int) -> None:
-        """The first `num_tokens` tokens are computed, or the request is gone."""
-        for feature in request.mm_features:
-            if feature.offset + feature.num_tokens <= num_tokens:
-                self.encoder_cache.release(request.request_id, feature)
 
     def _mark_under_way(self) -> None:
         """What other steps compute now, nobody should start to compute a second time."""
@@ -451,7 +449,9 @@ class Scheduler:
             outputs += self._end_transfers(result.kv_connector_output)
         self.stats.num_collectives = result.num_collectives
         self.stats.collective_bytes = result.collective_bytes
-        self._close_stats()
+        self.stats.num_running = len(self.running)
+        self.stats.num_waiting = len(self.waiting)
+        self.kv.describe(self.stats)
         return outputs
 
     def _take_grammars(self) -> list[EngineCoreOutput]:
@@ -485,9 +485,11 @@ class Scheduler:
         if result.errors and (error := result.errors.get(row.request_id)) is not None:
             return self._fail(request, error)
         sampled = result.sampled_token_ids.get(row.request_id) or []
-        _check_sampled(request, row, sampled)
+        check_sampled(request, row, sampled)
         num_rejected = len(row.spec_token_ids) + 1 - len(sampled) if sampled else 0
-        status, new_token_ids = self._append(request, sampled)
+        if sampled and len(request.token_ids) == len(request.prompt_token_ids):
+            self._record(request, "FIRST_TOKEN")
+        status, new_token_ids = append_sampled(request, sampled)
         if status is RequestStatus.FINISHED_ERROR:
             token_id = sampled[len(new_token_ids)]
             return self._fail(
@@ -496,17 +498,20 @@ class Scheduler:
         num_computed = row.start + row.num_tokens - num_rejected
         request.num_computed_tokens = min(num_computed, len(request.token_ids))
         if request.mm_features:
-            self._release_images(request, request.num_computed_tokens)
+            self.encoder_cache.release_computed(
+                request.request_id, request.mm_features, request.num_computed_tokens
+            )
         self.kv.publish(request)
         self.stats.num_blocks_behind_window += self.kv.free_behind_window(request)
-        prompt_logprobs = self._new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
+        prompt_logprobs = new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
         if status is not RUNNING:
             self._finish(request, status)
             self.stats.num_finished += 1
-            output = _last_output(request, new_token_ids)
+            output = last_output(request, new_token_ids)
         elif new_token_ids or prompt_logprobs:
             if result.draft_token_ids:
-                self._take_drafts(request, result.draft_token_ids.get(request.request_id, []))
+                drafts = result.draft_token_ids.get(request.request_id, [])
+                request.spec_token_ids = usable_drafts(request, drafts)
             output = EngineCoreOutput(
                 request.request_id,
                 new_token_ids,
@@ -529,39 +534,9 @@ class Scheduler:
         """End a request that cannot go on. What this step computed of it is not published."""
         self._finish(request, RequestStatus.FINISHED_ERROR)
         self.stats.num_finished += 1
-        output = _last_output(request, [])
+        output = last_output(request, [])
         output.error = error
         return output
-
-    def _append(self, request: Request, sampled: list[int]) -> tuple[RequestStatus, list[int]]:
-        """Append sampled tokens up to the one that ends the request; the rest never existed."""
-        if sampled and len(request.token_ids) == len(request.prompt_token_ids):
-            self._record(request, "FIRST_TOKEN")
-        for index, token_id in enumerate(sampled):
-            request.token_ids.append(token_id)
-            if request.grammar is not None and not request.grammar.accept_tokens([token_id]):
-                return RequestStatus.FINISHED_ERROR, sampled[:index]
-            status = _status_after(request, token_id)
-            if status is not RUNNING:
-                return status, sampled[: index + 1]
-        return RUNNING, sampled
-
-    def _take_drafts(self, request: Request, drafts: list[int]) -> None:
-        """Keep those that could still become output: the step itself adds one token more."""
-        if request.grammar is not None:
-            drafts = request.grammar.validate_tokens(drafts)
-        request.spec_token_ids = drafts[: request.max_num_tokens - request.num_tokens - 1]
-
-    def _new_prompt_logprobs(
-        self, request: Request, row: Scheduled, result: ModelRunnerOutput
-    ) -> list[TokenLogprobs] | None:
-        """Those not delivered before: after a preemption the prompt is computed again."""
-        computed = result.prompt_logprobs.get(row.request_id)
-        if not computed:
-            return None
-        new = computed[max(0, request.num_prompt_logprobs - row.start) :]
-        request.num_prompt_logprobs += len(new)
-        return new or None
 
     def _finish(self, request: Request, status: RequestStatus) -> None:
         """The one way out of the scheduler, for every request and from every state."""
@@ -575,71 +550,13 @@ class Scheduler:
         if self.transfers is not None:
             request.kv_handoff = self.transfers.request_finished(request, status)
         self.kv.forget(request)
-        self._release_images(request, len(request.token_ids))
+        self.encoder_cache.release_all(request.request_id, request.mm_features)
         del self.requests[request.request_id]
         request.status = status
         self._record(request, "FINISHED")
 
-    def _close_stats(self) -> None:
-        stats, pool = self.stats, self.kv.pool
-        stats.num_running = len(self.running)
-        stats.num_waiting = len(self.waiting)
-        stats.num_free_blocks = len(pool.free)
-        stats.num_evictable_blocks = pool.num_evictable
-        stats.num_saved_blocks = pool.num_saved
-        stats.kv_cache_usage = self.kv.usage
-        stats.num_evictions = pool.num_evictions - self._num_evictions_before
-        self._num_evictions_before = pool.num_evictions
-
     def _record(self, request: Request, event: str) -> None:
         request.events.append((event, self.clock()))
-
-    # -- what is always true
-
-    def check_integrity(self) -> None:
-        """Raise IntegrityError, naming every violation, unless the core's invariants hold.
-
-        Those of the pool, and: a request waits or runs, never both; only the running and KV transfers own
-        blocks, the running enough for what they have computed; a block's ref_count is the number of its
-        owners; `running` is sorted.
-        """
-        problems = self.kv.check_integrity(self.requests.values())
-        waiting = list(self.waiting)
-        if sorted(r.request_id for r in [*waiting, *self.running]) != sorted(self.requests):
-            problems.append("the waiting and the running are not the unfinished requests")
-        if self.running != sorted(self.running, key=_importance):
-            problems.append("running is not sorted by importance")
-        if len(self.running) > self.config.max_num_seqs:
-            problems.append(f"{len(self.running)} requests run, max_num_seqs is {self.config.max_num_seqs}")
-        if set(self.compiling) != {
-            r.request_id for r in waiting if r.status is RequestStatus.WAITING_GRAMMAR
-        }:
-            problems.append("the compiling are not those who wait for a grammar")
-        for request in waiting:
-            if request.blocks or request.num_computed_tokens or request.num_published_blocks:
-                problems.append(f"{request.request_id} waits and has blocks, computed or published tokens")
-        for request in self.running:
-            if request.host_blocks:
-                problems.append(f"{request.request_id} runs and still owns host blocks")
-            if len(request.blocks) < self.kv.num_blocks_for(request.num_computed_tokens):
-                problems.append(f"{request.request_id} has computed more tokens than its blocks hold")
-            if request.num_computed_tokens >= request.num_tokens:
-                problems.append(f"{request.request_id} runs with nothing left to compute")
-        if self.lora is not None:
-            problems += self.lora.problems(Counter(r.lora_key for r in self.running if r.lora_key))
-        problems += self.encoder_cache.check_integrity({request.request_id for request in self.running})
-        owners = Counter(
-            block.block_id
-            for request in self.running
-            for block in request.blocks[request.num_blocks_behind_window :]
-        )
-        if self.transfers is not None:
-            owners.update(block.block_id for block in self.transfers.held_blocks())
-        for block in self.kv.pool.blocks:
-            if block.ref_count != owners[block.block_id]:
-                problems.append(f"{block} has {owners[block.block_id]} owners")
-        if problems:
-            raise IntegrityError("the core is inconsistent:\n  " + "\n  ".join(problems))
 
 
 def _init(request: Request) -> RequestInit:
@@ -662,48 +579,3 @@ def _take_grammar(request: Request) -> bool:
         return False
     request.grammar, request.grammar_future = future.result().start(), None
     return True
-
-
-def _status_after(request: Request, token_id: int) -> RequestStatus:
-    """Whether a request ends with the token just appended, and why. Stop strings are the frontend's."""
-    params = request.sampling_params
-    num_tokens = len(request.token_ids)
-    num_output_tokens = num_tokens - len(request.prompt_token_ids)
-    if num_output_tokens >= params.min_tokens:
-        if token_id in request.eos_token_ids and not params.ignore_eos:
-            return RequestStatus.FINISHED_STOPPED
-        if params.stop_token_ids and token_id in params.stop_token_ids:
-            request.stop_reason = token_id
-            return RequestStatus.FINISHED_STOPPED
-    if request.grammar is not None and request.grammar.is_terminated():
-        return RequestStatus.FINISHED_STOPPED  # also where eos is to be ignored: nothing may follow
-    if num_tokens >= request.max_num_tokens:
-        return RequestStatus.FINISHED_LENGTH
-    return RUNNING
-
-
-def _check_sampled(request: Request, row: Scheduled, sampled: list[int]) -> None:
-    """A row that reached its request's last known token has sampled; any other has not."""
-    if row.start + row.num_tokens < len(request.token_ids):
-        least = most = 0
-    else:
-        least, most = 1, 1 + len(row.spec_token_ids)
-    if not least <= len(sampled) <= most:
-        raise WorkerContractError(
-            f"step row of {row.request_id!r}: {len(sampled)} sampled tokens where {least} to {most} "
-            f"are possible (start {row.start}, {row.num_tokens} scheduled, {request.num_tokens} known)"
-        )
-
-
-def _last_output(request: Request, new_token_ids: list[int]) -> EngineCoreOutput:
-    return EngineCoreOutput(
-        request.request_id,
-        new_token_ids,
-        finish_reason=request.status.finish_reason,
-        stop_reason=request.stop_reason,
-        num_cached_tokens=max(0, request.num_cached_tokens),
-        cached_tokens_by_source=request.cached_tokens_by_source,
-        events=request.events,
-        num_preemptions=request.num_preemptions,
-        kv_transfer_params=request.kv_handoff,
-    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ _START_S = 600.0
 """How long Ray may take to find a place for an actor and start its process."""
 _DEATH_S = 5.0
 """How long an actor may take to show that it is alive, or to end what it was told to."""
+_KNOCK_S = 30.0
 _UNASKED = -1
 """Number of a call whose result nobody wants: its failure is waited for all the same."""
 
@@ -78,6 +80,7 @@ def _join_or_start(ray: Any) -> bool:
     """Whether Ray was started here: True if no cluster was found."""
     options = {"log_to_driver": False, "configure_logging": False}
     try:
+        _knock(os.environ.get("RAY_ADDRESS", ""))
         try:
             ray.init(**options, **_LOCAL_CLUSTER)
             return True
@@ -89,6 +92,13 @@ def _join_or_start(ray: Any) -> bool:
             f"Ray cannot be reached or started ({type(error).__name__}: {error}); look at `ray status` and at "
             "RAY_ADDRESS, or use distributed_executor_backend='mp' for the workers of one machine"
         ) from error
+
+
+def _knock(address: str) -> None:
+    """Raise OSError unless something listens there: asked to join such a cluster, Ray would end this process."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
 
 
 class _Cluster:

@@ -26,6 +26,7 @@ COPIED = (
     "kv_transfers",
     "door",
     "queues",
+    "outcomes",
     "scheduler",
 )
 """In import order. Types, errors and stats are shared with the real core."""
@@ -262,16 +263,16 @@ MUTATIONS = [
     Mutation(
         "aborted_requests_keep_their_blocks",
         "scheduler",
-        "        self.kv.forget(request)\n        self._release_images(request, len(request.token_ids))\n",
-        "        self._release_images(request, len(request.token_ids))\n",
+        "        self.kv.forget(request)\n",
+        "",
     ),
     Mutation(
         "tokens_after_the_last_are_kept",
-        "scheduler",
+        "outcomes",
         "return status, sampled[: index + 1]",
         "return status, sampled",
     ),
-    Mutation("eos_counts_before_min_tokens", "scheduler", "num_output_tokens >= params.min_tokens", "True"),
+    Mutation("eos_counts_before_min_tokens", "outcomes", "num_output_tokens >= params.min_tokens", "True"),
     Mutation(
         "a_resumed_request_forgets_its_output",
         "scheduler",
@@ -280,7 +281,7 @@ MUTATIONS = [
     ),
     Mutation(
         "prompt_logprobs_come_twice_after_a_preemption",
-        "scheduler",
+        "outcomes",
         "computed[max(0, request.num_prompt_logprobs - row.start) :]",
         "computed",
     ),
@@ -344,9 +345,9 @@ MUTATIONS = [
     ),
     Mutation(
         "drafts_are_not_shown_to_the_grammar",
-        "scheduler",
-        "            drafts = request.grammar.validate_tokens(drafts)\n",
-        "            pass\n",
+        "outcomes",
+        "        drafts = request.grammar.validate_tokens(drafts)\n",
+        "        pass\n",
     ),
     Mutation(
         "a_preempted_request_starts_its_grammar_anew",
