@@ -79,7 +79,8 @@ class KVManager:
         self._block_bytes = config.tiers.block_bytes
         if self.host is not None and config.tiers.offload:
             self.pool.before_eviction = self.host.offload
-        self._num_evictions_before = 0
+        self.num_evictions_before = 0
+        """Evictions until the end of the step before this one."""
         self._in_flight: set[bytes] = set()
         """Hashes of the prompt blocks that rows of the current step work on or copy in."""
 
@@ -321,8 +322,8 @@ class KVManager:
         stats.num_evictable_blocks = pool.num_evictable
         stats.num_saved_blocks = pool.num_saved
         stats.kv_cache_usage = self.usage
-        stats.num_evictions = pool.num_evictions - self._num_evictions_before
-        self._num_evictions_before = pool.num_evictions
+        stats.num_evictions = pool.num_evictions - self.num_evictions_before
+        self.num_evictions_before = pool.num_evictions
 
     def check_integrity(self, requests: Iterable[Request]) -> list[str]:
         """What is not as it must be with the blocks of all tiers, given every unfinished request."""

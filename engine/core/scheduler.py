@@ -449,9 +449,7 @@ class Scheduler:
             outputs += self._end_transfers(result.kv_connector_output)
         self.stats.num_collectives = result.num_collectives
         self.stats.collective_bytes = result.collective_bytes
-        self.stats.num_running = len(self.running)
-        self.stats.num_waiting = len(self.waiting)
-        self.kv.describe(self.stats)
+        self._close_stats()
         return outputs
 
     def _take_grammars(self) -> list[EngineCoreOutput]:
@@ -554,6 +552,11 @@ class Scheduler:
         del self.requests[request.request_id]
         request.status = status
         self._record(request, "FINISHED")
+
+    def _close_stats(self) -> None:
+        self.stats.num_running = len(self.running)
+        self.stats.num_waiting = len(self.waiting)
+        self.kv.describe(self.stats)
 
     def _record(self, request: Request, event: str) -> None:
         request.events.append((event, self.clock()))

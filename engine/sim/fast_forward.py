@@ -145,10 +145,10 @@ class FastForwardScheduler(Scheduler):
             request.token_ids += answers[request.request_id] * num_steps
             request.num_computed_tokens += num_steps
         taken: list[int] = []
-        self._num_evictions_before = -1
+        self.kv.num_evictions_before = -1
         for step, change, index in changes:
-            if step == num_steps and self._num_evictions_before < 0:
-                self._num_evictions_before = self.kv.pool.num_evictions
+            if step == num_steps and self.kv.num_evictions_before < 0:
+                self.kv.num_evictions_before = self.kv.pool.num_evictions
             request = self.running[index]
             if change == _TAKE:
                 self.kv.allocate(request, first[index] + step - 1)
@@ -157,8 +157,8 @@ class FastForwardScheduler(Scheduler):
                 computed, request.num_computed_tokens = request.num_computed_tokens, first[index] + step - 1
                 self.kv.publish(request)
                 request.num_computed_tokens = computed
-        if self._num_evictions_before < 0:
-            self._num_evictions_before = self.kv.pool.num_evictions
+        if self.kv.num_evictions_before < 0:
+            self.kv.num_evictions_before = self.kv.pool.num_evictions
         self._hash_full_blocks()
         self._count(num_steps)
         return taken
