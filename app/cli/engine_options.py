@@ -47,7 +47,7 @@ HELP = {
     "max_lora_rank": "Highest rank of an adapter.",
     "max_cpu_loras": "Adapters kept in host memory.",
     "lora_dtype": "Of the adapters' weights; auto: the model's.",
-    "quantization": "Round a float model to rtn (int4), int8, fp8 or llm_int8; by default what the checkpoint says.",
+    "quantization": "Round a float model to rtn (int4), int8, fp8, llm_int8, mxfp4 or nvfp4 (both emulated).",
     "speculative_config": "JSON: method, num_speculative_tokens, model, ...",
     "structured_outputs_config": "JSON: backend (auto, xgrammar or dfa).",
     "preemption_mode": "What happens to the KV of a preempted request: recompute or swap.",

@@ -11,7 +11,7 @@ from app.cli import screen
 from app.cli.engine_options import engine_options
 from app.cli.session import open_llm
 from app.cli.zoo_adapters import eval_adapter, is_adapter
-from app.cli.zoo_quantize import quantize, size
+from app.cli.zoo_quantize import formats, quantize, size
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = screen.command_app(no_args_is_help=True)
 app.command()(quantize)
 app.command()(size)
+app.command()(formats)
 
 
 @app.callback()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,7 +173,8 @@ def _show(report: Report) -> None:
 def size(
     model: Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")] = "shop",
     method: Annotated[
-        str, typer.Option(help="rtn, gptq, awq, int8, smoothquant, fp8, or none: as it is.")
+        str,
+        typer.Option(help="rtn, gptq, awq, int8, smoothquant, fp8, mxfp4, nvfp4, or none: as it is."),
     ] = "awq",
     bits: Annotated[
         int | None, typer.Option(help="4 or 8, of rtn and gptq; the method's own by default.")
@@ -187,7 +189,8 @@ def size(
 
     \b
     The matrices get what the method says; embedding and output head stay float
-    and are counted. So the effective bits are more than the method's.
+    and are counted. So the effective bits are more than the method's. mxfp4 and
+    nvfp4 are only emulated here: this is what hardware that has them would hold.
 
     \b
     Examples:
@@ -199,12 +202,14 @@ def size(
         from engine.models.hf_config import load_model_config
         from engine.models.loader import checkpoint_tensors
         from engine.models.registry import create_model
+        from engine.quant.fp4 import FP4_BLOCKS
         from engine.quant.quantizer.recipe import METHODS, Recipe
         from engine.quant.size import FLOAT_BYTES, estimate_size
 
-    if method not in (*METHODS, FLOAT) or dtype not in FLOAT_BYTES:
+    if method not in (*METHODS, *FP4_BLOCKS, FLOAT) or dtype not in FLOAT_BYTES:
         raise screen.Problem(
-            f"--method {method} --dtype {dtype}: methods are {', '.join(METHODS)} and {FLOAT}; types "
+            f"--method {method} --dtype {dtype}: methods are {', '.join((*METHODS, *FP4_BLOCKS))} and "
+            f"{FLOAT}; types "
             f"{', '.join(FLOAT_BYTES)}",
             next_step="--method awq --dtype float16",
         )
@@ -212,7 +217,11 @@ def size(
         raise screen.Problem(
             f"--group must be at least 1, or -1 for the whole row, got {group}", next_step="--group 128"
         )
-    if method != FLOAT:
+    if method in FP4_BLOCKS:
+        if bits not in (None, 4):
+            raise screen.Problem(f"{method} has 4 bits, not {bits}", next_step="leave --bits out")
+        group = FP4_BLOCKS[method]
+    elif method != FLOAT:
         Recipe.create(method, bits=bits)
     config = load_model_config(EngineArgs(model=model, load_format="dummy", device="cpu"))
     shapes = {
@@ -242,4 +251,70 @@ def size(
         bits = f"{8 * num_bytes / count:.2f}" if count else ""
         table.add_row(name, f"{count:,}", f"{num_bytes / 1e6:,.2f}", bits)
     screen.show(f"{model}: {method}" + ("" if method == FLOAT else f", groups of {group}"), table)
-    screen.next_command(f"prep zoo quantize {model}", "make it")
+    if method in FP4_BLOCKS:
+        screen.next_command(f"prep zoo formats {model}", "what it does to the matrices' outputs")
+    else:
+        screen.next_command(f"prep zoo quantize {model}", "make it")
+
+
+def formats(
+    model: Annotated[str, typer.Argument(help="A shipped model or a folder of the zoo's layout.")] = "shop",
+    samples: Annotated[int, typer.Option(min=1, help="Conversations that the matrices see.")] = 8,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """What rounding to each format does to the outputs of a model's own matrices.
+
+    \b
+    Every matrix is rounded to nearest, without calibration, and multiplies what
+    the model feeds it; the error is that of the outputs, relative to their size.
+    Three times: the model as it is; with outlying activations (a few channels
+    behind every norm 64 times as large, their weights as much smaller: the same
+    function); and with one weight of every row 32 times as large.
+
+    \b
+    int8 and fp8 round activations too; the others are weight-only. mxfp4 and
+    nvfp4 are emulated: rounded to the format, multiplied in floats.
+
+    \b
+    Examples:
+      prep zoo formats shop
+      prep zoo formats shop-draft --samples 2 --json
+    """
+    with screen.loading("the formats"):
+        from engine.quant.format_errors import format_errors, with_large_weights
+        from engine.quant.quantizer.calibration import calibration_texts, tokenized
+        from engine.quant.quantizer.folding import inject_outliers as inject
+        from engine.quant.quantizer.run import load_float_model
+        from engine.zoo.registry import resolve
+        from engine.zoo.tokenizer import load_tokenizer
+
+    source = resolve(model)
+    float_model, _ = load_float_model(source)
+    with _progress() as tell:
+        batch = tokenized(calibration_texts("in-domain", samples), load_tokenizer(source))
+        plain = format_errors(float_model, batch, tell)
+        weights = {row.name: row.error for row in format_errors(float_model, batch, tell, with_large_weights)}
+        inject(float_model)
+        activations = {row.name: row.error for row in format_errors(float_model, batch, tell)}
+    if json:
+        rows = [
+            {
+                **asdict(row),
+                "error_outlying_activations": activations[row.name],
+                "error_outlying_weights": weights[row.name],
+            }
+            for row in plain
+        ]
+        screen.print_json({"model": source.name, "samples": len(batch), "formats": rows})
+        return
+    table = screen.table(
+        "format", "bits/weight", "inputs", "error", "outlying inputs", "outlying weights", left=("inputs",)
+    )
+    for row in plain:
+        bits = f"{row.bits_per_weight:.2f}"
+        errors = (row.error, activations[row.name], weights[row.name])
+        table.add_row(row.name, bits, row.activations, *(f"{error:.2%}" for error in errors))
+    screen.show(f"{source.name}: mean relative error of the matrices' outputs", table)
+    screen.next_command(
+        f"prep generate --model {model} --quantization nvfp4 -p x", "hear it speak (emulated)"
+    )

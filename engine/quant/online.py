@@ -1,4 +1,4 @@
-"""A float checkpoint, quantised while it is loaded: `quantization="rtn"`, `"int8"`, `"fp8"` or `"llm_int8"`.
+"""A float checkpoint, quantised while it is loaded: `quantization="rtn"`, `"int8"`, `"fp8"`, `"nvfp4"` and others.
 
 Nothing is calibrated: every matrix is rounded to nearest when its weights are in. The matrices are in memory as floats
 until then, so loading takes as much as the float model; running does not.
@@ -8,6 +8,8 @@ until then, so loading takes as much as the float model; running does not.
     int8_weight_only  8 bits per weight, fp16 scales for each output channel; activations stay floats
     fp8       int8 in e4m3
     llm_int8  int8 but for the activations beyond 6, which are multiplied as floats
+    mxfp4     4-bit floats, a power of two for each 32 weights; emulated: the rounding without its savings (`fp4.py`)
+    nvfp4     4-bit floats, an e4m3 scale for each 16 weights; emulated as well
 
 Options beyond these go through config.json's key:
 `hf_overrides={"quantization_config": {"quant_method": "online", "scheme": "rtn", "group_size": 32, "lm_head": true}}`.
@@ -17,9 +19,12 @@ Source: vLLM model_executor/layers/quantization/online.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from engine.config import ConfigError
@@ -27,6 +32,7 @@ from engine.config.quantization import ONLINE_SCHEMES
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
 from engine.quant import int4
 from engine.quant.base import HEAD, UNQUANTIZED, group_size, require, resolved_group
+from engine.quant.fp4 import FP4_BLOCKS, quantise_fp4
 from engine.quant.fp8 import FP8LinearMethod, use_fp8
 from engine.quant.int4 import Int4Weight
 from engine.quant.int8 import Int8LinearMethod, use_int8
@@ -36,6 +42,8 @@ from kernels.reference.fp8 import quantise_fp8
 from kernels.reference.int8 import quantise_int8
 
 DEFAULT_GROUPS = (128, 64, 32)
+
+logger = logging.getLogger(__name__)
 
 
 class _FloatCheckpoint:
@@ -99,6 +107,32 @@ class OnlineFP8(_FloatCheckpoint, FP8LinearMethod):
         use_fp8(layer, *quantise_fp8(self.take_weight(layer)))
 
 
+class EmulatedFP4(UnquantizedLinearMethod):
+    """Round to the nearest number of MXFP4 or NVFP4, and multiply what that stands for in the layer's type.
+
+    Each part of a merged layer is a matrix of its own, with its own scale. With several ranks so is each rank's share.
+    """
+
+    def __init__(self, scheme: str) -> None:
+        self.scheme = scheme
+
+    def process_weights_after_loading(self, layer: Linear) -> None:
+        parts = layer.weight.data.split(list(layer.parts.values()))
+        layer.weight.data = torch.cat([quantise_fp4(part, self.scheme).restore() for part in parts]).to(
+            layer.dtype
+        )
+        super().process_weights_after_loading(layer)
+
+
+@cache  # once per process, though a configuration is read more than once
+def _say_emulated(scheme: str) -> None:
+    logger.warning(
+        "quantization=%s is emulated: weights are rounded to the format, then kept and multiplied in the model's type. "
+        "It shows the effect on the answers, not the memory or the speed of hardware that multiplies it",
+        scheme,
+    )
+
+
 @dataclass(frozen=True)
 class OnlineConfig:
     """What to round to, and whether the output head too."""
@@ -116,6 +150,8 @@ class OnlineConfig:
                 f"quantization_config (online): unknown {', '.join(unknown)}; there are {', '.join(sorted(known))}"
             )
         scheme = require(raw, "scheme", ONLINE_SCHEMES)
+        if scheme in FP4_BLOCKS:
+            _say_emulated(scheme)
         lm_head = require(raw, "lm_head", (True, False), default=False)
         return cls(scheme, group_size(raw) if "group_size" in raw else None, lm_head)
 
@@ -126,6 +162,13 @@ class OnlineConfig:
             return OnlineInt4(self._group(name, layer.in_features))
         if self.scheme == "int8_weight_only":
             return OnlineInt8WeightOnly(layer.in_features)
+        if self.scheme in FP4_BLOCKS:
+            if layer.in_features % (block := FP4_BLOCKS[self.scheme]):
+                raise ConfigError(
+                    f"{name} has {layer.in_features} input columns, which {self.scheme}'s blocks of {block} do not "
+                    "divide; use another scheme, such as rtn"
+                )
+            return EmulatedFP4(self.scheme)
         return {"int8": OnlineInt8, "fp8": OnlineFP8, "llm_int8": OnlineLLMInt8}[self.scheme]()
 
     def _group(self, name: str, columns: int) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from engine.layers.linear import Linear
+from engine.quant.fp4 import FP4_BLOCKS
 
 FLOAT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -50,7 +51,8 @@ def estimate_size(
     group_size: int = 128,
     dtype: str = "bfloat16",
 ) -> ModelSize:
-    """The size of a checkpoint quantised by `method` ("none", or one of `quantizer.recipe.METHODS`).
+    """The size of a checkpoint quantised by `method` ("none", or one of `quantizer.recipe.METHODS`,
+    or "mxfp4" or "nvfp4": what hardware with these formats would hold).
 
     shapes: of the float model's tensors by name; bits: the method's own by default; dtype: of what stays float. awq
     and gptq store zero points, rtn does not.
@@ -76,6 +78,8 @@ def _is_quantised(name: str, shape: tuple[int, ...]) -> bool:
 def _matrix_bytes(method: str, rows: int, columns: int, bits: int, group_size: int, scale_bytes: int) -> int:
     if method in ("int8", "smoothquant", "fp8"):
         return rows * columns + 4 * rows
+    if method in FP4_BLOCKS:
+        return rows * columns // 2 + rows * columns // FP4_BLOCKS[method] + 4 * (method == "nvfp4")
     groups = rows * (columns // group_size if group_size != -1 else 1)
     zeros = groups * bits // 8 if method in ("awq", "gptq") else 0
     order = 4 * columns if method == "gptq" else 0
@@ -88,11 +92,12 @@ def weight_bytes(model: nn.Module) -> tuple[int, int]:
     for layer in model.modules():
         if isinstance(layer, Linear):
             num_weights += layer.in_features * layer.out_features
-            num_bytes += _layer_bytes(layer)
+            num_bytes += layer_bytes(layer)
     return num_bytes, num_weights
 
 
-def _layer_bytes(layer: Linear) -> int:
+def layer_bytes(layer: Linear) -> int:
+    """Bytes of a loaded layer's matrix as it lies in memory, scales and zero points included."""
     if hasattr(layer, "int4"):
         return sum(weight.nbytes for weight in layer.int4)
     if hasattr(layer, "qweight"):

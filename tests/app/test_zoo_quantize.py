@@ -87,3 +87,24 @@ def test_size_counts_what_stays_float() -> None:
     assert sizes["none"]["total_bytes"] == stored
     assert sizes["awq"]["bits_per_matrix_weight"] == 4.15625 < sizes["awq"]["bits_per_weight"] < 6
     assert prep("zoo", "size", "shop", "--method", "nf4").exit_code == 2
+
+
+def test_the_formats_are_compared_on_the_model_s_own_matrices() -> None:
+    result = prep("zoo", "formats", "shop-draft", "--samples", 1, "--json")
+    assert result.exit_code == 0, result.output
+    rows = {row["name"]: row for row in json.loads(result.stdout)["formats"]}
+    assert rows["mxfp4"]["bits_per_weight"] == 4.25 and 4.5 < rows["nvfp4"]["bits_per_weight"] < 4.51
+    assert (
+        rows["int8 weights"]["error"] < rows["fp8"]["error"] < rows["nvfp4"]["error"] < rows["mxfp4"]["error"]
+    )
+    assert rows["int8"]["error_outlying_activations"] > 5 * rows["int8"]["error"]
+    assert rows["nvfp4"]["error_outlying_weights"] < rows["mxfp4"]["error_outlying_weights"]
+
+
+def test_the_size_of_an_fp4_model_is_that_of_hardware_which_holds_it() -> None:
+    for method, bits in (("mxfp4", 4.25), ("nvfp4", 4.5)):
+        result = prep("zoo", "size", "shop", "--method", method, "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["bits_per_matrix_weight"] == pytest.approx(bits, abs=1e-2)
+    refused = prep("zoo", "size", "shop", "--method", "nvfp4", "--bits", 8)
+    assert refused.exit_code == 2 and "nvfp4 has 4 bits, not 8" in refused.output

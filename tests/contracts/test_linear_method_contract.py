@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from engine.layers.linear import Linear, MergedLinear
-from engine.quant.online import OnlineFP8, OnlineInt4, OnlineInt8, OnlineInt8WeightOnly, OnlineLLMInt8
+from engine.quant.online import (
+    EmulatedFP4,
+    OnlineFP8,
+    OnlineInt4,
+    OnlineInt8,
+    OnlineInt8WeightOnly,
+    OnlineLLMInt8,
+)
 
 ROWS, COLUMNS = 48, 128
 WORST_ERROR = 0.25
@@ -26,6 +33,8 @@ OURS = {
     "int8 weight-only": lambda: OnlineInt8WeightOnly(COLUMNS),
     "fp8": OnlineFP8,
     "llm_int8": OnlineLLMInt8,
+    "mxfp4": lambda: EmulatedFP4("mxfp4"),
+    "nvfp4": lambda: EmulatedFP4("nvfp4"),
 }
 
 

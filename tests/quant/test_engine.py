@@ -81,7 +81,15 @@ def test_alone_or_in_a_batch_a_request_gets_the_same_tokens_and_logprobs(
 
 @pytest.mark.parametrize(
     "scheme, replays",
-    [("rtn", True), ("int8", True), ("int8_weight_only", False), ("fp8", False), ("llm_int8", False)],
+    [
+        ("rtn", True),
+        ("int8", True),
+        ("int8_weight_only", False),
+        ("fp8", False),
+        ("llm_int8", False),
+        ("mxfp4", True),
+        ("nvfp4", True),
+    ],
 )
 def test_a_float_checkpoint_is_rounded_while_it_is_loaded(
     float_folder: Path, scheme: str, replays: bool

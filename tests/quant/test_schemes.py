@@ -49,7 +49,7 @@ def test_parts_of_a_merged_fp8_layer_keep_their_scales_and_share_the_largest_inp
     assert layer(torch.ones(1, 4)).tolist() == [[8.0, 8.0, 12.0]]
 
 
-@pytest.mark.parametrize("scheme", ["rtn", "int8", "int8_weight_only", "fp8", "llm_int8"])
+@pytest.mark.parametrize("scheme", ["rtn", "int8", "int8_weight_only", "fp8", "llm_int8", "mxfp4", "nvfp4"])
 def test_rows_of_zeros_stay_zeros(scheme: str) -> None:
     weight = torch.randn(8, 64)
     weight[3] = 0

@@ -34,7 +34,8 @@ def quantization(
     int8       8-bit weights and activations (W8A8)
     rtn        4-bit weights, groups of 128
     rtn+head   the output head too
-    fp8, llm_int8 run as well; on a CPU they save memory, not time
+    fp8, llm_int8 run as well; on a CPU they save memory, not time. mxfp4 and
+    nvfp4 are emulated and save neither: prep zoo formats shows their errors
 
     \b
     Examples:
