@@ -36,6 +36,7 @@ from engine.config import (
 )
 from engine.config.tiers import check_tier_args
 from engine.core.errors import EngineDeadError, RequestRejected
+from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
@@ -49,6 +50,7 @@ from engine.resolve import (
     check_parallel,
     resolve_class,
     resolve_executor,
+    resolve_kv_events,
     resolve_kv_transfer,
     resolve_logits_processors,
     resolve_scheduler_config,
@@ -93,6 +95,7 @@ class EngineCore:
         self._retired_loras: list[str] = []
         """Keys of unloaded adapters that unfinished requests still use."""
         self.tracer = _make_tracer(config, scheduler)
+        self.kv_events = KVEventFeed.create(config.kv_events, scheduler) if config.kv_events else None
         self._failure: BaseException | None = None
         self._sends_tokens = config.args.tensor_parallel_size * config.args.pipeline_parallel_size > 1
         self._under_way: deque[_StepUnderWay] = deque()
@@ -103,6 +106,7 @@ class EngineCore:
         check_args(args)
         check_tier_args(args)
         structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
+        kv_events = resolve_kv_events(args)
         kv_transfer = resolve_kv_transfer(args)
         lora = LoRAConfig.from_args(args)
         processors = resolve_logits_processors(args)
@@ -135,7 +139,15 @@ class EngineCore:
             **_connector_options(kv_transfer, executor, cache_config),
         )
         config = EngineConfig(
-            model, cache_config, scheduler_config, args, structured_outputs, kv_transfer, speculative, lora
+            model,
+            cache_config,
+            scheduler_config,
+            args,
+            structured_outputs,
+            kv_transfer,
+            speculative,
+            lora,
+            kv_events,
         )
         return cls(config, scheduler, executor, _vocabulary_maker(model, tokenizer))
 
@@ -202,6 +214,8 @@ class EngineCore:
             self._drop_retired_loras()
         if self.tracer is not None:
             self.tracer.step(out, result, outputs, perf_counter() - began)
+        if self.kv_events is not None:
+            self.kv_events.end_step()
         if self.config.args.debug_checks:
             self.scheduler.check_integrity()
         return outputs
@@ -239,6 +253,8 @@ class EngineCore:
         if self._structured:
             self._take_bitmask(step.bitmask, result)
         outputs = self.scheduler.update(step.out, result)
+        if self.kv_events is not None:
+            self.kv_events.end_step()
         if self.config.args.debug_checks:
             self.scheduler.check_integrity()
         return outputs
@@ -289,7 +305,19 @@ class EngineCore:
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
-        return self.scheduler.reset_prefix_cache()
+        done = self.scheduler.reset_prefix_cache()
+        if done and self.kv_events is not None:
+            self.kv_events.clear()
+        return done
+
+    def take_kv_events(self) -> list[KVEventBatch]:
+        """What the prefix cache has said since the last call, with kv_events_config's publisher "memory"."""
+        publisher = None if self.kv_events is None else self.kv_events.publisher
+        if not isinstance(publisher, MemoryPublisher):
+            raise ConfigError(
+                'nobody collects KV events; create the engine with kv_events_config={"publisher": "memory"}'
+            )
+        return publisher.take()
 
     @property
     def is_dead(self) -> bool:
@@ -299,6 +327,8 @@ class EngineCore:
         """End the trace and give back the device's memory."""
         if self.tracer is not None:
             self.tracer.close()
+        if self.kv_events is not None:
+            self.kv_events.close()
         if self.grammars is not None:
             self.grammars.shutdown()
         self.executor.shutdown()

@@ -16,7 +16,9 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from engine.config import EngineArgs
+from engine.config import ConfigError, EngineArgs
+from engine.core.kv_events import KVEventBatch
+from engine.engine_core import EngineCore
 from engine.frontend.beam_search import BeamSearchOutput, BeamSearchParams, beam_search
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.input_processor import InvalidRequestError, Prompt
@@ -218,6 +220,18 @@ class LLM:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""
         return self.llm_engine.reset_prefix_cache()
+
+    def take_kv_events(self) -> list[KVEventBatch]:
+        """How the prefix cache has changed since the last call, for a router (`engine/core/kv_events.py`).
+
+        Needs `kv_events_config={"publisher": "memory"}`.
+        """
+        core = self.llm_engine.engine_core
+        if not isinstance(core, EngineCore):
+            raise ConfigError(
+                "KV events are one engine's; with data_parallel_size above 1 there is no common feed"
+            )
+        return core.take_kv_events()
 
     def shutdown(self) -> None:
         """Free the model and its cache. Calling it again does nothing."""

@@ -14,6 +14,7 @@ import torch
 from engine.config import (
     ConfigError,
     EngineArgs,
+    KVEventsConfig,
     KVTransferConfig,
     ModelConfig,
     SchedulerConfig,
@@ -188,6 +189,28 @@ def resolve_class(spec: str | type, argument: str) -> Any:
         return getattr(import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{argument}={spec!r} cannot be imported: {error}") from error
+
+
+def resolve_kv_events(args: EngineArgs) -> KVEventsConfig | None:
+    """Who hears of the prefix cache's changes, refused where they could not be told in full."""
+    config = KVEventsConfig.from_args(args.kv_events_config)
+    if config is None:
+        return None
+    if not args.enable_prefix_caching:
+        raise ConfigError(
+            "kv_events_config needs enable_prefix_caching=True: there is nothing to tell without"
+        )
+    if args.data_parallel_size > 1:
+        raise ConfigError(
+            "kv_events_config is one engine's feed and data_parallel_size starts several: set it to 1, and start each "
+            "engine with a feed of its own"
+        )
+    if args.kv_transfer_config is not None or _disk_tier(args) is not None:
+        raise ConfigError(
+            "kv_events_config does not work with a KV connector or a disk tier so far: what they bring arrives by its "
+            "hash, without the tokens that an event tells; use one of the two"
+        )
+    return config
 
 
 def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:

@@ -55,6 +55,7 @@ HELP = {
     "kv_offloading_size": "GiB for cached blocks that the device has no room for.",
     "kv_offloading_backend": "Where they go: native (host memory) or disk:FOLDER.",
     "kv_transfer_config": "JSON: kv_connector, kv_role, ...: KV from and for other engines.",
+    "kv_events_config": "JSON: publisher (memory or file), path: tell others what the prefix cache holds.",
     "tensor_parallel_size": "Workers that share every layer.",
     "pipeline_parallel_size": "Workers that hold some of the layers each.",
     "data_parallel_size": "Whole engines behind one router.",
@@ -70,6 +71,7 @@ JSON_OPTIONS = {
     "speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}',
     "structured_outputs_config": '{"backend": "dfa"}',
     "kv_transfer_config": '{"kv_connector": "SharedMemoryConnector", "kv_role": "kv_both"}',
+    "kv_events_config": '{"publisher": "file", "path": "events.jsonl"}',
     "limit_mm_per_prompt": '{"image": 2}',
 }
 """Options that take a JSON object, with an example."""

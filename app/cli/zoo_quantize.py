@@ -273,12 +273,13 @@ def formats(
 
     \b
     int8 and fp8 round activations too; the others are weight-only. mxfp4 and
-    nvfp4 are emulated: rounded to the format, multiplied in floats.
+    nvfp4 are emulated: rounded to the format, multiplied in floats. Formats whose
+    blocks do not divide the model's rows are left out.
 
     \b
     Examples:
       prep zoo formats shop
-      prep zoo formats shop-draft --samples 2 --json
+      prep zoo formats shop --samples 2 --json
     """
     with screen.loading("the formats"):
         from engine.quant.format_errors import format_errors, with_large_weights

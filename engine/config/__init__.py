@@ -7,6 +7,7 @@ from engine.config.args import DType, EngineArgs
 from engine.config.cache import CacheConfig, resolve_sliding_window
 from engine.config.engine import EngineConfig
 from engine.config.errors import ConfigError
+from engine.config.kv_events import KVEventsConfig
 from engine.config.kv_transfer import KVTransferConfig
 from engine.config.lora import LoRAConfig
 from engine.config.model import ExpertNames, ModelConfig, MoEConfig, RopeConfig
@@ -21,6 +22,7 @@ __all__ = [
     "DType",
     "EngineArgs",
     "EngineConfig",
+    "KVEventsConfig",
     "KVTransferConfig",
     "ExpertNames",
     "MoEConfig",

@@ -82,6 +82,10 @@ class EngineArgs:
     kv_transfer_config: dict[str, Any] | str | None = None
     """`kv_connector`, `kv_role`, `kv_connector_extra_config`, `kv_load_failure_policy`: a dict or its JSON."""
 
+    kv_events_config: dict[str, Any] | str | None = None
+    """`publisher` (memory, file), `path`, `max_queue_size`: tell others what the prefix cache holds. A dict or its
+    JSON."""
+
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1

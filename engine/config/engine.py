@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from engine.config.args import EngineArgs
 from engine.config.cache import CacheConfig
+from engine.config.kv_events import KVEventsConfig
 from engine.config.kv_transfer import KVTransferConfig
 from engine.config.lora import LoRAConfig
 from engine.config.model import ModelConfig
@@ -26,3 +27,4 @@ class EngineConfig:
     kv_transfer: KVTransferConfig | None = None
     speculative: SpeculativeConfig | None = None
     lora: LoRAConfig | None = None
+    kv_events: KVEventsConfig | None = None

@@ -7,26 +7,40 @@
 Affinity alone would send everything with one system prompt to one engine; least-loaded alone would compute that
 prompt in every engine and keep it nowhere long. The bound is that of consistent hashing with bounded loads
 (Mirrokni et al., arXiv 1608.01350); the table of known prefixes is an approximation of each engine's cache, as in
-SGLang's router (sgl-router, cache_aware). vLLM looks at loads only (DPLBAsyncMPClient in v1/engine/core_client.py).
+SGLang's router (sgl-router, cache_aware). With `indexes` it is exact instead: each engine tells what it holds
+(`kv_events.py`), as in NVIDIA's Dynamo and llm-d; what is being computed is then not known yet. vLLM looks at loads only (DPLBAsyncMPClient in v1/engine/core_client.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from engine.config.errors import require_at_least
+from engine.config.errors import ConfigError, require_at_least
+from engine.core.kv_events import PrefixIndex
 
 
 class PrefixRouter:
-    """Keeps count of each replica's unfinished requests, and remembers which prefixes it was sent."""
+    """Keeps count of each replica's unfinished requests, and knows or guesses which prefixes it holds."""
 
     def __init__(
-        self, num_replicas: int, *, max_imbalance: float = 1.25, remembered_blocks: int = 1 << 16
+        self,
+        num_replicas: int,
+        *,
+        max_imbalance: float = 1.25,
+        remembered_blocks: int = 1 << 16,
+        indexes: Sequence[PrefixIndex] | None = None,
     ) -> None:
-        """max_imbalance: a replica with more than this times the mean load gets nothing for its prefixes' sake."""
+        """max_imbalance: a replica with more than this times the mean load gets nothing for its prefixes' sake.
+
+        indexes: exact, a copy of each replica's cache, which the caller feeds with its KV events; None: approximate,
+        by what each was sent.
+        """
         require_at_least(1, num_replicas=num_replicas)
+        if indexes is not None and len(indexes) != num_replicas:
+            raise ConfigError(f"{len(indexes)} indexes for {num_replicas} replicas: give one for each")
+        self._indexes = indexes
         self.max_imbalance = max_imbalance
         self.loads = [0] * num_replicas
         """Unfinished requests of each replica."""
@@ -46,7 +60,8 @@ class PrefixRouter:
             self.num_by_prefix[replica] += 1
         self.loads[replica] += 1
         self.num_routed[replica] += 1
-        self._remember(block_hashes, replica)
+        if self._indexes is None:
+            self._remember(block_hashes, replica)
         return replica
 
     def finish(self, replica: int) -> None:
@@ -64,12 +79,21 @@ class PrefixRouter:
     def _with_prefix(self, block_hashes: Sequence[bytes]) -> int | None:
         mean = (sum(self.loads[index] for index in self._alive) + 1) / len(self._alive)
         limit = math.ceil(self.max_imbalance * mean)
-        for block_hash in reversed(block_hashes):
-            holders = [r for r in self._holders.get(block_hash, ()) if r in self._alive]
-            free = [replica for replica in holders if self.loads[replica] < limit]
+        for holders in self._holders_by_length(block_hashes):
+            free = [r for r in holders if r in self._alive and self.loads[r] < limit]
             if free:
                 return min(free, key=lambda index: (self.loads[index], index))
         return None
+
+    def _holders_by_length(self, block_hashes: Sequence[bytes]) -> Iterator[Collection[int]]:
+        """Replicas with some prefix of the blocks, those with the longest first."""
+        if self._indexes is None:
+            for block_hash in reversed(block_hashes):
+                yield self._holders.get(block_hash, ())
+            return
+        lengths = [index.num_hit(block_hashes) for index in self._indexes]
+        for length in sorted(set(lengths) - {0}, reverse=True):
+            yield [replica for replica, each in enumerate(lengths) if each == length]
 
     def _remember(self, block_hashes: Sequence[bytes], replica: int) -> None:
         for block_hash in reversed(block_hashes):  # the front of a prompt is forgotten last

@@ -25,6 +25,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.core.block_events import add_listener, remove_listener
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
 from engine.core.stats import TRACED_COUNTERS
@@ -114,7 +115,7 @@ class TraceWriter:
         """Since the last step: kind, q, block, hash."""
         self._file = _open(self.path)
         self.active = True
-        self._pool.on_event = self._on_event
+        add_listener(self._pool, self._on_event)
         atexit.register(self.close)
         pool = {"blocks": len(self._pool.blocks), "block_size": scheduler.kv.block_size}
         defaults: dict[str, Any] = {
@@ -433,7 +434,7 @@ class TraceWriter:
 
     def _detach(self) -> None:
         self.active = False
-        self._pool.on_event = None
+        remove_listener(self._pool, self._on_event)
         self._file.close()
         atexit.unregister(self.close)
 

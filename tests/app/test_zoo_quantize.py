@@ -90,7 +90,7 @@ def test_size_counts_what_stays_float() -> None:
 
 
 def test_the_formats_are_compared_on_the_model_s_own_matrices() -> None:
-    result = prep("zoo", "formats", "shop-draft", "--samples", 1, "--json")
+    result = prep("zoo", "formats", "shop", "--samples", 1, "--json")
     assert result.exit_code == 0, result.output
     rows = {row["name"]: row for row in json.loads(result.stdout)["formats"]}
     assert rows["mxfp4"]["bits_per_weight"] == 4.25 and 4.5 < rows["nvfp4"]["bits_per_weight"] < 4.51

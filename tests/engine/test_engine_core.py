@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from engine.config import ConfigError
 from engine.core.errors import EngineDeadError
+from engine.core.kv_events import PrefixIndex
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.engine_core import EngineCore
@@ -107,3 +109,24 @@ def test_eos_ends_a_request_unless_it_is_ignored(make_engine: MakeEngine) -> Non
     assert tokens(outputs) == {"stops": [EOS], "goes on": [EOS] * 8}
     assert outputs["stops"][-1].finish_reason == "stop"
     assert outputs["goes on"][-1].finish_reason == "length"
+
+
+def test_an_engine_tells_what_its_cache_holds_and_that_it_was_reset(make_engine: MakeEngine) -> None:
+    engine, index = make_engine(kv_events_config={"publisher": "memory"}), PrefixIndex()
+    run(engine, workload())
+    for filled in (True, False):
+        for batch in engine.take_kv_events():
+            index.apply(batch)
+        assert index.hashes == engine.scheduler.kv.pool.cached.keys()
+        assert bool(index.hashes) == filled
+        assert engine.reset_prefix_cache()
+
+
+def test_kv_events_are_refused_where_they_could_not_be_told_in_full(make_engine: MakeEngine) -> None:
+    feed = {"publisher": "memory"}
+    with pytest.raises(ConfigError, match="needs enable_prefix_caching"):
+        make_engine(kv_events_config=feed, enable_prefix_caching=False)
+    with pytest.raises(ConfigError, match="start each engine with a feed"):
+        make_engine(kv_events_config=feed, data_parallel_size=2)
+    with pytest.raises(ConfigError, match="nobody collects KV events"):
+        make_engine().take_kv_events()

@@ -1,0 +1,67 @@
+"""Who is told what an engine's prefix cache holds: `EngineArgs.kv_events_config`, checked.
+
+Names are vLLM's (vllm/config/kv_events.py) where the same thing exists. Its publisher is a ZeroMQ socket; ours are a
+queue and a file, and whoever wants a network puts one behind them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
+
+from engine.config.errors import ConfigError, require_at_least
+
+PUBLISHERS = ("memory", "file")
+
+
+@dataclass(frozen=True)
+class KVEventsConfig:
+    """Where the events go."""
+
+    publisher: str = "memory"
+    """memory: a queue in the engine's process. file: JSON lines."""
+    path: str | None = None
+    """Of the file; it must not exist yet."""
+    max_queue_size: int = 100_000
+    """memory: batches that are kept for the reader. Beyond that the oldest are dropped, and the reader sees a gap."""
+    enable_kv_cache_events: bool = True
+    """False: as if there were no configuration."""
+
+    @classmethod
+    def from_args(cls, value: Mapping[str, Any] | str | None) -> KVEventsConfig | None:
+        """`kv_events_config` as people write it: a dict or its JSON. None if nobody is to be told."""
+        if value is None:
+            return None
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise ConfigError(f"kv_events_config is not valid JSON: {error}") from error
+        if not isinstance(value, Mapping):
+            raise ConfigError(f'kv_events_config must be like {{"publisher": "memory"}}, got {value!r}')
+        known = [f.name for f in fields(cls)]
+        for name in value:
+            if name not in known:
+                close = get_close_matches(str(name), known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
+                raise ConfigError(f"kv_events_config has an unknown key {name!r}; {hint}")
+        config = cls(**value)
+        return config if config.enable_kv_cache_events else None
+
+    def __post_init__(self) -> None:
+        if self.publisher not in PUBLISHERS:
+            raise ConfigError(
+                f"kv_events_config: publisher must be one of {', '.join(PUBLISHERS)}, got {self.publisher!r}; there is "
+                "no network publisher here: read the queue or the file and send it on"
+            )
+        if not isinstance(self.enable_kv_cache_events, bool):
+            raise ConfigError("kv_events_config: enable_kv_cache_events must be true or false")
+        if (self.publisher == "file") != isinstance(self.path, str) or self.path == "":
+            raise ConfigError(
+                f"kv_events_config: publisher 'file' needs a path and no other takes one, got publisher="
+                f"{self.publisher!r}, path={self.path!r}"
+            )
+        require_at_least(1, max_queue_size=self.max_queue_size)

@@ -1,0 +1,284 @@
+"""What the prefix cache holds, told to others as it changes: the feed that a router subscribes to.
+
+    BlockPool --seal, evict--> KVEventFeed --a batch per step--> publisher --> PrefixIndex (a router's copy)
+                                                                 memory        {hash, ...} == pool.cached
+                                                                 file
+
+    step 7   BlockStored   h1 h2 after h0, their tokens          a request's blocks are written
+             BlockRemoved  h9                                    its block was given to somebody else
+    reset    AllBlocksCleared
+
+Batches are numbered. A reader that misses one forgets all it knew and goes on: it then knows too little, never anything
+false. Hashes cover adapter, salt and images, so equal hashes are equal KV in every engine of the same model.
+
+This is about the device's cache. Copies on the host or the disk are not announced.
+Source: vLLM distributed/kv_events.py and the kv_event_queue of v1/core/block_pool.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.config.errors import ConfigError
+from engine.config.kv_events import KVEventsConfig
+from engine.core.block_events import add_listener, remove_listener
+from engine.core.blocks import Block, BlockEvent
+from engine.core.request import Request
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class BlockStored:
+    """Blocks of one sequence, in order, can be hit from now on."""
+
+    block_hashes: list[bytes]
+    parent_block_hash: bytes | None
+    """Of the block before the first; None if it starts the sequence."""
+    token_ids: list[int]
+    """Of all the blocks: len(block_hashes) * block_size."""
+    block_size: int
+    lora_key: str | None
+
+
+@dataclass(slots=True)
+class BlockRemoved:
+    """Blocks cannot be hit any more."""
+
+    block_hashes: list[bytes]
+
+
+@dataclass(slots=True)
+class AllBlocksCleared:
+    """The cache is empty."""
+
+
+KVCacheEvent = BlockStored | BlockRemoved | AllBlocksCleared
+EVENT_TYPES: dict[str, type[KVCacheEvent]] = {
+    cls.__name__: cls for cls in (BlockStored, BlockRemoved, AllBlocksCleared)
+}
+
+
+@dataclass(slots=True)
+class KVEventBatch:
+    """What changed in a step, in order."""
+
+    seq: int
+    """0, 1, 2, ...: a gap means that a reader missed something."""
+    ts: float
+    """Seconds since 1970."""
+    events: list[KVCacheEvent] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """One line. Hashes are written in hexadecimal digits, an event's class as its `type`."""
+        events = [{"type": type(event).__name__, **asdict(event)} for event in self.events]
+        return json.dumps({"seq": self.seq, "ts": self.ts, "events": events}, default=bytes.hex)
+
+    @classmethod
+    def from_json(cls, line: str) -> KVEventBatch:
+        raw = json.loads(line)
+        return cls(raw["seq"], raw["ts"], [_event(each) for each in raw["events"]])
+
+
+def _event(raw: dict[str, Any]) -> KVCacheEvent:
+    cls = EVENT_TYPES[raw.pop("type")]
+    if "block_hashes" in raw:
+        raw["block_hashes"] = [bytes.fromhex(each) for each in raw["block_hashes"]]
+    if raw.get("parent_block_hash") is not None:
+        raw["parent_block_hash"] = bytes.fromhex(raw["parent_block_hash"])
+    return cls(**raw)
+
+
+# -- publishers
+
+
+class EventPublisher(Protocol):
+    """Where batches go. `publish` must not wait for a reader: it runs inside the engine's step."""
+
+    def publish(self, batch: KVEventBatch) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MemoryPublisher:
+    """A queue for one reader. A slow reader loses the oldest batches, not the engine its memory."""
+
+    def __init__(self, max_queue_size: int) -> None:
+        self._batches: deque[KVEventBatch] = deque(maxlen=max_queue_size)
+
+    def publish(self, batch: KVEventBatch) -> None:
+        self._batches.append(batch)
+
+    def take(self) -> list[KVEventBatch]:
+        """What was published since the last call, the oldest first."""
+        taken = []
+        while self._batches:
+            taken.append(self._batches.popleft())
+        return taken
+
+    def close(self) -> None:
+        """What is in the queue can still be taken."""
+
+
+class FilePublisher:
+    """JSON lines, each written out with its step, so that another process can follow."""
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self._file = open(path, "x", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"kv_events_config: cannot create {path} ({error.strerror}); name a file that does not exist, in a "
+                "folder that does"
+            ) from error
+
+    def publish(self, batch: KVEventBatch) -> None:
+        self._file.write(batch.to_json() + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_batches(path: str | Path) -> Iterator[KVEventBatch]:
+    """The batches of a file that a FilePublisher wrote or is writing; a line that is not whole yet is left out."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                yield KVEventBatch.from_json(line)
+
+
+# -- the engine's side
+
+
+class KVEventFeed:
+    """Listens to a scheduler's block pool and publishes what a step changed, once it is over."""
+
+    def __init__(
+        self, scheduler: Any, publisher: EventPublisher, clock: Callable[[], float] = time.time
+    ) -> None:
+        """scheduler: fresh, with `requests` and `kv.pool`."""
+        if not hasattr(getattr(scheduler, "kv", None), "pool"):
+            raise ConfigError(
+                f"kv_events_config does not work with {type(scheduler).__name__}: it has no kv.pool, the BlockPool "
+                "whose events are published. Leave kv_events_config out, or keep the blocks in a KVManager"
+            )
+        if getattr(scheduler, "transfers", None) is not None:
+            raise ConfigError(
+                "kv_events_config does not work with a KV connector so far: what it brings arrives by its hash, without "
+                "the tokens that an event tells; use one of the two"
+            )
+        self.publisher = publisher
+        self._requests: dict[str, Request] = scheduler.requests
+        self._block_size: int = scheduler.kv.block_size
+        self._pool = scheduler.kv.pool
+        self._clock = clock
+        self._num_published = 0
+        self._events: list[KVCacheEvent] = []
+        """Since the last batch."""
+        add_listener(self._pool, self._on_event)
+
+    @classmethod
+    def create(cls, config: KVEventsConfig, scheduler: Any) -> KVEventFeed:
+        """With the publisher that the configuration names."""
+        if config.publisher == "memory":
+            return cls(scheduler, MemoryPublisher(config.max_queue_size))
+        assert config.path is not None  # KVEventsConfig saw to it
+        return cls(scheduler, FilePublisher(config.path))
+
+    def end_step(self) -> None:
+        """The step is over: publish what it changed, if anything."""
+        if not self._events:
+            return
+        batch = KVEventBatch(self._num_published, self._clock(), self._events)
+        self._num_published += 1
+        self._events = []
+        try:
+            self.publisher.publish(batch)
+        except OSError as error:
+            logger.warning("KV events stopped: %s. The engine goes on; start a new one for a new feed", error)
+            self.close()
+
+    def clear(self) -> None:
+        """The cache was reset. Says so at once, instead of naming every block."""
+        self._events = [AllBlocksCleared()]
+        self.end_step()
+
+    def close(self) -> None:
+        """Stop listening. More than once is as good as once."""
+        remove_listener(self._pool, self._on_event)
+        self._events = []
+        try:
+            self.publisher.close()
+        except OSError as error:
+            logger.warning("the last KV events could not be written: %s", error)
+
+    def _on_event(self, kind: BlockEvent, block: Block, request_id: str | None) -> None:
+        if block.block_hash is None:
+            return
+        if kind == "seal":
+            assert request_id is not None  # only a KV connector seals in nobody's name
+            self._store(block.block_hash, self._requests[request_id])
+        elif kind == "evict":
+            last = self._events[-1] if self._events else None
+            if isinstance(last, BlockRemoved):
+                last.block_hashes.append(block.block_hash)
+            else:
+                self._events.append(BlockRemoved([block.block_hash]))
+
+    def _store(self, block_hash: bytes, request: Request) -> None:
+        """A block of a request: one more of the last event, if it goes on where that ends."""
+        size, index = self._block_size, request.num_published_blocks
+        parent = request.block_hashes[index - 1] if index else None
+        tokens = request.token_ids[index * size : (index + 1) * size]
+        last = self._events[-1] if self._events else None
+        if isinstance(last, BlockStored) and last.block_hashes[-1] == parent:
+            last.block_hashes.append(block_hash)
+            last.token_ids += tokens
+        else:
+            self._events.append(BlockStored([block_hash], parent, tokens, size, request.lora_key))
+
+
+# -- the reader's side
+
+
+class PrefixIndex:
+    """What one engine's prefix cache holds, as far as its events tell."""
+
+    def __init__(self) -> None:
+        self.hashes: set[bytes] = set()
+        self.num_missed = 0
+        """Batches that never came."""
+        self._next_seq = 0
+
+    def apply(self, batch: KVEventBatch) -> None:
+        """Take in the next batch; after a gap everything older is forgotten."""
+        if batch.seq < self._next_seq:
+            raise ValueError(
+                f"batch {batch.seq} after {self._next_seq - 1}: batches must come once each, in order"
+            )
+        if batch.seq > self._next_seq:
+            self.num_missed += batch.seq - self._next_seq
+            self.hashes.clear()
+        self._next_seq = batch.seq + 1
+        for event in batch.events:
+            if isinstance(event, BlockStored):
+                self.hashes.update(event.block_hashes)
+            elif isinstance(event, BlockRemoved):
+                self.hashes.difference_update(event.block_hashes)
+            else:
+                self.hashes.clear()
+
+    def num_hit(self, block_hashes: Sequence[bytes]) -> int:
+        """How many blocks of a sequence, from its start, are cached."""
+        for index, block_hash in enumerate(block_hashes):
+            if block_hash not in self.hashes:
+                return index
+        return len(block_hashes)
