@@ -172,8 +172,8 @@ class KVEventFeed:
             )
         if getattr(scheduler, "transfers", None) is not None:
             raise ConfigError(
-                "kv_events_config does not work with a KV connector so far: what it brings arrives by its hash, without "
-                "the tokens that an event tells; use one of the two"
+                "kv_events_config does not work with a KV connector so far: what it brings arrives by its hash, "
+                "without the tokens that an event tells; use one of the two"
             )
         self.publisher = publisher
         self._requests: dict[str, Request] = scheduler.requests

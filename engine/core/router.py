@@ -8,7 +8,8 @@ Affinity alone would send everything with one system prompt to one engine; least
 prompt in every engine and keep it nowhere long. The bound is that of consistent hashing with bounded loads
 (Mirrokni et al., arXiv 1608.01350); the table of known prefixes is an approximation of each engine's cache, as in
 SGLang's router (sgl-router, cache_aware). With `indexes` it is exact instead: each engine tells what it holds
-(`kv_events.py`), as in NVIDIA's Dynamo and llm-d; what is being computed is then not known yet. vLLM looks at loads only (DPLBAsyncMPClient in v1/engine/core_client.py).
+(`kv_events.py`), as in NVIDIA's Dynamo and llm-d; what is being computed is then not known yet. vLLM looks at loads
+only (DPLBAsyncMPClient in v1/engine/core_client.py).
 """
 
 from __future__ import annotations

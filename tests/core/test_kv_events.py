@@ -243,7 +243,8 @@ def test_a_configuration_may_be_json_and_may_say_no() -> None:
 
 
 def routed_hits(*, exact: bool) -> tuple[int, int]:
-    """(cached tokens, requests sent after a prefix that was not there) of 240 requests of 12 conversations over three replicas whose caches are reset at times."""
+    """(cached tokens, requests sent after a prefix that was not there) of 240 requests of 12 conversations, over three
+    replicas whose caches are reset at times."""
     rng = random.Random(0)
     drivers = [Driver(num_blocks=60) for _ in range(3)]
     feeds = [told(driver) for driver in drivers]
