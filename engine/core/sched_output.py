@@ -7,6 +7,7 @@ in place of parallel lists.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,10 @@ class RequestInit:
 
 @dataclass(slots=True)
 class Scheduled:
-    """One row of the batch: compute `num_tokens` tokens of a request, from position `start` on."""
+    """One row of the batch: compute `num_tokens` tokens of a request, from position `start` on.
+
+    What most rows have not is an empty tuple, which costs nothing: hundreds of rows are made in a step.
+    """
 
     request_id: str
     start: int
@@ -90,9 +94,9 @@ class Scheduled:
     spec_token_ids: list[int] = field(default_factory=list)
     """Drafts among the scheduled tokens; they sit behind the tokens that are already known."""
     init: RequestInit | None = None
-    encoder_inputs: list[MultiModalFeature] = field(default_factory=list)
+    encoder_inputs: Sequence[MultiModalFeature] = ()
     """Images to encode before the forward pass: the row reads them and no other row has before."""
-    new_token_ids: list[int] = field(default_factory=list)
+    new_token_ids: Sequence[int] = ()
     """The known tokens from position `start` on that were sampled. Filled in where several processes run the model
     (tensor, pipeline parallel): one of them sampled, the others learn it here."""
 
