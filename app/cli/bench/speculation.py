@@ -78,23 +78,26 @@ def parse_counts(flag: str, text: str) -> tuple[int, ...]:
 
 def show_speculation(report: SpeculationReport) -> None:
     table = screen.table(
-        "workload", "drafts by", "at once", "tokens/s", "without", "speed-up", "tokens per step",
-        "accepted", "at each position", "same tokens", left=("drafts by",),
+        "workload", "drafts", "batch", "tok/s", "gain", "per step", "kept", "at 1, 2, ... (%)", "same",
+        left=("drafts",),
     )  # fmt: skip
     for result in report.results:
         table.add_row(
             result.workload,
-            result.method,
+            result.method.removesuffix("_model"),
             str(result.batch_size),
             f"{result.tokens_per_s:,.0f}",
-            f"{result.plain_tokens_per_s:,.0f}",
-            f"[bold]{result.speedup:.2f} x[/]",
+            f"[bold]{result.speedup:.2f}x[/]",
             f"{result.tokens_per_step:.2f}",
             f"{result.acceptance:.0%}",
-            " ".join(f"{share:.2f}" for share in result.acceptance_per_pos),
+            " ".join(f"{share:.0%}".rstrip("%") for share in result.acceptance_per_pos),
             "yes" if result.is_identical else "[red]no[/]",
         )
     screen.show(f"{report.model}: up to {report.num_speculative_tokens} drafts per request and step", table)
+    screen.out().print(
+        "[dim]gain: against no drafts. per step: tokens a request gets in a step. kept: share of the drafts, and of those "
+        "at each place. same: tokens equal those without drafts[/]"
+    )
     for workload, method in dict.fromkeys((result.workload, result.method) for result in report.results):
         size = report.break_even(workload, method)
         where = "at none of these batch sizes" if size is None else f"from {size} at once on"
