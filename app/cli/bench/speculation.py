@@ -23,7 +23,7 @@ def speculation(
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Drafts per request and step.")] = 4,
     batch_sizes: Annotated[
         str, typer.Option(help="Requests at once, comma-separated numbers.")
-    ] = "1,2,4,8,16,32,64",
+    ] = "1,4,16,64,128",
     workload: Annotated[
         str, typer.Option(help="Comma-separated: repetitive, json, free.")
     ] = "repetitive,json,free",
@@ -78,7 +78,7 @@ def parse_counts(flag: str, text: str) -> tuple[int, ...]:
 
 def show_speculation(report: SpeculationReport) -> None:
     table = screen.table(
-        "workload", "drafts", "batch", "tok/s", "gain", "per step", "kept", "at 1, 2, ... (%)", "same",
+        "workload", "drafts", "batch", "tok/s", "gain", "per step", "% kept at 1, 2", "same",
         left=("drafts",),
     )  # fmt: skip
     for result in report.results:
@@ -89,14 +89,13 @@ def show_speculation(report: SpeculationReport) -> None:
             f"{result.tokens_per_s:,.0f}",
             f"[bold]{result.speedup:.2f}x[/]",
             f"{result.tokens_per_step:.2f}",
-            f"{result.acceptance:.0%}",
             " ".join(f"{share:.0%}".rstrip("%") for share in result.acceptance_per_pos),
             "yes" if result.is_identical else "[red]no[/]",
         )
     screen.show(f"{report.model}: up to {report.num_speculative_tokens} drafts per request and step", table)
     screen.out().print(
-        "[dim]gain: against no drafts. per step: tokens a request gets in a step. kept: share of the drafts, and of those "
-        "at each place. same: tokens equal those without drafts[/]"
+        "[dim]gain: against no drafts. per step: tokens a request gets in a step. kept: drafts that the model "
+        "confirms, by their place. same: tokens equal those without drafts[/]"
     )
     for workload, method in dict.fromkeys((result.workload, result.method) for result in report.results):
         size = report.break_even(workload, method)
