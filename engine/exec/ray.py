@@ -65,7 +65,7 @@ def connect() -> Any:
     """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
-            "distributed_executor_backend='ray' needs Ray: pip install 'prep[ray]', or use 'mp' for the workers of "
+            "distributed_executor_backend='ray' needs Ray: pip install -e '.[ray]', or use 'mp' for the workers of "
             "one machine"
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when it is imported

@@ -2,7 +2,7 @@
 
 Its grammars are context-free, so JSON of any depth and recursive schemas work; most of a mask is made when a grammar
 is compiled, and only tokens whose fate depends on the stack are looked at in a step. It needs `pip install
-prep-workbench[structured]`, and loading it takes seconds: it happens in the compile thread, when a grammar first asks
+-e '.[structured]'`, and loading it takes seconds: it happens in the compile thread, when a grammar first asks
 for it.
 
 Sources: Dong et al. 2024, "XGrammar" (sections 3.1 to 3.3); vLLM v1/structured_output/backend_xgrammar.py.
@@ -36,7 +36,7 @@ class XGrammarCompiler:
     def __init__(self, vocabulary: Vocabulary) -> None:
         if not is_installed():
             raise GrammarError(
-                "this needs the library xgrammar, which is not installed: pip install 'prep-workbench[structured]'"
+                "this needs the library xgrammar, which is not installed: pip install -e '.[structured]'"
             )
         import xgrammar
 
