@@ -6,13 +6,12 @@ queue and a file, and whoever wants a network puts one behind them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any
 
 from engine.config.errors import ConfigError, require_at_least
+from engine.config.settings import parse_settings
 
 PUBLISHERS = ("memory", "file")
 
@@ -35,20 +34,7 @@ class KVEventsConfig:
         """`kv_events_config` as people write it: a dict or its JSON. None if nobody is to be told."""
         if value is None:
             return None
-        if isinstance(value, str):
-            try:
-                value = json.loads(value)
-            except ValueError as error:
-                raise ConfigError(f"kv_events_config is not valid JSON: {error}") from error
-        if not isinstance(value, Mapping):
-            raise ConfigError(f'kv_events_config must be like {{"publisher": "memory"}}, got {value!r}')
-        known = [f.name for f in fields(cls)]
-        for name in value:
-            if name not in known:
-                close = get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
-                raise ConfigError(f"kv_events_config has an unknown key {name!r}; {hint}")
-        config = cls(**value)
+        config = cls(**parse_settings("kv_events_config", value, cls, '{"publisher": "memory"}'))
         return config if config.enable_kv_cache_events else None
 
     def __post_init__(self) -> None:

@@ -6,12 +6,11 @@ ends the request.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine.config.errors import ConfigError
+from engine.config.settings import parse_settings
 
 KVRole = Literal["kv_producer", "kv_consumer", "kv_both"]
 _ROLES = ("kv_producer", "kv_consumer", "kv_both")
@@ -59,17 +58,6 @@ class KVTransferConfig:
         """`kv_transfer_config` as people write it: a dict or its JSON. None stays None."""
         if value is None:
             return None
-        if isinstance(value, str):
-            try:
-                value = json.loads(value)
-            except ValueError as error:
-                raise ConfigError(f"kv_transfer_config is not valid JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise ConfigError(f"kv_transfer_config must be a dict or its JSON, got {value!r}")
-        known = [f.name for f in fields(cls)]
-        for name in value:
-            if name not in known:
-                close = get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
-                raise ConfigError(f"kv_transfer_config has an unknown key {name!r}; {hint}")
+        example = '{"kv_connector": "SharedMemoryConnector", "kv_role": "kv_both"}'
+        value = parse_settings("kv_transfer_config", value, cls, example)
         return cls(**{"kv_connector": "", **value})

@@ -6,12 +6,12 @@ Source: vLLM config/speculative.py, whose names these are; `verifier`, `adaptive
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from engine.config.errors import ConfigError
+from engine.config.settings import parse_settings
 
 METHODS = ("ngram", "draft_model", "eagle")
 VERIFIERS = ("coupling", "rejection")
@@ -79,13 +79,7 @@ class SpeculativeConfig:
         """From what a user wrote: a dict or its JSON. None stays None: no drafts."""
         if value is None or isinstance(value, SpeculativeConfig):
             return value
-        settings = _object(value)
-        known = [field.name for field in fields(cls)]
-        for name in settings:
-            if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
-                raise ConfigError(f"unknown key {name!r} in speculative_config{hint}")
+        settings = parse_settings("speculative_config", value, cls, _EXAMPLE)
         if settings.get("method") is None:
             settings = {**settings, "method": _method_of(settings.get("model"))}
         for name in ("method", "model", "verifier"):
@@ -101,17 +95,6 @@ class SpeculativeConfig:
         if "prompt_lookup_min" in settings and "prompt_lookup_max" not in settings:
             settings["prompt_lookup_max"] = max(cls.prompt_lookup_max, settings["prompt_lookup_min"])
         return cls(**settings)
-
-
-def _object(value: dict[str, Any] | str) -> dict[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"speculative_config is not JSON: {error}; for example {_EXAMPLE}") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"speculative_config must be an object like {_EXAMPLE}, got {value!r}")
-    return dict(value)
 
 
 def _method_of(model: str | None) -> str:

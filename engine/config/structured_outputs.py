@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from engine.config.errors import ConfigError
+from engine.config.settings import parse_settings
 
 BACKENDS = ("auto", "xgrammar", "dfa")
 
@@ -25,20 +25,9 @@ class StructuredOutputsConfig:
     @classmethod
     def from_args(cls, value: Mapping[str, Any] | str | None) -> StructuredOutputsConfig:
         """From what `EngineArgs.structured_outputs_config` holds: a dict, its JSON, or nothing."""
-        if isinstance(value, str):
-            try:
-                value = json.loads(value)
-            except ValueError as error:
-                raise ConfigError(f"structured_outputs_config is not JSON: {error}") from error
-        if value is not None and not isinstance(value, Mapping):
-            raise ConfigError(f'structured_outputs_config must be like {{"backend": "dfa"}}, got {value!r}')
-        known = [f.name for f in fields(cls)]
-        for name in value or {}:
-            if name not in known:
-                raise ConfigError(
-                    f"unknown structured_outputs_config {name!r}; known ones: {', '.join(known)}"
-                )
-        return cls(**(value or {}))
+        if value is None:
+            return cls()
+        return cls(**parse_settings("structured_outputs_config", value, cls, '{"backend": "dfa"}'))
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ NUM_THREADS = 4
 """Loads that run at the same time, and saves likewise; others wait in line."""
 
 
-class BackgroundTransfers:
+class BackgroundTransfers(ABC):
     """Threads, and a mailbox for what they report. A connector says how blocks are received and saved."""
 
     def __init__(self, blocks: KVBlocks) -> None:
@@ -41,9 +42,9 @@ class BackgroundTransfers:
 
     # What a connector defines
 
+    @abstractmethod
     def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
         """The load's blocks in order, each verified. Ends early by raising TransferError or OSError."""
-        raise NotImplementedError
 
     # What the worker calls
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from engine.config import EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput
 from engine.engine_core import EngineCore
@@ -29,6 +34,37 @@ TINY_LLAMA = {
     "bos_token_id": 0,
     "eos_token_id": EOS,
 }
+
+
+def write_tiny_llama(folder: Path) -> Path:
+    """A folder that holds its config.json: `load_format="dummy"` needs no more."""
+    (folder / "config.json").write_text(json.dumps(TINY_LLAMA))
+    return folder
+
+
+def tiny_settings(model_dir: Path) -> dict[str, Any]:
+    """Engine arguments for it: random weights, token ids, blocks of four."""
+    return {
+        "model": str(model_dir),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "block_size": 4,
+    }
+
+
+@contextmanager
+def engine_factory(**defaults: Any) -> Iterator[Callable[..., EngineCore]]:
+    """A function that starts engines, every invariant checked after every step; they end with the block."""
+    engines: list[EngineCore] = []
+
+    def make(**overrides: Any) -> EngineCore:
+        settings = {**defaults, "debug_checks": True, **overrides}
+        engines.append(EngineCore.from_args(EngineArgs.create(**settings)))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.shutdown()
 
 
 def request(

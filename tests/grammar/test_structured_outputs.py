@@ -259,8 +259,8 @@ def test_wrong_values_are_refused_by_name() -> None:
 def test_wrong_settings_are_refused_by_name(make_llm: MakeLLM) -> None:
     for value, complaint in [
         ({"backend": "outlines"}, "backend must be one of auto, xgrammar, dfa"),
-        ({"bakend": "dfa"}, "unknown structured_outputs_config 'bakend'"),
-        ("{", "is not JSON"),
+        ({"bakend": "dfa"}, "structured_outputs_config has an unknown key 'bakend'; did you mean 'backend'"),
+        ("{", "is not valid JSON"),
         (["dfa"], "must be like"),
     ]:
         with pytest.raises(ConfigError, match=complaint):

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.config import EngineArgs
 from engine.engine_core import EngineCore
-from tests.engine.harness import TINY_LLAMA
+from tests.engine.harness import engine_factory, tiny_settings, write_tiny_llama
 
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny-llama")
-    (folder / "config.json").write_text(json.dumps(TINY_LLAMA))
-    return folder
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny-llama"))
 
 
 @pytest.fixture(scope="module")
 def make_engine(model_dir: Path) -> Iterator[Callable[..., EngineCore]]:
-    engines: list[EngineCore] = []
+    with engine_factory(**tiny_settings(model_dir), max_num_seqs=16) as make:
+        yield make
 
-    def make(**overrides: Any) -> EngineCore:
-        settings = {
-            "model": str(model_dir),
-            "load_format": "dummy",
-            "skip_tokenizer_init": True,
-            "block_size": 4,
-            "max_num_seqs": 16,
-            "debug_checks": True,
-            **overrides,
-        }
-        engine = EngineCore.from_args(EngineArgs.create(**settings))
-        engines.append(engine)
-        return engine
 
-    yield make
-    for engine in engines:
-        engine.shutdown()
+@pytest.fixture(scope="module")
+def settings(model_dir: Path) -> dict[str, Any]:
+    """Of engines that become replicas."""
+    return {**tiny_settings(model_dir), "num_gpu_blocks_override": 64, "max_num_seqs": 8}

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +17,6 @@ from engine.exec.dp import DataParallelCore
 from engine.frontend.input_processor import InvalidRequestError
 
 PROMPTS = [[3, 4, 5], [6, 7], list(range(8, 40)), [9, 9, 9, 9, 9], [11], [12, 13]]
-
-
-@pytest.fixture(scope="module")
-def settings(model_dir: Path) -> dict[str, Any]:
-    return {
-        "model": str(model_dir),
-        "load_format": "dummy",
-        "skip_tokenizer_init": True,
-        "block_size": 4,
-        "num_gpu_blocks_override": 64,
-        "max_num_seqs": 8,
-    }
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -33,19 +32,7 @@ def ray_exec() -> Any:
 
 
 @pytest.fixture(scope="module")
-def settings(model_dir: Path, ray_exec: Any) -> dict[str, Any]:
-    return {
-        "model": str(model_dir),
-        "load_format": "dummy",
-        "skip_tokenizer_init": True,
-        "block_size": 4,
-        "num_gpu_blocks_override": 64,
-        "max_num_seqs": 8,
-    }
-
-
-@pytest.fixture(scope="module")
-def pair(settings: dict[str, Any]) -> Iterator[LLM]:
+def pair(settings: dict[str, Any], ray_exec: Any) -> Iterator[LLM]:
     """Of all tests here: Ray takes seconds to start, minutes where others work too. The last tests break it."""
     with LLM(**settings, data_parallel_size=2, distributed_executor_backend="ray") as llm:
         yield llm

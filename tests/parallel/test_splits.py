@@ -77,5 +77,5 @@ def test_without_ray_the_message_says_how_to_get_it(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else find(name, *rest)
     )
-    with pytest.raises(ConfigError, match=r"needs Ray: pip install 'prep\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"needs Ray: pip install -e '\.\[ray\]'"):
         make_engine(tensor_parallel_size=2, distributed_executor_backend="ray")

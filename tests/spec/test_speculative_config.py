@@ -39,8 +39,8 @@ def test_one_lookup_length_draws_the_other_along(lookup: dict[str, int], both: t
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("{method: ngram}", "not JSON"),
-        ("[1]", "must be an object"),
+        ("{method: ngram}", "not valid JSON"),
+        ("[1]", "must be like"),
         ({}, "needs a method or a model"),
         ({"method": "ngrams"}, "did you mean 'ngram'"),
         ({"method": 3}, "must be text"),

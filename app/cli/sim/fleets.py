@@ -25,6 +25,7 @@ from app.cli.sim.options import (
     describe,
     gib,
     make_deployment,
+    read_work,
     seconds,
 )
 from app.cli.sim.running import (
@@ -125,7 +126,7 @@ def fleet(
     from engine.sim.memory import plan_memory
     from engine.sim.router import make_router
     from engine.sim.run import make_engine
-    from engine.sim.workload import Lengths, Workload, parse_phases, read_trace
+    from engine.sim.workload import Workload, parse_phases
 
     if bool(prefill_replicas) != bool(decode_replicas):
         raise screen.Problem("a fleet of pools needs both --prefill-replicas and --decode-replicas")
@@ -133,11 +134,7 @@ def fleet(
         raise screen.Problem(
             "--autoscale works on one pool; leave --prefill-replicas and --decode-replicas out"
         )
-    prompts, outputs = Lengths.parse(prompt), Lengths.parse(output)
-    listed = read_trace(requests) if requests is not None else None
-    longest = (
-        max(r.prompt_len + r.output_len for r in listed) if listed else prompts.longest + outputs.longest
-    )
+    prompts, outputs, listed, longest = read_work(prompt, output, requests)
     deployment = make_deployment(
         model=model,
         gpu=gpu,

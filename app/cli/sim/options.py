@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from app.cli.screen import Problem
 from engine.sim.hardware import GIB, get_hardware
 from engine.sim.memory import Deployment
 from engine.sim.models import get_model
+from engine.sim.workload import Lengths, SimRequest, read_trace
 
 Model = Annotated[str, typer.Option("--model", help="A name from prep sim list, or its Hugging Face id.")]
 Gpu = Annotated[str, typer.Option("--gpu", help="A name from prep sim list; cpu is this machine.")]
@@ -42,6 +44,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 _LARGE_CARD = 70 * GIB
 """From here on vLLM (arg_utils.py, get_batch_defaults) and engine/resolve.py take the larger defaults."""
+
+
+def read_work(
+    prompt: str, output: str, requests: Path | None
+) -> tuple[Lengths, Lengths, list[SimRequest] | None, int]:
+    """--prompt, --output and --requests: two distributions, the requests of the file if there is one, and the tokens of
+    the longest request."""
+    prompts, outputs = Lengths.parse(prompt), Lengths.parse(output)
+    if requests is None:
+        return prompts, outputs, None, prompts.longest + outputs.longest
+    listed = read_trace(requests)
+    return prompts, outputs, listed, max(r.prompt_len + r.output_len for r in listed)
 
 
 def make_deployment(

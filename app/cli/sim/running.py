@@ -29,6 +29,7 @@ from app.cli.sim.options import (
     describe,
     gib,
     make_deployment,
+    read_work,
     seconds,
 )
 
@@ -123,13 +124,9 @@ def run(
     """
     from engine.sim.memory import plan_memory
     from engine.sim.run import make_engine, scheduler_config, simulate
-    from engine.sim.workload import Lengths, Workload, read_trace
+    from engine.sim.workload import Workload
 
-    prompts, outputs = Lengths.parse(prompt), Lengths.parse(output)
-    listed = read_trace(requests) if requests is not None else None
-    longest = (
-        max(r.prompt_len + r.output_len for r in listed) if listed else prompts.longest + outputs.longest
-    )
+    prompts, outputs, listed, longest = read_work(prompt, output, requests)
     deployment = make_deployment(
         model=model,
         gpu=gpu,
