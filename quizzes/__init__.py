@@ -1,0 +1,1 @@
+"""Practice: experiments, the question bank, claims, grading, and what a learner has done. See README.md."""

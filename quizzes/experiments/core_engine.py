@@ -1,0 +1,258 @@
+"""The real scheduler and KV manager, driven step by step with outputs that are written down beforehand.
+
+    engine = CoreEngine(num_blocks=64, block_size=16, max_num_seqs=4)
+    engine.run([Ask("a", prompt=40, output=5), Ask("b", prompt=12, output=9, arrival=3)])
+    engine.steps[7].rows["b"]        # what b computed in step 7
+    engine.outcomes["b"].finished    # the step in which it ended
+
+No model runs and no clock: what is counted (steps, blocks, hits, preemptions) is what the live engine counts for
+requests of these lengths, because who decides is the same code (`engine.core.scheduler`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine.config import CacheConfig, SchedulerConfig, TierConfig
+from engine.core.request import Request
+from engine.core.sched_output import ModelRunnerOutput, NotScheduled, SchedulerOutput, reason_of
+from engine.core.scheduler import Scheduler
+from engine.core.stats import StepStats
+from engine.sampling_params import SamplingParams
+
+MAX_STEPS = 200_000
+
+
+class NoProgress(Exception):
+    """Requests are unfinished, and the scheduler runs none of them."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request to come. A prompt given as a length gets tokens that no other request has."""
+
+    request_id: str
+    prompt: int | list[int]
+    output: int | list[int] = 1
+    """Tokens it will generate, or how many; the request ends with the last of them."""
+    arrival: int = 0
+    """The step before which it is added."""
+    priority: int = 0
+    cache_salt: str | None = None
+    lora: str | None = None
+
+    def prompt_tokens(self) -> list[int]:
+        if not isinstance(self.prompt, int):
+            return list(self.prompt)
+        start = zlib.crc32(self.request_id.encode()) << 24
+        return list(range(start, start + self.prompt))
+
+    def output_tokens(self) -> list[int]:
+        if not isinstance(self.output, int):
+            return list(self.output)
+        start = (zlib.crc32(self.request_id.encode()) << 24) + (1 << 23)
+        return list(range(start, start + self.output))
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One step: who computed how much, who was turned away and why."""
+
+    index: int
+    plan: SchedulerOutput = field(repr=False)
+    rows: dict[str, tuple[int, int]]
+    """request id -> (first token computed, how many)."""
+    preempted: list[str]
+    stats: StepStats
+    """A copy: figures of this step when it had ended."""
+    free_blocks: int
+    """After the step; cached blocks that nobody uses count as free."""
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(count for _, count in self.rows.values())
+
+    def why_not(self, request_id: str) -> NotScheduled | None:
+        """Why a request that waited was not run in this step: reason code and figures."""
+        return reason_of(self.plan, request_id)
+
+
+@dataclass
+class Outcome:
+    """What became of one request. Steps count from 0; None: it never came to that."""
+
+    arrival: int
+    admitted: int | None = None
+    token_steps: list[int] = field(default_factory=list)
+    """The step that gave each output token."""
+    finished: int | None = None
+    preemptions: list[int] = field(default_factory=list)
+    cached_tokens: int = 0
+    """Prefix-cache hit at its first admission."""
+    computed_tokens: int = 0
+    """Positions that went through the model for it, recomputed ones as often as they did."""
+
+    @property
+    def first_token(self) -> int | None:
+        return self.token_steps[0] if self.token_steps else None
+
+
+class CoreEngine:
+    """Scheduler + KV manager + a model that says what the script says."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 10_000,
+        block_size: int = 16,
+        max_num_seqs: int = 256,
+        max_num_batched_tokens: int = 8192,
+        max_model_len: int = 1_000_000,
+        policy: str = "fcfs",
+        enable_prefix_caching: bool = True,
+        enable_chunked_prefill: bool = True,
+        long_prefill_token_threshold: int = 0,
+        scheduler: dict[str, Any] | None = None,
+        cache: dict[str, Any] | None = None,
+        tiers: TierConfig | None = None,
+        make_scheduler: Callable[..., Scheduler] = Scheduler,
+        trace: Path | None = None,
+    ) -> None:
+        """num_blocks: those that requests can use; the null block comes on top. scheduler, cache: further fields of
+        SchedulerConfig and CacheConfig by name."""
+        settings = SchedulerConfig(
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            policy=policy,  # type: ignore[arg-type]
+            enable_chunked_prefill=enable_chunked_prefill,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            **(scheduler or {}),
+        )
+        blocks = CacheConfig(
+            num_blocks + 1, block_size, enable_prefix_caching, tiers=tiers or TierConfig(), **(cache or {})
+        )
+        self.scheduler = make_scheduler(settings, blocks, clock=self._clock)
+        self.steps: list[StepView] = []
+        self.outcomes: dict[str, Outcome] = {}
+        self._scripts: dict[str, list[int]] = {}
+        self._trace = _start_trace(trace, self.scheduler)
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.steps)
+
+    @property
+    def num_preemptions(self) -> int:
+        return sum(len(step.preempted) for step in self.steps)
+
+    @property
+    def free_blocks(self) -> int:
+        return len(self.scheduler.kv.pool.free)
+
+    @property
+    def used_blocks(self) -> int:
+        return self.scheduler.kv.pool.num_usable - self.free_blocks
+
+    def add(self, ask: Ask) -> Request:
+        """Queue a request now. Raises RequestRejected if it can never run."""
+        output = ask.output_tokens()
+        request = Request(
+            ask.request_id,
+            ask.prompt_tokens(),
+            SamplingParams(max_tokens=len(output)),
+            arrival_time=float(self.num_steps),
+            priority=ask.priority,
+            lora_key=ask.lora,
+            cache_salt=ask.cache_salt,
+        )
+        self.scheduler.add(request)
+        self._scripts[ask.request_id] = output
+        self.outcomes[ask.request_id] = Outcome(arrival=self.num_steps)
+        if self._trace is not None:
+            self._trace.add(request)
+        return request
+
+    def abort(self, *request_ids: str) -> None:
+        """As if their clients had hung up."""
+        self.scheduler.abort(request_ids)
+        if self._trace is not None:
+            self._trace.abort(request_ids)
+
+    def step(self) -> StepView:
+        """Schedule, let the script answer, update."""
+        out = self.scheduler.schedule()
+        outputs = self.scheduler.update(out, self._answer(out))
+        index = self.num_steps
+        for row in out.scheduled:
+            outcome = self.outcomes[row.request_id]
+            outcome.computed_tokens += row.num_tokens
+            if outcome.admitted is None:
+                outcome.admitted = index
+                request = self.scheduler.requests.get(row.request_id)
+                outcome.cached_tokens = row.start if request is None else max(0, request.num_cached_tokens)
+        for output in outputs:
+            outcome = self.outcomes[output.request_id]
+            outcome.token_steps += [index] * len(output.new_token_ids)
+            if output.finish_reason is not None:
+                outcome.finished = index
+        for request_id in out.preempted_request_ids:
+            self.outcomes[request_id].preemptions.append(index)
+        view = StepView(
+            index,
+            out,
+            {row.request_id: (row.start, row.num_tokens) for row in out.scheduled},
+            list(out.preempted_request_ids),
+            replace(self.scheduler.stats),
+            self.free_blocks,
+        )
+        self.steps.append(view)
+        if self._trace is not None:
+            self._trace.step(out, ModelRunnerOutput(), outputs, 0.0)
+        return view
+
+    def run(self, asks: Iterable[Ask] = (), *, max_steps: int = MAX_STEPS) -> CoreEngine:
+        """Add each request before the step of its arrival and step until all have finished."""
+        waiting = sorted(asks, key=lambda ask: ask.arrival)
+        waiting.reverse()
+        while waiting or self.scheduler.has_unfinished():
+            if not self.scheduler.has_unfinished() and waiting[-1].arrival > self.num_steps:
+                first = waiting[-1].arrival
+                waiting = [replace(a, arrival=a.arrival - first + self.num_steps) for a in waiting]
+            while waiting and waiting[-1].arrival <= self.num_steps:
+                self.add(waiting.pop())
+            if not self.step().rows:
+                raise NoProgress(f"step {self.num_steps - 1} ran nobody, and requests are unfinished")
+            if self.num_steps >= max_steps:
+                raise NoProgress(f"not finished after {max_steps} steps")
+        self.close()
+        return self
+
+    def close(self) -> None:
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
+
+    def _answer(self, out: SchedulerOutput) -> ModelRunnerOutput:
+        result = ModelRunnerOutput()
+        for row in out.scheduled:
+            request = self.scheduler.requests[row.request_id]
+            if row.start + row.num_tokens >= request.num_tokens:
+                script = self._scripts[row.request_id]
+                result.sampled_token_ids[row.request_id] = [script[request.num_output_tokens]]
+        return result
+
+    def _clock(self) -> float:
+        return float(self.num_steps)
+
+
+def _start_trace(path: Path | None, scheduler: Scheduler) -> Any:
+    if path is None:
+        return None
+    from engine.core.trace_writer import TraceWriter
+
+    return TraceWriter(path, {"model": "scripted"}, scheduler)

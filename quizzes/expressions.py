@@ -1,0 +1,99 @@
+"""Expressions in question files: `=max(lens) + result.steps`. Names, arithmetic, comparisons, a few functions.
+
+simpleeval walks the syntax tree and knows no import, no assignment and no underscore names, so a question pack from a
+stranger can compute but not act.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from simpleeval import EvalWithCompoundTypes
+
+FUNCTIONS = {
+    "abs": abs,
+    "all": all,
+    "any": any,
+    "bool": bool,
+    "ceil": math.ceil,
+    "float": float,
+    "floor": math.floor,
+    "int": int,
+    "len": len,
+    "log2": math.log2,
+    "max": max,
+    "min": min,
+    "range": lambda *args: list(range(*args)) if len(range(*args)) <= 10_000 else None,
+    "round": round,
+    "set": set,
+    "sorted": sorted,
+    "sqrt": math.sqrt,
+    "str": str,
+    "sum": sum,
+    "zip": lambda *args: list(zip(*args, strict=True)),
+}
+
+
+class ExpressionError(ValueError):
+    """An expression that cannot be evaluated; the message quotes it."""
+
+
+def is_expression(value: object) -> bool:
+    """A string that starts with = stands for what it computes."""
+    return isinstance(value, str) and value.startswith("=")
+
+
+def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+    """The value of an expression, with or without its leading =. Mappings among the names are read with a dot too.
+
+    Raises:
+        ExpressionError: it does not parse, uses an unknown name, or fails.
+    """
+    source = text[1:] if text.startswith("=") else text
+    evaluator = EvalWithCompoundTypes(
+        names={name: dotted(value) for name, value in names.items()}, functions=FUNCTIONS
+    )
+    try:
+        return evaluator.eval(source.strip())
+    except Exception as error:
+        raise ExpressionError(f"cannot evaluate {source.strip()!r}: {error}") from error
+
+
+def resolve(value: Any, names: Mapping[str, Any]) -> Any:
+    """`value` with every =expression in it replaced, inside lists and dicts too."""
+    if is_expression(value):
+        return evaluate(value, names)
+    if isinstance(value, list):
+        return [resolve(item, names) for item in value]
+    if isinstance(value, dict):
+        return {key: resolve(item, names) for key, item in value.items()}
+    return value
+
+
+def dotted(value: Any) -> Any:
+    """A result as expressions see it: `result.steps` for a mapping with that key; other values unchanged."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) and key.isidentifier() for key in value):
+        return _Dotted({key: dotted(item) for key, item in value.items()})
+    return value
+
+
+class _Dotted(SimpleNamespace):
+    """A mapping whose keys are also attributes."""
+
+    def __init__(self, items: dict[str, Any]) -> None:
+        super().__init__(**items)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.__dict__[key]
+
+    def __len__(self) -> int:
+        return len(self.__dict__)
+
+    def __iter__(self) -> Any:
+        return iter(self.__dict__)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.__dict__

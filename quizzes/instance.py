@@ -1,0 +1,120 @@
+"""A question with figures: what one learner sees for one seed, and what is right for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+from typing import Any
+
+from jinja2 import StrictUndefined
+from jinja2.sandbox import SandboxedEnvironment
+
+from quizzes.expressions import dotted, evaluate, is_expression, resolve
+from quizzes.question import Choice, Param, Question
+
+MAX_DRAWS = 100
+
+
+class QuestionError(ValueError):
+    """A question that cannot be drawn or rendered: the author's mistake, named with its file's id."""
+
+
+@cache
+def _templates() -> SandboxedEnvironment:
+    environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False)
+    environment.filters["commas"] = lambda value: f"{value:,}"
+    environment.filters["gib"] = lambda value: f"{value / 2**30:,.2f} GiB"
+    environment.filters["mib"] = lambda value: f"{value / 2**20:,.1f} MiB"
+    environment.filters["pct"] = lambda value: f"{100 * value:.1f} %"
+    return environment
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A question for one seed."""
+
+    question: Question
+    seed: int
+    params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.question.id
+
+    def render(self, text: str, **more: Any) -> str:
+        """A text field with this instance's figures. `more`: result, expected ... where the field may see them."""
+        try:
+            names = {name: dotted(value) for name, value in {**self.params, **more}.items()}
+            return _templates().from_string(text).render(names).strip()
+        except Exception as error:
+            raise QuestionError(f"{self.id} (seed {self.seed}): {error} in {text.strip()[:80]!r}") from error
+
+    @property
+    def prompt(self) -> str:
+        return self.render(self.question.prompt)
+
+    def run_args(self) -> dict[str, Any]:
+        """The arguments of its experiment for this seed."""
+        run = self.question.experiment
+        return {} if run is None else resolve(run.args, self.params)
+
+    def choices(self) -> list[Choice]:
+        """In the order in which this seed shows them."""
+        shown = list(self.question.choices)
+        if self.question.shuffle:
+            Random(f"{self.id}:{self.seed}:order").shuffle(shown)
+        return shown
+
+    def items(self) -> list[str]:
+        """Ids of the things to order, shuffled, never in the expected order by luck of the seed alone."""
+        shown = [item.id for item in self.question.items]
+        Random(f"{self.id}:{self.seed}:order").shuffle(shown)
+        return shown
+
+    def expected(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What is right: answer id -> value; for choices `{"choice": [ids]}`, for order `{"order": [ids]}`.
+
+        result: of the experiment; needed where expressions name it.
+        """
+        names = self._names(result)
+        right: dict[str, Any] = {answer.id: resolve(answer.expect, names) for answer in self.question.answers}
+        if self.question.choices:
+            right["choice"] = [choice.id for choice in self.question.choices if self._holds(choice, names)]
+        if self.question.kind == "order" and not self.question.answers:
+            right["order"] = [item.id for item in self.question.items]
+        return right
+
+    def _holds(self, choice: Choice, names: dict[str, Any]) -> bool:
+        right = choice.right
+        return bool(evaluate(right, names)) if is_expression(right) else right is True
+
+    def _names(self, result: dict[str, Any] | None) -> dict[str, Any]:
+        return self.params if result is None else {**self.params, "result": result}
+
+
+def draw(question: Question, seed: int) -> Instance:
+    """The instance of a seed: the same on every machine. Raises QuestionError if `require` never holds."""
+    for attempt in range(MAX_DRAWS):
+        rng = Random(f"{question.id}:{question.revision}:{seed}:{attempt}")
+        params: dict[str, Any] = {}
+        for name, param in question.params.items():
+            params[name] = _draw(param, rng, params)
+        if all(evaluate(condition, params) for condition in question.require):
+            return Instance(question, seed, params)
+    raise QuestionError(f"{question.id}: `require` held in none of {MAX_DRAWS} draws for seed {seed}")
+
+
+def _draw(param: Param, rng: Random, params: dict[str, Any]) -> Any:
+    if param.choice is not None:
+        return rng.choice(param.choice)
+    if param.int_ is not None:
+        return rng.randrange(param.int_.lo, param.int_.hi + 1, param.int_.step)
+    if param.ints is not None:
+        span = param.ints
+        return [rng.randrange(span.lo, span.hi + 1, span.step) for _ in range(span.n or 1)]
+    if param.float_ is not None:
+        return round(rng.uniform(param.float_.lo, param.float_.hi), param.float_.digits)
+    if param.expr is not None:
+        return evaluate(param.expr, params)
+    return param.const

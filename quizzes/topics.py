@@ -1,0 +1,70 @@
+"""What questions are about, who asks them and when. Bank folders, experiment folders and ids use these names."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+TOPICS = {
+    "memory": "KV cache bytes, paging, block tables, allocators, fragmentation",
+    "prefix_cache": "block hashes, hits, eviction, isolation, sharing, tiers, routing for hits",
+    "batching": "static, continuous, ragged and padded batches, token budgets",
+    "scheduling": "admission, policies, chunked prefill, fairness, queues",
+    "preemption": "victims, recompute, swap, running out of memory",
+    "lifecycle": "a request from its prompt to its last byte: events, stops, aborts, errors",
+    "attention": "paged attention, online softmax, layouts, masks, windows",
+    "performance": "rooflines, prefill and decode, batch scaling, profiles, utilisation",
+    "sampling": "temperature, filters, penalties, seeds, n, best_of, beams",
+    "structured_output": "grammars, masks, tool calls",
+    "speculation": "drafts, acceptance, verification, when it pays",
+    "quantization": "weights, activations, KV cache, calibration, gates",
+    "lora": "adapters, slots, exactness, rollout",
+    "parallelism": "tensor, pipeline, data, expert; collectives and links",
+    "disaggregation": "prefill and decode apart, KV transfer",
+    "capacity": "sizing, concurrency, latency budgets, cost",
+    "operations": "metrics, alerts, incidents, autoscaling, rollout, cold starts",
+    "landscape": "engines, papers, versions, judgement, questions to ask back",
+    "code_review": "programs from prep guides: what they do, what breaks, how to mend them",
+}
+
+ROLES = {
+    "inference": "inference engineer: engine, scheduler, cache, decoding",
+    "kernel": "kernel engineer: attention, GEMM, quantisation, rooflines",
+    "platform": "ML platform: models, adapters, APIs, capacity, cost",
+    "sre": "SRE: latency, incidents, scaling, rollouts",
+}
+
+STAGES = {
+    "screen": "phone screen: explain it in two minutes",
+    "technical": "technical screen: apply it to numbers",
+    "deep_dive": "domain deep dive: mechanisms and trade-offs",
+    "design": "system design",
+    "coding": "read, mend or write code",
+    "incident": "debug a production system",
+    "manager": "judgement and history; your questions to them",
+}
+
+KINDS = {
+    "predict": "predict what an experiment on the engine will count",
+    "numeric": "work a figure out",
+    "choice": "one of several",
+    "multi": "all that hold",
+    "order": "put in order",
+    "debug": "what is wrong here",
+    "code": "mend a program until its checks pass",
+    "free": "explain in prose; probes decide",
+    "design": "design under constraints; probes decide",
+}
+
+
+class UnknownName(ValueError):
+    """A topic, role, stage or kind that does not exist; the message lists those that do."""
+
+
+def resolve(what: str, value: str, known: dict[str, str]) -> str:
+    """`value` as a key of `known`: case and hyphens do not matter. Raises UnknownName."""
+    name = value.strip().lower().replace("-", "_")
+    if name in known:
+        return name
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise UnknownName(f"unknown {what} {value!r}; {hint}known: {', '.join(known)}")
