@@ -1,0 +1,159 @@
+"""YAML folders, read fast: parsed and checked once, then kept as one JSON file until a file changes.
+
+Parsing and checking 300 question files takes more than a second; the JSON takes a few hundredths. A file that is broken
+is named with its line and left out, and the others go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from quizzes.paths import cache_dir, write_atomically
+
+_FORMAT = 1
+Checker = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """A file that cannot be used, where, and why."""
+
+    path: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One checked entry and the file it is from."""
+
+    path: str
+    data: dict[str, Any]
+
+
+def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[list[Document], list[BadFile]]:
+    """Every document in `folder/**/*.yaml`: a file holds one mapping, or a list of them.
+
+    check: raises ValueError (pydantic's, for instance) for data that does not fit. schema_files: if one of these
+    changes, everything is read again.
+    """
+    files = sorted(folder.glob("**/*.yaml"))
+    key = _fingerprint([*files, *schema_files])
+    name = hashlib.sha1(str(folder.resolve()).encode()).hexdigest()[:12]
+    cached = cache_dir() / f"{folder.name}-{name}.json"
+    found = _read_cache(cached, key)
+    if found is None:
+        found = _read_all(folder, files, check)
+        _write_cache(cached, key, *found)
+    return found
+
+
+def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[list[Document], list[BadFile]]:
+    """The documents of one file, past any cache."""
+    import yaml
+
+    shown = shown or str(path)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = yaml.load(text, Loader=loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        return [], [BadFile(shown, mark.line + 1 if mark else 1, f"not valid YAML: {problem}")]
+    except (OSError, UnicodeDecodeError) as error:
+        return [], [BadFile(shown, 1, f"cannot be read: {error}")]
+    documents, bad = [], []
+    for index, entry in enumerate(data if isinstance(data, list) else [data]):
+        at: list[Any] = [index] if isinstance(data, list) else []
+        if not isinstance(entry, dict):
+            bad.append(BadFile(shown, _line(text, at), f"expected a mapping, found {type(entry).__name__}"))
+            continue
+        try:
+            check(entry)
+        except ValueError as error:
+            bad += [BadFile(shown, _line(text, [*at, *loc]), message) for loc, message in _complaints(error)]
+        else:
+            documents.append(Document(shown, entry))
+    return documents, bad
+
+
+def _complaints(error: ValueError) -> list[tuple[list[Any], str]]:
+    """(place in the document, what is wrong there) of a pydantic error, or of any other."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return [([], str(error))]
+    return [
+        (list(e["loc"]), (".".join(map(str, e["loc"])) + ": " if e["loc"] else "") + e["msg"])
+        for e in errors()
+    ]
+
+
+def _line(text: str, path: list[Any]) -> int:
+    """The line of the value at `path`, or of the last part of it that exists."""
+    import yaml
+
+    node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    line = 1
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            pairs = {key.value: (key, value) for key, value in node.value}
+            if str(part) not in pairs:
+                break
+            key, node = pairs[str(part)]
+            line = key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
+
+
+def _fingerprint(files: Iterable[Path]) -> str:
+    """Changes when a file comes, goes or is written."""
+    digest = hashlib.sha1(str(_FORMAT).encode())
+    for path in files:
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        digest.update(f"{path}\0{found.st_mtime_ns}\0{found.st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def _read_all(folder: Path, files: list[Path], check: Checker) -> tuple[list[Document], list[BadFile]]:
+    documents: list[Document] = []
+    bad: list[BadFile] = []
+    for path in files:
+        some, complaints = read_file(path, check, str(path.relative_to(folder)))
+        documents += some
+        bad += complaints
+    return documents, bad
+
+
+def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | None:
+    """None if it is missing, of another state of the files, or damaged: then it is made anew."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["key"] != key:
+            return None
+        return [Document(**entry) for entry in kept["documents"]], [BadFile(**entry) for entry in kept["bad"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_cache(path: Path, key: str, documents: list[Document], bad: list[BadFile]) -> None:
+    kept = {"key": key, "documents": [asdict(d) for d in documents], "bad": [asdict(b) for b in bad]}
+    try:
+        write_atomically(path, json.dumps(kept, ensure_ascii=False))
+    except (OSError, TypeError):
+        pass  # a cache that cannot be written only costs time
