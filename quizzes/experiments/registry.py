@@ -11,15 +11,20 @@ imports one. Modules import no torch at their top: whoever only counts must not 
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Literal
 
 FOLDER = Path(__file__).parent
+EXTRA = "PREP_EXPERIMENTS"
+"""Environment variable: a folder with experiments of one's own, `<topic>/<name>.py`, as here."""
 Determinism = Literal["exact", "statistical"]
 
 
@@ -140,7 +145,7 @@ def experiment(
     returns a frozen dataclass of plain values (numbers, strings, lists, dicts): what is shown, cached and graded."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = function.__module__.removeprefix(__package__ + ".")
+        name = ".".join(function.__module__.split(".")[-2:])
         _registered[name] = Experiment(
             name, version, catalogue, determinism, seconds, megabytes, device, function
         )
@@ -149,10 +154,19 @@ def experiment(
     return register
 
 
+def folders() -> list[Path]:
+    """Where experiments are: here, and where the user says."""
+    extra = os.environ.get(EXTRA)
+    return [FOLDER, Path(extra)] if extra else [FOLDER]
+
+
 def names() -> list[str]:
     """Names of all experiments, by file: nothing is imported."""
     return sorted(
-        f"{path.parent.name}.{path.stem}" for path in FOLDER.glob("*/*.py") if not path.name.startswith("_")
+        f"{path.parent.name}.{path.stem}"
+        for folder in folders()
+        for path in folder.glob("*/*.py")
+        if not path.name.startswith("_")
     )
 
 
@@ -165,7 +179,7 @@ def get(name: str) -> Experiment:
             raise UnknownExperiment(
                 f"no experiment is called {name!r}; {hint}prep experiments list shows all of them"
             )
-        import_module(f"{__package__}.{name}")
+        _import(name)
     if name not in _registered:
         raise UnknownExperiment(f"the file of {name} registers no experiment: decorate its function")
     return _registered[name]
@@ -173,4 +187,19 @@ def get(name: str) -> Experiment:
 
 def source_file(name: str) -> Path:
     """Where an experiment is written."""
-    return FOLDER.joinpath(*name.split(".")).with_suffix(".py")
+    paths = [folder.joinpath(*name.split(".")).with_suffix(".py") for folder in folders()]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _import(name: str) -> None:
+    """Import the file of an experiment, which registers it."""
+    path = source_file(name)
+    if path.is_relative_to(FOLDER):
+        import_module(f"{__package__}.{name}")
+        return
+    spec = spec_from_file_location(f"own_experiments.{name}", path)
+    if spec is None or spec.loader is None:
+        raise UnknownExperiment(f"{path} cannot be imported")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)

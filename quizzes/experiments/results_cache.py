@@ -1,0 +1,79 @@
+"""Results that need not be computed again: same experiment, same arguments, same source.
+
+The key holds the state of `engine/`, `kernels/` and the experiments, so whoever edits the engine sees what their engine
+does. Measured results are also bound to the machine, and are kept for a day only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from quizzes.experiments.registry import Experiment
+from quizzes.paths import cache_dir, write_atomically
+
+ROOT = Path(__file__).resolve().parents[2]
+_SUFFIXES = {".py", ".cpp", ".h", ".cu", ".cuh", ".json", ".jinja", ".safetensors"}
+MEASURED_FOR_SECONDS = 86_400
+MAX_RESULTS = 5_000
+
+
+def key_of(experiment: Experiment, args: dict[str, Any], seed: int) -> str:
+    parts: list[Any] = [experiment.name, experiment.version, args, seed, source_revision()]
+    if experiment.determinism == "statistical":
+        parts += [platform.node(), platform.processor(), os.cpu_count()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def read(experiment: Experiment, key: str) -> dict[str, Any] | None:
+    """The result, or None: not there, damaged, or measured too long ago."""
+    path = _path(key)
+    try:
+        if (
+            experiment.determinism == "statistical"
+            and time.time() - path.stat().st_mtime > MEASURED_FOR_SECONDS
+        ):
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return dict(kept["result"]) if kept["name"] == experiment.name else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(experiment: Experiment, key: str, result: dict[str, Any]) -> None:
+    try:
+        write_atomically(_path(key), json.dumps({"name": experiment.name, "result": result}))
+        _forget_oldest()
+    except OSError:
+        pass  # a cache that cannot be written only costs time
+
+
+@cache
+def source_revision() -> str:
+    """Changes when a file of the engine, the kernels or the experiments is written."""
+    digest = hashlib.sha1()
+    for folder in ("engine", "kernels", "quizzes/experiments"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in _SUFFIXES and "__pycache__" not in path.parts:
+                found = path.stat()
+                digest.update(f"{path.relative_to(ROOT)}\0{found.st_mtime_ns}\0{found.st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def _path(key: str) -> Path:
+    return cache_dir() / "results" / key[:2] / f"{key[2:]}.json"
+
+
+def _forget_oldest() -> None:
+    """Keep the folder small; looks only now and then."""
+    if hash(time.monotonic_ns()) % 200:
+        return
+    files = sorted((cache_dir() / "results").glob("*/*.json"), key=lambda path: path.stat().st_mtime)
+    for path in files[: max(0, len(files) - MAX_RESULTS)]:
+        path.unlink(missing_ok=True)

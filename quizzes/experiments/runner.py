@@ -1,0 +1,301 @@
+"""Run experiments in a worker process: warm between questions, limited in time and memory, results cached.
+
+with Runner() as runner:
+    runner.warm("roofline.decode")        # returns at once; imports go on while somebody reads the question
+    runner.run("roofline.decode", {"batch": 8}).result["intensity"]
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import psutil
+
+from quizzes.experiments import results_cache
+from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment, get
+
+START_SECONDS = 120.0
+"""For imports on a slow or busy machine, before an experiment's own limit begins."""
+CORES = 2
+"""An experiment's limit is meant for so many."""
+PATIENCE = 6
+"""Times its limit by the clock: a busy machine is not the experiment's fault, a hanging one ends nevertheless."""
+_LOOK_EVERY = 0.1
+_MIB = 1 << 20
+
+
+class RunFailed(Exception):
+    """The experiment gave no result. Nothing is scored, and the next run gets a fresh worker where needed."""
+
+    def __init__(self, message: str, *, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+        """A traceback, for whoever mends it."""
+
+
+class OverTime(RunFailed):
+    """Stopped at its time limit."""
+
+
+class OverMemory(RunFailed):
+    """Stopped at its memory limit."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that gave a result."""
+
+    name: str
+    args: dict[str, Any]
+    """All of them, defaults filled in."""
+    result: dict[str, Any]
+    seconds: float
+    cached: bool
+    determinism: str
+
+
+class Runner:
+    """Owns one worker process; it is started when it is first needed and again after it had to be stopped."""
+
+    def __init__(self, *, cache: bool = True) -> None:
+        self._cache = cache
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._unanswered = 0
+        """Warm commands whose answers have not been read."""
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def warm(self, name: str) -> None:
+        """Begin to import what `name` needs. Returns at once; a name that does not exist is told by `run`."""
+        try:
+            self._send({"do": "warm", "name": name})
+            self._unanswered += 1
+        except OSError:
+            self.close()
+
+    def run(
+        self,
+        name: str,
+        args: dict[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        trace: Path | None = None,
+        fresh: bool = False,
+    ) -> Outcome:
+        """The result, from the cache if it is there and no trace is wanted.
+
+        fresh: run it even if the result is cached.
+
+        Raises:
+            UnknownExperiment, BadArguments: nothing was run.
+            Inconclusive, NeedsHardware: it cannot decide here; not a failure.
+            OverTime, OverMemory, RunFailed: it was stopped, or broke.
+        """
+        experiment = get(name)
+        values = experiment.check(args or {})
+        plain = json.loads(json.dumps(values, default=str))
+        key = results_cache.key_of(experiment, plain, seed)
+        if self._cache and not fresh and trace is None:
+            found = results_cache.read(experiment, key)
+            if found is not None:
+                return Outcome(name, values, found, 0.0, True, experiment.determinism)
+        began = time.monotonic()
+        try:
+            answer = self._ask(
+                {
+                    "do": "run",
+                    "name": name,
+                    "args": plain,
+                    "seed": seed,
+                    "trace": str(trace.resolve()) if trace else None,
+                },
+                name,
+                experiment.seconds,
+                experiment.megabytes,
+            )
+        except BaseException:
+            self.close()
+            raise
+        if not answer["ok"]:
+            raise _error(name, answer)
+        if self._cache:
+            results_cache.write(experiment, key, answer["result"])
+        return Outcome(
+            name, values, answer["result"], time.monotonic() - began, False, experiment.determinism
+        )
+
+    def close(self) -> None:
+        """End the worker and whatever it started."""
+        worker, self._worker = self._worker, None
+        self._buffer, self._unanswered = b"", 0
+        if worker is None:
+            return
+        try:
+            os.killpg(worker.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        for pipe in (worker.stdin, worker.stdout, worker.stderr):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    pass
+        worker.wait()
+
+    # -- the conversation with the worker
+
+    def _send(self, command: dict[str, Any]) -> None:
+        if self._worker is None or self._worker.poll() is not None:
+            self.close()
+            self._worker = _start()
+        stdin = self._worker.stdin
+        assert stdin is not None
+        stdin.write(json.dumps(command).encode() + b"\n")
+        stdin.flush()
+
+    def _ask(self, command: dict[str, Any], name: str, seconds: float, megabytes: int) -> dict[str, Any]:
+        limit = _Limit(name, seconds, megabytes)
+        self._send_again(command)
+        retried = False
+        while True:
+            line = self._read_line()
+            assert self._worker is not None
+            if line is None:
+                status = self._worker.poll()
+                if status is not None and limit.began is None and not retried:
+                    retried = True  # somebody killed it between two runs
+                    self._send_again(command)
+                elif status is not None:
+                    raise RunFailed(f"{name}: its process ended (exit status {status}) without a result")
+                else:
+                    limit.check(self._worker.pid)
+                continue
+            answer = dict(json.loads(line))
+            if answer.get("started"):
+                limit.begin(self._worker.pid)
+            elif self._unanswered:
+                self._unanswered -= 1
+            else:
+                return answer
+
+    def _send_again(self, command: dict[str, Any]) -> None:
+        try:
+            self._send(command)
+        except BrokenPipeError:
+            self.close()
+            self._send(command)
+
+    def _read_line(self) -> bytes | None:
+        """The next answer, or None if none came for a moment."""
+        assert self._worker is not None and self._worker.stdout is not None
+        if b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._worker.stdout], [], [], _LOOK_EVERY)
+            if ready:
+                self._buffer += os.read(self._worker.stdout.fileno(), 1 << 16)
+        if b"\n" not in self._buffer:
+            return None
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return line
+
+
+class _Limit:
+    """What one run may use. Time is the processor's, since this machine may have other things to do."""
+
+    def __init__(self, name: str, seconds: float, megabytes: int) -> None:
+        self.name, self.seconds, self.megabytes = name, seconds, megabytes
+        self.began: float | None = None
+        self.asked = time.monotonic()
+        self.used_before = 0.0
+
+    def begin(self, pid: int) -> None:
+        self.began, self.used_before = time.monotonic(), _processor_seconds(pid)
+
+    def check(self, pid: int) -> None:
+        used = _megabytes(pid)
+        if used > self.megabytes:
+            raise OverMemory(f"{self.name} took {used:,} MiB; its limit is {self.megabytes:,} MiB. Stopped")
+        if self.began is None:
+            if time.monotonic() - self.asked > START_SECONDS:
+                raise OverTime(f"{self.name} did not start within {START_SECONDS:g} s. Stopped")
+            return
+        if (
+            _processor_seconds(pid) - self.used_before > self.seconds * CORES
+            or time.monotonic() - self.began > self.seconds * PATIENCE
+        ):
+            raise OverTime(f"{self.name} ran longer than its limit of {self.seconds:g} s. Stopped")
+
+
+def _start() -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": _python_path(), "PYTHONHASHSEED": "0"}
+    stderr: int | IO[bytes] = subprocess.DEVNULL
+    if os.environ.get("PREP_DEBUG", "") not in ("", "0"):
+        stderr = sys.stderr.buffer
+    return subprocess.Popen(
+        [sys.executable, "-m", "quizzes.experiments.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+        start_new_session=True,  # Ctrl-C in the terminal is for the session, which then decides
+    )
+
+
+def _python_path() -> str:
+    return os.pathsep.join(filter(None, [str(results_cache.ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def _megabytes(pid: int) -> int:
+    """Resident memory of the worker and its children."""
+    try:
+        return sum(member.memory_info().rss for member in _family(pid)) // _MIB
+    except psutil.Error:
+        return 0
+
+
+def _processor_seconds(pid: int) -> float:
+    try:
+        times = [member.cpu_times() for member in _family(pid)]
+    except psutil.Error:
+        return 0.0
+    return sum(spent.user + spent.system for spent in times)
+
+
+def _error(name: str, answer: dict[str, Any]) -> Exception:
+    kinds: dict[str, type[Exception]] = {
+        "unknown": UnknownExperiment,
+        "arguments": BadArguments,
+        "inconclusive": Inconclusive,
+        "hardware": NeedsHardware,
+    }
+    if answer["error"] in kinds:
+        return kinds[answer["error"]](answer["message"])
+    if answer["error"] == "memory":
+        return OverMemory(f"{name} ran out of memory: {answer['message']}")
+    last = answer.get("traceback", "").strip().splitlines()[-1:]
+    return RunFailed(
+        f"{name} failed: {last[0] if last else answer['message']}", details=answer.get("traceback", "")
+    )

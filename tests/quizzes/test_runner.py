@@ -1,0 +1,192 @@
+"""The worker: warm, limited, killable; what it cannot do it says, and the next run works."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quizzes.experiments import registry, results_cache
+from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment
+from quizzes.experiments.runner import OverMemory, OverTime, RunFailed, Runner
+
+NAME = "batching.static_vs_continuous"
+
+TROUBLE = '''
+from dataclasses import dataclass
+from quizzes.experiments import Context, Inconclusive, NeedsHardware, experiment
+
+@dataclass(frozen=True)
+class Result:
+    value: float
+
+@experiment(seconds=0.5, megabytes=400)
+def trouble(ctx: Context, *, what: str = "nothing") -> Result:
+    """Misbehave in a chosen way."""
+    if what == "spin":
+        while True:
+            pass
+    if what == "hoard":
+        hoard = []
+        while True:
+            hoard.append(bytearray(50 << 20))
+    if what == "raise":
+        raise ZeroDivisionError("as asked")
+    if what == "exit":
+        import os
+        os._exit(7)
+    if what == "print":
+        print("{} not an answer")
+    if what == "noise":
+        raise Inconclusive("the interval holds both answers")
+    if what == "gpu":
+        raise NeedsHardware("needs a GPU")
+    return Result(float("nan") if what == "nan" else 1.0)
+'''
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """With an experiment that misbehaves, in a topic of its own that exists during these tests only."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PREP_HOME", str(tmp_path_factory.mktemp("home")))
+    folder = tmp_path_factory.mktemp("extra") / "quizzes_extra"
+    topic = folder / "trials"
+    topic.mkdir(parents=True)
+    (topic / "__init__.py").write_text("")
+    (topic / "trouble.py").write_text(textwrap.dedent(TROUBLE))
+    patch.setenv("PREP_EXPERIMENTS", str(folder))
+    with Runner() as runner:
+        yield runner
+    patch.undo()
+
+
+def test_a_result_is_the_functions_fields(runner: Runner) -> None:
+    outcome = runner.run(NAME, {"slots": 2, "lens": [3, 1, 2]})
+    assert (outcome.result["static_steps"], outcome.result["continuous_steps"]) == (5, 3)
+    assert not outcome.cached and outcome.args == {"slots": 2, "lens": [3, 1, 2]}
+
+
+def test_the_second_time_it_comes_from_the_cache_and_fresh_runs_it_again(runner: Runner) -> None:
+    first = runner.run(NAME, {"slots": 3})
+    again = runner.run(NAME, {"slots": 3})
+    fresh = runner.run(NAME, {"slots": 3}, fresh=True)
+    assert again.cached and not fresh.cached
+    assert first.result == again.result == fresh.result
+
+
+def test_an_edit_of_the_engine_forgets_results(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner.run(NAME, {"slots": 5})
+    monkeypatch.setattr(results_cache, "source_revision", lambda: "edited")
+    assert not runner.run(NAME, {"slots": 5}).cached
+
+
+def test_a_damaged_result_is_computed_again(runner: Runner) -> None:
+    runner.run(NAME, {"slots": 6})
+    for path in (Path(os.environ["PREP_HOME"]) / "cache" / "results").glob("*/*.json"):
+        path.write_text(path.read_text()[:20])
+    assert not runner.run(NAME, {"slots": 6}).cached
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "error", "words"),
+    [
+        ("batching.static_vs_continous", {}, UnknownExperiment, "did you mean batching.static_vs_continuous"),
+        (NAME, {"slotz": 2}, BadArguments, "did you mean 'slots'"),
+        (NAME, {"slots": 0}, BadArguments, "greater than or equal to 1"),
+        (NAME, {"slots": "two"}, BadArguments, "valid integer"),
+        (NAME, {"lens": [5, -1]}, BadArguments, r"lens\[1\]"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_a_worker_sees_it(
+    runner: Runner, name: str, args: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        runner.run(name, args)
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "words"),
+    [
+        ("spin", OverTime, "limit of 0.5 s"),
+        ("hoard", OverMemory, "limit is 400 MiB"),
+        ("raise", RunFailed, "ZeroDivisionError: as asked"),
+        ("exit", RunFailed, "exit status 7"),
+        ("nan", RunFailed, "not a plain value"),
+        ("noise", Inconclusive, "both answers"),
+        ("gpu", NeedsHardware, "needs a GPU"),
+    ],
+)
+def test_a_run_that_gives_no_result_says_why_and_the_next_one_works(
+    runner: Runner, what: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        runner.run("trials.trouble", {"what": what})
+    assert runner.run("trials.trouble", {"what": "nothing"}, fresh=True).result == {"value": 1.0}
+
+
+def test_what_an_experiment_prints_is_no_answer(runner: Runner) -> None:
+    assert runner.run("trials.trouble", {"what": "print"}).result == {"value": 1.0}
+
+
+def test_a_worker_that_was_killed_is_replaced(runner: Runner) -> None:
+    runner.run(NAME, {"slots": 1}, fresh=True)
+    assert runner._worker is not None
+    os.killpg(runner._worker.pid, signal.SIGKILL)
+    assert runner.run(NAME, {"slots": 1}, fresh=True).result["static_steps"] == 201
+
+
+def test_closing_leaves_no_process(tmp_path: Path) -> None:
+    import psutil
+
+    with Runner(cache=False) as runner:
+        runner.warm(NAME)
+        assert runner._worker is not None
+        pid = runner._worker.pid
+        runner.run(NAME)
+    assert not psutil.pid_exists(pid)
+
+
+def test_warming_what_does_not_exist_is_told_by_the_run(runner: Runner) -> None:
+    runner.warm("batching.no_such_thing")
+    with pytest.raises(UnknownExperiment):
+        runner.run("batching.no_such_thing")
+    assert runner.run(NAME).result["continuous_steps"] == 53
+
+
+def test_a_trace_of_the_run_can_be_opened(runner: Runner, tmp_path: Path) -> None:
+    from engine.core.trace_reader import TraceReader
+
+    path = tmp_path / "run.itrace"
+    outcome = runner.run(NAME, {"slots": 2}, trace=path)
+    reader = TraceReader(path)
+    assert reader.num_steps == outcome.result["continuous_steps"] and not reader.problems
+
+
+def test_every_experiment_has_defaults_a_doc_and_units_and_imports_no_torch() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys\n"
+        "from quizzes.experiments import registry\n"
+        "for name in registry.names():\n"
+        "    e = registry.get(name)\n"
+        "    e.check({})\n"
+        "    assert e.doc and e.title.endswith('.'), name\n"
+        "    assert e.result_units, f'{name}: its return type is no dataclass'\n"
+        "assert 'torch' not in sys.modules, 'an experiment imports torch at its top'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=results_cache.ROOT)
+
+
+def test_the_whole_catalogue_is_covered() -> None:
+    covered = {row for name in registry.names() for row in registry.get(name).catalogue}
+    wanted = {f"E{number:02d}" for number in range(1, 67)}
+    assert covered >= wanted, sorted(wanted - covered)
+    assert json.dumps(sorted(covered - wanted)) == "[]"
