@@ -1,0 +1,258 @@
+"""Is a question fit to be asked? Its form, its references, and with `run` its truth over many seeds.
+
+    python -m quizzes.lint quizzes/bank/batching/*.yaml          for authors; the whole bank: prep bank lint --run
+
+form    hints hold no answer, options differ, every wrong option says why, time to read fits into the minutes
+truth   for 20 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, a mistake is no
+        right answer, trivial guesses are wrong, a challenge has a witness, every text renders
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+from quizzes.expressions import dotted, evaluate, is_expression, resolve
+from quizzes.instance import Instance, draw
+from quizzes.library import BANK, Bank
+from quizzes.question import Answer, Question
+
+SEEDS = 20
+WORDS_PER_MINUTE = 220
+TRIVIAL_SHARE = 0.2
+MISTAKE_SHARE = 0.8
+RunExperiment = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a question."""
+
+    question: str
+    seed: int | None
+    message: str
+
+    def __str__(self) -> str:
+        at = "" if self.seed is None else f" (seed {self.seed})"
+        return f"{self.question}{at}: {self.message}"
+
+
+def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]:
+    """What can be seen without drawing. `bank`: to look references up."""
+
+    def found(message: str) -> Finding:
+        return Finding(question.id, None, message)
+
+    words = len(question.prompt.split()) + len(question.exhibit.split())
+    if words / WORDS_PER_MINUTE > question.minutes:
+        yield found(f"{words} words cannot be read in {question.minutes:g} min")
+    if question.kind not in ("free", "design") and not question.hints and question.difficulty > 1:
+        yield found("no hint")
+    if not question.followups:
+        yield found("no follow-up")
+    for choice in question.choices:
+        if not choice.why and choice.right is not True:
+            yield found(f"choice {choice.id} does not say why")
+    if question.experiment is not None and question.kind in ("predict", "numeric", "debug"):
+        for answer in question.answers:
+            if answer.id not in question.oracle and "result" in str(answer.expect) and _is_exact(question):
+                yield found(f"answer {answer.id} has no oracle")
+    if bank is not None:
+        for point in question.keypoints:
+            for probe in point.probes:
+                if probe not in bank:
+                    yield found(f"key point {point.id}: there is no question {probe}")
+                elif bank.entries[probe].kind in ("free", "design"):
+                    yield found(f"key point {point.id}: the probe {probe} is itself free text")
+            if point.must and not point.probes:
+                yield found(f"key point {point.id} must be there and has no probe")
+
+
+def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> Iterator[Finding]:
+    """What only running shows."""
+    seeds = list(seeds)
+    trivial = 0
+    harmless = {mistake.id: 0 for mistake in question.mistakes}
+    drawn: set[str] = set()
+    for seed in seeds:
+        try:
+            instance = draw(question, seed)
+            drawn.add(repr(instance.params))
+            result = None
+            if question.experiment is not None:
+                result = run(question.experiment.run, instance.run_args())
+            expected = instance.expected(result)
+            for message in _at_seed(instance, result, expected):
+                yield Finding(question.id, seed, message)
+            trivial += _is_guessable(instance, expected)
+            for mistake in question.mistakes:
+                harmless[mistake.id] += _is_right(instance, mistake.when, expected, result)
+        except Exception as error:
+            yield Finding(question.id, seed, f"{type(error).__name__}: {error}")
+    if question.params and trivial > TRIVIAL_SHARE * len(seeds):
+        yield Finding(question.id, None, f"a trivial guess is right for {trivial} of {len(seeds)} seeds")
+    for name, count in harmless.items():
+        if count > (1 - MISTAKE_SHARE) * len(seeds):
+            yield Finding(question.id, None, f"mistake {name} is right for {count} of {len(seeds)} seeds")
+    if question.params and len(drawn) < min(4, len(seeds)):
+        yield Finding(question.id, None, f"only {len(drawn)} different draws in {len(seeds)} seeds")
+    yield from _witnesses(question, run, seeds[0])
+
+
+def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
+    question = instance.question
+    texts = [question.prompt, question.exhibit, *(hint.text for hint in question.hints)]
+    shown = [instance.render(text) for text in texts]
+    instance.render(question.explain, result=result, expected=expected)
+    for mistake in question.mistakes:
+        instance.render(mistake.say, result=result, expected=expected)
+    for follow_up in question.followups:
+        instance.render(follow_up.ask, result=result, expected=expected)
+    if question.choices:
+        options = [instance.render(choice.text) for choice in question.choices]
+        if len(set(options)) < len(options):
+            yield "two options read the same"
+        for choice in question.choices:
+            instance.render(choice.why, result=result, expected=expected)
+        if question.kind != "multi" and len(expected["choice"]) != 1:
+            yield f"{len(expected['choice'])} choices are right: {expected['choice']}"
+    for answer in question.answers:
+        value = expected[answer.id]
+        if value is None:
+            yield f"answer {answer.id} has no expected value"
+        elif not _fits(answer, value):
+            yield f"answer {answer.id}: expected {value!r} is no {answer.type}"
+        if answer.type in ("int", "float") and _given_away(value, shown[2:]):
+            yield f"a hint contains the answer {value}"
+    for answer_id, oracle in question.oracle.items():
+        second = ask_oracle(oracle, instance)
+        if not _agree(expected[answer_id] if answer_id in expected else None, second):
+            yield f"{answer_id}: experiment says {expected.get(answer_id)!r}, oracle says {second!r}"
+
+
+def ask_oracle(oracle: str, instance: Instance) -> Any:
+    """The second opinion: an =expression over the params, or `module.function` in quizzes/oracles."""
+    if is_expression(oracle):
+        return evaluate(oracle, instance.params)
+    module_name, function_name = oracle.rsplit(".", 1)
+    function = getattr(importlib.import_module(f"quizzes.oracles.{module_name}"), function_name)
+    args = {**instance.run_args(), **instance.params}
+    wanted = inspect.signature(function).parameters
+    missing = [n for n, p in wanted.items() if n not in args and p.default is inspect.Parameter.empty]
+    if missing:
+        raise TypeError(
+            f"oracle {oracle} wants {', '.join(missing)}, which is neither a param nor an argument"
+        )
+    return function(**{name: value for name, value in args.items() if name in wanted})
+
+
+def _is_exact(question: Question) -> bool:
+    from quizzes.experiments.registry import get
+
+    return question.experiment is not None and get(question.experiment.run).determinism == "exact"
+
+
+def _fits(answer: Answer, value: Any) -> bool:
+    kinds: dict[str, Any] = {
+        "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
+        "float": lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+        "bool": lambda v: isinstance(v, bool),
+        "word": lambda v: isinstance(v, str),
+        "words": lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v),
+        "ints": lambda v: isinstance(v, list) and all(isinstance(x, int) for x in v),
+    }
+    return bool(kinds[answer.type](value))
+
+
+def _agree(first: Any, second: Any) -> bool:
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return isclose(first, second, rel_tol=1e-6, abs_tol=1e-9)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(_agree(a, b) for a, b in zip(first, second, strict=True))
+    return bool(first == second)
+
+
+def _given_away(value: Any, hints: list[str]) -> bool:
+    """Whether a hint names the number; small ones appear by chance."""
+    if not isinstance(value, int) or abs(value) < 20:
+        return False
+    return any(re.search(rf"(?<![\d.,]){value}(?![\d.,]?\d)", hint) for hint in hints)
+
+
+def _is_guessable(instance: Instance, expected: dict[str, Any]) -> bool:
+    """0, 1 or a figure that the question itself shows: right by guessing, for every answer."""
+    numbers = [a for a in instance.question.answers if a.type in ("int", "float")]
+    if not numbers or len(numbers) < len(instance.question.answers):
+        return False
+    shown: list[Any] = [0, 1]
+    for value in instance.params.values():
+        shown += value if isinstance(value, list) else [value]
+    return all(any(_agree(expected[a.id], guess) for guess in shown) for a in numbers)
+
+
+def _is_right(instance: Instance, when: Any, expected: dict[str, Any], result: dict[str, Any] | None) -> bool:
+    """Whether a mistake's signature is the right answer, so that it says nothing for this seed."""
+    names = instance.params if result is None else {**instance.params, "result": result}
+    value = resolve(when.equals, names)
+    right = expected.get(when.answer)
+    return value in right if when.answer == "choice" and isinstance(right, list) else _agree(value, right)
+
+
+def _witnesses(question: Question, run: RunExperiment, seed: int) -> Iterator[Finding]:
+    for follow_up in question.followups:
+        if follow_up.experiment is None or follow_up.pass_ is None:
+            continue
+        if follow_up.witness is None:
+            yield Finding(question.id, None, f"no witness that this can be met: {follow_up.ask[:50]!r}")
+            continue
+        try:
+            instance = draw(question, seed)
+            reply = resolve(follow_up.witness, instance.params)
+            names = {**instance.params, **reply}
+            result = run(follow_up.experiment.run, resolve(follow_up.experiment.args, names))
+            if not evaluate(follow_up.pass_, {**names, "result": dotted(result)}):
+                yield Finding(question.id, seed, f"the witness does not meet {follow_up.pass_!r}")
+        except Exception as error:
+            yield Finding(question.id, seed, f"witness: {type(error).__name__}: {error}")
+
+
+def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -> list[str]:
+    """Complaints about files, for authors at work; the experiments run in this process."""
+    from quizzes.experiments.running import run_here
+    from quizzes.library import load_bank
+    from quizzes.yaml_files import read_file
+
+    bank = load_bank()
+    complaints: list[str] = []
+    for path in paths:
+        documents, bad = read_file(path, Question.model_validate)
+        complaints += [str(problem) for problem in bad]
+        for document in documents:
+            question = Question.model_validate(document.data)
+            found = list(lint_form(question, bank))
+            if run:
+                statistical = question.experiment is not None and not _is_exact(question)
+                found += lint_truth(question, run_here, range(2 if statistical else seeds))
+            if path.resolve().is_relative_to(BANK) and question.id != f"{path.parent.name}.{path.stem}":
+                complaints.append(f"{path}: its id is {question.id}")
+            complaints += [str(finding) for finding in found]
+    return complaints
+
+
+if __name__ == "__main__":
+    wanted = [Path(name) for name in sys.argv[1:]] or [BANK]
+    every = [path for name in wanted for path in (sorted(name.rglob("*.yaml")) if name.is_dir() else [name])]
+    problems = []
+    for one in every:
+        problems += (mine := lint_files([one]))
+        print(*(mine or [f"ok {one}"]), sep="\n", flush=True)
+    sys.exit(bool(problems))
