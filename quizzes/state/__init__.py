@@ -1,0 +1,43 @@
+"""What the learner did: one SQLite file of facts that are only ever added, and what is computed from them.
+
+    from quizzes.state import State
+
+    with State.open() as state:
+        session = state.begin_session("quiz", {"topic": "batching", "seed": 7})
+        committed = state.commit_prediction(session.id, question_id="batching.static_vs_continuous", revision=1,
+                                            seed=7, answer={"static": 124}, confidence=90)
+        ...                                        # now the experiment may run
+        state.add_attempt(Attempt(session_id=session.id, prediction_id=committed.id, ...))
+
+Nothing here knows questions or schedules: cards and figures are made by `quizzes.learning` from these facts.
+"""
+
+from quizzes.state.errors import ArchiveRefused, StateDamaged, StateError, StateTooNew, StateUnavailable
+from quizzes.state.records import (
+    Attempt,
+    IntervalForecast,
+    KeypointMark,
+    Prediction,
+    Run,
+    Session,
+    Settings,
+    Vote,
+)
+from quizzes.state.store import State
+
+__all__ = [
+    "ArchiveRefused",
+    "Attempt",
+    "IntervalForecast",
+    "KeypointMark",
+    "Prediction",
+    "Run",
+    "Session",
+    "Settings",
+    "State",
+    "StateDamaged",
+    "StateError",
+    "StateTooNew",
+    "StateUnavailable",
+    "Vote",
+]

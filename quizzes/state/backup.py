@@ -1,0 +1,63 @@
+"""Copies of the state: one a day, and one before each migration. The newest seven of the daily ones are kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sqlite3
+from pathlib import Path
+
+from quizzes.state.paths import backup_folder
+
+DAILY_KEPT = 7
+
+
+def copy_to(connection: sqlite3.Connection, target: Path) -> Path:
+    """A consistent copy while others write. It takes its name only when it is whole and sound."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        copy = sqlite3.connect(half)
+        try:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, no -wal beside it
+            report = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        finally:
+            copy.close()
+        if report != "ok":
+            raise sqlite3.DatabaseError(report)
+        os.replace(half, target)
+    finally:
+        half.unlink(missing_ok=True)
+    return target
+
+
+def before_migration(connection: sqlite3.Connection, state_file: Path, schema: int) -> Path:
+    """Kept for good: a migration is rare and the file is small."""
+    return copy_to(connection, backup_folder(state_file) / f"state-schema{schema}.sqlite3")
+
+
+def daily(connection: sqlite3.Connection, state_file: Path, today: dt.date) -> Path | None:
+    """Today's copy, unless it is there; drops the oldest. Returns the new copy."""
+    target = backup_folder(state_file) / f"state-{today.isoformat()}.sqlite3"
+    if target.exists():
+        return None
+    copy_to(connection, target)
+    for old in sorted(_daily_files(state_file))[:-DAILY_KEPT]:
+        old.unlink(missing_ok=True)
+    return target
+
+
+def by_hand(connection: sqlite3.Connection, state_file: Path, now: dt.datetime) -> Path:
+    """Asked for: never dropped."""
+    return copy_to(connection, backup_folder(state_file) / f"state-{now:%Y-%m-%dT%H%M%S}.sqlite3")
+
+
+def backups(state_file: Path) -> list[Path]:
+    """All copies, the newest first."""
+    found = backup_folder(state_file).glob("state-*.sqlite3")
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _daily_files(state_file: Path) -> list[Path]:
+    return list(backup_folder(state_file).glob("state-????-??-??.sqlite3"))

@@ -1,0 +1,158 @@
+"""The facts as Python sees them. A record is never changed: a correction is another record.
+
+Times are aware and in UTC, to the millisecond, so that they come back from the file as they went in.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from quizzes.state.ulid import new_id
+
+Grader = Literal["exact", "band", "experiment", "tests", "probe", "self", "judge"]
+KeypointVerdict = Literal["hit", "partial", "miss", "contradicted", "unsure"]
+Marker = Literal["self", "judge", "probe", "lint"]
+SESSION_KINDS = ("quiz", "review", "placement", "exam", "claims", "mock", "drill", "lab", "lesson")
+
+
+def utc_now() -> dt.datetime:
+    """Now, in UTC and whole milliseconds: what the file keeps."""
+    now = dt.datetime.now(dt.UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the learner told us. Each change is a fact; the latest of each field holds."""
+
+    role: str | None = None
+    """A key of topics.ROLES."""
+    level: str | None = None
+    """junior, mid, senior or staff."""
+    interview_date: dt.date | None = None
+    hours_per_week: float = 5.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """One sitting."""
+
+    kind: str
+    """One of SESSION_KINDS."""
+    spec: dict[str, Any] = field(default_factory=dict)
+    """What was asked for (topic, seed, ids ...), enough to go on with it later. JSON values."""
+    bank_rev: str = ""
+    """Which bank was used."""
+    app_version: str = ""
+    host: str = ""
+    started: dt.datetime = field(default_factory=utc_now)
+    ended: dt.datetime | None = None
+    """None while it runs, or if it was cut off."""
+    id: str = field(default_factory=new_id)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An answer that was committed before the experiment ran."""
+
+    session_id: str
+    question_id: str
+    revision: int
+    seed: int
+    answer: Any
+    confidence: int | None = None
+    at: dt.datetime = field(default_factory=utc_now)
+    id: str = field(default_factory=new_id)
+
+
+@dataclass(frozen=True)
+class KeypointMark:
+    """Whether a free-text answer made one of the points, and who says so."""
+
+    keypoint_id: str
+    verdict: KeypointVerdict
+    by: Marker
+    quote: str | None = None
+    id: str = field(default_factory=new_id)
+
+
+@dataclass(frozen=True)
+class IntervalForecast:
+    """An interval that should hold the truth with probability `level`."""
+
+    answer_id: str
+    lo: float
+    hi: float
+    truth: float | None
+    level: float = 0.8
+    id: str = field(default_factory=new_id)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One answer to one question, as it was judged."""
+
+    session_id: str
+    question_id: str
+    revision: int
+    seed: int
+    answer: Any
+    """JSON value."""
+    points: float
+    """Earned, after hints."""
+    points_max: float
+    correct: bool
+    """All parts right, hints or not: what a confidence is about."""
+    grader: Grader
+    scored: bool = True
+    """False where nothing could be decided (inconclusive, limit hit): kept, but counts for nothing."""
+    elapsed_ms: int = 0
+    confidence: int | None = None
+    """Per cent, 1 to 99, that all parts are right."""
+    hints: int = 0
+    """How many were shown."""
+    mistake_id: str | None = None
+    rating: int | None = None
+    """1 Again, 2 Hard, 3 Good, 4 Easy (`learning.review.rate`); None leaves the question's card alone."""
+    prediction_id: str | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+    """Whatever a screen wants to show again. JSON values."""
+    marks: tuple[KeypointMark, ...] = ()
+    intervals: tuple[IntervalForecast, ...] = ()
+    at: dt.datetime = field(default_factory=utc_now)
+    id: str = field(default_factory=new_id)
+
+
+@dataclass(frozen=True)
+class Run:
+    """An experiment that ran, and what came of it."""
+
+    experiment: str
+    args: dict[str, Any]
+    args_hash: str
+    code_rev: str
+    """Hash of the sources it ran on."""
+    result: Any
+    wall_s: float | None = None
+    """Seconds."""
+    machine: str = ""
+    trace_path: str | None = None
+    verdict: str | None = None
+    at: dt.datetime = field(default_factory=utc_now)
+    id: str = field(default_factory=new_id)
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What the learner expects of a claim, given before the court sits."""
+
+    claim_id: str
+    vote: str
+    """confirmed, refuted or depends."""
+    confidence: int | None = None
+    verdict: str | None = None
+    """The court's, if it sat: None until then."""
+    at: dt.datetime = field(default_factory=utc_now)
+    id: str = field(default_factory=new_id)

@@ -1,0 +1,87 @@
+"""Records to rows and back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sqlite3
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from quizzes.state.records import (
+    Attempt,
+    IntervalForecast,
+    KeypointMark,
+    Prediction,
+    Run,
+    Session,
+    Settings,
+    Vote,
+)
+
+Record = TypeVar("Record")
+
+TABLE_OF = {
+    Session: "session",
+    Prediction: "prediction",
+    Attempt: "attempt",
+    KeypointMark: "keypoint_mark",
+    IntervalForecast: "interval_forecast",
+    Run: "run",
+    Vote: "vote",
+}
+_JSON = {"spec", "answer", "detail", "args", "result"}
+_TIMES = {"at", "started", "ended"}
+_FLAGS = {"correct", "scored"}
+
+
+def time_text(time: dt.datetime) -> str:
+    """ISO in UTC with milliseconds: sorts as text as it sorts in time."""
+    if time.tzinfo is None:
+        raise ValueError(f"{time} has no time zone: give an aware time, in UTC")
+    return time.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def to_time(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text)
+
+
+def to_row(record: Any, columns: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    """Column -> value as it stands in the file. `more`: columns that the record does not carry."""
+    row = {name: getattr(record, name) for name in columns if name not in more}
+    for name in row:
+        if name in _JSON:
+            row[name] = json.dumps(row[name], ensure_ascii=False, sort_keys=True, allow_nan=False)
+        elif name in _TIMES:
+            row[name] = time_text(row[name])
+        elif name in _FLAGS:
+            row[name] = int(row[name])
+    return {**row, **more}
+
+
+def to_record(kind: type[Record], row: sqlite3.Row, **more: Any) -> Record:
+    """The record of a row. `more`: fields that live in other tables."""
+    known = set(row.keys())
+    values = {field.name: row[field.name] for field in fields(kind) if field.name in known}  # type: ignore[arg-type]
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name in _JSON:
+            values[name] = json.loads(value)
+        elif name in _TIMES:
+            values[name] = to_time(value)
+        elif name in _FLAGS:
+            values[name] = bool(value)
+    return kind(**{**values, **more})
+
+
+def settings_from(changes: list[tuple[str, str]]) -> Settings:
+    """Settings after (name, JSON) changes in order. Names of a later version are passed over."""
+    values = {name: json.loads(value) for name, value in changes if name in Settings.__dataclass_fields__}
+    if values.get("interview_date"):
+        values["interview_date"] = dt.date.fromisoformat(values["interview_date"])
+    return Settings(**values)
+
+
+def setting_value(value: Any) -> str:
+    return json.dumps(value.isoformat() if isinstance(value, dt.date) else value)
