@@ -11,7 +11,6 @@ requests of these lengths, because who decides is the same code (`engine.core.sc
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,10 @@ from engine.core.stats import StepStats
 from engine.sampling_params import SamplingParams
 
 MAX_STEPS = 200_000
+FIRST_OWN_TOKEN = 1 << 24
+"""Tokens of prompts that are given as lengths lie from here on: written-down prompts use smaller ones."""
+_RANGE = 1 << 18
+"""Tokens of one request that are its own; a longer prompt would run into the next one's."""
 
 
 class NoProgress(Exception):
@@ -45,17 +48,12 @@ class Ask:
     cache_salt: str | None = None
     lora: str | None = None
 
-    def prompt_tokens(self) -> list[int]:
-        if not isinstance(self.prompt, int):
-            return list(self.prompt)
-        start = zlib.crc32(self.request_id.encode()) << 24
-        return list(range(start, start + self.prompt))
+    def prompt_tokens(self, start: int = 0) -> list[int]:
+        """start: the first token of a prompt that is given as a length."""
+        return list(range(start, start + self.prompt)) if isinstance(self.prompt, int) else list(self.prompt)
 
-    def output_tokens(self) -> list[int]:
-        if not isinstance(self.output, int):
-            return list(self.output)
-        start = (zlib.crc32(self.request_id.encode()) << 24) + (1 << 23)
-        return list(range(start, start + self.output))
+    def output_tokens(self, start: int = 0) -> list[int]:
+        return list(range(start, start + self.output)) if isinstance(self.output, int) else list(self.output)
 
 
 @dataclass(frozen=True)
@@ -140,6 +138,8 @@ class CoreEngine:
         self.steps: list[StepView] = []
         self.outcomes: dict[str, Outcome] = {}
         self._scripts: dict[str, list[int]] = {}
+        self._token_starts: dict[str, int] = {}
+        self._next_token = FIRST_OWN_TOKEN
         self._trace = _start_trace(trace, self.scheduler)
 
     @property
@@ -160,10 +160,12 @@ class CoreEngine:
 
     def add(self, ask: Ask) -> Request:
         """Queue a request now. Raises RequestRejected if it can never run."""
-        output = ask.output_tokens()
+        start = self._own_tokens(ask)
+        prompt = ask.prompt_tokens(start)
+        output = ask.output_tokens(start + len(prompt))
         request = Request(
             ask.request_id,
-            ask.prompt_tokens(),
+            prompt,
             SamplingParams(max_tokens=len(output)),
             arrival_time=float(self.num_steps),
             priority=ask.priority,
@@ -236,6 +238,13 @@ class CoreEngine:
         if self._trace is not None:
             self._trace.close()
             self._trace = None
+
+    def _own_tokens(self, ask: Ask) -> int:
+        """The first of a range of tokens that belongs to this request id alone."""
+        if ask.request_id not in self._token_starts:
+            self._token_starts[ask.request_id] = self._next_token
+            self._next_token += _RANGE
+        return self._token_starts[ask.request_id]
 
     def _answer(self, out: SchedulerOutput) -> ModelRunnerOutput:
         result = ModelRunnerOutput()
