@@ -24,6 +24,7 @@ class Entry(NamedTuple):
 
 
 SEE = "See it work"
+PRACTISE = "Practise"
 RUN = "Run a model"
 LOOK = "Measure and look inside"
 CARE = "Care for the installation"
@@ -31,6 +32,8 @@ CARE = "Care for the installation"
 COMMANDS = {
     "demo": Entry("app.cli.demo", "A tour of the live engine, under a minute, no input needed.", SEE),
     "chat": Entry("app.cli.chat", "Talk to a model; the answer streams.", SEE),
+    "run": Entry("app.cli.run", "Run one experiment with your own figures.", PRACTISE),
+    "experiments": Entry("app.cli.experiments", "What questions are decided by: list, show.", PRACTISE),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "zoo": Entry("app.cli.zoo", "The shipped models: list, evaluate, train.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving: named models and GPUs, capacity, fleets.", LOOK),

@@ -1,0 +1,124 @@
+"""`prep experiments`: which there are, and what one of them takes and gives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+app = screen.command_app(no_args_is_help=True)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.callback()
+def experiments() -> None:
+    """Experiments on the engine: what questions and claims are decided by."""
+
+
+@app.command("list")
+def list_(
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None, json: Json = False
+) -> None:
+    """All experiments with what they compare.
+
+    Example: prep experiments list --topic memory
+    """
+    from quizzes.experiments import registry
+    from quizzes.topics import TOPICS, resolve
+
+    wanted = resolve("topic", topic, TOPICS) if topic else None
+    found = [registry.get(name) for name in registry.names() if wanted in (None, name.split(".")[0])]
+    if json:
+        screen.print_json([_summary(experiment) for experiment in found])
+        return
+    console = screen.out()
+    last = ""
+    for experiment in found:
+        group, _, short = experiment.name.partition(".")
+        if group != last:
+            console.print(f"\n[bold]{group}[/]  [dim]{TOPICS.get(group, '')}[/]")
+        last = group
+        mark = "" if experiment.determinism == "exact" else " [dim](measured)[/]"
+        console.print(f"  [cyan]{short}[/]{mark}", soft_wrap=True)
+        console.print(f"      {experiment.title}", style="dim")
+    console.print(
+        f"\n{len(found)} experiments; those not marked as measured count: the same on every machine."
+    )
+    screen.next_command(f"prep experiments show {found[0].name}" if found else "prep experiments list")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from: prep experiments list")],
+    json: Json = False,
+) -> None:
+    """What an experiment does, takes and gives, and where it is written.
+
+    Example: prep experiments show batching.static_vs_continuous
+    """
+    from app.cli.run import plain
+    from quizzes.experiments import registry
+
+    experiment = registry.get(name)
+    if json:
+        screen.print_json(_summary(experiment))
+        return
+    console = screen.out()
+    console.print(f"[bold]{name}[/]  [dim]{', '.join(experiment.catalogue)} · {experiment.determinism}[/]\n")
+    console.print(experiment.doc, markup=False)
+    console.print("\n[bold]takes[/]")
+    for parameter in experiment.parameters.values():
+        kind = _type_name(parameter.annotation)
+        console.print(f"  [cyan]{parameter.name}[/]={plain(_as_list(parameter.default))}  [dim]{kind}[/]")
+    console.print("\n[bold]gives[/]")
+    for field, unit in experiment.result_units.items():
+        console.print(f"  {field}  [dim]{unit}[/]")
+    console.print(
+        f"\n[dim]{registry.source_file(name)}\nlimits: {experiment.seconds:g} s, {experiment.megabytes:,} MiB[/]",
+        soft_wrap=True,
+    )
+    screen.next_command(f"prep run {name}")
+
+
+def _summary(experiment: Any) -> dict[str, Any]:
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "catalogue": list(experiment.catalogue),
+        "determinism": experiment.determinism,
+        "parameters": {
+            parameter.name: {
+                "type": _type_name(parameter.annotation),
+                "default": _as_list(parameter.default),
+            }
+            for parameter in experiment.parameters.values()
+        },
+        "result": experiment.result_units,
+    }
+
+
+def _as_list(value: Any) -> Any:
+    return [_as_list(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _type_name(annotation: Any) -> str:
+    """int from 1 to 64; list of int; fcfs or priority."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(annotation).json_schema()
+    return _describe(schema)
+
+
+def _describe(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(_describe(part) for part in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_describe(schema.get('items', {}))}"
+    bounds = [f"from {schema['minimum']}"] if "minimum" in schema else []
+    bounds += [f"above {schema['exclusiveMinimum']}"] if "exclusiveMinimum" in schema else []
+    bounds += [f"to {schema['maximum']}"] if "maximum" in schema else []
+    return " ".join([str(schema.get("const", schema.get("type", "value"))), *bounds])

@@ -1,0 +1,162 @@
+"""`prep run`: one experiment, with arguments of one's own."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.settings import SetOption, parse_settings
+
+if TYPE_CHECKING:
+    from quizzes.experiments.registry import Experiment
+    from quizzes.experiments.runner import Outcome
+
+app = screen.command_app()
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from: prep experiments list")],
+    settings: SetOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="For experiments that draw something.")] = 0,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Record the run's steps; then: prep trace info FILE")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the result: .svg, .png, or .json (Vega-Lite).")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run it even if the result is known.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Run an experiment on the engine and show what it counted.
+
+    \b
+    Examples:
+      prep run batching.static_vs_continuous
+      prep run batching.static_vs_continuous --set slots=8 --set lens=57,21,21,44
+      prep run batching.static_vs_continuous --trace run.itrace --json
+    """
+    from quizzes.experiments.registry import get
+    from quizzes.experiments.runner import Runner
+
+    experiment = get(name)
+    args = parse_settings(settings)
+    experiment.check(args)
+    if trace is not None and trace.exists():
+        raise screen.Problem(f"{trace} exists", next_step="give --trace another name, or remove it first")
+    with Runner() as runner, screen.loading(name):
+        outcome = told(lambda: runner.run(name, args, seed=seed, trace=trace, fresh=fresh))
+    if plot is not None:
+        draw(experiment, outcome.result, plot)
+    if json:
+        screen.print_json(
+            {
+                "experiment": name,
+                "args": outcome.args,
+                "result": outcome.result,
+                "determinism": outcome.determinism,
+                "seconds": round(outcome.seconds, 3),
+                "cached": outcome.cached,
+            }
+        )
+        return
+    show(experiment, outcome)
+    if trace is not None and not trace.exists():
+        screen.tell_error(f"{name} records no trace: it runs no engine step by step")
+        raise typer.Exit(screen.CHECKS_FAILED)
+    if trace is not None:
+        screen.next_command(f"prep trace info {trace}", "what every step did")
+    else:
+        first = next(iter(experiment.parameters), None)
+        screen.next_command(
+            f"prep run {name} --set {first}=..." if first else "prep experiments list", "vary one knob"
+        )
+
+
+def told(work: Any) -> Any:
+    """The value of `work()`; what an experiment cannot do ends as one line and its exit code."""
+    from quizzes.experiments.registry import Inconclusive, NeedsHardware
+    from quizzes.experiments.runner import OverMemory, OverTime, RunFailed
+
+    try:
+        return work()
+    except Inconclusive as reason:
+        raise screen.Problem(
+            f"inconclusive: {reason}", next_step="try again on a quieter machine", code=screen.INCONCLUSIVE
+        ) from None
+    except NeedsHardware as reason:
+        raise screen.Problem(f"not on this machine: {reason}", code=screen.ENVIRONMENT) from None
+    except (OverTime, OverMemory) as reason:
+        raise screen.Problem(
+            str(reason), next_step="smaller arguments: --set name=value", code=screen.CHECKS_FAILED
+        ) from None
+    except RunFailed as reason:
+        if screen.debug_wanted():
+            screen.err().print(reason.details, markup=False)
+        raise screen.Problem(
+            str(reason), next_step="PREP_DEBUG=1 shows its traceback", code=screen.CHECKS_FAILED
+        ) from None
+
+
+def show(experiment: Experiment, outcome: Outcome) -> None:
+    """Arguments, then the result's figures with their units."""
+    console = screen.out()
+    console.print(f"[bold]{experiment.title}[/]")
+    console.print(f"[dim]{', '.join(f'{k}={plain(v)}' for k, v in outcome.args.items())}[/]\n")
+    width = max(map(len, outcome.result), default=0)
+    units = experiment.result_units
+    for name, value in outcome.result.items():
+        console.print(
+            f"  {name:<{width}}  [bold]{plain(value)}[/] [dim]{units.get(name, '')}[/]", soft_wrap=False
+        )
+    how = "from the cache" if outcome.cached else f"{outcome.seconds:.1f} s"
+    console.print(f"\n[dim]{outcome.determinism}, {how}[/]")
+
+
+def plain(value: Any) -> str:
+    """A value for the eye: thousands separated, floats short, lists without quotes."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    if isinstance(value, list):
+        return "\\[" + ", ".join(plain(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {plain(item)}" for key, item in value.items()) + "}"
+    from rich.markup import escape
+
+    return escape(str(value))
+
+
+def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
+    """Write the experiment's chart; refused where it has none or the drawing library is missing."""
+    import sys
+    from types import SimpleNamespace
+
+    chart = getattr(sys.modules[experiment.function.__module__], "chart", None)
+    if chart is None:
+        raise screen.Problem(f"{experiment.name} has no chart", next_step="its figures: prep run ... --json")
+    if path.suffix not in (".svg", ".png", ".json"):
+        raise screen.Problem(f"--plot writes .svg, .png or .json, not {path.name}")
+    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", **chart(SimpleNamespace(**result))}
+    if path.suffix == ".json":
+        path.write_text(json_module.dumps(spec, indent=1))
+        return
+    try:
+        import vl_convert
+    except ImportError:
+        raise screen.Problem(
+            "drawing needs vl-convert",
+            next_step="pip install vl-convert-python, or --plot FILE.json",
+            code=screen.ENVIRONMENT,
+        ) from None
+    if path.suffix == ".svg":
+        path.write_text(vl_convert.vegalite_to_svg(spec))
+    else:
+        path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))

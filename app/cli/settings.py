@@ -1,0 +1,39 @@
+"""`--set key=value`: what people type becomes values of the right type."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.screen import Problem
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="K=V", help="An argument of the experiment; repeat for more. Lists: lens=4,9,3"
+    ),
+]
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """name -> value: JSON where it is JSON, a list where there are commas, else the text itself."""
+    values: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise Problem(f"--set wants name=value, got {pair!r}", next_step="for example --set slots=4")
+        values[name.strip().replace("-", "_")] = parse_value(text.strip())
+    return values
+
+
+def parse_value(text: str) -> Any:
+    """4 -> 4, true -> True, 4,9,3 -> [4, 9, 3], [4, 9] -> [4, 9], fcfs -> "fcfs"."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    if "," in text:
+        return [parse_value(part.strip()) for part in text.split(",") if part.strip()]
+    return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
