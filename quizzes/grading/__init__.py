@@ -1,0 +1,16 @@
+"""From what a learner typed to points: parse, compare, explain. Prose is in `quizzes/free_text`."""
+
+from quizzes.grading.grade import Graded, Part, check_reply, grade, reply_keys
+from quizzes.grading.parse import Parsed, ParseError, parse, parse_interval
+
+__all__ = [
+    "Graded",
+    "ParseError",
+    "Parsed",
+    "Part",
+    "check_reply",
+    "grade",
+    "parse",
+    "parse_interval",
+    "reply_keys",
+]

@@ -1,0 +1,91 @@
+"""How close a value is to the right one, as a share of the points: 1 is right, 0 is wrong, bands lie between."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from quizzes.grading.parse import normal_word
+from quizzes.question import Answer, Check
+
+FLOAT_REL = 0.02
+"""Where a float's question declares no tolerance: rounding and reading off are forgiven, a wrong term is not."""
+OTHER_ORDER = 0.5
+"""The right things in the wrong order."""
+
+
+def share_of_points(value: Any, expected: Any, answer: Answer) -> float:
+    """0 to 1. `value` is of the answer's type, `expected` in the answer's unit."""
+    if answer.type == "bool":
+        return float(value is bool(expected))
+    if answer.type == "word":
+        return float(any(value == normal_word(str(word)) for word in (expected, *answer.accept)))
+    if answer.type in ("words", "ints"):
+        return _list_share(value, expected, answer)
+    return _number_share(value, expected, answer.check, exact=answer.type == "int")
+
+
+def is_tolerant(answer: Answer) -> bool:
+    """True if something else than the exact value can be right."""
+    check = answer.check
+    declared = (check.abs, check.rel, check.factor, check.sign, check.bands)
+    return any(each is not None for each in declared) or (answer.type == "float" and not check.exact)
+
+
+def _list_share(value: list[Any], expected: Any, answer: Answer) -> float:
+    wanted = list(expected) if isinstance(expected, list | tuple | set) else [expected]
+    if answer.type == "words":
+        wanted = [normal_word(str(word)) for word in wanted]
+        same = value == wanted
+    else:
+        same = len(value) == len(wanted) and all(
+            _number_share(one, other, answer.check, exact=True) == 1
+            for one, other in zip(value, wanted, strict=True)
+        )
+    if same:
+        return 1.0
+    return OTHER_ORDER if len(wanted) > 1 and sorted(value) == sorted(wanted) else 0.0
+
+
+def _number_share(value: float, expected: float, check: Check, *, exact: bool) -> float:
+    if check.bands:
+        reached = [
+            band.points
+            for band in check.bands
+            if (band.rel is not None and within_rel(value, expected, band.rel))
+            or (band.factor is not None and within_factor(value, expected, band.factor))
+        ]
+        return min(1.0, max(reached, default=0.0))
+    if check.sign:
+        return float(_sign(value) == _sign(expected))
+    if check.factor is not None:
+        return float(within_factor(value, expected, check.factor))
+    if check.abs is not None:
+        return float(abs(value - expected) <= check.abs * (1 + 1e-9))
+    if check.rel is not None:
+        return float(within_rel(value, expected, check.rel))
+    if exact or check.exact:
+        return float(same_number(value, expected))
+    return float(within_rel(value, expected, FLOAT_REL))
+
+
+def same_number(value: float, expected: float) -> bool:
+    """Equal; floats up to what arithmetic loses."""
+    return value == expected or math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def within_rel(value: float, expected: float, rel: float) -> bool:
+    return abs(value - expected) <= rel * abs(expected) * (1 + 1e-9) + 1e-12
+
+
+def within_factor(value: float, expected: float, factor: float) -> bool:
+    """In [expected / factor, expected * factor], on the same side of zero."""
+    if value == expected:
+        return True
+    if value * expected <= 0:
+        return False
+    return 1 / factor * (1 - 1e-9) <= value / expected <= factor * (1 + 1e-9)
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)

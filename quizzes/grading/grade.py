@@ -1,0 +1,271 @@
+"""A whole reply to a question: every part compared, points, what a wrong part says about the learner's thinking.
+
+    replies = {"static": "124", "continuous": "62"}       answers by id
+    replies = {"x": "100 ms", "x.interval": "80..120"}    with the interval that some answers ask for
+    replies = {"choice": "2"}  {"choice": "a, c"}         options: their id, or the number they are shown with (from 1)
+    replies = {"order": "b, a, c"}  {"order": "2 1 3"}    the same for things to put in order
+
+A reply that cannot be read raises ParseError before anything is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from quizzes.expressions import ExpressionError, resolve
+from quizzes.grading.check import is_tolerant, same_number, share_of_points
+from quizzes.grading.options import adjacent_share, pick, picked_share
+from quizzes.grading.parse import Parsed, ParseError, normal_word, parse, parse_interval
+from quizzes.grading.slips import slip
+from quizzes.instance import Instance
+from quizzes.question import Answer
+
+Grader = Literal["exact", "band", "experiment", "tests", "self", "judge"]
+MISTAKE_REL = 0.005
+"""A float is a mistake's value if it is this close to it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that was asked, and what came."""
+
+    id: str
+    given: Any
+    expected: Any
+    ok: bool
+    points: float
+    max_points: float
+    unit: str = ""
+    remark: str = ""
+    """On units, and on what a wrong number may come from."""
+    mistake: str = ""
+    """Id of the question's mistake that this value is the signature of; "" if right or unknown."""
+    say: str = ""
+    """That mistake's text with this instance's figures."""
+    interval: tuple[float, float] | None = None
+    level: float | None = None
+    """The probability that the interval was asked for."""
+    hit: bool | None = None
+    """Whether the interval holds the truth; None if none was asked."""
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A reply to one instance of a question."""
+
+    parts: tuple[Part, ...]
+    grader: Grader
+
+    @property
+    def points(self) -> float:
+        return sum(part.points for part in self.parts)
+
+    @property
+    def max_points(self) -> float:
+        return sum(part.max_points for part in self.parts)
+
+    @property
+    def all_right(self) -> bool:
+        return all(part.ok for part in self.parts)
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """Ids of recognised mistakes."""
+        return tuple(part.mistake for part in self.parts if part.mistake)
+
+
+def reply_keys(instance: Instance) -> list[str]:
+    """What `replies` must hold for this question, in the order to ask for it."""
+    question = instance.question
+    keys = [] if question.kind == "order" else [answer.id for answer in question.answers]
+    keys += ["choice"] if question.choices else []
+    keys += ["order"] if question.kind == "order" else []
+    return keys
+
+
+def check_reply(instance: Instance, key: str, text: str) -> Any:
+    """The value that `text` stands for under a key of `replies`. Raises ParseError; compares nothing."""
+    if key == "choice":
+        return _chosen(instance, text)
+    if key == "order":
+        shown = instance.items()
+        return pick(text, shown, key="order", every=True)
+    if key.endswith(".interval"):
+        return parse_interval(text, _answer(instance, key.removesuffix(".interval")))
+    return parse(text, _answer(instance, key)).value
+
+
+def grade(instance: Instance, replies: dict[str, str], result: dict[str, Any] | None = None) -> Graded:
+    """Compare a reply with what is right for this instance.
+
+    result: of the question's experiment, where it has one.
+    Raises:
+        ParseError: a reply is missing or cannot be read; nothing was scored.
+    """
+    for key in reply_keys(instance):
+        check_reply(instance, key, replies.get(key, ""))
+    expected = instance.expected(result)
+    names = {**instance.params, "expected": expected}
+    if result is not None:
+        names["result"] = result
+    parts = []
+    for key in reply_keys(instance):
+        if key == "choice":
+            parts.append(_grade_choice(instance, replies[key], expected["choice"], names))
+        elif key == "order":
+            parts.append(_grade_order(instance, replies[key], _expected_order(instance, expected), names))
+        else:
+            parts.append(_grade_answer(instance, key, replies, expected[key], names))
+    return Graded(tuple(parts), _grader(instance))
+
+
+def _grader(instance: Instance) -> Grader:
+    question = instance.question
+    if question.experiment is not None:
+        return "experiment"
+    asked = [] if question.kind == "order" else question.answers
+    return "band" if any(is_tolerant(answer) for answer in asked) else "exact"
+
+
+def _answer(instance: Instance, name: str) -> Answer:
+    for answer in instance.question.answers:
+        if answer.id == name:
+            return answer
+    raise KeyError(f"{instance.id} asks for no {name!r}; it asks for {', '.join(reply_keys(instance))}")
+
+
+def _grade_answer(
+    instance: Instance, key: str, replies: dict[str, str], expected: Any, names: dict[str, Any]
+) -> Part:
+    answer = _answer(instance, key)
+    parsed = parse(replies[key], answer)
+    share = share_of_points(parsed.value, expected, answer)
+    ok = share >= 1
+    mistake, say = ("", "") if ok else _mistake(instance, key, parsed.value, names)
+    interval = _interval(answer, replies)
+    return Part(
+        id=key,
+        given=parsed.value,
+        expected=expected,
+        ok=ok,
+        points=share * answer.points,
+        max_points=answer.points,
+        unit=answer.unit or "",
+        remark=_remark(parsed, expected, answer, ok=ok, known=bool(mistake)),
+        mistake=mistake,
+        say=say,
+        interval=interval,
+        level=answer.interval if interval else None,
+        hit=None if interval is None else interval[0] <= float(expected) <= interval[1],
+    )
+
+
+def _interval(answer: Answer, replies: dict[str, str]) -> tuple[float, float] | None:
+    text = replies.get(f"{answer.id}.interval", "")
+    return parse_interval(text, answer) if answer.interval and text else None
+
+
+def _remark(parsed: Parsed, expected: Any, answer: Answer, *, ok: bool, known: bool) -> str:
+    """The unit that was typed, then what a wrong number may come from; a recognised mistake says it better."""
+    remarks = [parsed.remark]
+    if answer.type in ("int", "float") and not ok and not known:
+        face_is_right = (
+            parsed.unit and parsed.face is not None and share_of_points(parsed.face, expected, answer) >= 1
+        )
+        remarks.append(
+            f"the number would be right in {answer.unit}"
+            if face_is_right
+            else slip(parsed.value, float(expected), whole=answer.type == "int")
+        )
+    if answer.type in ("words", "ints") and not ok and sorted(map(str, parsed.value)) == _as_sorted(expected):
+        remarks.append("the right ones in another order")
+    return "; ".join(remark for remark in remarks if remark)
+
+
+def _as_sorted(expected: Any) -> list[str]:
+    values = expected if isinstance(expected, list | tuple | set) else [expected]
+    return sorted(normal_word(value) if isinstance(value, str) else str(value) for value in values)
+
+
+def _chosen(instance: Instance, text: str) -> list[str]:
+    shown = [choice.id for choice in instance.choices()]
+    chosen = pick(text, shown, key="choice", none=instance.question.kind == "multi")
+    if instance.question.kind == "choice" and len(chosen) != 1:
+        raise ParseError(f"{len(chosen)} options were named", "type the number of one", "choice")
+    return chosen
+
+
+def _grade_choice(instance: Instance, text: str, right: list[str], names: dict[str, Any]) -> Part:
+    """One of several: all or nothing. All that hold: by option."""
+    chosen = _chosen(instance, text)
+    several = instance.question.kind != "choice" and len(right) != 1
+    if several:
+        share = picked_share(chosen, right)
+    else:
+        share = float(set(chosen) == set(right) if len(right) == 1 else chosen[0] in right)
+    ok = share >= 1
+    mistake, say = ("", "") if ok else _mistake(instance, "choice", chosen, names)
+    return Part("choice", chosen, right, ok, points=share, max_points=1.0, mistake=mistake, say=say)
+
+
+def _expected_order(instance: Instance, expected: dict[str, Any]) -> list[str]:
+    if "order" in expected:
+        return list(expected["order"])
+    return [str(each) for each in expected[instance.question.answers[0].id]]
+
+
+def _grade_order(instance: Instance, text: str, right: list[str], names: dict[str, Any]) -> Part:
+    given = check_reply(instance, "order", text)
+    share = adjacent_share(given, right)
+    ok = given == right
+    mistake, say = ("", "") if ok else _mistake(instance, "order", given, names)
+    return Part("order", given, right, ok, points=share, max_points=1.0, mistake=mistake, say=say)
+
+
+def _mistake(instance: Instance, key: str, given: Any, names: dict[str, Any]) -> tuple[str, str]:
+    """(id, text) of the first mistake whose signature a wrong reply has; ("", "") without one."""
+    for mistake in instance.question.mistakes:
+        where = mistake.when.answer
+        try:
+            equals = resolve(mistake.when.equals, names)
+        except ExpressionError:
+            continue  # no such value for this draw: divides by zero, say
+        if _is_signature(instance, key, where, given, equals):
+            return mistake.id, instance.render(mistake.say, **_shown(instance, names))
+    return "", ""
+
+
+def _shown(instance: Instance, names: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in names.items() if name not in instance.params}
+
+
+def _is_signature(instance: Instance, key: str, where: str, given: Any, equals: Any) -> bool:
+    if key == "choice":
+        if where == "choice":
+            wanted = equals if isinstance(equals, list) else [equals]
+            return set(given) == set(wanted) if len(wanted) > 1 else wanted[0] in given
+        return where in {choice.id for choice in instance.question.choices} and (where in given) is bool(
+            equals
+        )
+    if key == "order":
+        return list(equals) == given if isinstance(equals, list | tuple) else False
+    if where != key:
+        return False
+    if isinstance(given, list):
+        return (
+            isinstance(equals, list | tuple)
+            and _as_sorted(given) == _as_sorted(equals)
+            and ([str(each) for each in given] == [_plain(each) for each in equals])
+        )
+    if isinstance(given, bool) or isinstance(given, str):
+        return _plain(given) == _plain(equals)
+    if isinstance(equals, bool) or not isinstance(equals, int | float):
+        return False
+    if isinstance(given, int):
+        return same_number(given, equals)
+    return abs(given - equals) <= MISTAKE_REL * abs(equals)
+
+
+def _plain(value: Any) -> str:
+    return normal_word(value) if isinstance(value, str) else str(value)

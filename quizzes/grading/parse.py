@@ -1,0 +1,293 @@
+"""What a learner typed as a value of the answer's type, in the unit that the question asks for.
+
+    "1,536"  "1_536"  "1 536"  "1.5k"  "3/4"  "63 %"  "1.5 GiB"  "yes"  "(4, 1, 8)"
+
+Figures are kept as fractions until the end, so that 1.5 KiB is exactly 1536 bytes. What cannot be read raises a
+ParseError that says what, why and what to type: the caller asks again, nothing is scored.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from quizzes.grading.units import SUFFIXES, Unit, expected_unit, unit
+from quizzes.question import Answer
+
+MAX_CHARACTERS = 4000
+MAX_DIGITS = 40
+MAX_EXPONENT = 40
+TRUE = ("yes", "y", "true", "t")
+FALSE = ("no", "n", "false", "f")
+NOTHING = ("none", "nothing", "()", "[]", "empty")
+
+DIGITS = r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:_\d{3})+|\d{1,3}(?: \d{3})+(?!\d)|\d+"
+ENDS = re.compile(r"\s*\.\.+\s*|\s+to\s+|\s*;\s*")
+DASH = re.compile(r"(?<=[\d%A-Za-z])(?<!\d[eE])\s*[-\u2013]\s*(?=[\d.])")
+NUMBER = re.compile(
+    rf"(?P<sign>[+-]?)\s*(?P<whole>{DIGITS})?(?P<point>\.\d*)?(?:[eE](?P<exponent>[+-]?\d+))?"
+)
+DOLLARS = re.compile(r"^([+-]?)\$\s*([\d.,_]+)\s*([kKMBT](?![A-Za-z]))?")
+FRACTION = re.compile(r"(?P<sign>[+-]?)\s*(?P<over>\d+)\s*/\s*(?P<under>\d+)")
+
+
+class ParseError(ValueError):
+    """A reply that cannot be read; its text says what, why and the next step. `answer` names the one it was for."""
+
+    def __init__(self, what: str, next_step: str, answer: str = "") -> None:
+        super().__init__(f"{what}; {next_step}" if next_step else what)
+        self.what = what
+        self.next_step = next_step
+        self.answer = answer
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A reply that could be read."""
+
+    value: Any
+    """In the unit of the question: int, float, bool, str or a list."""
+    unit: str = ""
+    """The unit that was typed, if it is another one than the question's."""
+    face: float | None = None
+    """The number that was typed, before conversion."""
+    remark: str = ""
+
+
+def parse(text: str, answer: Answer) -> Parsed:
+    """The value of a typed reply. Raises ParseError."""
+    try:
+        return _READERS[answer.type](clean(text), answer)
+    except ParseError as error:
+        raise ParseError(error.what, error.next_step, answer.id) from None
+
+
+def parse_interval(text: str, answer: Answer) -> tuple[float, float]:
+    """Two ends, lower first: "90..120", "90 to 120", "90-120 ms", "1 GiB to 2 GiB". Raises ParseError."""
+    cleaned = clean(text)
+    parts = ENDS.split(cleaned)
+    if len(parts) == 1:
+        parts = DASH.split(cleaned)
+    if len(parts) != 2:
+        raise ParseError(f"{_quote(cleaned)} is no interval", "type its two ends: 90..120", answer.id)
+    low, high = (part.strip("()[] ") for part in parts)
+    number = answer.model_copy(update={"type": "float"})
+    tail = _split_number(high)[1]
+    if tail and not _split_number(low)[1]:  # "90-120 ms": the unit belongs to both
+        low = f"{low} {tail}"
+    ends = (float(parse(low, number).value), float(parse(high, number).value))
+    if ends[0] > ends[1]:
+        raise ParseError(f"{_quote(cleaned)} starts above its end", "type the lower end first", answer.id)
+    return ends
+
+
+def clean(text: str) -> str:
+    """One line in plain characters. Raises ParseError for nothing and for far too much."""
+    if len(text) > MAX_CHARACTERS:
+        raise ParseError(
+            f"that is {len(text):,} characters; {MAX_CHARACTERS:,} is the limit", "type the answer alone"
+        )
+    text = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text:
+        raise ParseError("nothing was typed", "type your best guess, or q to leave")
+    return text
+
+
+def _int(text: str, answer: Answer) -> Parsed:
+    value, parsed = _quantity(text, answer)
+    if value.denominator != 1:
+        of = f" of {answer.unit}: {_figure(float(value))}" if answer.unit else ""
+        raise ParseError(
+            f"{_quote(text)} is not a whole number{of}",
+            "a whole number is asked; type it in full",
+        )
+    return Parsed(int(value), parsed.unit, parsed.face, parsed.remark)
+
+
+def _float(text: str, answer: Answer) -> Parsed:
+    value, parsed = _quantity(text, answer)
+    return Parsed(float(value), parsed.unit, parsed.face, parsed.remark)
+
+
+def _quantity(text: str, answer: Answer) -> tuple[Fraction, Parsed]:
+    """A figure in the question's unit, exactly, and how it was typed."""
+    asked = expected_unit(answer.unit) if answer.unit else None
+    text = re.sub(r"^(?:[~≈=]|about |approximately )\s*", "", text)
+    text = DOLLARS.sub(r"\1\2\3 $", text)
+    number, rest = _split_number(text)
+    if number is None:
+        raise ParseError(f"{_quote(text)} is not a number", f"type a number{_in(answer)}: 1536 or 1.5k")
+    if not rest:
+        if asked is not None and asked.text == "share" and number >= 2:
+            raise ParseError(
+                f"{_figure(float(number))} as a share would be {_figure(100 * float(number))} %",
+                f"type {_figure(float(number))} % or {_figure(float(number) / 100)}",
+            )
+        return number, Parsed(None, face=float(number))
+    factor, found = _unit_after_number(rest, asked, answer)
+    typed = number * factor
+    if found is None:
+        return typed, Parsed(None, face=float(typed))
+    if asked is None:  # only % gets here: 63 % is 0.63 whatever is asked
+        return typed * found.factor, Parsed(None, found.text, float(typed))
+    value = typed * found.factor / asked.factor
+    if found.factor == asked.factor:
+        return value, Parsed(None, face=float(typed))
+    remark = f"{_figure(float(typed))} {found.text} is {_figure(float(value))} {asked.text}"
+    if found.is_binary != asked.is_binary and asked.kind.startswith("bytes"):
+        remark = f"you answered in {found.text}; in {asked.text} it is {_figure(float(value))}"
+    return value, Parsed(None, found.text, float(typed), remark)
+
+
+def _split_number(text: str) -> tuple[Fraction | None, str]:
+    """The number that a text starts with, and what follows it. A text that starts with none: (None, text)."""
+    if text.lower().lstrip("+-").startswith(("nan", "inf", "∞")):
+        raise ParseError(f"{_quote(text)} is not a figure", "type a finite number")
+    if match := FRACTION.match(text):
+        _bounded(match["over"], match["under"])
+        if int(match["under"]) == 0:
+            raise ParseError(f"{_quote(text)} divides by zero", "type a finite number")
+        value = Fraction(int(match["over"]), int(match["under"]))
+        return -value if match["sign"] == "-" else value, text[match.end() :].strip()
+    match = NUMBER.match(text)
+    whole, point = (match["whole"], match["point"]) if match else (None, None)
+    if match is None or not (whole or (point and len(point) > 1)):
+        return None, text
+    rest = text[match.end() :]
+    if re.match(r"[\d,._]", rest) or re.match(r"\s+[\d.]", rest):
+        raise ParseError(
+            f"{_quote(text)} could be read in two ways",
+            "use a dot for decimals and groups of three for thousands: 1.5, 1,536",
+        )
+    exponent = match["exponent"] or "0"
+    _bounded(whole or "", point or "")
+    if len(exponent) > 4 or abs(int(exponent)) > MAX_EXPONENT:
+        raise ParseError(f"{_quote(text)} is beyond every figure asked here", "type an ordinary number")
+    plain = re.sub(r"[,_ ]", "", whole or "0") + (point or "")
+    value = Fraction(f"{plain.rstrip('.')}e{exponent}")
+    return -value if match["sign"] == "-" else value, rest.strip()
+
+
+def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[int, Unit | None]:
+    """(factor of a suffix such as k, unit): of "k", of "GiB", of "M tokens"."""
+    rest = rest.rstrip(".!")
+    found = unit(rest, asked)
+    if found is not None and (asked is None and found.text in ("%", "percent")):
+        return 1, found
+    if found is not None and asked is not None and found.kind == asked.kind:
+        return 1, found
+    suffix = re.match(r"(thousand|million|billion|trillion|[kKMGBT])\s*(?P<unit>.*)", rest)
+    if suffix and not suffix["unit"]:
+        if asked is not None and _needs_whole_unit(asked):
+            raise ParseError(
+                f"{_quote(rest)} alone is not clear where {asked.text} is asked",
+                f"write the whole unit: {asked.accepted()}",
+            )
+        return SUFFIXES[suffix[1]], None
+    if suffix and asked is not None:
+        after = unit(suffix["unit"], asked)
+        if after is not None and after.kind == asked.kind:
+            return SUFFIXES[suffix[1]], after
+    if asked is None:
+        raise ParseError(f"{_quote(rest)} after the number: no unit is asked here", "type the number alone")
+    why = f"{found.kind} is another kind than {asked.kind}" if found else "that unit is not known"
+    if rest in ("Mb", "Gb", "Tb", "Kb"):
+        why = f"{rest} may be bits or bytes"
+    raise ParseError(
+        f"{_quote(rest)} where {asked.text} is asked: {why}",
+        f"type the number alone for {asked.text}, or with one of: {asked.accepted()}",
+    )
+
+
+def _needs_whole_unit(asked: Unit) -> bool:
+    """5 M where MB is asked, 312 T where TFLOP/s is: a count of the unit, or its prefix?"""
+    top = asked.kind.split("/")[0]
+    return top == "bytes" or (top == "FLOP" and asked.factor != 1)
+
+
+def _bool(text: str, answer: Answer) -> Parsed:
+    word = text.lower().strip(".!")
+    if word in TRUE or word in FALSE:
+        return Parsed(word in TRUE)
+    raise ParseError(f"{_quote(text)} is neither yes nor no", "type yes or no")
+
+
+def _word(text: str, answer: Answer) -> Parsed:
+    word = normal_word(text)
+    if not word:
+        raise ParseError(f"{_quote(text)} has no letter in it", "type a word")
+    return Parsed(word)
+
+
+def _words(text: str, answer: Answer) -> Parsed:
+    words = [normal_word(part) for part in split_list(text)]
+    if any(not word for word in words):
+        raise ParseError(f"{_quote(text)} has an empty place", "type words with commas between: r1, r2")
+    return Parsed(words)
+
+
+def _ints(text: str, answer: Answer) -> Parsed:
+    if re.search(r"\d,\d{3}(?!\d)", text) and ", " in text:
+        raise ParseError(
+            f"{_quote(text)}: a comma with a space and one without",
+            "type thousands without a comma: 1536, 12",
+        )
+    values = []
+    for part in split_list(text):
+        value, _ = _quantity(part, answer)
+        if value.denominator != 1:
+            raise ParseError(f"{_quote(part)} is not a whole number", "type whole numbers: 4, 1, 8")
+        values.append(int(value))
+    return Parsed(values)
+
+
+def split_list(text: str) -> list[str]:
+    """Its parts: at commas, semicolons, arrows and "and"; at blanks where there is none of these."""
+    if text.lower() in NOTHING:
+        return []
+    inner = text.strip("()[]{} ").rstrip(",;")
+    parts = re.split(r"\s*(?:,|;|->|→|>|\band\b)\s*", inner)
+    if len(parts) == 1:
+        # "16 blocks" is one, "4 1 8" are three
+        parts = (
+            inner.split() if re.fullmatch(r"\S+( \S+)+", inner) and not _is_one_quantity(inner) else [inner]
+        )
+    return [part for part in parts if part] if len(parts) > 1 and not parts[0] else parts
+
+
+def _is_one_quantity(text: str) -> bool:
+    return re.fullmatch(r"[+-]?[\d.]+ [A-Za-z%/]+", text) is not None
+
+
+def normal_word(text: str) -> str:
+    """Case, hyphens, underscores, articles and quotes do not matter."""
+    word = re.sub(r"[\s_\-\u2013]+", " ", text.lower()).strip(" .,!?;:'\"`()[]*")
+    word = re.sub(r"^(?:the|a|an) (?=.)", "", word)
+    return word if re.search(r"\w", word) else ""
+
+
+def _bounded(*digits: str) -> None:
+    if max(sum(c.isdecimal() for c in part) for part in digits) > MAX_DIGITS:
+        raise ParseError("that number has too many digits", f"{MAX_DIGITS} digits are the limit")
+
+
+def _in(answer: Answer) -> str:
+    return f" in {answer.unit}" if answer.unit else ""
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _figure(value: float) -> str:
+    """Short: 1.397, 1,536, 2.5e+12."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.4g}"
+
+
+_READERS = {"int": _int, "float": _float, "bool": _bool, "word": _word, "words": _words, "ints": _ints}

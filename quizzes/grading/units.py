@@ -1,0 +1,174 @@
+"""Units that figures are asked and answered in.
+
+A unit is a factor and a kind: 1 GiB is 2**30 of kind "bytes", 1 tok/s is 1 of kind "tokens/time". Units of one kind
+convert into each other; decimal and binary prefixes are told apart (GB = 10**9 bytes, GiB = 2**30). A word that is
+not in the table is a kind of its own, so that "3 GPUs" can be asked without listing GPUs here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+BITS = Fraction(1, 8)
+
+
+def _prefixed(spellings: tuple[str, ...], prefixes: dict[str, int], size: Fraction) -> dict[str, Fraction]:
+    """Every prefix before every spelling: GB, Gbytes ..."""
+    return {
+        f"{prefix}{spelling}": factor * size for prefix, factor in prefixes.items() for spelling in spellings
+    }
+
+
+DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+ONE = Fraction(1)
+
+KINDS: dict[str, dict[str, Fraction]] = {
+    "bytes": {
+        **_prefixed(("B", "byte", "bytes"), {**DECIMAL, **BINARY}, ONE),
+        **_prefixed(("bit", "bits"), DECIMAL, BITS),
+        "kb": Fraction(10**3),
+        "mb": Fraction(10**6),
+        "gb": Fraction(10**9),
+        "tb": Fraction(10**12),
+        "kib": Fraction(2**10),
+        "mib": Fraction(2**20),
+        "gib": Fraction(2**30),
+        "tib": Fraction(2**40),
+    },
+    "time": {
+        "ns": Fraction(1, 10**9),
+        "us": Fraction(1, 10**6),
+        "μs": Fraction(1, 10**6),
+        "ms": Fraction(1, 1000),
+        "s": ONE,
+        "sec": ONE,
+        "second": ONE,
+        "min": Fraction(60),
+        "minute": Fraction(60),
+        "h": Fraction(3600),
+        "hr": Fraction(3600),
+        "hour": Fraction(3600),
+        "day": Fraction(86400),
+        "month": Fraction(30 * 86400),
+    },
+    "tokens": _prefixed(("tok", "token"), DECIMAL, ONE),
+    "requests": {"req": ONE, "request": ONE},
+    "FLOP": _prefixed(("FLOP", "flop"), DECIMAL, ONE),
+    "share": {"share": ONE, "fraction": ONE, "%": Fraction(1, 100), "percent": Fraction(1, 100)},
+    "ratio": {"x": ONE, "×": ONE, "times": ONE, "time": ONE, "fold": ONE},
+    "dollars": {"$": ONE, "USD": ONE, "dollar": ONE, "cent": Fraction(1, 100), "k$": Fraction(1000)},
+}
+SHORT = {
+    "tps": "tok/s",
+    "rps": "req/s",
+    "qps": "req/s",
+    "Gbps": "Gbit/s",
+    "Mbps": "Mbit/s",
+    "GBps": "GB/s",
+    "TBps": "TB/s",
+}
+"""One word for a rate."""
+
+EXAMPLES = {
+    "bytes": "B, kB, KiB, MB, MiB, GB, GiB, TB, TiB, bits",
+    "time": "ns, us, ms, s, min, h",
+    "tokens": "tokens, ktok, Mtok",
+    "requests": "requests",
+    "FLOP": "FLOP, GFLOP, TFLOP, PFLOP",
+    "share": "% or share (63 % is 0.63)",
+    "ratio": "x",
+    "dollars": "$",
+}
+SUFFIXES = {
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "B": 10**9,
+    "T": 10**12,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
+"""After a number, for counts."""
+
+WHOLE_UNIT = re.compile(r"FLOPS$")
+DENOMINATOR = re.compile(r"(\d+)?\s*(thousand|million|billion|[kKMGB](?=\s+\w))?\s*(.*)")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """1 of this unit is `factor` of its kind."""
+
+    text: str
+    kind: str
+    factor: Fraction
+
+    @property
+    def is_binary(self) -> bool:
+        return any(prefix in self.text for prefix in BINARY) or self.text.split("/")[0].endswith("ib")
+
+    def accepted(self) -> str:
+        """Units of the same kind, for a message."""
+        top, _, bottom = self.kind.partition("/")
+        words = EXAMPLES.get(top, self.text.split("/")[0])
+        return f"{words}, each per {EXAMPLES.get(bottom, bottom)}" if bottom else words
+
+
+def unit(text: str, near: Unit | None = None) -> Unit | None:
+    """The unit of that spelling; None if it is none that is known.
+
+    near: the unit that is expected. A spelling of its kind is preferred, and its own word is known even if the table
+    above has no entry for it.
+    """
+    cleaned = " ".join(text.split())
+    cleaned = SHORT.get(cleaned, cleaned)
+    if WHOLE_UNIT.search(cleaned):  # TFLOPS is a rate
+        cleaned = f"{cleaned[:-1]}/s"
+    cleaned = re.sub(r"\s*(?:/|\bper\b)\s*", "/", cleaned)
+    top, slash, bottom = cleaned.partition("/")
+    near_top, _, near_bottom = (near.kind if near else "").partition("/")
+    upper = _simple(top, near_top)
+    if upper is None or not slash:
+        return None if upper is None else Unit(text, *upper)
+    match = DENOMINATOR.fullmatch(bottom)
+    lower = _simple(match[3], near_bottom) if match else None
+    if match is None or lower is None:
+        return None
+    per = Fraction(match[1] or 1) * SUFFIXES.get(match[2] or "", 1) * lower[1]
+    return Unit(text, f"{upper[0]}/{lower[0]}", upper[1] / per) if per else None
+
+
+def expected_unit(text: str) -> Unit:
+    """The unit that a question names; a word that nobody listed is its own kind."""
+    top, slash, bottom = text.strip().partition("/")
+    found = unit(text, Unit(text, "/".join(filter(None, (_stem(top), _stem(bottom)))), ONE))
+    return found or Unit(text, _stem(text), ONE)
+
+
+def _simple(word: str, near: str) -> tuple[str, Fraction] | None:
+    """(kind, factor) of a unit without a slash."""
+    word = word.strip()
+    kinds = sorted(KINDS, key=lambda kind: kind != near)
+    for kind in kinds:
+        for spelling in (word, word.removesuffix("s") if len(word) > 2 else word):
+            if spelling in KINDS[kind]:
+                return kind, KINDS[kind][spelling]
+    for kind in kinds:  # Sec, Tokens, PERCENT; prefixes keep their case: mB is nothing, Mb is doubtful
+        lowered = word.lower()
+        for spelling in (lowered, lowered.removesuffix("s")):
+            if len(spelling) > 2 and spelling in KINDS[kind]:
+                return kind, KINDS[kind][spelling]
+    if near and word and _stem(word) == near:
+        return near, ONE
+    return None
+
+
+def _stem(word: str) -> str:
+    """Steps, step and STEP are one."""
+    lowered = " ".join(word.lower().split())
+    return lowered.removesuffix("s") if len(lowered) > 3 else lowered

@@ -1,0 +1,261 @@
+"""What learners type, labelled by hand: right, wrong, part (of the points), refused (asked again, nothing scored)."""
+
+from __future__ import annotations
+
+import pytest
+
+from quizzes.grading import ParseError, parse
+from quizzes.grading.check import share_of_points
+from quizzes.question import Answer, Band, Check
+
+BANDS = Check(bands=[Band(rel=0.03, points=1), Band(rel=0.25, points=0.6), Band(factor=2, points=0.3)])
+STEPS = Answer(id="x", type="int", unit="steps")
+PLAIN = Answer(id="x", type="int")
+BYTES = Answer(id="x", type="int", unit="B")
+GIB = Answer(id="x", type="float", unit="GiB")
+WIDE_GIB = Answer(id="x", type="float", unit="GiB", check=Check(rel=0.1))
+BANDED = Answer(id="x", type="float", unit="GiB", check=BANDS)
+MS = Answer(id="x", type="float", unit="ms")
+SHARE = Answer(id="x", type="float", unit="share")
+PERCENT = Answer(id="x", type="float", unit="%")
+RATIO = Answer(id="x", type="float", unit="x", check=Check(factor=2))
+RATE = Answer(id="x", type="float", unit="tok/s")
+TFLOPS = Answer(id="x", type="float", unit="TFLOP/s")
+PER_TOKEN = Answer(id="x", type="int", unit="B/token")
+SIGN = Answer(id="x", type="float", unit="ms", check=Check(sign=True))
+NEAR = Answer(id="x", type="int", unit="tokens", check=Check(abs=5))
+YES = Answer(id="x", type="bool")
+WORD = Answer(id="x", type="word", accept=["recomputation"])
+WORDS = Answer(id="x", type="words")
+INTS = Answer(id="x", type="ints")
+PARAMS = Answer(id="x", type="int", unit="parameters")
+EXACT_FLOAT = Answer(id="x", type="float", check=Check(exact=True))
+
+LABELLED = [
+    # whole numbers: exact
+    (STEPS, 98, "98", "right"),
+    (STEPS, 98, " 98 ", "right"),
+    (STEPS, 98, "98 steps", "right"),
+    (STEPS, 98, "98 Steps", "right"),
+    (STEPS, 98, "98.0", "right"),
+    (STEPS, 98, "=98", "right"),
+    (STEPS, 98, "~98", "right"),
+    (STEPS, 1, "1 step", "right"),
+    (STEPS, 98, "97", "wrong"),
+    (STEPS, 98, "99", "wrong"),
+    (STEPS, 98, "980", "wrong"),
+    (STEPS, 98, "-98", "wrong"),
+    (STEPS, 98, "0", "wrong"),
+    (STEPS, 98, "62", "wrong"),
+    (STEPS, 98, "98k", "wrong"),
+    (STEPS, 98, "0098", "right"),
+    (STEPS, 98, "98.5", "refused"),
+    (STEPS, 98, "98 tokens", "refused"),
+    (STEPS, 98, "98 ms", "refused"),
+    (STEPS, 98, "98 %", "refused"),
+    (STEPS, 98, "ninety-eight", "refused"),
+    (STEPS, 98, "98 or 99", "refused"),
+    (STEPS, 98, "9 8", "refused"),
+    (STEPS, 98, "9,8", "refused"),
+    (STEPS, 98, "98..99", "refused"),
+    (STEPS, 98, "98; drop table", "refused"),
+    (STEPS, 98, "__import__('os')", "refused"),
+    (STEPS, 98, "", "refused"),
+    (STEPS, 98, "   ", "refused"),
+    (STEPS, 98, "?", "refused"),
+    (STEPS, 98, "asdf", "refused"),
+    (STEPS, 98, "nan", "refused"),
+    (STEPS, 98, "inf", "refused"),
+    (STEPS, 98, "-Infinity", "refused"),
+    (STEPS, 98, "1e999", "refused"),
+    (STEPS, 98, "9" * 5000, "refused"),
+    (STEPS, 98, "9" * 100, "refused"),
+    (STEPS, 98, "0x62", "refused"),
+    (STEPS, 98, "yes", "refused"),
+    # thousands and suffixes
+    (PLAIN, 1536, "1536", "right"),
+    (PLAIN, 1536, "1,536", "right"),
+    (PLAIN, 1536, "1_536", "right"),
+    (PLAIN, 1536, "1 536", "right"),
+    (PLAIN, 1536, "1\N{NO-BREAK SPACE}536", "right"),
+    (PLAIN, 1536, "1\N{NARROW NO-BREAK SPACE}536", "right"),
+    (PLAIN, 1536, "1.536k", "right"),
+    (PLAIN, 1536, "1.536e3", "right"),
+    (PLAIN, 1536, "3072/2", "right"),
+    (PLAIN, 1536, "1.5k", "wrong"),
+    (PLAIN, 1536, "15,36", "refused"),
+    (PLAIN, 1536, "1,5360", "refused"),
+    (PLAIN, 1536, "1.536", "refused"),
+    (PLAIN, 1536, "1536/0", "refused"),
+    (PLAIN, 1536, "1536 tokens", "refused"),
+    (PARAMS, 7_000_000_000, "7B", "right"),
+    (PARAMS, 7_000_000_000, "7 billion", "right"),
+    (PARAMS, 7_000_000_000, "7G parameters", "right"),
+    (PARAMS, 7_000_000_000, "7M", "wrong"),
+    (PARAMS, 7_000_000_000, "7 GB", "refused"),
+    # bytes, to the byte
+    (BYTES, 1536, "1536 B", "right"),
+    (BYTES, 1536, "1.5 KiB", "right"),
+    (BYTES, 1536, "1.5kib", "right"),
+    (BYTES, 1536, "12288 bits", "right"),
+    (BYTES, 1536, "1.536 kB", "right"),
+    (BYTES, 1536, "1.5 kB", "wrong"),
+    (BYTES, 1536, "1536 bits", "wrong"),
+    (BYTES, 1536, "1.5001 KiB", "refused"),
+    (BYTES, 1536, "1.5k", "refused"),
+    (BYTES, 1536, "1536 tokens", "refused"),
+    (BYTES, 1_000_000_000, "1 GB", "right"),
+    (BYTES, 1_000_000_000, "1 GiB", "wrong"),
+    # floats: 2 %
+    (GIB, 2.5, "2.5", "right"),
+    (GIB, 2.5, "2.5 GiB", "right"),
+    (GIB, 2.5, "2.45", "right"),
+    (GIB, 2.5, "2.44", "wrong"),
+    (GIB, 2.5, "2560 MiB", "right"),
+    (GIB, 2.5, "2.684 GB", "right"),
+    (GIB, 2.5, "2.5 GB", "wrong"),
+    (GIB, 2.5, "2,684 MB", "right"),
+    (GIB, 2.5, "2,5", "refused"),
+    (GIB, 2.5, "2.5 Gb", "refused"),
+    (GIB, 2.5, "2.5 G", "refused"),
+    (GIB, 2.5, "2.5 GiB/s", "refused"),
+    (GIB, 2.5, "2.5 tok", "refused"),
+    (GIB, 2.5, "5/2", "right"),
+    (WIDE_GIB, 2.5, "2.5 GB", "right"),
+    (WIDE_GIB, 2.5, "2.8", "wrong"),
+    (BANDED, 10.0, "10.2", "right"),
+    (BANDED, 10.0, "12", "part"),
+    (BANDED, 10.0, "19", "part"),
+    (BANDED, 10.0, "21", "wrong"),
+    (BANDED, 10.0, "-10", "wrong"),
+    (BANDED, 10.0, "10 GB", "part"),
+    (EXACT_FLOAT, 0.1, "0.1", "right"),
+    (EXACT_FLOAT, 0.1, "1/10", "right"),
+    (EXACT_FLOAT, 0.1, "0.1001", "wrong"),
+    # time
+    (MS, 12.5, "12.5", "right"),
+    (MS, 12.5, "12.5ms", "right"),
+    (MS, 12.5, "0.0125 s", "right"),
+    (MS, 12.5, "12500 us", "right"),
+    (MS, 12.5, "12500 µs", "right"),
+    (MS, 12.5, "12.5 s", "wrong"),
+    (MS, 12.5, "125", "wrong"),
+    (MS, 12.5, "12.5 m", "refused"),
+    (MS, 12.5, "12.5 steps", "refused"),
+    (MS, 12.5, "12:30", "refused"),
+    (SIGN, -3.0, "-100", "right"),
+    (SIGN, -3.0, "3", "wrong"),
+    (SIGN, -3.0, "0", "wrong"),
+    # shares and percent
+    (SHARE, 0.63, "0.63", "right"),
+    (SHARE, 0.63, ".63", "right"),
+    (SHARE, 0.63, "63 %", "right"),
+    (SHARE, 0.63, "63%", "right"),
+    (SHARE, 0.63, "63 percent", "right"),
+    (SHARE, 0.63, "63", "refused"),
+    (SHARE, 0.63, "0.63 %", "wrong"),
+    (SHARE, 0.63, "0.36", "wrong"),
+    (SHARE, 0.63, "63 x", "refused"),
+    (PERCENT, 63.0, "63", "right"),
+    (PERCENT, 63.0, "63 %", "right"),
+    (PERCENT, 63.0, "0.63 share", "right"),
+    (PERCENT, 63.0, "0.63", "wrong"),
+    # ratios and rates
+    (RATIO, 4.0, "4x", "right"),
+    (RATIO, 4.0, "2", "right"),
+    (RATIO, 4.0, "8 times", "right"),
+    (RATIO, 4.0, "8.1", "wrong"),
+    (RATIO, 4.0, "1.9x", "wrong"),
+    (RATIO, 4.0, "-4", "wrong"),
+    (RATIO, 4.0, "400 %", "refused"),
+    (RATE, 12_000.0, "12000", "right"),
+    (RATE, 12_000.0, "12k tok/s", "right"),
+    (RATE, 12_000.0, "12k tokens per second", "right"),
+    (RATE, 12_000.0, "12 tok/ms", "right"),
+    (RATE, 12_000.0, "720,000 tokens/min", "right"),
+    (RATE, 12_000.0, "12 tok/s", "wrong"),
+    (RATE, 12_000.0, "12k tokens", "refused"),
+    (RATE, 12_000.0, "12k req/s", "refused"),
+    (TFLOPS, 989.0, "989", "right"),
+    (TFLOPS, 989.0, "989 TFLOPS", "right"),
+    (TFLOPS, 989.0, "0.989 PFLOP/s", "right"),
+    (TFLOPS, 989.0, "989 GFLOP/s", "wrong"),
+    (TFLOPS, 989.0, "989 T", "refused"),
+    (TFLOPS, 989.0, "989 GB/s", "refused"),
+    (PER_TOKEN, 131_072, "128 KiB/token", "right"),
+    (PER_TOKEN, 131_072, "131072", "right"),
+    (PER_TOKEN, 131_072, "128 KiB per token", "right"),
+    (PER_TOKEN, 131_072, "128 kB/token", "wrong"),
+    (PER_TOKEN, 131_072, "128 KiB", "refused"),
+    (NEAR, 100, "105", "right"),
+    (NEAR, 100, "106", "wrong"),
+    # yes and no
+    (YES, True, "yes", "right"),
+    (YES, True, "TRUE", "right"),
+    (YES, True, "y", "right"),
+    (YES, True, "no", "wrong"),
+    (YES, False, "no", "right"),
+    (YES, False, "true", "wrong"),
+    (YES, True, "maybe", "refused"),
+    (YES, True, "it depends", "refused"),
+    (YES, True, "1", "refused"),
+    # words
+    (WORD, "recompute", "recompute", "right"),
+    (WORD, "recompute", "Recompute.", "right"),
+    (WORD, "recompute", "recomputation", "right"),
+    (WORD, "recompute", "not recompute", "wrong"),
+    (WORD, "recompute", "swap", "wrong"),
+    (WORD, "recompute", "recompute or swap", "wrong"),
+    (WORD, "recompute", "re", "wrong"),
+    (WORD, "recompute", "!!!", "refused"),
+    (WORD, "prefix-cache hit", "prefix cache hit", "right"),
+    # lists
+    (INTS, [4, 1, 8], "4, 1, 8", "right"),
+    (INTS, [4, 1, 8], "(4, 1, 8)", "right"),
+    (INTS, [4, 1, 8], "[4,1,8]", "right"),
+    (INTS, [4, 1, 8], "4 1 8", "right"),
+    (INTS, [4, 1, 8], "4; 1; 8", "right"),
+    (INTS, [4, 1, 8], "1, 4, 8", "part"),
+    (INTS, [4, 1, 8], "4, 1", "wrong"),
+    (INTS, [4, 1, 8], "4, 1, 8, 8", "wrong"),
+    (INTS, [4, 1, 8], "4, 1, 9", "wrong"),
+    (INTS, [4, 1, 8], "4, one, 8", "refused"),
+    (INTS, [4, 1, 8], "4, 1.5, 8", "refused"),
+    (INTS, [1536, 12], "1,536, 12", "refused"),
+    (INTS, [], "none", "right"),
+    (INTS, [7], "none", "wrong"),
+    (WORDS, ["r1", "r3"], "r1, r3", "right"),
+    (WORDS, ["r1", "r3"], "R1 and R3", "right"),
+    (WORDS, ["r1", "r3"], "r1 -> r3", "right"),
+    (WORDS, ["r1", "r3"], "r3, r1", "part"),
+    (WORDS, ["r1", "r3"], "r1", "wrong"),
+    (WORDS, ["r1", "r3"], "r1, , r3", "refused"),
+]
+
+
+def label_of(answer: Answer, expected: object, typed: str) -> str:
+    try:
+        value = parse(typed, answer).value
+    except ParseError as error:
+        assert error.what and error.next_step, "a refusal says what is wrong and what to type"
+        assert error.answer == answer.id
+        return "refused"
+    share = share_of_points(value, expected, answer)
+    return "right" if share == 1 else "wrong" if share == 0 else "part"
+
+
+@pytest.mark.parametrize(("answer", "expected", "typed", "label"), LABELLED)
+def test_a_typed_answer_gets_its_label(answer: Answer, expected: object, typed: str, label: str) -> None:
+    assert label_of(answer, expected, typed) == label
+
+
+def test_the_table_is_large_and_has_every_label() -> None:
+    labels = [label for *_, label in LABELLED]
+    assert len(LABELLED) >= 150
+    assert all(labels.count(label) >= 5 for label in ("right", "wrong", "refused", "part"))
+
+
+def test_no_wrong_answer_is_accepted_where_exactness_is_asked() -> None:
+    exact = [row for row in LABELLED if row[0].type != "float" and row[3] != "right"]
+    assert len(exact) >= 60
+    assert not [typed for answer, expected, typed, _ in exact if label_of(answer, expected, typed) == "right"]
