@@ -21,6 +21,11 @@ def connect(path: Path | str) -> sqlite3.Connection:
     return connection
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that cannot change the file."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+
+
 def schema_of(connection: sqlite3.Connection) -> int:
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
@@ -30,7 +35,7 @@ def refuse_newer(path: Path, known: int) -> None:
     if not path.exists() or path.stat().st_size == 0:
         return
     with telling(path):
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+        connection = connect_to_read(path)
         try:
             found = schema_of(connection)
         finally:

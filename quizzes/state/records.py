@@ -34,6 +34,16 @@ class Settings:
     interview_date: dt.date | None = None
     hours_per_week: float = 5.0
 
+    def __post_init__(self) -> None:
+        for name in ("role", "level"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"{name} is a word, not {value!r}")
+        if self.interview_date is not None and not isinstance(self.interview_date, dt.date):
+            raise ValueError(f"interview_date is a date, not {self.interview_date!r}")
+        if not isinstance(self.hours_per_week, int | float) or not 0 < self.hours_per_week <= 168:
+            raise ValueError(f"hours_per_week is a number up to 168, not {self.hours_per_week!r}")
+
 
 @dataclass(frozen=True)
 class Session:

@@ -30,8 +30,8 @@ TABLE_OF = {
     Run: "run",
     Vote: "vote",
 }
-_JSON = {"spec", "answer", "detail", "args", "result"}
-_TIMES = {"at", "started", "ended"}
+JSON_COLUMNS = frozenset({"spec", "answer", "detail", "args", "result"})
+TIME_COLUMNS = frozenset({"at", "started", "ended"})
 _FLAGS = {"correct", "scored"}
 
 
@@ -50,9 +50,9 @@ def to_row(record: Any, columns: tuple[str, ...], **more: Any) -> dict[str, Any]
     """Column -> value as it stands in the file. `more`: columns that the record does not carry."""
     row = {name: getattr(record, name) for name in columns if name not in more}
     for name in row:
-        if name in _JSON:
-            row[name] = json.dumps(row[name], ensure_ascii=False, sort_keys=True, allow_nan=False)
-        elif name in _TIMES:
+        if name in JSON_COLUMNS:
+            row[name] = json.dumps(row[name], sort_keys=True, allow_nan=False)
+        elif name in TIME_COLUMNS:
             row[name] = time_text(row[name])
         elif name in _FLAGS:
             row[name] = int(row[name])
@@ -66,9 +66,9 @@ def to_record(kind: type[Record], row: sqlite3.Row, **more: Any) -> Record:
     for name, value in values.items():
         if value is None:
             continue
-        if name in _JSON:
+        if name in JSON_COLUMNS:
             values[name] = json.loads(value)
-        elif name in _TIMES:
+        elif name in TIME_COLUMNS:
             values[name] = to_time(value)
         elif name in _FLAGS:
             values[name] = bool(value)

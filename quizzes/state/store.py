@@ -329,7 +329,16 @@ class State:
     def _insert(self, table: str, row: dict[str, Any]) -> None:
         names = ", ".join(row)
         places = ", ".join("?" * len(row))
-        self.connection.execute(f"INSERT INTO {table}({names}) VALUES ({places})", tuple(row.values()))
+        values = tuple(_storable(value) for value in row.values())
+        try:
+            self.connection.execute(f"INSERT INTO {table}({names}) VALUES ({places})", values)
+        except OverflowError:
+            raise ValueError(f"a number of this {table} is beyond 64 bits: {values}") from None
+
+
+def _storable(value: Any) -> Any:
+    """Half characters, which a terminal can send, become question marks."""
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _derived(name: str) -> str:

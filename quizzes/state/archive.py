@@ -1,0 +1,264 @@
+"""Taking the facts along: a zip with one JSONL file per table and a manifest, and the union of two such sets.
+
+Importing adds what is missing, by key: twice is once, and the order of two archives does not matter. Everything is
+checked before the first row is written, and the rows are written in one transaction.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import sqlite3
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quizzes.state import database, rows
+from quizzes.state.errors import ArchiveRefused, StateError
+from quizzes.state.schema import FACTS, MIGRATIONS, REFERENCES, SCHEMA
+from quizzes.state.store import State
+from quizzes.state.ulid import is_id
+
+FORMAT = "prep-state"
+MANIFEST = "manifest.json"
+MOST_BYTES = 1 << 30
+"""Of one table, unpacked: a zip that claims more is no learner's."""
+
+Tables = dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Rows by table."""
+
+    added: dict[str, int]
+    known: dict[str, int]
+    """Were there already."""
+
+
+def export(state: State, target: Path, app_version: str = "") -> dict[str, int]:
+    """Write all facts to a zip; returns the rows by table. An existing file is replaced only by a whole one."""
+    files = {f"{table}.jsonl": _lines(found) for table, found in facts(state).items()}
+    manifest = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "app_version": app_version,
+        "made": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "files": {
+            name: {"rows": text.count(b"\n"), "sha256": hashlib.sha256(text).hexdigest()}
+            for name, text in files.items()
+        },
+    }
+    half = target.with_name(f"{target.name}.part")
+    try:
+        with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(MANIFEST, json.dumps(manifest, indent=2))
+            for name, text in files.items():
+                archive.writestr(name, text)
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
+    return {table: files[f"{table}.jsonl"].count(b"\n") for table in FACTS}
+
+
+def facts(state: State) -> Tables:
+    """Every fact as plain values, in the order of the keys, at one moment."""
+    with database.telling(state.path or "in memory"):
+        state.connection.execute("BEGIN")  # one snapshot, whatever another terminal adds meanwhile
+        try:
+            return {table: _read(state.connection, table, columns) for table, columns in FACTS.items()}
+        finally:
+            state.connection.execute("COMMIT")
+
+
+def import_(state: State, source: Path) -> Imported:
+    """Add the facts of an archive, or of a copy of a state file, that are not here yet.
+
+    Raises:
+        ArchiveRefused: it is damaged, from a newer version, or has another content under a key that is known
+            here. Nothing was written.
+    """
+    tables = _from_copy(source) if _is_sqlite(source) else _from_zip(source)
+    _check_rows(source, tables)
+    added, known = {}, {}
+    with database.telling(state.path or "in memory"):
+        try:
+            with database.transaction(state.connection):
+                for table, columns in FACTS.items():
+                    fresh = _unknown_here(state.connection, source, table, columns, tables[table])
+                    _write(state.connection, table, columns, fresh)
+                    added[table] = len(fresh)
+                    known[table] = len(tables[table]) - len(fresh)
+        except (
+            sqlite3.IntegrityError,
+            sqlite3.InterfaceError,
+            sqlite3.ProgrammingError,
+            OverflowError,
+        ) as error:
+            raise _refused(source, f"a row does not fit: {error}") from error
+    return Imported(added, known)
+
+
+def _lines(found: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found).encode()
+
+
+def _read(connection: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    found = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY id")
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
+def _is_sqlite(source: Path) -> bool:
+    try:
+        with source.open("rb") as file:
+            return file.read(15) == b"SQLite format 3"
+    except OSError as error:
+        raise ArchiveRefused(f"cannot read {source}: {error.strerror or error}") from error
+
+
+def _from_copy(source: Path) -> Tables:
+    """The facts of a backup. It is copied to memory first: reading must not change it."""
+    try:
+        database.refuse_newer(source.absolute(), SCHEMA)
+        with State.in_memory() as copy:
+            original = database.connect_to_read(source)
+            try:
+                database.check(original, source)
+                original.backup(copy.connection)
+            finally:
+                original.close()
+            database.migrate(copy.connection, MIGRATIONS, lambda schema: None)
+            return facts(copy)
+    except (StateError, sqlite3.Error) as error:
+        raise _refused(source, str(error)) from error
+
+
+def _from_zip(source: Path) -> Tables:
+    try:
+        with zipfile.ZipFile(source) as archive:
+            manifest = json.loads(_member(source, archive, MANIFEST))
+            _check_manifest(source, manifest)
+            tables: Tables = {table: [] for table in FACTS}
+            for name, promised in manifest["files"].items():
+                table = name.removesuffix(".jsonl")
+                if table not in FACTS:
+                    raise _refused(source, f"it has a table {table!r} that this version does not know")
+                text = _member(source, archive, name)
+                if hashlib.sha256(text).hexdigest() != promised["sha256"]:
+                    raise _refused(source, f"{name} is not what was exported (its checksum differs)")
+                tables[table] = [json.loads(line) for line in text.splitlines()]
+            return tables
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError, EOFError) as error:
+        raise _refused(source, f"{type(error).__name__}: {error}") from error
+    except OSError as error:
+        if isinstance(error, StateError):
+            raise
+        raise _refused(source, str(error)) from error
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or a method that Python does not know
+        raise _refused(source, str(error)) from error
+
+
+def _member(source: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+    import zlib
+
+    if archive.getinfo(name).file_size > MOST_BYTES:
+        raise _refused(source, f"{name} claims to be larger than {MOST_BYTES >> 30} GiB")
+    try:
+        return archive.read(name)
+    except zlib.error as error:
+        raise _refused(source, f"{name}: {error}") from error
+
+
+def _check_manifest(source: Path, manifest: dict[str, Any]) -> None:
+    if manifest["format"] != FORMAT:
+        raise _refused(source, f"it is a {manifest['format']!r}, not an export of a learner state")
+    if manifest["schema"] > SCHEMA:
+        raise ArchiveRefused(
+            f"{source} comes from a newer prep (schema {manifest['schema']}; this one knows {SCHEMA}); "
+            "nothing was imported",
+            next_step="update prep, then import again",
+        )
+
+
+def _check_rows(source: Path, tables: Tables) -> None:
+    """Every row has the columns of its table, a key of its own, and finds what it refers to in the archive."""
+    kinds = _column_kinds()
+    keys: dict[str, set[str]] = {}
+    for table, columns in FACTS.items():
+        for number, row in enumerate(tables[table], 1):
+            where = f"{table}, row {number}"
+            if not isinstance(row, dict) or set(row) != set(columns):
+                raise _refused(source, f"{where}: not the columns of this table")
+            if not is_id(row["id"]) or row["id"] in keys.setdefault(table, set()):
+                raise _refused(source, f"{where}: {row['id']!r} is no key, or appears twice")
+            for column, value in row.items():
+                if not _fits(column, value, kinds[table][column]):
+                    raise _refused(source, f"{where}: {column} cannot be {str(value)[:60]!r}")
+            for column, target in REFERENCES.get(table, {}).items():
+                if row[column] is not None and row[column] not in keys.get(target, ()):
+                    raise _refused(source, f"{where}: its {target} {row[column]!r} is missing")
+            keys[table].add(row["id"])
+    try:
+        rows.settings_from([(row["name"], row["value"]) for row in tables["setting"]])
+    except (ValueError, TypeError) as error:
+        raise _refused(source, f"setting: {error}") from error
+
+
+def _column_kinds() -> dict[str, dict[str, tuple[str, bool]]]:
+    """Table -> column -> (type, must be there): from the tables themselves."""
+    with State.in_memory() as empty:
+        return {
+            table: {
+                column["name"]: (column["type"], bool(column["notnull"] or column["pk"]))
+                for column in empty.connection.execute(f"PRAGMA table_info({table})")
+            }
+            for table in FACTS
+        }
+
+
+def _fits(column: str, value: Any, kind: tuple[str, bool]) -> bool:
+    """Would it come back out of the file as something that the rest of the program can read?"""
+    kind_name, needed = kind
+    if value is None:
+        return not needed
+    types = {"TEXT": (str,), "INTEGER": (int,), "REAL": (int, float)}[kind_name]
+    if not isinstance(value, types) or isinstance(value, bool):
+        return False
+    try:
+        if column in rows.JSON_COLUMNS:
+            json.loads(value)
+        elif column in rows.TIME_COLUMNS:
+            return rows.time_text(rows.to_time(value)) == value
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _unknown_here(
+    connection: sqlite3.Connection,
+    source: Path,
+    table: str,
+    columns: tuple[str, ...],
+    table_rows: list[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Rows whose key is new. The same key with another content means that someone edited one of the two."""
+    here = {row["id"]: row for row in _read(connection, table, columns)} if table_rows else {}
+    for row in table_rows:
+        if row["id"] in here and here[row["id"]] != row:
+            raise _refused(source, f"{table} {row['id']} differs from the one that is already here")
+    return [row for row in table_rows if row["id"] not in here]
+
+
+def _write(
+    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], fresh: list[dict[str, Any]]
+) -> None:
+    connection.executemany(
+        f"INSERT INTO {table}({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+        [tuple(row[column] for column in columns) for row in fresh],
+    )
+
+
+def _refused(source: Path, why: str) -> ArchiveRefused:
+    return ArchiveRefused(f"{source} was refused: {why}; nothing was imported", next_step="export it again")
