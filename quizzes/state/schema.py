@@ -87,6 +87,7 @@ CREATE TABLE vote(
 CREATE TABLE card(
     question_id TEXT PRIMARY KEY, fsrs TEXT NOT NULL, due TEXT NOT NULL, stability REAL NOT NULL,
     difficulty REAL NOT NULL, reps INTEGER NOT NULL, lapses INTEGER NOT NULL, last_rating INTEGER NOT NULL,
+    last_fraction REAL NOT NULL,
     surprise INTEGER NOT NULL, suspended INTEGER NOT NULL);
 CREATE TABLE derived(name TEXT PRIMARY KEY, made_from TEXT NOT NULL);
 

@@ -1,0 +1,134 @@
+"""Does the learner know what they know? Confidence against outcomes, and intervals against truths.
+
+Accuracy stands beside the score, never merged with it: on open questions a low Brier score alone can be had by being
+wrong on purpose at 1 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quizzes.state import Attempt, IntervalForecast
+
+LEAST = 10
+"""Forecasts of one bin below which its figures say nothing and are not shown."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Forecasts of about the same confidence."""
+
+    lo: int
+    """Per cent; the bin goes up to lo + 9."""
+    n: int
+    said: float
+    """Mean confidence, 0 to 1."""
+    was: float
+    """Part that was right."""
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals of one promised level."""
+
+    level: float
+    n: int
+    hits: int
+    """Held the truth."""
+    log_width: float | None
+    """Mean of log10(hi / lo) where both are positive: how much they say. None where none is."""
+    widen: float | None
+    """Times their half-width at which the promise would have been kept; None with fewer than LEAST."""
+
+    @property
+    def hit_rate(self) -> float:
+        return self.hits / self.n
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Of all answers with a confidence."""
+
+    n: int
+    said: float
+    was: float
+    brier: float
+    """Mean of (confidence - right)²: 0 is perfect, 0.25 is what always saying 50 % earns."""
+    bins: tuple[Bin, ...]
+    """Those with at least LEAST forecasts."""
+    intervals: tuple[Intervals, ...]
+
+
+def brier_score(attempts: Iterable[Attempt]) -> float | None:
+    """None without any forecast."""
+    losses = [((a.confidence or 0) / 100 - a.correct) ** 2 for a in _forecasts(attempts)]
+    return math.fsum(losses) / len(losses) if losses else None
+
+
+def calibration(attempts: Iterable[Attempt]) -> Calibration | None:
+    """None if no scored answer came with a confidence."""
+    attempts = list(attempts)
+    forecasts = _forecasts(attempts)
+    brier = brier_score(forecasts)
+    if brier is None:
+        return None
+    by_bin: dict[int, list[Attempt]] = {}
+    for attempt in forecasts:
+        by_bin.setdefault(min(attempt.confidence or 0, 99) // 10 * 10, []).append(attempt)
+    whole = _bin(0, forecasts)
+    return Calibration(
+        n=whole.n,
+        said=whole.said,
+        was=whole.was,
+        brier=brier,
+        bins=tuple(_bin(lo, by_bin[lo]) for lo in sorted(by_bin) if len(by_bin[lo]) >= LEAST),
+        intervals=intervals(
+            forecast for attempt in attempts if attempt.scored for forecast in attempt.intervals
+        ),
+    )
+
+
+def intervals(forecasts: Iterable[IntervalForecast]) -> tuple[Intervals, ...]:
+    """By promised level. Forecasts whose truth is not known do not count."""
+    by_level: dict[float, list[IntervalForecast]] = {}
+    for forecast in forecasts:
+        if forecast.truth is not None:
+            by_level.setdefault(forecast.level, []).append(forecast)
+    return tuple(_intervals(level, found) for level, found in sorted(by_level.items()))
+
+
+def _forecasts(attempts: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.scored and attempt.confidence is not None]
+
+
+def _bin(lo: int, attempts: list[Attempt]) -> Bin:
+    n = len(attempts)
+    said = math.fsum((a.confidence or 0) / 100 for a in attempts) / n
+    return Bin(lo, n, said, sum(a.correct for a in attempts) / n)
+
+
+def _intervals(level: float, found: list[IntervalForecast]) -> Intervals:
+    widths = [math.log10(f.hi / f.lo) for f in found if 0 < f.lo <= f.hi < math.inf]
+    return Intervals(
+        level=level,
+        n=len(found),
+        hits=sum(f.lo <= (f.truth or 0.0) <= f.hi for f in found),
+        log_width=math.fsum(widths) / len(widths) if widths else None,
+        widen=_widening(level, found) if len(found) >= LEAST else None,
+    )
+
+
+def _widening(level: float, found: list[IntervalForecast]) -> float | None:
+    """The factor on the half-width with which a part `level` of the intervals would have held the truth."""
+    needed = sorted(_distance(forecast) for forecast in found)
+    factor = needed[min(math.ceil(level * len(needed)), len(needed)) - 1]
+    return factor if math.isfinite(factor) else None
+
+
+def _distance(forecast: IntervalForecast) -> float:
+    """From the middle to the truth, in half-widths."""
+    half = (forecast.hi - forecast.lo) / 2
+    away = abs((forecast.truth or 0.0) - (forecast.hi + forecast.lo) / 2)
+    return away / half if half > 0 else (0.0 if away == 0 else math.inf)

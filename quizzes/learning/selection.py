@@ -1,0 +1,152 @@
+"""Which questions now: surprises first, then what is due, then new ones over many topics."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from quizzes.learning.review import AGAIN, Card, cards
+from quizzes.library import Bank, Entry
+from quizzes.state import State
+
+Why = Literal["surprise", "due", "new", "ahead"]
+SEEDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A question to ask, and the reason."""
+
+    entry: Entry
+    why: Why
+    seed: int
+    """Of its figures: other ones than last time."""
+    card: Card | None = None
+    """None if it was never answered."""
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+
+def pick(
+    bank: Bank,
+    state: State,
+    *,
+    topic: str | None = None,
+    role: str | None = None,
+    stage: str | None = None,
+    difficulty: int | None = None,
+    kind: str | None = None,
+    n: int = 10,
+    seed: int = 0,
+    now: dt.datetime | None = None,
+) -> list[Picked]:
+    """Up to n questions that fit. The same bank, facts, seed and day give the same ones.
+
+    Surprises, what is due, new ones, and where those do not suffice, what is due next. Suspended cards stay away.
+    """
+    now = now or local_now()
+    known = cards(state)
+    entries = [
+        entry
+        for entry in bank
+        if (topic is None or entry.topic == topic)
+        and (role is None or role in entry.roles)
+        and (stage is None or entry.stage == stage)
+        and (difficulty is None or entry.difficulty == difficulty)
+        and (kind is None or entry.kind == kind)
+    ]
+    seen = {entry.id: entry for entry in entries if entry.id in known and not known[entry.id].suspended}
+    ready = [card for card in known.values() if card.question_id in seen and is_ready(card, now)]
+    later = [card for card in known.values() if card.question_id in seen and not is_ready(card, now)]
+    rng = Random(f"pick:{seed}")
+    used = last_seeds(state)
+    chosen = [_picked(seen, card, seed, used, now) for card in in_order(ready, now)[:n]]
+    for entry in spread([entry for entry in entries if entry.id not in known], rng)[: n - len(chosen)]:
+        chosen.append(Picked(entry, "new", figures_seed(seed, entry.id, used.get(entry.id))))
+    for card in sorted(later, key=lambda card: (card.due, card.question_id))[: n - len(chosen)]:
+        chosen.append(_picked(seen, card, seed, used, now))
+    return chosen
+
+
+def due(
+    bank: Bank,
+    state: State,
+    *,
+    now: dt.datetime | None = None,
+    limit: int | None = None,
+    ahead_days: int = 0,
+    surprises: bool = False,
+    missed: bool = False,
+    seed: int = 0,
+) -> list[Picked]:
+    """Cards to review, surprises first. ahead_days: also those of the next days. surprises, missed: only those."""
+    now = now or local_now()
+    used = last_seeds(state)
+    found = [
+        card
+        for card in cards(state).values()
+        if card.question_id in bank
+        and not card.suspended
+        and is_ready(card, now + dt.timedelta(days=ahead_days))
+    ]
+    if surprises:
+        found = [card for card in found if card.surprise]
+    if missed:
+        found = [card for card in found if card.last_rating == AGAIN]
+    return [_picked(bank.entries, card, seed, used, now) for card in in_order(found, now)[:limit]]
+
+
+def is_ready(card: Card, now: dt.datetime) -> bool:
+    """Due by now, or a surprise, which comes back in the next session whatever its date."""
+    return card.surprise or card.is_due(now)
+
+
+def in_order(found: Iterable[Card], now: dt.datetime) -> list[Card]:
+    """Surprises first, then the least remembered."""
+    return sorted(found, key=lambda c: (not c.surprise, c.retrievability(now), c.due, c.question_id))
+
+
+def spread(entries: list[Entry], rng: Random) -> list[Entry]:
+    """Taken in turn from each topic, in each about the easiest first."""
+    by_topic: dict[str, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.id):
+        by_topic.setdefault(entry.topic, []).append(entry)
+    for found in by_topic.values():
+        weight = {entry.id: entry.difficulty + 2 * rng.random() for entry in found}
+        found.sort(key=lambda entry: weight[entry.id])
+    topics = sorted(by_topic)
+    rng.shuffle(topics)
+    rounds = max((len(found) for found in by_topic.values()), default=0)
+    return [
+        by_topic[topic][turn] for turn in range(rounds) for topic in topics if turn < len(by_topic[topic])
+    ]
+
+
+def last_seeds(state: State) -> dict[str, int]:
+    """Question id -> the seed of its last attempt."""
+    return {attempt.question_id: attempt.seed for attempt in state.attempts()}
+
+
+def figures_seed(seed: int, question_id: str, last: int | None) -> int:
+    """A seed for the question's figures, never the one of the last time."""
+    rng = Random(f"figures:{seed}:{question_id}")
+    drawn = rng.randrange(SEEDS)
+    return drawn if drawn != last else (drawn + 1) % SEEDS
+
+
+def local_now() -> dt.datetime:
+    """Now, in the learner's time zone."""
+    return dt.datetime.now().astimezone()
+
+
+def _picked(
+    entries: Mapping[str, Entry], card: Card, seed: int, used: Mapping[str, int], now: dt.datetime
+) -> Picked:
+    why: Why = "surprise" if card.surprise else "due" if card.is_due(now) else "ahead"
+    seed = figures_seed(seed, card.question_id, used.get(card.question_id))
+    return Picked(entries[card.question_id], why, seed, card)
