@@ -30,6 +30,13 @@ def _templates() -> SandboxedEnvironment:
     return environment
 
 
+def render_text(text: str, names: dict[str, Any]) -> str:
+    """A Jinja template with names; mappings among them are read with a dot. Raises jinja2.TemplateError, or what the
+    template's arithmetic raises."""
+    shown = {name: dotted(value) for name, value in names.items()}
+    return _templates().from_string(text).render(shown).strip()
+
+
 @dataclass(frozen=True)
 class Instance:
     """A question for one seed."""
@@ -45,8 +52,7 @@ class Instance:
     def render(self, text: str, **more: Any) -> str:
         """A text field with this instance's figures. `more`: result, expected ... where the field may see them."""
         try:
-            names = {name: dotted(value) for name, value in {**self.params, **more}.items()}
-            return _templates().from_string(text).render(names).strip()
+            return render_text(text, {**self.params, **more})
         except Exception as error:
             raise QuestionError(f"{self.id} (seed {self.seed}): {error} in {text.strip()[:80]!r}") from error
 

@@ -1,0 +1,295 @@
+"""The court: a claim's test is run, and its verdict is what the results say.
+
+    judge(claim, run)    run(experiment, args) -> result
+
+    case      holds is true -> the claim is right here; fails is true (or, without it, holds is false) -> wrong here;
+              neither, or the measurement could not decide -> undecided
+    verdict   right here and wrong there: depends. Else, with anything undecided: inconclusive. Else confirmed or
+              refuted. Without the hardware: skipped
+
+No verdict of a test is written down anywhere; only facts carry one, with the source that can be looked up.
+
+    python -m quizzes.claims.court S0-13 quizzes/claims/bank/memory.yaml      for authors: runs in this process
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from quizzes.claims.claim import Case, Claim, Test, Verdict
+from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment, get
+from quizzes.expressions import ExpressionError, dotted, evaluate, is_expression
+from quizzes.instance import render_text
+
+Run = Callable[[str, dict[str, Any]], dict[str, Any]]
+DecidedBy = Literal["test", "fact", "discussion"]
+NO_GPU = "needs a GPU"
+
+
+class BrokenTest(ValueError):
+    """A claim whose test cannot decide anything as it is written: its author's mistake, named with the claim's id."""
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """What one setting showed."""
+
+    when: str
+    args: dict[str, Any]
+    """All of them, defaults filled in."""
+    holds: bool | None
+    """None: undecided."""
+    exhibit: dict[str, Any] = field(default_factory=dict)
+    """The figures of the result that the rule looks at."""
+    reason: str = ""
+    """Why it is undecided."""
+    result: dict[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class FigureOutcome:
+    """What the claim says, and what the engine says."""
+
+    value: Any
+    unit: str
+    says: float | str | None
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What came out."""
+
+    id: str
+    kind: str
+    decided_by: DecidedBy
+    verdict: Verdict | None
+    """None for discussions."""
+    cases: tuple[CaseOutcome, ...] = ()
+    figure: FigureOutcome | None = None
+    wording: str = ""
+    """The sentence to say, with the figures of this run."""
+    reason: str = ""
+    """Why it was skipped or is inconclusive."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without the full results."""
+        plain = asdict(self)
+        for case in plain["cases"]:
+            del case["result"]
+        return plain
+
+
+def judge(claim: Claim, run: Run) -> Ruling:
+    """The ruling on a claim.
+
+    run: an experiment's result by name and arguments; it may raise Inconclusive and NeedsHardware.
+    Raises:
+        BrokenTest: an expression, an argument or the wording does not work.
+    """
+    if claim.test is None:
+        return _without_test(claim)
+    try:
+        cases = tuple(
+            _hear(claim, case, _arguments(claim, claim.test, case.args), run) for case in claim.test.cases
+        )
+    except NeedsHardware as reason:
+        why = (
+            NO_GPU
+            if claim.kind == "measure-gpu" or "GPU" in str(reason) or "CUDA" in str(reason)
+            else str(reason)
+        )
+        return Ruling(claim.id, claim.kind, "test", "skipped", reason=why)
+    verdict = verdict_of([case.holds for case in cases])
+    reason = "; ".join(case.reason for case in cases if case.reason) if verdict == "inconclusive" else ""
+    return Ruling(
+        claim.id,
+        claim.kind,
+        "test",
+        verdict,
+        cases,
+        _figure(claim, cases),
+        _wording(claim, cases, verdict),
+        reason,
+    )
+
+
+def verdict_of(holds: Iterable[bool | None]) -> Verdict:
+    """True: right in this case, False: wrong, None: undecided."""
+    seen = set(holds)
+    if {True, False} <= seen:
+        return "depends"
+    if None in seen or not seen:
+        return "inconclusive"
+    return "confirmed" if seen == {True} else "refuted"
+
+
+def flip(claim: Claim, args: dict[str, Any], run: Run) -> tuple[CaseOutcome, CaseOutcome, bool]:
+    """The first case as it is and with other arguments, and whether that turned it over. Raises BrokenTest."""
+    if claim.test is None:
+        raise BrokenTest(f"{claim.id} has no test that could be turned over")
+    first = claim.test.cases[0]
+    before = _hear(claim, first, _arguments(claim, claim.test, first.args), run)
+    after = _hear(claim, first, _arguments(claim, claim.test, {**first.args, **args}), run)
+    return before, after, before.holds is not None and after.holds is (not before.holds)
+
+
+def _without_test(claim: Claim) -> Ruling:
+    if claim.fact is not None:
+        return Ruling(
+            claim.id, claim.kind, "fact", claim.fact.verdict, wording=claim.wording or claim.fact.says
+        )
+    better = claim.discussion.better if claim.discussion else ""
+    return Ruling(claim.id, claim.kind, "discussion", None, wording=claim.wording or better)
+
+
+def _arguments(claim: Claim, test: Test, more: dict[str, Any]) -> dict[str, Any]:
+    """Every argument of the experiment, checked, as plain values."""
+    try:
+        given = {
+            name: evaluate(value, {}) if is_expression(value) else value
+            for name, value in {**test.args, **more}.items()
+        }
+        return dict(json.loads(json.dumps(get(test.run).check(given))))
+    except (UnknownExperiment, BadArguments, ExpressionError, TypeError) as error:
+        raise BrokenTest(f"{claim.id}: {error}") from error
+
+
+def _hear(claim: Claim, case: Case, args: dict[str, Any], run: Run) -> CaseOutcome:
+    assert claim.test is not None
+    try:
+        result = run(claim.test.run, args)
+    except Inconclusive as reason:
+        return CaseOutcome(case.when, args, None, reason=str(reason) or "too noisy to say")
+    names = {"result": result, "args": args}
+    holds = _decide(claim, case.holds, names)
+    fails = (not holds) if case.fails is None else _decide(claim, case.fails, names)
+    if holds and fails:
+        raise BrokenTest(f"{claim.id}: in case {case.when!r} both `holds` and `fails` are true")
+    outcome = True if holds else False if fails else None
+    return CaseOutcome(
+        case.when,
+        args,
+        outcome,
+        exhibit=_exhibit(f"{case.holds} {case.fails or ''}", result),
+        reason="" if outcome is not None else "the interval holds both answers",
+        result=result,
+    )
+
+
+def _decide(claim: Claim, expression: str, names: dict[str, Any]) -> bool:
+    value = _evaluate(claim, expression, names)
+    if not isinstance(value, bool):
+        raise BrokenTest(f"{claim.id}: {expression!r} gives {value!r}, not true or false")
+    return value
+
+
+def _evaluate(claim: Claim, expression: str, names: dict[str, Any]) -> Any:
+    try:
+        return evaluate(expression, names)
+    except ExpressionError as error:
+        raise BrokenTest(f"{claim.id}: {error}") from error
+
+
+def _exhibit(expression: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the result that an expression names, in its order."""
+    named = re.findall(r"\bresult\.(\w+)|\bresult\[['\"](\w+)['\"]\]", expression)
+    return {name: result[name] for pair in named for name in pair if name in result}
+
+
+def _figure(claim: Claim, cases: tuple[CaseOutcome, ...]) -> FigureOutcome | None:
+    figure = claim.test.figure if claim.test else None
+    first = cases[0]
+    if figure is None or first.result is None:
+        return None
+    value = _evaluate(
+        claim, figure.value, {"result": first.result, "args": first.args, "results": _results(cases)}
+    )
+    return FigureOutcome(value, figure.unit, figure.says)
+
+
+def _wording(claim: Claim, cases: tuple[CaseOutcome, ...], verdict: Verdict) -> str:
+    """Rendered, or "" where the run left the figures out that it needs."""
+    names = {
+        "result": cases[0].result or {},
+        "results": _results(cases),
+        "args": cases[0].args,
+        "verdict": verdict,
+    }
+    try:
+        return " ".join(render_text(claim.wording, names).split())
+    except Exception as error:
+        if any(case.result is None for case in cases):
+            return ""
+        raise BrokenTest(f"{claim.id}: wording: {error}") from error
+
+
+def _results(cases: tuple[CaseOutcome, ...]) -> list[Any]:
+    return [dotted(case.result or {}) for case in cases]
+
+
+# ---- for authors ------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Judge claims in this process and print the rulings. Exit status 1 if a test is broken."""
+    from quizzes.claims.library import load_claims, read_claims
+    from quizzes.claims.report import counts, ruling_lines
+
+    as_json = "--json" in arguments
+    wanted = [argument for argument in arguments if argument != "--json"]
+    found: dict[str, Claim] = {}
+    problems = []
+    bank = None
+    for name in wanted or ["all"]:
+        if name.endswith(".yaml"):
+            claims = read_claims(Path(name))
+            ids = list(claims.entries)
+        else:
+            claims = bank = bank or load_claims()
+            ids = [e.id for e in bank if name in ("all", e.topic)] or [name.upper()] * (name != "all")
+        problems += [problem for problem in claims.problems if problem not in problems]
+        found.update({claim_id: claims.claim(claim_id) for claim_id in ids})
+    rulings = []
+    broken = [str(problem) for problem in problems]
+    run = _remembering()
+    for claim in found.values():
+        try:
+            rulings.append(judge(claim, run))
+            if claim.flip is not None and not flip(claim, claim.flip.args, run)[2]:
+                broken.append(
+                    f"{claim.id}: its flip's witness {claim.flip.args} does not turn the first case over"
+                )
+        except Exception as error:
+            broken.append(str(error) if isinstance(error, BrokenTest) else f"{claim.id}: {error!r}")
+            continue
+        if not as_json:
+            print("\n".join(ruling_lines(claim, rulings[-1])) + "\n")
+    if as_json:
+        print(json.dumps([ruling.to_json() for ruling in rulings], indent=1))
+    print("\n".join([*(f"BROKEN {line}" for line in broken), counts(rulings)]), file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _remembering() -> Run:
+    """Runs in this process, each experiment once per arguments."""
+    from quizzes.experiments.running import run_here
+
+    known: dict[str, dict[str, Any]] = {}
+
+    def run(name: str, args: dict[str, Any]) -> dict[str, Any]:
+        key = json.dumps([name, args], sort_keys=True)
+        if key not in known:
+            known[key] = run_here(name, args)
+        return known[key]
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
