@@ -1,0 +1,78 @@
+"""E30: what cutting a prompt into chunks costs: weights read once per chunk, earlier KV read again by each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+
+
+@dataclass(frozen=True)
+class Cost:
+    chunks: Annotated[int, "steps"]
+    """Forward passes over the weights for this prompt."""
+    kv_reads: Annotated[int, "positions"]
+    """Positions whose KV attention reads, once per chunk: each chunk's own and all before it."""
+    kv_factor: Annotated[float, "x"]
+    """Over the prompt's length: 1 for a prompt in one piece."""
+    computed: Annotated[int, "tokens"]
+    """Positions that went through the model."""
+    pairs: Annotated[int, "pairs"]
+    """(query, key) pairs: the arithmetic of attention."""
+    largest_step: Annotated[int, "tokens"]
+    blocks_at_end: Annotated[int, "blocks"]
+    """Held once the prompt is read: chunks or not, all of it stays in the cache."""
+    seconds_ratio: Annotated[float, "x"]
+    """Prefill time over that of one piece, by the simulator's cost model for this device."""
+
+
+@experiment("E30")
+def chunked_cost(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=1, le=200_000)] = 4000,
+    chunk: Annotated[int, Field(ge=1, le=200_000)] = 512,
+    model: str = "llama-3-8b",
+    hardware: str = "h100",
+    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
+) -> Cost:
+    """A prompt alone on the engine, with a token budget of `chunk` per step."""
+    from engine.sim.cost import CostModel, StepLoad, pairs_of
+    from engine.sim.hardware import get_hardware
+    from engine.sim.memory import Deployment
+    from engine.sim.models import get_model
+
+    engine = ctx.core(max_num_batched_tokens=chunk, num_blocks=200_000, block_size=block_size, traced=True)
+    request = engine.add(Ask("r", prompt, output=2))
+    while not engine.outcomes["r"].token_steps:
+        engine.step()
+    rows = [step.rows["r"] for step in engine.steps]
+    blocks = len(request.blocks)
+    engine.close()
+
+    cost = CostModel(Deployment(get_model(model), get_hardware(hardware)))
+
+    def seconds(chunks: list[tuple[int, int]]) -> float:
+        total = 0.0
+        for start, count in chunks:
+            last = start + count == prompt
+            load = StepLoad(
+                1, count, int(last), prefill_pairs=pairs_of(start, count, None), prefill_context=start + count
+            )
+            total += cost.seconds(load)
+        return total
+
+    reads = sum(start + count for start, count in rows)
+    return Cost(
+        chunks=len(rows),
+        kv_reads=reads,
+        kv_factor=reads / prompt,
+        computed=sum(count for _, count in rows),
+        pairs=sum(pairs_of(start, count, None) for start, count in rows),
+        largest_step=max(count for _, count in rows),
+        blocks_at_end=blocks,
+        seconds_ratio=seconds(rows) / seconds([(0, prompt)]),
+    )

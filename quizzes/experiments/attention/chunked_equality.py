@@ -1,0 +1,56 @@
+"""E30 with a model that runs: a prompt in chunks gives the same logits as in one piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+SAME = 1e-3
+
+
+@dataclass(frozen=True)
+class Equality:
+    difference: float
+    """Largest, of the log-probabilities of the first token's top 20."""
+    is_same: bool
+    """The generated tokens are the same, and the difference is that of rounding."""
+    tokens: list[int]
+    """The first generated ones, of the prompt in one piece."""
+
+
+@experiment("E30", seconds=20)
+def chunked_equality(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=2, le=1500)] = 300,
+    chunk: Annotated[int, Field(ge=1, le=1500)] = 64,
+    generated: Annotated[int, Field(ge=1, le=32)] = 8,
+) -> Equality:
+    """The model `shop` reads a random prompt whole and in chunks, then writes greedily."""
+    start = [ctx.rng.randrange(10, 2000) for _ in range(prompt)]
+    whole, reference = _run(ctx, start, 2048, generated)
+    chunked, found = _run(ctx, start, chunk, generated)
+    difference = max(
+        abs(reference[token] - found.get(token, float("-inf"))) for token in list(reference)[:20]
+    )
+    return Equality(difference, whole == chunked and difference < SAME, whole)
+
+
+def _run(ctx: Context, prompt: list[int], budget: int, generated: int) -> tuple[list[int], dict[int, float]]:
+    """Generated tokens and log-probabilities of the first one's top 20."""
+    from engine import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=generated, ignore_eos=True, logprobs=20)
+    with ctx.llm(
+        max_num_batched_tokens=budget,
+        max_num_seqs=1,
+        num_gpu_blocks_override=128,
+        enable_prefix_caching=False,
+    ) as llm:
+        output: Any = llm.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)[0].outputs[0]
+    first = output.logprobs[0]
+    return list(output.token_ids), {token: entry.logprob for token, entry in first.items()}

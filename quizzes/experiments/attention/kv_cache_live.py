@@ -1,0 +1,67 @@
+"""E25 with a model that runs: the same tokens with the KV cache and without, and how much longer that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Live:
+    is_same: bool
+    """Both wrote the same tokens."""
+    ratio: Annotated[float, "x"]
+    """Time without over time with the cache, median of pairs."""
+    lo: float
+    hi: float
+    positions_with: Annotated[int, "positions"]
+    positions_without: Annotated[int, "positions"]
+
+
+@experiment("E25", determinism="statistical", seconds=20)
+def kv_cache_live(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=8, le=1000)] = 200,
+    generated: Annotated[int, Field(ge=2, le=64)] = 12,
+) -> Live:
+    """The model `shop` continues a text greedily: once as one request, once as a new request for each token."""
+    from engine import SamplingParams
+
+    with ctx.llm(
+        enable_prefix_caching=False, max_num_batched_tokens=2048, num_gpu_blocks_override=128
+    ) as llm:
+        vocabulary = llm.llm_engine.engine_core.config.model.vocab_size
+        start = [ctx.rng.randrange(10, vocabulary) for _ in range(prompt)]
+
+        def cached() -> list[int]:
+            return _continue(llm, start, SamplingParams(temperature=0, max_tokens=generated, ignore_eos=True))
+
+        def bare() -> list[int]:
+            tokens: list[int] = []
+            for _ in range(generated):
+                once = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
+                tokens += _continue(llm, start + tokens, once)
+            return tokens
+
+        is_same = cached() == bare()
+        from quizzes.experiments.measure import paired_ratio
+
+        ratio = paired_ratio(bare, cached, seconds=6, max_repeats=9, min_repeats=3)
+    return Live(
+        is_same=is_same,
+        ratio=ratio.median,
+        lo=ratio.lo,
+        hi=ratio.hi,
+        positions_with=prompt + generated - 1,
+        positions_without=generated * prompt + generated * (generated - 1) // 2,
+    )
+
+
+def _continue(llm: Any, tokens: list[int], params: Any) -> list[int]:
+    output = llm.generate({"prompt_token_ids": tokens}, params, use_tqdm=False)[0]
+    return list(output.outputs[0].token_ids)

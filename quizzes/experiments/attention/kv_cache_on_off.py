@@ -1,0 +1,81 @@
+"""E25: one request with the KV cache, and the same tokens with everything computed anew for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+
+
+@dataclass(frozen=True)
+class Work:
+    """Counted by the scheduler; arithmetic from the model's shape (linear layers, head, attention)."""
+
+    with_cache: Annotated[int, "positions"]
+    """That went through the model, prompt included."""
+    without_cache: Annotated[int, "positions"]
+    position_ratio: Annotated[float, "x"]
+    pairs_with: Annotated[int, "pairs"]
+    """(query, key) pairs of attention, one head and layer."""
+    pairs_without: Annotated[int, "pairs"]
+    flop_with: Annotated[float, "GFLOP"]
+    flop_without: Annotated[float, "GFLOP"]
+    flop_ratio: Annotated[float, "x"]
+    last_token_ratio: Annotated[float, "x"]
+    """Arithmetic of the last token alone: without over with."""
+    kv_mb: Annotated[float, "MB"]
+    """Held at the end: the price."""
+
+
+@experiment("E25")
+def kv_cache_on_off(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=1, le=5000)] = 100,
+    generated: Annotated[int, Field(ge=1, le=2000)] = 50,
+    model: str = "llama-2-7b",
+) -> Work:
+    """Positions that the engine computes for `generated` tokens. Without a cache each token is a request of its own,
+    whose prompt is everything before it, with prefix caching off."""
+    from engine.sim.cost import pairs_of
+    from engine.sim.models import get_model
+
+    settings = {"enable_prefix_caching": False, "max_num_batched_tokens": 100_000, "num_blocks": 20_000}
+    cached = ctx.core(**settings)
+    cached.run([Ask("r", prompt, generated)])
+    chunks = [chunk for step in cached.steps for chunk in step.rows.values()]
+    bare = ctx.core(max_num_seqs=1, **settings)
+    bare.run([Ask(f"r{i}", prompt + i, 1) for i in range(generated)])
+    repeats = [chunk for step in bare.steps for chunk in step.rows.values()]
+
+    shape = get_model(model)
+    head = 2 * shape.vocab_size * shape.hidden_size
+    linear = 2 * (shape.common_params + shape.active_routed_params)
+
+    def flops(rows: list[tuple[int, int]]) -> float:
+        """Of chunks (first position, how many), each followed by one row of logits."""
+        attention = (
+            sum(pairs_of(start, count, None) for start, count in rows) * shape.attention_flops_per_pair
+        )
+        return sum(count for _, count in rows) * linear + attention + head * len(rows)
+
+    def pairs(rows: list[tuple[int, int]]) -> int:
+        return sum(pairs_of(start, count, None) for start, count in rows)
+
+    positions = cached.outcomes["r"].computed_tokens
+    again = sum(outcome.computed_tokens for outcome in bare.outcomes.values())
+    return Work(
+        with_cache=positions,
+        without_cache=again,
+        position_ratio=again / positions,
+        pairs_with=pairs(chunks),
+        pairs_without=pairs(repeats),
+        flop_with=flops(chunks) / 1e9,
+        flop_without=flops(repeats) / 1e9,
+        flop_ratio=flops(repeats) / flops(chunks),
+        last_token_ratio=flops(repeats[-1:]) / flops(chunks[-1:]),
+        kv_mb=positions * shape.kv_elements_per_token() * 2 / 1e6,
+    )

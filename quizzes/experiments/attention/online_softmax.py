@@ -1,0 +1,79 @@
+"""E28: attention one tile of keys at a time, with a running maximum and sum (Milakov & Gimelshein 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+SAME = 1e-12
+
+
+@dataclass(frozen=True)
+class Tiled:
+    tiles: Annotated[int, "tiles"]
+    difference: float
+    """Largest, to softmax over all scores at once, in float64."""
+    is_exact: bool
+    """The difference is that of rounding: below 1e-12."""
+    rescales: Annotated[int, "times"]
+    """Tiles behind the first that raised the running maximum, so that what was summed had to be scaled down."""
+    scores_at_once: Annotated[int, "numbers"]
+    """Held by the tiled version for one query."""
+    scores_dense: Annotated[int, "numbers"]
+    without_rescale: float
+    """Difference if the running sum were never scaled: each tile normalised by its own maximum."""
+
+
+@experiment("E28")
+def online_softmax(
+    ctx: Context,
+    *,
+    scores: Annotated[list[Annotated[int, Field(ge=-700, le=700)]], Field(min_length=1, max_length=4096)] = (
+        1,
+        5,
+        2,
+        9,
+        3,
+        3,
+        11,
+        0,
+    ),
+    tile: Annotated[int, Field(ge=1, le=4096)] = 2,
+) -> Tiled:
+    """One query with these scores; value j is drawn. Tiles of keys are taken from left to right."""
+    import math
+
+    values = [ctx.rng.gauss(0, 1) for _ in scores]
+    highest = max(scores)
+    weights = [math.exp(score - highest) for score in scores]
+    dense = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+
+    running, total, out, rescales = -math.inf, 0.0, 0.0, 0
+    naive_total = naive_out = 0.0
+    for start in range(0, len(scores), tile):
+        part, part_values = scores[start : start + tile], values[start : start + tile]
+        peak = max(running, max(part))
+        if start and peak > running:
+            rescales += 1
+        scale = math.exp(running - peak)
+        exps = [math.exp(score - peak) for score in part]
+        total = total * scale + sum(exps)
+        out = out * scale + sum(e * v for e, v in zip(exps, part_values, strict=True))
+        running = peak
+        own = [math.exp(score - max(part)) for score in part]
+        naive_total += sum(own)
+        naive_out += sum(e * v for e, v in zip(own, part_values, strict=True))
+    difference = abs(out / total - dense)
+    return Tiled(
+        tiles=-(-len(scores) // tile),
+        difference=difference,
+        is_exact=difference < SAME,
+        rescales=rescales,
+        scores_at_once=min(tile, len(scores)),
+        scores_dense=len(scores),
+        without_rescale=abs(naive_out / naive_total - dense),
+    )

@@ -1,0 +1,84 @@
+"""E28: split-KV decode (Flash-Decoding): keys in splits, attended side by side, joined by their log-sum-exp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+SAME = 1e-12
+Length = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+@dataclass(frozen=True)
+class Splits:
+    programs_whole: Annotated[int, "programs"]
+    """One for each row and kv head."""
+    programs_split: Annotated[int, "programs"]
+    """One for each row, kv head and split."""
+    idle_whole: Annotated[float, "share"]
+    """SMs without work in the first wave, unsplit."""
+    idle_split: Annotated[float, "share"]
+    longest_whole: Annotated[int, "keys"]
+    """Keys that the slowest program reads."""
+    longest_split: Annotated[int, "keys"]
+    partial_numbers: Annotated[int, "numbers"]
+    """m, l and acc that all splits of all query heads leave for the second kernel."""
+    difference: float
+    """Largest, of joined partial results to attention in one piece: one head of the first row, at most 4096 keys."""
+    is_exact: bool
+    mean_of_parts: float
+    """Difference if the partial outputs were simply averaged."""
+
+
+@experiment("E28", "E27")
+def split_kv(
+    ctx: Context,
+    *,
+    lens: Annotated[list[Length], Field(min_length=1, max_length=256)] = (4096,),
+    kv_heads: Annotated[int, Field(ge=1, le=128)] = 8,
+    heads: Annotated[int, Field(ge=1, le=256)] = 32,
+    head_dim: Annotated[int, Field(ge=8, le=256)] = 128,
+    split: Annotated[int, Field(ge=1, le=65536)] = 256,
+    sms: Annotated[int, Field(ge=1, le=1024)] = 132,
+) -> Splits:
+    """Programs of a decode step on a GPU with `sms` processors, and the join computed on random keys in float64."""
+    import numpy as np
+
+    parts = [-(-n // split) for n in lens]
+    whole, divided = len(lens) * kv_heads, sum(parts) * kv_heads
+    rng = np.random.default_rng(ctx.seed)
+    keys = min(lens[0], 4096)
+    scores, values = rng.normal(0, 3, keys), rng.normal(0, 1, (keys, head_dim))
+    expected = _attend(scores, values)
+    pieces = [_attend(scores[at : at + split], values[at : at + split]) for at in range(0, keys, split)]
+    peak = max(m for m, _, _ in pieces)
+    total = sum(np.exp(m - peak) * size for m, size, _ in pieces)
+    joined = sum(np.exp(m - peak) * acc for m, _, acc in pieces) / total
+    exact = expected[2] / expected[1]
+    mean = sum(acc / size for _, size, acc in pieces) / len(pieces)
+    difference = float(np.abs(joined - exact).max())
+    return Splits(
+        programs_whole=whole,
+        programs_split=divided,
+        idle_whole=max(0, sms - whole) / sms,
+        idle_split=max(0, sms - divided) / sms,
+        longest_whole=max(lens),
+        longest_split=min(split, max(lens)),
+        partial_numbers=sum(parts) * heads * (head_dim + 2),
+        difference=difference,
+        is_exact=difference < SAME,
+        mean_of_parts=float(np.abs(mean - exact).max()),
+    )
+
+
+def _attend(scores: object, values: object) -> tuple:
+    """(m, l, acc): maximum, sum of exponentials, weighted sum of values, the last two relative to m."""
+    import numpy as np
+
+    peak = np.max(scores)  # type: ignore[arg-type]
+    weights = np.exp(scores - peak)  # type: ignore[operator]
+    return peak, weights.sum(), weights @ values

@@ -1,0 +1,53 @@
+"""E27: what following the block table adds to the bytes of a decode step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+ENTRY_BYTES = 4
+"""int32, as in engine/attention/backend.py."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One row, one decode step, all layers."""
+
+    kv_bytes: Annotated[float, "B"]
+    entries: Annotated[int, "entries"]
+    """Of the row's table."""
+    table_bytes: Annotated[int, "B"]
+    """If each layer and kv head's program reads the table from memory anew: the worst case."""
+    table_share: Annotated[float, "share"]
+    """Table over table and KV."""
+    table_once_bytes: Annotated[int, "B"]
+    """The table itself: what has to fit into a cache."""
+    bytes_per_entry: Annotated[float, "B"]
+    """KV that one look-up leads to: keys and values of a block, one layer, one kv head."""
+
+
+@experiment("E27")
+def table_traffic(
+    ctx: Context,
+    *,
+    model: str = "llama-3-8b",
+    context: Annotated[int, Field(ge=1, le=10_000_000)] = 4096,
+    block_size: Annotated[int, Field(ge=1, le=1024)] = 16,
+    kv_cache_dtype: str = "bfloat16",
+) -> Traffic:
+    """Bytes of the block table against bytes of KV, counted from a model's shape."""
+    from engine.sim.models import get_model
+    from engine.sim.precision import get_precision, kv_bytes
+
+    shape = get_model(model)
+    width = kv_bytes(kv_cache_dtype, get_precision("bfloat16"))
+    heads = 1 if shape.mla is not None else shape.num_kv_heads
+    total = context * shape.kv_elements_per_token() * width
+    entries = -(-context // block_size)
+    table = entries * ENTRY_BYTES * shape.num_layers * heads
+    per_entry = shape.kv_elements_per_token() * width * block_size / shape.num_layers / heads
+    return Traffic(total, entries, table, table / (table + total), entries * ENTRY_BYTES, per_entry)

@@ -1,0 +1,1 @@
+"""Where a step's time goes: bytes, arithmetic, launches, the host."""

@@ -1,0 +1,60 @@
+"""Does a request's result depend on its neighbours? This engine's kernels against torch's matrix product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Invariance:
+    engine_difference: float
+    """Largest, of a request's top log-probabilities alone and among neighbours."""
+    is_same_bits: bool
+    """It is 0: the engine is batch invariant here."""
+    same_tokens: bool
+    int8_difference: float
+    """The same of an int8 product: integer sums are exact in any order."""
+
+
+@experiment("E26", seconds=20)
+def batch_invariance(
+    ctx: Context,
+    *,
+    neighbours: Annotated[int, Field(ge=1, le=31)] = 7,
+    prompt: Annotated[int, Field(ge=1, le=500)] = 40,
+    generated: Annotated[int, Field(ge=1, le=32)] = 12,
+) -> Invariance:
+    """The model `shop` continues one prompt alone, and again with neighbours of other lengths in the same steps."""
+    import torch
+
+    from kernels import ops
+    from kernels.reference.int8 import quantise_int8
+
+    prompts = [[ctx.rng.randrange(10, 2000) for _ in range(prompt + 3 * i)] for i in range(neighbours + 1)]
+    with ctx.llm(
+        max_num_seqs=neighbours + 1, enable_prefix_caching=False, max_num_batched_tokens=8192
+    ) as llm:
+        alone = _first(llm, prompts[:1], generated)
+        among = _first(llm, prompts, generated)
+    pairs = zip(alone[1], among[1], strict=True)
+    difference = max(abs(a[token] - b.get(token, float("inf"))) for a, b in pairs for token in a)
+    generator = torch.Generator().manual_seed(ctx.seed)
+    x, weight = (torch.randn(neighbours + 1, 256, generator=generator) for _ in range(2))
+    matrix = quantise_int8(weight)
+    int8 = (ops.int8_linear(x[:1], *matrix) - ops.int8_linear(x, *matrix)[:1]).abs().max()
+    return Invariance(difference, difference == 0, alone[0] == among[0], float(int8))
+
+
+def _first(llm: Any, prompts: list[list[int]], generated: int) -> tuple[list[int], list[dict[int, float]]]:
+    """Tokens and top log-probabilities of the first prompt."""
+    from engine import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=generated, ignore_eos=True, logprobs=5)
+    output = llm.generate([{"prompt_token_ids": tokens} for tokens in prompts], params, use_tqdm=False)[0]
+    top = [{token: entry.logprob for token, entry in step.items()} for step in output.outputs[0].logprobs]
+    return list(output.outputs[0].token_ids), top

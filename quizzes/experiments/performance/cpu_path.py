@@ -1,0 +1,115 @@
+"""E65: where the time of serving goes beside the forward pass, as the batch grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+PARTS = ("tokenise", "schedule", "forward", "sample", "update", "detokenise")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Shares of the time from the first prompt's text to the last answer's; they add up to 1."""
+
+    tokenise: Annotated[float, "share"]
+    schedule: Annotated[float, "share"]
+    forward: Annotated[float, "share"]
+    sample: Annotated[float, "share"]
+    update: Annotated[float, "share"]
+    detokenise: Annotated[float, "share"]
+    other: Annotated[float, "share"]
+    host: Annotated[float, "share"]
+    """Everything but the forward pass: with a device that computes in no time, this would remain."""
+    forward_us_per_token: Annotated[float, "us"]
+    """Forward time per generated token."""
+    steps: Annotated[int, "steps"]
+
+
+@experiment("E65", determinism="statistical", seconds=30)
+def cpu_path(
+    ctx: Context,
+    *,
+    batch: Annotated[int, Field(ge=1, le=64)] = 8,
+    output: Annotated[int, Field(ge=1, le=64)] = 16,
+    words: Annotated[int, Field(ge=1, le=400)] = 20,
+) -> Profile:
+    """`shop` on this CPU: `batch` prompts of about `words` words, `output` tokens each, with a clock on every part."""
+    from engine import SamplingParams
+
+    prompts = [" ".join(ctx.rng.choices(WORDS, k=words)) for _ in range(batch)]
+    params = SamplingParams(temperature=0.8, seed=1, max_tokens=output, ignore_eos=True)
+    with ctx.llm(max_num_seqs=batch, enable_prefix_caching=False) as llm:
+        llm.generate(prompts, params, use_tqdm=False)
+        with _clocks(llm) as seconds:
+            began = perf_counter()
+            llm.generate(prompts, params, use_tqdm=False)
+            total = perf_counter() - began
+    shares = {part: seconds[part] / total for part in PARTS}
+    return Profile(
+        **shares,
+        other=max(0.0, 1 - sum(shares.values())),
+        host=1 - shares["forward"],
+        forward_us_per_token=1e6 * seconds["forward"] / (batch * output),
+        steps=int(seconds["steps"]),
+    )
+
+
+WORDS = "Which volume of this series is in stock and what does it cost with shipping please".split()
+
+
+@contextmanager
+def _clocks(llm: Any) -> Any:
+    """Wrap the parts' methods for as long as the block lasts. Time belongs to the innermost part that runs."""
+    engine = llm.llm_engine
+    core, worker = engine.engine_core, engine.engine_core.executor.worker
+    seconds: dict[str, float] = dict.fromkeys((*PARTS, "steps"), 0.0)
+    running: list[str] = []
+    last = [perf_counter()]
+
+    def switch() -> None:
+        now = perf_counter()
+        if running:
+            seconds[running[-1]] += now - last[0]
+        last[0] = now
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            switch()
+            running.append(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                switch()
+                running.pop()
+                seconds["steps"] += part == "schedule"
+
+        return call
+
+    runner = worker.runner
+    places = [
+        (engine.input_processor, "process", "tokenise"),
+        (core.scheduler, "schedule", "schedule"),
+        (core.executor, "execute", "forward"),
+        (type(runner.sampler), "__call__", "sample"),
+        (core.scheduler, "update", "update"),
+        (engine.output_processor, "update", "detokenise"),
+    ]
+    before = [(owner, name, vars(owner).get(name)) for owner, name, _ in places]
+    for owner, name, part in places:
+        setattr(owner, name, timed(part, getattr(owner, name)))
+    try:
+        yield seconds
+    finally:
+        for owner, name, value in before:
+            if value is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)

@@ -1,0 +1,78 @@
+"""E24, E26, E61 on this machine: one matrix product over a few tokens and over many, both busy all the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per token: time of `few` over time of `many`, each for one token. 95 % interval."""
+
+    per_token: Annotated[float, "x"]
+    """How many times cheaper a token is among many: also the ratio of GFLOP/s, many over few."""
+    lo: float
+    hi: float
+    intensity_few: Annotated[float, "FLOP/B"]
+    intensity_many: Annotated[float, "FLOP/B"]
+    busy_few: Annotated[float, "share"]
+    """Share of the time in which a product was under way: what a utilisation counter shows."""
+    busy_many: Annotated[float, "share"]
+
+
+@experiment("E24", "E26", "E61", determinism="statistical", seconds=20)
+def gemm_tokens(
+    ctx: Context,
+    *,
+    few: Annotated[int, Field(ge=1, le=64)] = 1,
+    many: Annotated[int, Field(ge=2, le=512)] = 128,
+    size: Annotated[int, Field(ge=256, le=4096)] = 2048,
+) -> Rates:
+    """`ops.linear` with a size x size matrix in fp32 over `few` rows and over `many`, in pairs."""
+    import torch
+
+    from kernels import ops
+    from quizzes.experiments.measure import paired_ratio
+
+    weight = ops.pack_weight(torch.randn(size, size))
+    inputs = {rows: torch.randn(rows, size) for rows in (few, many)}
+
+    def run(rows: int) -> None:
+        ops.linear(inputs[rows], weight)
+
+    with torch.inference_mode():
+        repeat = max(1, many // few // 4)  # both sides last long enough to be measured
+        ratio = paired_ratio(lambda: [run(few) for _ in range(repeat)], lambda: run(many), seconds=6)
+        busy = [_busy(run, rows, times) for rows, times in ((few, 40), (many, 5))]
+    scale = many / (few * repeat)
+
+    def intensity(rows: int) -> float:
+        return 2 * rows * size * size / (4 * size * size)
+
+    return Rates(
+        per_token=ratio.median * scale,
+        lo=ratio.lo * scale,
+        hi=ratio.hi * scale,
+        intensity_few=intensity(few),
+        intensity_many=intensity(many),
+        busy_few=busy[0],
+        busy_many=busy[1],
+    )
+
+
+def _busy(run: object, rows: int, times: int) -> float:
+    """Time inside products over the time of the loop around them."""
+    from time import perf_counter
+
+    inside = 0.0
+    began = perf_counter()
+    for _ in range(times):
+        start = perf_counter()
+        run(rows)  # type: ignore[operator]
+        inside += perf_counter() - start
+    return inside / (perf_counter() - began)

@@ -1,0 +1,52 @@
+"""E65: a step's host work before, after or beside its forward pass: how long the device waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+Ms = Annotated[float, Field(ge=0, le=10_000)]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`steps` steps, one after the other and overlapped. Busy: share of the time in which the device computes."""
+
+    serial_ms: Annotated[float, "ms"]
+    overlapped_ms: Annotated[float, "ms"]
+    serial_busy: Annotated[float, "share"]
+    overlapped_busy: Annotated[float, "share"]
+    speedup: Annotated[float, "x"]
+
+
+@experiment("E65")
+def host_overlap(
+    ctx: Context,
+    *,
+    host_ms: Ms = 2.0,
+    device_ms: Ms = 10.0,
+    steps: Annotated[int, Field(ge=1, le=10_000)] = 100,
+) -> Timeline:
+    """Two timelines of the same steps, each with host work that must precede its forward pass.
+
+    Overlapped, as with vLLM's asynchronous scheduling: the host prepares step n + 1 while the device runs step n.
+    """
+    host_free = device_free = serial = 0.0
+    for _ in range(steps):
+        serial += host_ms + device_ms
+        prepared = host_free + host_ms
+        device_free = max(prepared, device_free) + device_ms
+        # The host starts on the next step when the device has taken this one.
+        host_free = max(prepared, device_free - device_ms)
+    busy = steps * device_ms
+    return Timeline(
+        serial_ms=serial,
+        overlapped_ms=device_free,
+        serial_busy=busy / serial if serial else 0.0,
+        overlapped_busy=busy / device_free if device_free else 0.0,
+        speedup=serial / device_free if device_free else 1.0,
+    )

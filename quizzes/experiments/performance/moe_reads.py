@@ -1,0 +1,63 @@
+"""E26 for mixtures of experts: a batch reads every expert that any of its tokens chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.registry import BadArguments
+
+
+@dataclass(frozen=True)
+class Reads:
+    """One decode step."""
+
+    experts_read: Annotated[float, "experts"]
+    """Expected, per MoE layer, if routing were uniform."""
+    expert_gb: Annotated[float, "GB"]
+    """Read by the step, all layers."""
+    gb_per_token: Annotated[float, "GB"]
+    """All weights but the head, per token."""
+    tokens_per_expert: Annotated[float, "tokens"]
+    """Mean rows of one expert's matrix product."""
+    intensity: Annotated[float, "FLOP/B"]
+    ridge: Annotated[float, "FLOP/B"]
+    knee: Annotated[int, "tokens"]
+    """Tokens in a step from which the linear layers are limited by arithmetic."""
+
+
+@experiment("E26")
+def moe_reads(
+    ctx: Context,
+    *,
+    model: str = "mixtral-8x7b",
+    hardware: str = "h100",
+    dtype: str = "bfloat16",
+    tokens: Annotated[int, Field(ge=1, le=65536)] = 8,
+) -> Reads:
+    """Experts and bytes that a decode step of `tokens` rows reads, by the simulator's cost model."""
+    from quizzes.experiments.performance._floor import floor_of, load_of_rows
+    from quizzes.experiments.performance.batch_scaling import _first
+
+    floor = floor_of(model, hardware, dtype)
+    shape = floor.deployment.model
+    if shape.moe is None:
+        raise BadArguments(f"{model} has no experts; choose mixtral-8x7b, qwen3-30b-a3b or deepseek-v3")
+    load = load_of_rows(tokens, 1, 0)
+    total = floor.cost.bytes_and_flops(load)[0] - shape.vocab_size * shape.hidden_size * 2
+    dense = shape.common_params * floor.deployment.precision.weight_bytes
+    expert_bytes = total - dense
+    all_experts = shape.routed_params * floor.deployment.precision.weight_bytes
+    share = expert_bytes / all_experts
+    return Reads(
+        experts_read=share * shape.moe.num_experts,
+        expert_gb=expert_bytes / 1e9,
+        gb_per_token=total / tokens / 1e9,
+        tokens_per_expert=tokens * shape.moe.top_k / (share * shape.moe.num_experts),
+        intensity=floor.cost.intensity(load),
+        ridge=floor.ridge,
+        knee=_first(lambda rows: floor.cost.intensity(load_of_rows(rows, 1, 0)) > floor.ridge),
+    )

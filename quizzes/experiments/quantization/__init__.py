@@ -1,0 +1,1 @@
+"""Fewer bits: grids, outliers, blocks of scales, calibration."""

@@ -1,0 +1,58 @@
+"""E31 and E32 with answers that count: the model `shop` in fewer bits against itself, on unseen questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Answers:
+    right_float: Annotated[int, "answers"]
+    """Right to the last character."""
+    right: Annotated[int, "answers"]
+    lost: Annotated[float, "share"]
+    """(right_float - right) / cases."""
+    same: Annotated[int, "answers"]
+    """Word for word what the float model says."""
+    cases: Annotated[int, "answers"]
+    kv_bytes_ratio: Annotated[float, "x"]
+    """KV bytes per block of the float engine over this one's."""
+
+
+@experiment("E31", "E32", seconds=40)
+def answers(
+    ctx: Context,
+    *,
+    quantization: Literal["none", "rtn", "int8", "fp8", "llm_int8", "mxfp4", "nvfp4"] = "fp8",
+    kv_cache_dtype: Literal["auto", "fp8", "int8_per_token_head"] = "auto",
+    cases: Annotated[int, Field(ge=1, le=120)] = 40,
+) -> Answers:
+    """Two engines answer the same test questions greedily. Nothing is calibrated."""
+    from engine.zoo.evaluate import draw_cases
+
+    chosen = draw_cases(cases, seed=9)[:cases]
+    method = None if quantization == "none" else quantization
+    expected, whole = _say(ctx, [case.prompt for case in chosen], {})
+    found, part = _say(
+        ctx, [case.prompt for case in chosen], {"quantization": method, "kv_cache_dtype": kv_cache_dtype}
+    )
+    right_float = sum(text == case.answer for text, case in zip(expected, chosen, strict=True))
+    right = sum(text == case.answer for text, case in zip(found, chosen, strict=True))
+    same = sum(a == b for a, b in zip(expected, found, strict=True))
+    return Answers(right_float, right, (right_float - right) / cases, same, cases, whole / part)
+
+
+def _say(ctx: Context, prompts: list[str], settings: dict) -> tuple[list[str], int]:
+    """Answers, and the bytes of a KV block."""
+    from engine import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=96)
+    with ctx.llm(max_num_seqs=32, num_gpu_blocks_override=2048, **settings) as llm:
+        worker = llm.llm_engine.engine_core.executor.worker
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        return [output.outputs[0].text for output in outputs], worker.runner.kv_cache.blocks.shape[1]

@@ -1,0 +1,68 @@
+"""E34: bits per weight with everything counted: scales, zero points, and what stays float."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Size:
+    matrix_bits: Annotated[float, "bits"]
+    """Per weight of the quantised matrices, scales and zero points included."""
+    file_bits: Annotated[float, "bits"]
+    """Per weight of the whole model: embedding, head and norms stay 16 bits wide."""
+    file_gb: Annotated[float, "GB"]
+    float_gb: Annotated[float, "GB"]
+    """Of the unquantised model."""
+    ratio: Annotated[float, "x"]
+    """float_gb over file_gb."""
+
+
+@experiment("E34", "E04")
+def effective_bits(
+    ctx: Context,
+    *,
+    model: str = "llama-3-8b",
+    method: Literal["rtn", "awq", "gptq", "int8", "fp8", "mxfp4", "nvfp4"] = "awq",
+    group_size: Annotated[int, Field(ge=8, le=1024, multiple_of=8)] = 128,
+) -> Size:
+    """A named dense model's checkpoint from the shapes of its tensors, by `engine/quant/size.py`."""
+    from engine.quant.size import estimate_size
+
+    shapes = _shapes(model)
+    made = estimate_size(shapes, method, group_size=group_size)
+    whole = estimate_size(shapes, "none")
+    return Size(
+        made.bits_per_matrix_weight,
+        made.bits_per_weight,
+        made.total_bytes / 1e9,
+        whole.total_bytes / 1e9,
+        whole.total_bytes / made.total_bytes,
+    )
+
+
+def _shapes(name: str) -> dict[str, tuple[int, ...]]:
+    """Tensors of a dense Llama by name."""
+    from engine.sim.models import get_model
+    from quizzes.experiments.registry import BadArguments
+
+    model = get_model(name)
+    if model.moe is not None or model.mla is not None:
+        raise BadArguments(f"{name} is a mixture of experts or has latent attention; choose a dense model")
+    hidden, q, kv = model.hidden_size, model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (model.vocab_size, hidden)}
+    if not model.tie_word_embeddings:
+        shapes["lm_head.weight"] = (model.vocab_size, hidden)
+    for layer in range(model.num_layers):
+        rows = {"q_proj": (q, hidden), "k_proj": (kv, hidden), "v_proj": (kv, hidden), "o_proj": (hidden, q)}
+        rows |= {f"{part}_proj": (model.intermediate_size, hidden) for part in ("gate", "up")}
+        rows["down_proj"] = (hidden, model.intermediate_size)
+        shapes |= {f"model.layers.{layer}.{part}.weight": shape for part, shape in rows.items()}
+        shapes[f"model.layers.{layer}.norms"] = (2 * hidden,)
+    shapes["model.norm.weight"] = (hidden,)
+    return shapes

@@ -1,0 +1,87 @@
+"""E32: keys and values in 8 bits under scales of different reach, and the bytes that the scales take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Errors: of the attention output of random queries, relative to attention over float keys and values."""
+
+    int8_tensor: float
+    """One int8 scale for all keys, one for all values."""
+    int8_token: float
+    """One for each token, all its heads together."""
+    int8_token_head: float
+    """One for each token and head: the engine's int8_per_token_head."""
+    fp8_unscaled: float
+    """The engine's fp8 cache with scales of 1."""
+    order: list[str]
+    """The three int8 ones, smallest error first."""
+    int8_beats_tensor: bool
+    """Scales for each token and head leave a smaller error than one for all."""
+    saturated: Annotated[int, "numbers"]
+    """Of keys and values, beyond 448 in the fp8 cache."""
+
+
+@experiment("E32")
+def kv_scales(
+    ctx: Context,
+    *,
+    tokens: Annotated[int, Field(ge=4, le=1024)] = 128,
+    kv_heads: Annotated[int, Field(ge=1, le=16)] = 4,
+    head_dim: Annotated[int, Field(ge=8, le=128, multiple_of=8)] = 32,
+    loud_token: Annotated[float, Field(ge=1, le=1000)] = 30.0,
+    loud_head: Annotated[float, Field(ge=1, le=1000)] = 8.0,
+) -> Scales:
+    """Gaussian keys and values; one token is `loud_token` times larger, one head `loud_head` times.
+
+    The loud token's key points away from the queries, as attention sinks do not: it sets scales without taking part.
+    """
+    import torch
+
+    from kernels import ops
+    from kernels.reference.int8 import dequantise_int8, quantise_int8
+
+    generator = torch.Generator().manual_seed(ctx.seed)
+    key, value = torch.randn(2, tokens, kv_heads, head_dim, generator=generator)
+    query = torch.randn(16, kv_heads, head_dim, generator=generator)
+    for x in (key, value):
+        x[:, 0] *= loud_head
+    value[tokens // 2] *= loud_token
+    key[tokens // 2] = -loud_token * query.mean(0)
+    exact = _attend(query, key, value)
+
+    def rounded(x: Any, rows: int) -> Any:
+        return dequantise_int8(*quantise_int8(x.reshape(rows, -1))).reshape(x.shape)
+
+    pool = torch.zeros(2, 2, kv_heads, tokens, head_dim, dtype=torch.float8_e4m3fn)
+    ops.reshape_and_cache(key, value, pool, tokens + torch.arange(tokens), torch.ones(2))
+    fp8_key, fp8_value = (part.transpose(0, 1) for part in pool[1].float())
+    found = {
+        "int8_tensor": _attend(query, rounded(key, 1), rounded(value, 1)),
+        "int8_token": _attend(query, rounded(key, tokens), rounded(value, tokens)),
+        "int8_token_head": _attend(query, rounded(key, tokens * kv_heads), rounded(value, tokens * kv_heads)),
+        "fp8_unscaled": _attend(query, fp8_key, fp8_value),
+    }
+    errors = {name: float((out - exact).norm() / exact.norm()) for name, out in found.items()}
+    ints = sorted((name for name in errors if name != "fp8_unscaled"), key=errors.__getitem__)
+    return Scales(
+        **errors,
+        order=ints,
+        int8_beats_tensor=errors["int8_token_head"] < errors["int8_tensor"],
+        saturated=int((torch.stack((key, value)).abs() > 448).sum()),
+    )
+
+
+def _attend(query: Any, key: Any, value: Any) -> Any:
+    """Every query over every key, head by head, in float64."""
+    q, k, v = (x.double().transpose(0, 1) for x in (query, key, value))
+    scores = q @ k.transpose(1, 2) / k.shape[-1] ** 0.5
+    return scores.softmax(-1) @ v
