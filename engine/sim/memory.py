@@ -115,13 +115,14 @@ class MemoryPlan:
 
 def plan_memory(deployment: Deployment) -> MemoryPlan:
     """Subtract what is fixed, divide the rest into blocks. DoesNotFit says by how much, and what would help."""
-    parts = _parts(deployment)
+    parts = divide_memory(deployment)
     if parts.kv_budget < 0 or parts.num_tokens < deployment.max_model_len:
         raise _does_not_fit(deployment, parts)
     return parts
 
 
-def _parts(deployment: Deployment) -> MemoryPlan:
+def divide_memory(deployment: Deployment) -> MemoryPlan:
+    """The plan, also of what does not fit: its KV budget is then negative, or holds less than one sequence."""
     usable = deployment.hardware.memory_bytes * deployment.gpu_memory_utilization
     weights = deployment.weight_bytes / deployment.num_devices
     runtime = 0.0 if deployment.hardware.is_cpu else GPU_RUNTIME_BYTES
@@ -192,7 +193,7 @@ def remedies(deployment: Deployment) -> list[str]:
 
 
 def _fits(deployment: Deployment, change: dict[str, object]) -> bool:
-    parts = _parts(replace(deployment, **change))  # type: ignore[arg-type]
+    parts = divide_memory(replace(deployment, **change))  # type: ignore[arg-type]
     return parts.kv_budget >= 0 and parts.num_tokens >= parts.max_model_len
 
 

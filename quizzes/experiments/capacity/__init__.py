@@ -1,0 +1,1 @@
+"""Sizing, concurrency, latency budgets, evaluation statistics, cost."""

@@ -1,0 +1,76 @@
+"""E02, E35: one deployment, one change, and what it does to the KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from engine.sim.memory import divide_memory
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.capacity._deploy import Count, Dtype, Gpu, KvDtype, Parallel, Utilisation, deploy
+
+
+@dataclass(frozen=True)
+class Change:
+    """Per device unless it says otherwise."""
+
+    weights_ratio: Annotated[float, "x"]
+    """Bytes before over bytes after, of the whole model."""
+    kv_bytes_ratio: Annotated[float, "x"]
+    """Per token, before over after, all devices."""
+    kv_tokens_before: Annotated[int, "tokens"]
+    kv_tokens_after: Annotated[int, "tokens"]
+    kv_tokens_ratio: Annotated[float, "x"]
+    """After over before; 0 where nothing fitted before."""
+    budget_before_gib: Annotated[float, "GiB"]
+    budget_after_gib: Annotated[float, "GiB"]
+
+
+@experiment("E02", "E35")
+def plan_change(
+    ctx: Context,
+    *,
+    model: str = "llama-3-8b",
+    gpu: Gpu = "h100",
+    tp: Parallel = 1,
+    dtype: Dtype = "bfloat16",
+    kv_dtype: KvDtype = "auto",
+    utilisation: Utilisation = 0.92,
+    max_num_seqs: Count = 256,
+    to_gpu: Gpu | None = None,
+    to_tp: Parallel | None = None,
+    to_dtype: Dtype | None = None,
+    to_kv_dtype: KvDtype | None = None,
+    to_utilisation: Utilisation | None = None,
+    to_max_num_seqs: Count | None = None,
+) -> Change:
+    """Two memory plans: before, and with the `to_` settings that are given in place of theirs."""
+    now = {
+        "model": model,
+        "gpu": gpu,
+        "tp": tp,
+        "dtype": dtype,
+        "kv_dtype": kv_dtype,
+        "utilisation": utilisation,
+        "max_num_seqs": max_num_seqs,
+    }
+    new = {
+        "gpu": to_gpu,
+        "tp": to_tp,
+        "dtype": to_dtype,
+        "kv_dtype": to_kv_dtype,
+        "utilisation": to_utilisation,
+        "max_num_seqs": to_max_num_seqs,
+    }
+    before = deploy(**now)
+    after = deploy(**{**now, **{name: value for name, value in new.items() if value is not None}})
+    first, second = divide_memory(before), divide_memory(after)
+    return Change(
+        weights_ratio=before.weight_bytes / after.weight_bytes,
+        kv_bytes_ratio=before.kv_bytes_per_token / after.kv_bytes_per_token,
+        kv_tokens_before=first.num_tokens,
+        kv_tokens_after=second.num_tokens,
+        kv_tokens_ratio=second.num_tokens / first.num_tokens if first.num_tokens else 0.0,
+        budget_before_gib=first.kv_budget / 2**30,
+        budget_after_gib=second.kv_budget / 2**30,
+    )

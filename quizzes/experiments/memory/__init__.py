@@ -1,0 +1,1 @@
+"""KV cache bytes, paging, block tables, allocators, fragmentation."""

@@ -1,0 +1,65 @@
+"""E01: the bytes of a KV cache that a live engine really allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.memory._shapes import KvDtype
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Read from the tensor that holds the cache and from the block pool in front of it."""
+
+    pool_bytes: Annotated[int, "B"]
+    block_bytes: Annotated[int, "B"]
+    token_bytes: Annotated[float, "B"]
+    num_blocks: Annotated[int, "blocks"]
+    usable_blocks: Annotated[int, "blocks"]
+    """Without the null block, which padding points at."""
+    usable_tokens: Annotated[int, "tokens"]
+    kv_shape: list[int]
+    """[num_blocks, layers, 2, kv_heads, block_size, head_dim]"""
+
+
+@experiment("E01")
+def real_pool(
+    ctx: Context,
+    *,
+    kv_dtype: KvDtype = "auto",
+    num_blocks: Annotated[int, Field(ge=4, le=4096)] = 64,
+    block_size: Literal[8, 16, 32, 64, 128] = 16,
+    draft: bool = False,
+) -> Pool:
+    """What a live engine with the model `shop` (6 layers, 4 KV heads of 32) allocates for its KV cache.
+
+    draft: also load `shop-draft` (3 layers, 4 KV heads of 32) for speculative decoding. On a CPU the model computes in
+    float32, so `auto` is 4 bytes.
+    """
+    settings: dict[str, object] = {}
+    if draft:
+        settings["speculative_config"] = {"model": "shop-draft", "num_speculative_tokens": 3}
+    with ctx.llm(
+        block_size=block_size,
+        num_gpu_blocks_override=num_blocks,
+        kv_cache_dtype=kv_dtype,
+        max_model_len=min(256, (num_blocks - 1) * block_size),
+        **settings,
+    ) as llm:
+        core = llm.llm_engine.engine_core
+        worker = core.executor.worker
+        cache = worker.runner.kv_cache
+        usable = core.scheduler.kv.pool.num_usable
+        return Pool(
+            pool_bytes=cache.blocks.nbytes,
+            block_bytes=worker.block_bytes(),
+            token_bytes=worker.block_bytes() / block_size,
+            num_blocks=len(cache.blocks),
+            usable_blocks=usable,
+            usable_tokens=usable * block_size,
+            kv_shape=list(cache.kv.shape),
+        )
