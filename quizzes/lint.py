@@ -62,7 +62,7 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
             yield found(f"choice {choice.id} does not say why")
     if question.experiment is not None and question.kind in ("predict", "numeric", "debug"):
         for answer in question.answers:
-            if answer.id not in question.oracle and "result" in str(answer.expect) and _is_exact(question):
+            if answer.id not in question.oracle and "result" in str(answer.expect) and is_exact(question):
                 yield found(f"answer {answer.id} has no oracle")
     if bank is not None:
         for point in question.keypoints:
@@ -153,7 +153,7 @@ def ask_oracle(oracle: str, instance: Instance) -> Any:
     return function(**{name: value for name, value in args.items() if name in wanted})
 
 
-def _is_exact(question: Question) -> bool:
+def is_exact(question: Question) -> bool:
     from quizzes.experiments.registry import get
 
     return question.experiment is not None and get(question.experiment.run).determinism == "exact"
@@ -240,7 +240,7 @@ def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -
             question = Question.model_validate(document.data)
             found = list(lint_form(question, bank))
             if run:
-                statistical = question.experiment is not None and not _is_exact(question)
+                statistical = question.experiment is not None and not is_exact(question)
                 found += lint_truth(question, run_here, range(2 if statistical else seeds))
             if path.resolve().is_relative_to(BANK) and question.id != f"{path.parent.name}.{path.stem}":
                 complaints.append(f"{path}: its id is {question.id}")

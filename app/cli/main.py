@@ -32,6 +32,8 @@ CARE = "Care for the installation"
 COMMANDS = {
     "demo": Entry("app.cli.demo", "A tour of the live engine, under a minute, no input needed.", SEE),
     "chat": Entry("app.cli.chat", "Talk to a model; the answer streams.", SEE),
+    "quiz": Entry("app.cli.quiz", "Interview questions; the live engine judges.", PRACTISE),
+    "answer": Entry("app.cli.answer", "How to say it in 30 seconds, in 2 minutes, and deeper.", PRACTISE),
     "run": Entry("app.cli.run", "Run one experiment with your own figures.", PRACTISE),
     "experiments": Entry("app.cli.experiments", "What questions are decided by: list, show.", PRACTISE),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
@@ -41,6 +43,7 @@ COMMANDS = {
     "trace": Entry("app.cli.trace", "Record what every step did, and ask why.", LOOK),
     "disagg": Entry("app.cli.disagg", "Prefill and decode in two processes, KV moved between them.", LOOK),
     "kernels": Entry("app.cli.kernels", "The engine's kernels: list, check, measure, read.", LOOK),
+    "bank": Entry("app.cli.bank", "The question bank, for its authors: lint, preview, new, stats.", CARE),
     "doctor": Entry("app.cli.doctor", "Check this installation and machine.", CARE),
     "test": Entry("app.cli.test", "Run the linters and the test suite.", CARE),
     "version": Entry("app.cli.version", "Versions of prep, Python and PyTorch.", CARE),

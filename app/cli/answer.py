@@ -1,0 +1,77 @@
+"""`prep answer`: how to say it across the table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from quizzes.library import Bank
+
+app = screen.command_app()
+
+
+@app.command()
+def answer(
+    which: Annotated[str, typer.Argument(metavar="ID", help="A question's id, or a numbered one: Q021.")],
+    seed: Annotated[int, typer.Option("--seed", help="For the figures in it.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """An interview answer: what they want to know, 30 seconds, 2 minutes, deeper, follow-ups, mistakes, rubric.
+
+    \b
+    Examples:
+      prep answer Q021
+      prep answer memory.explain_paging
+    """
+    from app.cli.quiz import showing
+    from app.cli.quiz.start import open_bank
+    from quizzes.instance import draw
+
+    bank = open_bank()
+    ids = _find(bank, which)
+    shown: list[dict[str, Any]] = []
+    for question_id in ids:
+        question = bank.question(question_id)
+        instance = draw(question, seed)
+        view = question.interview
+        if view is None:
+            continue
+        asks = [instance.render(f.ask) for f in question.followups if f.experiment is None]
+        shown.append({"id": question_id, **view.model_dump(), "followups": asks})
+        if json:
+            continue
+        showing.interview(question.title, view, instance.render)
+        if asks:
+            showing.console().print("\n [bold cyan]they may go on with[/]")
+            for text in asks:
+                showing.console().print(showing.prose(f"- {text}"))
+        probes = [probe for point in question.keypoints for probe in point.probes]
+        if probes:
+            showing.console().print("\n [bold cyan]the engine can show it[/]")
+            for probe in dict.fromkeys(probes):
+                showing.console().print(f" - prep quiz --question {probe}", style="dim")
+    if not shown:
+        raise screen.Problem(
+            f"{which} has no interview answer; it is decided by the engine: {', '.join(ids[:3])}",
+            next_step=f"prep quiz --question {ids[0]}",
+        )
+    if json:
+        screen.print_json(shown)
+    else:
+        screen.next_command(f"prep quiz --question {shown[0]['id']}", "say it yourself")
+
+
+def _find(bank: Bank, which: str) -> list[str]:
+    """Questions by id or by the numbered question they cover; those with an interview answer first."""
+    number = which.upper()
+    if not (number.startswith("Q") and number[1:].isdigit()):
+        bank.question(which)
+        return [which]
+    found = [entry.id for entry in bank if number in entry.covers]
+    if not found:
+        raise screen.Problem(f"no question covers {number}", next_step="prep bank stats --covers")
+    return sorted(found, key=lambda question_id: bank.question(question_id).interview is None)

@@ -1,0 +1,250 @@
+"""`prep bank`: for authors of questions. Is it sound, what does it look like, what is there?"""
+
+from __future__ import annotations
+
+import json as json_module
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+app = screen.command_app(no_args_is_help=True)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.callback()
+def bank() -> None:
+    """The question bank: list, lint, preview, new, stats, schema."""
+
+
+@app.command("list")
+def list_(
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    covers: Annotated[str | None, typer.Option("--covers", help="A numbered question: Q021.")] = None,
+    json: Json = False,
+) -> None:
+    """All questions, a line each.
+
+    Example: prep bank list --topic memory
+    """
+    from dataclasses import asdict
+
+    from app.cli.quiz.start import open_bank
+    from quizzes.topics import TOPICS, resolve
+
+    wanted = resolve("topic", topic, TOPICS) if topic else None
+    found = [
+        entry
+        for entry in open_bank()
+        if wanted in (None, entry.topic) and (covers is None or covers.upper() in entry.covers)
+    ]
+    if json:
+        screen.print_json([asdict(entry) for entry in found])
+        return
+    for entry in found:
+        screen.out().print(
+            f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]", soft_wrap=True
+        )
+    screen.next_command(f"prep bank preview {found[0].id}" if found else "prep bank stats")
+
+
+@app.command()
+def lint(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="All of them by default.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Also run the experiments, 20 seeds each.")] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=200, help="With --run.")] = 20,
+    json: Json = False,
+) -> None:
+    """Are the questions sound? Form and references; with --run, truth: the engine against independent oracles.
+
+    \b
+    Examples:
+      prep bank lint
+      prep bank lint --run batching.static_vs_continuous
+    """
+    from quizzes.experiments.runner import Runner
+    from quizzes.library import load_bank
+    from quizzes.lint import is_exact, lint_form, lint_truth
+
+    bank = load_bank()
+    findings = [str(problem) for problem in bank.problems]
+    chosen = ids or list(bank.entries)
+    compared = 0
+    with Runner() as runner:
+        for question_id in _progress(chosen, "questions", show=run and not json):
+            question = bank.question(question_id)
+            findings += [str(finding) for finding in lint_form(question, bank)]
+            if run:
+                count = seeds if question.experiment is None or is_exact(question) else 1
+                findings += [
+                    str(finding)
+                    for finding in lint_truth(question, lambda n, a: runner.run(n, a).result, range(count))
+                ]
+                compared += count * len(question.oracle)
+    if json:
+        screen.print_json({"questions": len(chosen), "compared_with_oracles": compared, "findings": findings})
+    else:
+        for finding in findings:
+            screen.out().print(f"{screen.mark(False)} {finding}", soft_wrap=True, markup=True)
+        more = f", {compared:,} answers of the engine compared with their oracles" if run else ""
+        screen.out().print(
+            f"{screen.mark(not findings)} {len(chosen)} questions, {len(findings)} findings{more}"
+        )
+        screen.next_command(
+            "prep bank stats" if run else "prep bank lint --run", "" if run else "the slow half"
+        )
+    raise typer.Exit(screen.CHECKS_FAILED if findings else 0)
+
+
+@app.command()
+def preview(
+    question_id: Annotated[str, typer.Argument(metavar="ID")],
+    seed: Annotated[int, typer.Option("--seed", help="Which figures.")] = 0,
+) -> None:
+    """A question as learners see it, with its answer, hints and explanation.
+
+    Example: prep bank preview batching.static_vs_continuous --seed 7
+    """
+    from app.cli.quiz import showing
+    from app.cli.quiz.start import open_bank
+    from quizzes.experiments.runner import Runner
+    from quizzes.instance import draw
+
+    bank = open_bank()
+    question = bank.question(question_id)
+    instance = draw(question, seed)
+    showing.header(instance, 1, 1)
+    showing.body(instance)
+    where = showing.console()
+    result = None
+    if question.experiment is not None:
+        from app.cli.run import told
+
+        run = question.experiment
+        with Runner() as runner:
+            result = told(lambda: runner.run(run.run, instance.run_args())).result
+    expected = instance.expected(result)
+    for key, value in expected.items():
+        where.print(f" [bold]{key}[/] {showing.plain(value)}")
+    for number, hint in enumerate(question.hints, 1):
+        where.print(f" [dim]hint {number} (-{hint.cost:.0%})[/] {showing.inline(instance.render(hint.text))}")
+    if question.choices:
+        showing.why_options(instance, result, expected)
+    where.print()
+    showing.explanation(instance, result, expected)
+    if question.interview is not None:
+        showing.interview(question.title, question.interview, instance.render)
+    screen.next_command(f"prep quiz --question {question_id} --seed {seed}", "answer it")
+
+
+@app.command()
+def new(
+    question_id: Annotated[
+        str, typer.Argument(metavar="ID", help="topic.name, for example memory.my_question")
+    ],
+    kind: Annotated[str, typer.Option("--kind", help="predict, numeric, choice ...")] = "predict",
+) -> None:
+    """Write the skeleton of a question into the bank.
+
+    Example: prep bank new memory.block_count --kind numeric
+    """
+    from quizzes.library import BANK
+    from quizzes.skeleton import skeleton
+    from quizzes.topics import KINDS, TOPICS, resolve
+
+    topic, dot, name = question_id.partition(".")
+    if not dot or not name.isidentifier():
+        raise screen.Problem(
+            f"an id is topic.name, got {question_id!r}", next_step="prep bank new memory.my_question"
+        )
+    resolve("topic", topic, TOPICS)
+    path = BANK / topic / f"{name}.yaml"
+    if path.exists():
+        raise screen.Problem(f"{path} exists", next_step="choose another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(skeleton(question_id, resolve("kind", kind, KINDS)), encoding="utf-8")
+    screen.out().print(str(path), soft_wrap=True)
+    screen.next_command(f"prep bank lint --run {question_id}", "after you have filled it in")
+
+
+@app.command()
+def stats(
+    covers: Annotated[bool, typer.Option("--covers", help="Items per numbered question.")] = False,
+    json: Json = False,
+) -> None:
+    """How many questions of which topic, kind and difficulty; where right options stand.
+
+    Example: prep bank stats
+    """
+    from app.cli.quiz.start import open_bank
+    from quizzes.topics import TOPICS
+
+    bank = open_bank()
+    graded = sum(bank.question(entry.id).is_machine_graded for entry in bank)
+    per_number = Counter(number for entry in bank for number in entry.covers)
+    found = {
+        "questions": len(bank),
+        "machine_graded": graded,
+        "topics": dict(Counter(entry.topic for entry in bank)),
+        "kinds": dict(Counter(entry.kind for entry in bank)),
+        "difficulty": dict(sorted(Counter(entry.difficulty for entry in bank).items())),
+        "numbered_questions_covered": len(per_number),
+        "right_option_position": _positions(bank),
+    }
+    if json:
+        screen.print_json({**found, "covers": dict(sorted(per_number.items()))} if covers else found)
+        return
+    where = screen.out()
+    if covers:
+        for number, count in sorted(per_number.items()):
+            where.print(f"{number}  {count}")
+        return
+    table = screen.table("topic", "questions", *[str(level) for level in range(1, 6)])
+    for topic in TOPICS:
+        entries = [entry for entry in bank if entry.topic == topic]
+        levels = Counter(entry.difficulty for entry in entries)
+        table.add_row(topic, str(len(entries)), *[str(levels[level] or "") for level in range(1, 6)])
+    screen.show("Questions by topic and difficulty", table)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(e.kind for e in bank).most_common())
+    where.print(f"{len(bank)} questions: {kinds}")
+    where.print(f"{graded / len(bank):.0%} decided by counters, formulas, checks or probes")
+    where.print(f"{len(per_number)} numbered interview questions covered")
+    where.print(f"right option stands at: {found['right_option_position']}")
+    screen.next_command("prep bank lint --run", "engine against oracles")
+
+
+@app.command()
+def schema() -> None:
+    """The JSON Schema of question files, for editors.
+
+    Example: prep bank schema > question.schema.json
+    """
+    from quizzes.question import Question
+
+    print(json_module.dumps(Question.model_json_schema(by_alias=True), indent=2))
+
+
+def _positions(bank: Any) -> dict[int, int]:
+    """Where the right option of choice questions stands, over three seeds each: no position may be a good guess."""
+    from quizzes.instance import draw
+
+    found: Counter[int] = Counter()
+    for entry in bank:
+        question = bank.question(entry.id)
+        right = {choice.id for choice in question.choices if choice.right is True}
+        if entry.kind != "choice" or len(right) != 1:
+            continue
+        for seed in range(3):
+            shown = [choice.id for choice in draw(question, seed).choices()]
+            found[shown.index(*right) + 1] += 1
+    return dict(sorted(found.items()))
+
+
+def _progress(items: list[str], what: str, *, show: bool) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(items, unit=f" {what}", leave=False, disable=not show)

@@ -1,0 +1,145 @@
+"""`prep quiz`: interview questions, judged by the engine.
+
+dialogue.py   where answers come from: a terminal, a script, a pipe
+showing.py    how things look
+sitting.py    one item after the other: predict, commit, run, explain
+menu.py       after a verdict: vary, trace, follow-up, sources
+free_text.py  questions that are answered in prose
+code.py       programs to mend
+summary.py    the end
+start.py      opens and closes all of it; other commands (review, placement) use it too
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from quizzes.state import Session
+
+app = screen.command_app()
+
+MAX_ITEMS = 200
+
+
+@app.command()
+def quiz(
+    topic: Annotated[str | None, typer.Option("--topic", help="A topic: prep bank stats lists them.")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="inference, kernel, platform or sre.")] = None,
+    stage: Annotated[
+        str | None, typer.Option("--stage", help="screen, technical, deep_dive, design ...")
+    ] = None,
+    difficulty: Annotated[int | None, typer.Option("--difficulty", min=1, max=5)] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="predict, numeric, choice, free ...")] = None,
+    question: Annotated[
+        list[str] | None, typer.Option("--question", metavar="ID", help="This one; repeat for more.")
+    ] = None,
+    num: Annotated[int, typer.Option("-n", "--num", min=1, max=MAX_ITEMS, help="How many.")] = 10,
+    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same questions and figures.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.1, help="Time limit.")] = None,
+    exam: Annotated[bool, typer.Option("--exam", help="No hints; verdicts at the end.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Do not go on with a quiz that was cut off.")] = False,
+    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Answer questions; the live engine judges.
+
+    You predict, say how sure you are, and the answer is written down before the experiment runs. Without options it
+    goes on where you stopped, or picks what is due and what is new to you.
+
+    \b
+    Examples:
+      prep quiz
+      prep quiz --topic prefix-cache --role sre -n 5 --exam
+      prep quiz --question batching.static_vs_continuous --seed 7
+      prep quiz --seed 7 -n 2 --script answers.txt --json
+    """
+    from app.cli.quiz.sitting import Item
+    from app.cli.quiz.start import hold, open_bank, open_state
+    from quizzes.learning.selection import pick
+    from quizzes.state import State
+    from quizzes.topics import KINDS, ROLES, STAGES, TOPICS, resolve
+
+    wanted = {
+        "topic": resolve("topic", topic, TOPICS) if topic else None,
+        "role": resolve("role", role, ROLES) if role else None,
+        "stage": resolve("stage", stage, STAGES) if stage else None,
+        "kind": resolve("kind", kind, KINDS) if kind else None,
+        "difficulty": difficulty,
+    }
+    bank = open_bank()
+    for question_id in question or []:
+        bank.question(question_id)
+    with open_state() as state:
+        plain = not any(wanted.values()) and question is None and seed is None
+        cut_off = None if new or exam or script or json or not plain else _unfinished(state)
+        if cut_off is not None:
+            items, first = _rest(state, cut_off)
+            screen.err().print(
+                f"[dim]going on with the quiz of {cut_off.started:%d %b %H:%M}, item {first}; --new starts another[/]"
+            )
+            hold(
+                items,
+                bank=bank,
+                state=state,
+                kind="quiz",
+                session=cut_off,
+                first=first,
+                exam=exam,
+                minutes=minutes,
+            )
+        else:
+            chosen = seed if seed is not None else random.SystemRandom().randrange(1 << 30)
+            if question:
+                items = [Item(question_id, chosen) for question_id in question]
+            else:
+                facts = state if seed is None else State.in_memory()  # a seed: the same for everybody
+                items = [Item(p.id, p.seed) for p in pick(bank, facts, n=num, seed=chosen, **wanted)]
+            if not items:
+                raise screen.Problem(
+                    f"no question fits {_words(wanted)}", next_step="prep bank stats shows what there is"
+                )
+            hold(
+                items,
+                bank=bank,
+                state=state,
+                kind="exam" if exam else "quiz",
+                spec={**wanted, "seed": chosen},
+                script=script,
+                json=json,
+                exam=exam,
+                minutes=minutes,
+            )
+    if not json:
+        screen.next_command("prep quiz", "more; prep review for what is due again")
+
+
+def _unfinished(state: Any) -> Session | None:
+    """The last quiz, if it was cut off with items left."""
+    session = state.unfinished("quiz")
+    if session is None or not session.spec.get("items"):
+        return None
+    return session if len(state.attempts(session_id=session.id)) < len(session.spec["items"]) else None
+
+
+def _rest(state: Any, session: Session) -> tuple[list[Any], int]:
+    """Items of a session that have no attempt yet, and the number of the first."""
+    from app.cli.quiz.sitting import Item
+
+    planned = [Item(question_id, seed) for question_id, seed in session.spec["items"]]
+    first = 0
+    for attempt in state.attempts(session_id=session.id):
+        item = Item(attempt.question_id, attempt.seed)
+        if item in planned[first:]:
+            first = planned.index(item, first) + 1
+    return planned[first:], first + 1
+
+
+def _words(wanted: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "that"

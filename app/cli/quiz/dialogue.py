@@ -1,0 +1,99 @@
+"""Where answers come from: a terminal, a script, or a pipe. One prompt, one line.
+
+A script is a text file with one line per prompt, in the order in which the screen asks; lines that start with # are
+remarks. When it has no more lines the sitting ends as if the learner had left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.cli import screen
+
+MAX_CHARACTERS = 20_000
+COMMANDS = {"h": "hint", "s": "skip", "q": "quit", "?": "help"}
+HELP = "h hint · s skip · q quit (what you did is kept) · ? this help. Before a word, write :h, :s, :q"
+
+
+class Quit(Exception):
+    """The learner leaves, or there is no more input."""
+
+
+class Skip(Exception):
+    """The learner passes on this question."""
+
+
+class Dialogue:
+    """Asks and reads. quiet: prompts are not shown (for --json)."""
+
+    def __init__(self, script: Path | None = None, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._lines = _script_lines(script) if script is not None else None
+        self.is_live = script is None and sys.stdin.isatty()
+
+    def read(self, prompt: str) -> str:
+        """The next line without its end. Raises Quit at the end of input."""
+        if self._lines is not None:
+            line = next(self._lines, None)
+            self._echo(prompt, line)
+        elif self.is_live:
+            line = _from_terminal(prompt)
+        else:
+            line = sys.stdin.readline() or None
+            self._echo(prompt, line)
+        if line is None:
+            raise Quit
+        return line.rstrip("\r\n")[:MAX_CHARACTERS].strip()
+
+    def command_or_text(self, prompt: str, *, words: bool = False, hints: bool = True) -> tuple[str, str]:
+        """("hint" or "help", "") or ("text", the line). words: a bare letter may be an answer.
+
+        Raises Quit, Skip.
+        """
+        line = self.read(prompt)
+        key = line[1:] if line.startswith(":") else ("" if words else line)
+        command = COMMANDS.get(key.lower(), "text")
+        if command == "quit":
+            raise Quit
+        if command == "skip":
+            raise Skip
+        if command == "hint" and not hints:
+            command = "help"
+        return command, line
+
+    def drain(self) -> None:
+        """Forget keys that were typed while something ran: they must not answer the next prompt."""
+        if self.is_live:
+            try:
+                import termios
+
+                termios.tcflush(sys.stdin, termios.TCIFLUSH)
+            except (ImportError, OSError):
+                pass
+
+    def _echo(self, prompt: str, line: str | None) -> None:
+        """Show what a script answered, so that its output reads like a sitting."""
+        if not self.quiet:
+            print(f"{prompt}{'' if line is None else line.rstrip()}", flush=True)
+
+
+def _script_lines(path: Path) -> Iterator[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise screen.Problem(f"cannot read the script {path}: {error}") from None
+    return iter([line for line in lines if not line.startswith("#")])
+
+
+def _from_terminal(prompt: str) -> str | None:
+    try:
+        import readline  # noqa: F401 - gives input() editing and history
+    except ImportError:
+        pass
+    try:
+        return input(prompt)
+    except EOFError:
+        print()
+        return None

@@ -1,0 +1,190 @@
+"""After the verdict: look further, vary a knob, take the interviewer's next question, go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.cli import screen
+from app.cli.quiz import showing
+from app.cli.quiz.dialogue import Quit
+from app.cli.settings import parse_settings, parse_value
+from quizzes.experiments.registry import Inconclusive, NeedsHardware, get, source_file
+from quizzes.experiments.runner import RunFailed
+from quizzes.expressions import ExpressionError, evaluate, resolve
+
+if TYPE_CHECKING:
+    from app.cli.quiz.sitting import Sitting
+    from quizzes.grading import Graded
+    from quizzes.instance import Instance
+    from quizzes.question import FollowUp
+    from quizzes.state import Attempt
+
+
+class Menu:
+    """What can be done with a judged item. Enter goes on."""
+
+    def __init__(
+        self,
+        sitting: Sitting,
+        instance: Instance,
+        graded: Graded,
+        attempt: Attempt,
+        result: dict[str, Any] | None,
+        expected: dict[str, Any],
+    ) -> None:
+        self.sitting, self.instance, self.graded = sitting, instance, graded
+        self.attempt, self.result, self.expected = attempt, result, expected
+        self.follow_up = _chosen(instance, graded, attempt)
+
+    def run(self) -> None:
+        """Until the learner goes on. Raises Quit."""
+        while True:
+            line = self.sitting.dialogue.read(f"\n {self._offer()} > ")
+            key, _, rest = line.partition(" ")
+            if key in ("", "n"):
+                return
+            if key == "q":
+                raise Quit
+            action = self._actions().get(key)
+            if action is None:
+                self._print(f" [dim]{self._offer()}[/]")
+            else:
+                action(rest)
+
+    def _actions(self) -> dict[str, Any]:
+        question = self.instance.question
+        actions: dict[str, Any] = {"s": self._sources, "u": self._guessed}
+        if question.experiment is not None:
+            actions["v"] = self._vary
+            actions["t"] = self._trace
+        if self.follow_up is not None:
+            actions["f"] = self._follow
+        if question.interview is not None:
+            actions["a"] = self._interview
+        return actions
+
+    def _offer(self) -> str:
+        words = {
+            "f": "f follow-up",
+            "v": "v vary",
+            "t": "t trace",
+            "a": "a say it",
+            "s": "s sources",
+            "u": "u I guessed",
+        }
+        offered = [text for key, text in words.items() if key in self._actions()]
+        return "Enter next · " + " · ".join([*offered, "q quit"])
+
+    def _vary(self, text: str) -> None:
+        """Run the experiment again with other arguments."""
+        run = self.instance.question.experiment
+        assert run is not None
+        args = self.instance.run_args()
+        if not text:
+            now = ", ".join(f"{name}={showing.plain(value)}" for name, value in args.items())
+            self._print(f" now: {now}")
+            text = self.sitting.dialogue.read(" name=value > ")
+        if text:
+            self._run_and_show(run.run, {**args, **_settings(text)})
+
+    def _run_and_show(self, name: str, args: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            outcome = self.sitting.run_experiment(name, args)
+        except (Inconclusive, NeedsHardware, RunFailed, ValueError) as error:
+            self._print(f" [yellow]{showing.escape(str(error))}[/]")
+            return None
+        showing.figures(outcome.result, get(name).result_units)
+        return outcome.result
+
+    def _trace(self, text: str) -> None:
+        """Record the run, step by step, for prep trace."""
+        from engine.core.trace_writer import unused_path
+
+        run = self.instance.question.experiment
+        assert run is not None
+        path = unused_path(text or f"{self.instance.id.split('.')[1]}.itrace")
+        try:
+            self.sitting.runner.run(run.run, self.instance.run_args(), trace=path)
+        except (Inconclusive, NeedsHardware, RunFailed) as error:
+            self._print(f" [yellow]{showing.escape(str(error))}[/]")
+            return
+        if path.exists():
+            self._print(f" recorded {path}; look: [cyan]prep trace info {path}[/]")
+        else:
+            self._print(" [dim]this experiment runs no engine step by step: there is nothing to record[/]")
+
+    def _follow(self, _: str) -> None:
+        """The interviewer's next question; one with an experiment is a challenge, and the engine decides."""
+        follow_up = self.follow_up
+        assert follow_up is not None
+        ask = self.instance.render(follow_up.ask, result=self.result, expected=self.expected)
+        showing.console().print(showing.prose(f"**Interviewer:** {ask}"))
+        if follow_up.experiment is None or follow_up.pass_ is None:
+            self.sitting.dialogue.read(" say it aloud, then Enter > ")
+            return
+        text = self.sitting.dialogue.read(" your figures > ")
+        if not text:
+            return
+        try:
+            names = {**self.instance.params, "reply": parse_value(text)}
+            args = resolve(follow_up.experiment.args, names)
+        except ExpressionError as error:
+            self._print(f" [yellow]{showing.escape(str(error))}[/]")
+            return
+        result = self._run_and_show(follow_up.experiment.run, args)
+        if result is not None:
+            met = bool(evaluate(follow_up.pass_, {**names, "result": result}))
+            self._print(f" {screen.mark(met)} {'met' if met else 'not met: try again with f'}")
+
+    def _interview(self, _: str) -> None:
+        question = self.instance.question
+        assert question.interview is not None
+        showing.interview(
+            question.title,
+            question.interview,
+            lambda text: self.instance.render(text, result=self.result, expected=self.expected),
+        )
+
+    def _sources(self, _: str) -> None:
+        question = self.instance.question
+        for source in question.sources:
+            more = " ".join(filter(None, [source.version, source.url, source.as_of]))
+            self._print(f" {showing.escape(source.ref)} [dim]{showing.escape(more)}[/]")
+        if question.experiment is not None:
+            self._print(f" [dim]{source_file(question.experiment.run)}[/]")
+
+    def _guessed(self, _: str) -> None:
+        """The learner lowers the rating: it comes back soon."""
+        self.sitting.state.lower_rating(self.attempt.id, 1)
+        self._print(" [dim]noted: it comes back as if it had been missed[/]")
+
+    def _print(self, text: str) -> None:
+        showing.console().print(text, soft_wrap=False)
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """slots=4 lens=1,2,3 -> values."""
+    return parse_settings([part for part in text.replace(", ", ",").split() if part])
+
+
+def _chosen(instance: Instance, graded: Graded, attempt: Attempt) -> FollowUp | None:
+    """The first follow-up whose condition holds."""
+    simple = {"true": True, "correct": graded.all_right, "wrong": not graded.all_right}
+    answers = {part.id: {"correct": part.ok, "given": part.given} for part in graded.parts}
+    for follow_up in instance.question.followups:
+        condition = follow_up.if_.strip()
+        try:
+            holds = simple.get(condition)
+            if holds is None:
+                names = {
+                    **instance.params,
+                    "answers": answers,
+                    "confidence": attempt.confidence or 0,
+                    **simple,
+                }
+                holds = bool(evaluate(condition, names))
+        except ExpressionError:
+            holds = False
+        if holds:
+            return follow_up
+    return None

@@ -1,0 +1,202 @@
+"""How a question, a verdict and a summary look: 80 columns, words before colours."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
+
+from app.cli import screen
+from app.cli.run import plain
+
+if TYPE_CHECKING:
+    from quizzes.grading import Graded, Part
+    from quizzes.instance import Instance
+    from quizzes.question import Interview
+
+WIDTH = 80
+
+
+def console() -> Console:
+    found = screen.out()
+    found.width = min(found.width, 100)
+    return found
+
+
+def inline(text: str) -> str:
+    """Markdown's **bold** and `code` as our markup; everything else stays as it is."""
+    text = escape(text)
+    text = re.sub(r"\*\*(.+?)\*\*", r"[bold]\1[/]", text)
+    return re.sub(r"`([^`\n]+)`", r"[cyan]\1[/]", text)
+
+
+def prose(text: str, indent: int = 1) -> Padding:
+    """Paragraphs that flow; lines that start with a number, a dash or three spaces keep their breaks."""
+    lines: list[str] = []
+    for line in text.strip().splitlines():
+        keeps = bool(re.match(r"\s*(\d+\. |[-*] |   )", line)) or not line.strip()
+        if lines and lines[-1].strip() and not keeps:
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(line.rstrip())
+    return Padding(Text.from_markup(inline("\n".join(lines))), (0, 0, 0, indent), expand=False)
+
+
+def rule(where: Console) -> None:
+    where.print(("─" if screen.unicode_ok() else "-") * min(where.width, WIDTH), style="dim")
+
+
+def header(instance: Instance, number: int, total: int, kind: str = "") -> None:
+    question = instance.question
+    where = console()
+    place = f"{number}/{total}" if total else "probe"
+    topic = question.topic.replace("_", " ")
+    where.print(
+        f"\n[bold]{place}[/]  {topic} · {question.stage.replace('_', ' ')} · difficulty {question.difficulty} · "
+        f"{question.kind}{kind}  [dim]{question.id}[/]",
+        soft_wrap=True,
+    )
+    rule(where)
+
+
+def body(instance: Instance) -> None:
+    """The prompt, what there is to look at, and the options."""
+    question = instance.question
+    where = console()
+    where.print(prose(instance.prompt))
+    if question.exhibit:
+        where.print()
+        where.print(Padding(Text(instance.render(question.exhibit)), (0, 0, 0, 3)))
+    where.print()
+    options = [(choice.id, choice.text) for choice in instance.choices()]
+    if question.kind == "order":
+        texts = {item.id: item.text for item in question.items}
+        options = [(item_id, texts[item_id]) for item_id in instance.items()]
+    for number, (_, text) in enumerate(options, 1):
+        where.print(_item(f"{number}", instance.render(text)))
+    if options:
+        where.print()
+
+
+def _item(mark: str, text: str) -> Any:
+    from rich.table import Table
+
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=4, justify="right")
+    row.add_column()
+    row.add_row(f"[bold]{mark}[/]", Text.from_markup(inline(text)))
+    return row
+
+
+def asked(instance: Instance, key: str) -> str:
+    """The words before the prompt sign."""
+    question = instance.question
+    if key == "choice":
+        return "number" if question.kind != "multi" else "numbers of all that hold"
+    if key == "order":
+        return "numbers in order"
+    answer = next(answer for answer in question.answers if answer.id == key.removesuffix(".interval"))
+    name = answer.ask and instance.render(answer.ask) or answer.id.replace("_", " ")
+    if key.endswith(".interval"):
+        return f"  an interval that holds it with {answer.interval:.0%} (lo..hi)"
+    kinds = {"bool": "yes or no", "ints": "numbers", "words": "words, commas between"}
+    unit = answer.unit or kinds.get(answer.type, "")
+    return f"{name} ({unit})" if unit else name
+
+
+def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
+    """Prediction beside result, part by part."""
+    from rich import box
+    from rich.table import Table
+
+    where = console()
+    decided = "engine" if graded.grader == "experiment" else "answer"
+    table = Table(box=box.SQUARE if screen.unicode_ok() else box.ASCII, pad_edge=True)
+    table.add_column("")
+    table.add_column("you", justify="right", overflow="fold")
+    table.add_column(decided, justify="right", overflow="fold")
+    table.add_column("")
+    for part in graded.parts:
+        table.add_row(
+            part.id.replace("_", " "),
+            shown(instance, part, part.given),
+            shown(instance, part, part.expected),
+            _mark(part),
+        )
+    where.print(Padding(table, (0, 0, 0, 1)))
+    for part in graded.parts:
+        if part.remark:
+            where.print(Padding(f"[dim]{escape(part.remark)}[/]", (0, 0, 0, 1)))
+        if part.say:
+            where.print(prose(part.say))
+    if surprise:
+        where.print(" [bold magenta]surprise[/]: you were sure. It comes back first next time.")
+
+
+def _mark(part: Part) -> str:
+    word = "PASS" if part.ok else "MISS"
+    if not part.ok and part.points > 0:
+        word = f"{part.points / part.max_points:.0%}"
+    return f"{screen.mark(part.ok)} {word}"
+
+
+def shown(instance: Instance, part: Part, value: Any) -> str:
+    """A value as the learner saw it: options by their numbers."""
+    question = instance.question
+    if part.id == "choice" and isinstance(value, list):
+        order = [choice.id for choice in instance.choices()]
+        return ", ".join(str(order.index(v) + 1) for v in value) or "none"
+    if part.id == "order" and isinstance(value, list):
+        order = instance.items()
+        return " ".join(str(order.index(v) + 1) for v in value)
+    unit = f" {part.unit}" if part.unit and question.kind != "choice" and not isinstance(value, list) else ""
+    return plain(value) + unit
+
+
+def why_options(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> None:
+    """What each option says about thinking, the right one first."""
+    where = console()
+    right = set(expected.get("choice", ()))
+    order = [choice.id for choice in instance.choices()]
+    for choice in sorted(instance.choices(), key=lambda c: c.id not in right):
+        if choice.why:
+            sign = screen.mark(choice.id in right)
+            text = instance.render(choice.why, result=result, expected=expected)
+            where.print(Padding(f"{sign} {order.index(choice.id) + 1}  {inline(text)}", (0, 0, 0, 1)))
+
+
+def explanation(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> None:
+    text = instance.render(instance.question.explain, result=result, expected=expected)
+    console().print(prose(text))
+
+
+def interview(title: str, view: Interview, render: Any, *, deep: bool = True) -> None:
+    """How to say it across the table."""
+    where = console()
+    where.print(f"\n[bold]{escape(title)}[/]")
+    parts = [("they want to know", view.probing), ("in 30 seconds", view.short), ("in 2 minutes", view.long)]
+    if deep and view.deep:
+        parts.append(("when they keep drilling", view.deep))
+    for heading, text in parts:
+        where.print(f"\n [bold cyan]{heading}[/]")
+        where.print(prose(render(text)))
+    if view.mistakes:
+        where.print("\n [bold cyan]what weak answers say[/]")
+        for text in view.mistakes:
+            where.print(prose(f"- {render(text)}"))
+    if view.rubric:
+        where.print("\n [bold cyan]how it is marked[/]")
+        for mark, text in sorted(view.rubric.items(), reverse=True):
+            where.print(_item(mark, render(text)))
+
+
+def figures(result: dict[str, Any], units: dict[str, str]) -> None:
+    """An experiment's result, one line a figure."""
+    where = console()
+    width = max(map(len, result), default=0)
+    for name, value in result.items():
+        where.print(f"  {name:<{width}}  [bold]{plain(value)}[/] [dim]{units.get(name, '')}[/]")

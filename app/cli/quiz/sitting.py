@@ -1,0 +1,311 @@
+"""A sitting: items one after the other. Predict, commit, run, explain, vary.
+
+An answer is in the state file before its experiment starts, and an attempt is there as soon as it is judged: whatever
+ends this process costs the current item at most. Ctrl-C while something runs stops the run and not the sitting.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.cli import screen
+from app.cli.quiz import showing
+from app.cli.quiz.dialogue import HELP, Dialogue, Quit, Skip
+from app.cli.quiz.menu import Menu
+from quizzes.experiments.registry import Inconclusive, NeedsHardware
+from quizzes.experiments.runner import Outcome, RunFailed, Runner
+from quizzes.grading import Graded, ParseError, check_reply, grade, reply_keys
+from quizzes.instance import Instance, QuestionError, draw
+from quizzes.learning.review import SURE, rate
+from quizzes.library import Bank
+from quizzes.state import Attempt, IntervalForecast, KeypointMark, Session, State
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question to ask, with the seed of its figures."""
+
+    question_id: str
+    seed: int
+
+
+@dataclass
+class Record:
+    """What became of an item, for the summary and for --json."""
+
+    question_id: str
+    seed: int
+    status: str
+    """asking, then right, partly, wrong, skipped, or unscored."""
+    points: float = 0.0
+    points_max: float = 0.0
+    confidence: int | None = None
+    seconds: float = 0.0
+    hints: int = 0
+    replies: dict[str, str] = field(default_factory=dict)
+    expected: dict[str, Any] = field(default_factory=dict)
+    mistakes: list[str] = field(default_factory=list)
+    why_unscored: str = ""
+
+
+@dataclass
+class Sitting:
+    """Everything that asking needs. `run` asks; `records` is what came of it."""
+
+    bank: Bank
+    state: State
+    session: Session
+    dialogue: Dialogue
+    runner: Runner
+    exam: bool = False
+    """No hints, and verdicts at the end only."""
+    deadline: float | None = None
+    """time.monotonic() after which no further item starts."""
+    records: list[Record] = field(default_factory=list)
+    quiet: bool = False
+    """Ask without showing anything: --json."""
+
+    def run(self, items: list[Item], *, first: int = 1) -> bool:
+        """Ask the items. True if all were asked; False if the learner left or the time was up."""
+        total = first - 1 + len(items)
+        for number, item in enumerate(items, first):
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                self._say("\n[bold yellow]time is up[/]")
+                return False
+            try:
+                self.ask(item, number, total)
+            except (Quit, KeyboardInterrupt):
+                if self.records and self.records[-1].status == "asking":
+                    self.records.pop()
+                return False
+            except QuestionError as error:
+                screen.tell_error(f"{error}; left out", "prep bank lint names what is wrong with it")
+        return True
+
+    def ask(self, item: Item, number: int, total: int) -> Record:
+        """One item from its prompt to its explanation."""
+        question = self.bank.question(item.question_id)
+        instance = draw(question, item.seed)
+        if not self.quiet:
+            showing.header(instance, number, total)
+            showing.body(instance)
+        if question.experiment is not None:
+            self.runner.warm(question.experiment.run)
+        record = Record(question.id, item.seed, "asking")
+        self.records.append(record)
+        began = time.monotonic()
+        try:
+            if question.kind in ("free", "design"):
+                from app.cli.quiz.free_text import ask_free
+
+                ask_free(self, instance, record)
+                return record
+            if question.kind == "code":
+                from app.cli.quiz.code import ask_code
+
+                ask_code(self, instance, record)
+                return record
+            record.replies, record.hints = self._replies(instance)
+            record.confidence = self._confidence() if question.confidence else None
+        except Skip:
+            record.status = "skipped"
+            self._say(" [dim]skipped[/]")
+            return record
+        record.seconds = time.monotonic() - began
+        self._judge(instance, record)
+        return record
+
+    # -- asking
+
+    def _replies(self, instance: Instance) -> tuple[dict[str, str], int]:
+        """What the learner types for every part, checked so that it can be read; and how many hints were shown."""
+        replies: dict[str, str] = {}
+        hints = 0
+        keys = list(reply_keys(instance))
+        for answer in instance.question.answers:
+            if answer.interval is not None and answer.id in keys:
+                keys.insert(keys.index(answer.id) + 1, f"{answer.id}.interval")
+        words = {answer.id for answer in instance.question.answers if answer.type in ("word", "words")}
+        for key in keys:
+            while key not in replies:
+                prompt = f" {showing.asked(instance, key)} > "
+                command, line = self.dialogue.command_or_text(prompt, words=key in words, hints=not self.exam)
+                if command == "help":
+                    self._say(f" [dim]{HELP}[/]")
+                elif command == "hint":
+                    hints += self._hint(instance, hints)
+                else:
+                    if key.endswith(".interval") and not line:
+                        break
+                    try:
+                        check_reply(instance, key, line)
+                        replies[key] = line
+                    except ParseError as error:
+                        self._say(f" [yellow]{showing.escape(str(error))}[/]")
+        return replies, hints
+
+    def _hint(self, instance: Instance, shown: int) -> int:
+        """Show the next hint; 1 if there was one."""
+        hints = instance.question.hints
+        if shown >= len(hints):
+            self._say(" [dim]no more hints[/]")
+            return 0
+        hint = hints[shown]
+        self._say(f" [bold]hint {shown + 1}/{len(hints)}[/] [dim](-{hint.cost:.0%})[/]")
+        if not self.quiet:
+            showing.console().print(showing.prose(instance.render(hint.text)))
+        return 1
+
+    def _confidence(self) -> int | None:
+        """1 to 99, or None where the learner leaves it out."""
+        while True:
+            command, line = self.dialogue.command_or_text(
+                " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False
+            )
+            if command == "help":
+                self._say(
+                    " [dim]90 means: of ten answers like this, nine are right. It is never part of the points.[/]"
+                )
+                continue
+            text = line.rstrip("% ").strip()
+            if not text:
+                return None
+            if text.isdigit() and 1 <= int(text) <= 99:
+                return int(text)
+            self._say(" [yellow]a whole number from 1 to 99, or nothing[/]")
+
+    # -- judging
+
+    def _judge(self, instance: Instance, record: Record) -> None:
+        question = instance.question
+        prediction = self.state.commit_prediction(
+            self.session.id,
+            question_id=question.id,
+            revision=question.revision,
+            seed=record.seed,
+            answer=record.replies,
+            confidence=record.confidence,
+        )
+        try:
+            outcome = self._outcome(instance)
+        except (Inconclusive, NeedsHardware, RunFailed) as error:
+            self._unscored(instance, record, prediction.id, str(error))
+            return
+        result = None if outcome is None else outcome.result
+        graded = grade(instance, record.replies, result)
+        expected = instance.expected(result)
+        attempt = self.keep(instance, record, graded, prediction.id)
+        record.expected = expected
+        if self.exam or self.quiet:
+            return
+        surprise = not graded.all_right and (record.confidence or 0) >= SURE
+        showing.verdict(instance, graded, surprise=surprise)
+        if question.choices:
+            showing.why_options(instance, result, expected)
+        showing.console().print()
+        showing.explanation(instance, result, expected)
+        Menu(self, instance, graded, attempt, result, expected).run()
+
+    def _outcome(self, instance: Instance) -> Outcome | None:
+        run = instance.question.experiment
+        if run is None:
+            return None
+        return self.run_experiment(run.run, instance.run_args())
+
+    def run_experiment(self, name: str, args: dict[str, Any]) -> Outcome:
+        """Run and tell; Ctrl-C stops the run only. Raises what Runner.run raises; an interrupt as RunFailed."""
+        where = None if self.quiet or self.exam else showing.console()
+        if where is not None:
+            where.print(f" [dim]committed. Running {name} …[/]", end="")
+        told = ""
+        try:
+            outcome = self.runner.run(name, args)
+            told = "known" if outcome.cached else f"{outcome.seconds:.1f} s"
+        except KeyboardInterrupt:
+            raise RunFailed("the run was interrupted") from None
+        finally:
+            if where is not None:
+                where.print(f" [dim]{told}[/]")
+            self.dialogue.drain()
+        return outcome
+
+    def keep(
+        self,
+        instance: Instance,
+        record: Record,
+        graded: Graded,
+        prediction_id: str | None,
+        *,
+        marks: tuple[KeypointMark, ...] = (),
+    ) -> Attempt:
+        """Write the judged answer down."""
+        question = instance.question
+        cost = sum(hint.cost for hint in question.hints[: record.hints])
+        record.points = graded.points * max(0.0, 1.0 - cost)
+        record.points_max = graded.max_points
+        record.status = "right" if graded.all_right else "partly" if graded.points > 0 else "wrong"
+        record.mistakes = list(graded.mistakes)
+        attempt = Attempt(
+            session_id=self.session.id,
+            question_id=question.id,
+            revision=question.revision,
+            seed=record.seed,
+            answer=record.replies,
+            points=record.points,
+            points_max=record.points_max,
+            correct=graded.all_right,
+            grader=graded.grader,
+            elapsed_ms=round(1000 * record.seconds),
+            confidence=record.confidence,
+            hints=record.hints,
+            mistake_id=graded.mistakes[0] if graded.mistakes else None,
+            rating=rate(
+                correct=graded.all_right,
+                fraction=graded.points / graded.max_points if graded.max_points else 0.0,
+                hints=record.hints,
+                seconds=record.seconds,
+                minutes=question.minutes,
+                confidence=record.confidence,
+            ),
+            prediction_id=prediction_id,
+            marks=marks,
+            intervals=tuple(_forecasts(graded)),
+        )
+        return self.state.add_attempt(attempt)
+
+    def _unscored(self, instance: Instance, record: Record, prediction_id: str, why: str) -> None:
+        """Nothing could be decided: kept, shown, and counted for nothing."""
+        record.status, record.why_unscored = "unscored", why
+        self.state.add_attempt(
+            Attempt(
+                session_id=self.session.id,
+                question_id=instance.id,
+                revision=instance.question.revision,
+                seed=record.seed,
+                answer=record.replies,
+                points=0.0,
+                points_max=0.0,
+                correct=False,
+                grader="experiment",
+                scored=False,
+                elapsed_ms=round(1000 * record.seconds),
+                confidence=record.confidence,
+                prediction_id=prediction_id,
+                detail={"why": why},
+            )
+        )
+        self._say(f" [yellow]not scored:[/] {showing.escape(why)}")
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            showing.console().print(text)
+
+
+def _forecasts(graded: Graded) -> list[IntervalForecast]:
+    return [
+        IntervalForecast(part.id, part.interval[0], part.interval[1], float(part.expected), part.level or 0.8)
+        for part in graded.parts
+        if part.interval is not None
+    ]

@@ -1,0 +1,97 @@
+"""What every sitting opens and closes: the bank, the state, the worker; and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from app.cli import screen
+from app.cli.quiz import summary
+from app.cli.quiz.dialogue import Dialogue
+from app.cli.quiz.sitting import Item, Sitting
+from quizzes.experiments.runner import Runner
+from quizzes.library import Bank, load_bank
+from quizzes.state import Session, State
+
+
+@contextmanager
+def open_state() -> Iterator[State]:
+    """The learner's state. If its file cannot be used, it is named, and the sitting goes on without saving."""
+    state, error = State.open_or_in_memory()
+    if error is not None:
+        screen.tell_error(f"{error}; this sitting is not saved", error.next_step)
+    with state:
+        yield state
+
+
+def open_bank() -> Bank:
+    """The questions; broken files are named once and left out."""
+    bank = load_bank()
+    for problem in bank.problems[:3]:
+        screen.err().print(f"[yellow]left out:[/] {problem}", soft_wrap=True, markup=True)
+    if not len(bank):
+        raise screen.Problem(
+            "the question bank is empty", next_step="prep bank lint", code=screen.ENVIRONMENT
+        )
+    return bank
+
+
+def hold(
+    items: list[Item],
+    *,
+    bank: Bank,
+    state: State,
+    kind: str,
+    spec: dict[str, Any] | None = None,
+    session: Session | None = None,
+    first: int = 1,
+    script: Path | None = None,
+    json: bool = False,
+    exam: bool = False,
+    minutes: float | None = None,
+) -> Sitting:
+    """Ask the items and sum up.
+
+    session: one to go on with, from item `first`. spec: what was asked for, kept so that it can go on later.
+    """
+    if session is None:
+        planned = [[item.question_id, item.seed] for item in items]
+        session = state.begin_session(kind, {**(spec or {}), "items": planned, "exam": exam})
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    with Runner() as runner, _ctrl_c_leaves():
+        dialogue = Dialogue(script, quiet=json)
+        sitting = Sitting(bank, state, session, dialogue, runner, exam, deadline, quiet=json)
+        done = sitting.run(items, first=first)
+    if done or not dialogue.is_live:
+        state.end_session(session.id)
+    if json:
+        screen.print_json(
+            {
+                "kind": kind,
+                "complete": done,
+                "summary": summary.figures(sitting.records),
+                "items": [asdict(record) for record in sitting.records],
+            }
+        )
+    else:
+        summary.show(sitting)
+    return sitting
+
+
+@contextmanager
+def _ctrl_c_leaves() -> Iterator[None]:
+    """A first Ctrl-C is an exception where it is dealt with, however often it is pressed."""
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:  # started in the background by a shell: stays out of its way
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

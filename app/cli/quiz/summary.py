@@ -1,0 +1,91 @@
+"""The end of a sitting: what was right, what was sure and wrong, what comes next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.cli import screen
+from app.cli.quiz import showing
+from app.cli.quiz.sitting import Record, Sitting
+from quizzes.learning.review import SURE
+
+
+def figures(records: list[Record]) -> dict[str, Any]:
+    """The sitting in numbers; field names are part of the JSON that scripts read."""
+    asked = [record for record in records if record.status not in ("skipped", "unscored")]
+    stated = [record for record in asked if record.confidence is not None]
+    return {
+        "items": len(records),
+        "right": sum(record.status == "right" for record in asked),
+        "partly": sum(record.status == "partly" for record in asked),
+        "wrong": sum(record.status == "wrong" for record in asked),
+        "skipped": sum(record.status == "skipped" for record in records),
+        "unscored": sum(record.status == "unscored" for record in records),
+        "points": round(sum(record.points for record in asked), 3),
+        "points_max": round(sum(record.points_max for record in asked), 3),
+        "surprises": sum(_is_surprise(record) for record in asked),
+        "brier": _brier(stated),
+    }
+
+
+def show(sitting: Sitting) -> None:
+    """A few lines; in an exam, also what each item came to."""
+    where = showing.console()
+    records = sitting.records
+    found = figures(records)
+    if not records:
+        return
+    where.print()
+    showing.rule(where)
+    if sitting.exam:
+        _verdicts(sitting)
+    parts = [f"{found['right']} right", f"{found['partly']} partly", f"{found['wrong']} wrong"]
+    parts += [f"{found[name]} {name}" for name in ("skipped", "unscored") if found[name]]
+    where.print(f" [bold]{found['points']:g} of {found['points_max']:g} points[/]   {', '.join(parts)}")
+    if found["surprises"]:
+        where.print(f" {found['surprises']} surprise{'s' * (found['surprises'] > 1)}: sure, and wrong")
+    if found["brier"] is not None:
+        said = [r for r in records if r.confidence is not None and r.status not in ("skipped", "unscored")]
+        mean = sum(r.confidence or 0 for r in said) / len(said)
+        was = 100 * sum(r.status == "right" for r in said) / len(said)
+        where.print(
+            f" you said {mean:.0f} %, {was:.0f} % were right (n={len(said)}); "
+            f"Brier {found['brier']:.2f}, less is better"
+        )
+
+
+def _verdicts(sitting: Sitting) -> None:
+    """Everything that an exam kept back."""
+    where = showing.console()
+    for number, record in enumerate(sitting.records, 1):
+        question = sitting.bank.question(record.question_id)
+        ok = {"right": True, "wrong": False, "partly": False}.get(record.status)
+        where.print(
+            f" {number:>2}  {screen.mark(ok) if ok is not None else '-'} {record.status:<8} "
+            f"{question.title}  [dim]{record.question_id}[/]",
+            soft_wrap=True,
+        )
+        if record.status in ("wrong", "partly"):
+            from quizzes.instance import draw
+
+            instance = draw(question, record.seed)
+            for key, value in record.expected.items():
+                if key == "choice":
+                    texts = {choice.id: choice.text for choice in question.choices}
+                    value = "; ".join(instance.render(texts[v]) for v in value)
+                given = record.replies.get(key, "-")
+                where.print(
+                    f"        [dim]{key}: you {showing.escape(str(given))}, right {showing.plain(value)}[/]"
+                )
+
+
+def _is_surprise(record: Record) -> bool:
+    return record.status in ("wrong", "partly") and (record.confidence or 0) >= SURE
+
+
+def _brier(stated: list[Record]) -> float | None:
+    """Mean squared distance between what was said and what was: 0 is perfect, 0.25 is always saying 50 %."""
+    if not stated:
+        return None
+    gaps = [((record.confidence or 0) / 100 - (record.status == "right")) ** 2 for record in stated]
+    return round(sum(gaps) / len(gaps), 4)

@@ -1,0 +1,109 @@
+"""What `prep bank new` writes: a question that is complete in form, to be filled in."""
+
+from __future__ import annotations
+
+_HEAD = """\
+schema: 1
+id: {id}
+title: What it is about, in one line
+kind: {kind}
+stage: technical        # screen, technical, deep_dive, design, coding, incident, manager
+roles: [inference]      # inference, kernel, platform, sre
+difficulty: 2           # 1 recall, 2 apply, 3 combine, 4 design under constraints, 5 research
+minutes: 3
+covers: []
+sources:
+  - {{ref: "engine/core/scheduler.py"}}
+status: draft
+"""
+
+_COUNT = """\
+params:
+  slots: {choice: [2, 4, 8]}
+  lens: {ints: {n: 8, lo: 4, hi: 64}}
+prompt: |
+  {{ slots }} slots, lengths {{ lens | join(', ') }}. How many steps?
+experiment:
+  run: batching.static_vs_continuous
+  args: {slots: "=slots", lens: "=lens"}
+answers:
+  - {id: steps, type: int, unit: steps, expect: "=result.continuous_steps"}
+oracle: {steps: batching.list_schedule}
+"""
+
+_FORMULA = """\
+params:
+  tokens: {int: {lo: 10, hi: 500}}
+  block_size: {choice: [8, 16, 32]}
+prompt: |
+  A request of {{ tokens }} tokens, {{ block_size }} tokens in a block. How many blocks?
+answers:
+  - {id: blocks, type: int, unit: blocks, expect: "=ceil(tokens / block_size)"}
+oracle: {blocks: "=(tokens + block_size - 1) // block_size"}
+"""
+
+_OPTIONS = """\
+prompt: |
+  What is asked?
+choices:
+  - {id: first, text: "The right one", right: true, why: "Why it is right."}
+  - {id: second, text: "A wrong one", why: "What is wrong with it."}
+  - {id: third, text: "Another wrong one", why: "What is wrong with it."}
+"""
+
+_ORDER = """\
+prompt: |
+  Put these in order.
+items:
+  - {id: first, text: "This comes first"}
+  - {id: second, text: "This comes second"}
+  - {id: third, text: "This comes third"}
+"""
+
+_PROSE = """\
+prompt: |
+  Explain it.
+keypoints:
+  - id: point
+    say: What a good answer contains.
+    must: true
+    probes: [batching.static_vs_continuous]
+    good: ["a way to say it"]
+    bad: ["a way to say the opposite"]
+interview:
+  probing: What they want to find out.
+  short: 30 seconds.
+  long: 2 minutes.
+"""
+
+_CODE = """\
+prompt: |
+  This program is to do something. Mend it.
+code: {folder: my_program}
+"""
+
+_TAIL = """\
+hints:
+  - {text: "A nudge that does not hold the answer."}
+followups:
+  - {if: correct, ask: "What an interviewer asks next."}
+explain: |
+  Why it is so.
+"""
+
+_BODIES = {
+    "predict": _COUNT,
+    "numeric": _FORMULA,
+    "choice": _OPTIONS,
+    "multi": _OPTIONS,
+    "debug": _OPTIONS,
+    "order": _ORDER,
+    "free": _PROSE,
+    "design": _PROSE,
+    "code": _CODE,
+}
+
+
+def skeleton(question_id: str, kind: str) -> str:
+    """The text of a new question file of that kind; it passes the schema as it is."""
+    return _HEAD.format(id=question_id, kind=kind) + _BODIES[kind] + _TAIL

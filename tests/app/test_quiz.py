@@ -1,0 +1,265 @@
+"""prep quiz, driven by scripts as a person would drive it: what is shown, judged, kept, and survived."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quizzes.experiments.running import run_here
+from quizzes.instance import draw
+from quizzes.library import load_bank
+from quizzes.state import State
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTION = "batching.static_vs_continuous"
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def prep(*args: str, answers: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli.main", *args],
+        input=answers or "",
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ENVIRONMENT, **environment},
+        timeout=120,
+    )
+
+
+def right_answers(seed: int) -> list[str]:
+    """What the engine says for that seed, in the order in which the quiz asks."""
+    instance = draw(load_bank().question(QUESTION), seed)
+    assert instance.question.experiment is not None
+    expected = instance.expected(run_here(instance.question.experiment.run, instance.run_args()))
+    return [str(expected["static"]), str(expected["continuous"])]
+
+
+def script(tmp_path: Path, *lines: str) -> str:
+    path = tmp_path / "answers.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def as_json(*args: str) -> dict[str, Any]:
+    done = prep(*args, "--json")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_right_answers_pass_and_are_kept(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, *right_answers(7), "80", "")
+    done = prep("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
+    assert done.stdout.count("PASS") == 2 and "MISS" not in done.stdout, done.stdout + done.stderr
+    assert "2 of 2 points" in done.stdout
+    with State.open() as state:
+        (attempt,) = state.attempts()
+        assert attempt.correct and attempt.confidence == 80 and attempt.rating == 3
+        assert attempt.prediction_id == state.predictions()[0].id
+
+
+def test_a_wrong_answer_is_recognised_explained_and_a_surprise(home: Path, tmp_path: Path) -> None:
+    instance = draw(load_bank().question(QUESTION), 7)
+    bound = -(-sum(instance.params["lens"]) // instance.params["slots"])
+    path = script(tmp_path, right_answers(7)[0], str(bound), "95", "")
+    done = prep("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
+    assert "PASS" in done.stdout and "MISS" in done.stdout
+    assert "no slot would ever idle" in done.stdout and "surprise" in done.stdout
+    with State.open() as state:
+        assert state.attempts()[0].mistake_id == "no_idle"
+
+
+def test_what_cannot_be_read_is_asked_again_and_costs_nothing(home: Path, tmp_path: Path) -> None:
+    first, second = right_answers(7)
+    path = script(tmp_path, "", "many", "12 GiB", f"{int(first):,}", second, "200", "sure", "50", "")
+    result = as_json("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
+    assert result["summary"]["right"] == 1 and result["items"][0]["points"] == 2
+
+
+def test_hints_cost_and_are_counted(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, "h", *right_answers(7), "")
+    result = as_json("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
+    assert (result["items"][0]["hints"], result["items"][0]["points"]) == (1, 1.5)
+
+
+def test_an_exam_gives_no_hints_and_verdicts_at_the_end(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, "h", "1", "2", "60")
+    done = prep("quiz", "--question", QUESTION, "--seed", "7", "--exam", "--script", path)
+    assert "What decides" not in done.stdout
+    before, after = done.stdout.split("confidence that all", 1)
+    assert "PASS" not in before and "wrong" in after and right_answers(7)[0] in after
+
+
+def test_the_same_seed_asks_the_same_and_the_judged_answer_is_the_engines(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, *["s"] * 5)
+    first = as_json("quiz", "--seed", "3", "-n", "5", "--script", path)
+    again = as_json("quiz", "--seed", "3", "-n", "5", "--script", path)
+    ids = [(item["question_id"], item["seed"]) for item in first["items"]]
+    assert ids == [(item["question_id"], item["seed"]) for item in again["items"]]
+    assert first["summary"]["skipped"] == len(ids)
+
+
+def test_answers_from_a_pipe_work_like_a_script(home: Path) -> None:
+    done = prep(
+        "quiz", "--question", QUESTION, "--seed", "7", answers="\n".join([*right_answers(7), "70", ""]) + "\n"
+    )
+    assert "2 of 2 points" in done.stdout, done.stdout + done.stderr
+
+
+def test_plain_terminals_get_words_and_80_columns(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, "1", "2", "60", "")
+    done = prep("quiz", "--question", QUESTION, "--seed", "7", "--script", path, NO_COLOR="1", TERM="dumb")
+    assert "\x1b[" not in done.stdout and "MISS" in done.stdout
+    too_wide = [line for line in done.stdout.splitlines() if len(line) > 80 and ">" not in line]
+    assert [line for line in too_wide if not line.startswith(("1/1", " Enter"))] == []
+
+
+def test_ascii_terminals_get_ascii(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, "1", "2", "60", "")
+    done = prep(
+        "quiz", "--question", QUESTION, "--seed", "7", "--script", path, PYTHONIOENCODING="ascii:replace"
+    )
+    assert "x MISS" in done.stdout and "?" not in done.stdout.split("you")[1].split("engine")[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--topic", "prefix-cash"), "did you mean prefix_cache"),
+        (("--role", "boss"), "known: inference, kernel, platform, sre"),
+        (("--kind", "essay"), "known: predict"),
+        (("--question", "batching.nothing"), "no question is called"),
+        (("--script", "/nowhere/answers.txt"), "cannot read the script"),
+    ],
+)
+def test_what_does_not_exist_is_told_with_what_does(home: Path, args: tuple[str, ...], words: str) -> None:
+    done = prep("quiz", *args)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_killed_in_the_middle_it_keeps_every_judged_item_and_goes_on(home: Path, tmp_path: Path) -> None:
+    """kill -9 while the second item waits for its answer."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "app.cli.main",
+            "quiz",
+            "--question",
+            QUESTION,
+            "--question",
+            QUESTION,
+            "--seed",
+            "7",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n".join([*right_answers(7), "70", "", "5"]) + "\n")
+    process.stdin.flush()
+    _read_until(process, "2/2")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with State.open() as state:
+        assert [attempt.correct for attempt in state.attempts()] == [True]
+        assert state.unfinished("quiz") is not None
+    done = prep("quiz", answers="q\n")
+    assert "going on with the quiz" in done.stderr and "2/2" in done.stdout
+
+
+def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
+    import psutil
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", "quiz", "--question", QUESTION, "--seed", "7"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    _read_until(process, "1/1")
+    children = _eventually_has_a_worker(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "Traceback" not in errors
+    psutil.wait_procs([psutil.Process(pid) for pid in children if psutil.pid_exists(pid)], timeout=20)
+    assert not any(psutil.pid_exists(pid) for pid in children)
+
+
+def test_two_terminals_at_once_both_keep_their_answers(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, *right_answers(7), "70", "")
+    command = [
+        sys.executable,
+        "-m",
+        "app.cli.main",
+        "quiz",
+        "--question",
+        QUESTION,
+        "--seed",
+        "7",
+        "--script",
+        path,
+    ]
+    both = [
+        subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **ENVIRONMENT}
+        )
+        for _ in range(2)
+    ]
+    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    with State.open() as state:
+        assert len(state.attempts()) == 2
+
+
+def test_a_damaged_state_file_is_named_and_the_quiz_goes_on(home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    (home / "state.sqlite3").write_bytes(b"not a database, but long enough to look at" * 100)
+    path = script(tmp_path, *right_answers(7), "70", "")
+    done = prep("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
+    assert "state.sqlite3" in done.stderr and "not saved" in done.stderr
+    assert "2 of 2 points" in done.stdout
+
+
+def test_a_damaged_compiled_bank_is_made_anew(home: Path, tmp_path: Path) -> None:
+    prep("bank", "list")
+    for path in (home / "cache").glob("bank-*.json"):
+        path.write_text(path.read_text()[:100])
+    assert QUESTION in prep("bank", "list").stdout
+
+
+def _read_until(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            return
+    raise AssertionError(f"never said {words!r}")
+
+
+def _eventually_has_a_worker(pid: int) -> list[int]:
+    import psutil
+
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        children = [child.pid for child in psutil.Process(pid).children()]
+        if children:
+            return children
+    raise AssertionError("no worker was started")
