@@ -1,0 +1,61 @@
+"""E14: who is in the batch in each step, when some requests end and others wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Requests are numbered from 0, iterations from 1."""
+
+    batches: list[list[int]]
+    """By iteration: the requests that computed in it."""
+    admitted_in: Annotated[list[int], "iteration"]
+    """By request: the iteration that ran it first."""
+    finished_in: Annotated[list[int], "iteration"]
+    total: Annotated[int, "iterations"]
+    tokens_per_request_and_step: Annotated[int, "tokens"]
+    """The most output that one request got in one iteration."""
+    idle_gaps: Annotated[int, "iterations"]
+    """Iterations in which a slot was free while somebody waited."""
+
+
+@experiment("E14")
+def slots(
+    ctx: Context,
+    *,
+    slots: Annotated[int, Field(ge=1, le=32)] = 4,
+    lens: Annotated[list[Annotated[int, Field(ge=1, le=500)]], Field(min_length=1, max_length=64)] = (
+        10,
+        1,
+        2,
+        10,
+        4,
+        6,
+        5,
+    ),
+) -> Slots:
+    """Requests with prompts of one token and `lens` output tokens, `slots` of them at once."""
+    engine = ctx.core(max_num_seqs=slots, traced=True)
+    engine.run([Ask(f"r{i}", 1, n) for i, n in enumerate(lens)])
+    outcomes = [engine.outcomes[f"r{i}"] for i in range(len(lens))]
+    batches = [[int(name[1:]) for name in step.rows] for step in engine.steps]
+    waiting = [sum(o.admitted > index for o in outcomes) for index in range(engine.num_steps)]
+    return Slots(
+        batches=batches,
+        admitted_in=[o.admitted + 1 for o in outcomes],
+        finished_in=[o.finished + 1 for o in outcomes],
+        total=engine.num_steps,
+        tokens_per_request_and_step=max(
+            o.token_steps.count(step) for o in outcomes for step in o.token_steps
+        ),
+        idle_gaps=sum(
+            len(batch) < slots and waits > 0 for batch, waits in zip(batches, waiting, strict=True)
+        ),
+    )

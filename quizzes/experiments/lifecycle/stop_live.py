@@ -1,0 +1,96 @@
+"""E66: every way to end a request, on the live shop model: who notices, and what the blocks do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class LiveEnding:
+    """One greedy answer, ended in one way."""
+
+    finish_reason: str
+    stop_reason: str
+    """The stop string or stop id that ended it, as text; empty for end-of-sequence, length and abort."""
+    output_tokens: Annotated[int, "tokens"]
+    text_chars: Annotated[int, "characters"]
+    full_tokens: Annotated[int, "tokens"]
+    """Of the same answer, left to run to max_tokens."""
+    noticed_by: str
+    """core: the scheduler saw a token. frontend: the text had to be read. client: somebody hung up."""
+    blocks_in_use_after: Annotated[int, "blocks"]
+
+
+@experiment("E66")
+def stop_live(
+    ctx: Context,
+    *,
+    how: Literal["eos", "length", "stop_string", "stop_id", "abort"] = "stop_string",
+    max_tokens: Annotated[int, Field(ge=4, le=64)] = 32,
+    after: Annotated[int, Field(ge=1, le=40)] = 8,
+    min_tokens: Annotated[int, Field(ge=0, le=64)] = 0,
+) -> LiveEnding:
+    """Answer a question twice: to the end, and with a stopping rule made from token number `after` of that answer."""
+    from engine import SamplingParams
+
+    free = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    with ctx.llm(traced=True) as llm:
+        core = llm.llm_engine.engine_core
+        prompt = llm.llm_engine.input_processor.chat_prompt([{"role": "user", "content": "Hello"}])
+        (whole,) = llm.generate(prompt, free, use_tqdm=False)
+        ids = whole.outputs[0].token_ids
+        after = min(after, len(ids))
+        noticed: list[str] = []
+        finish = core.abort
+
+        def aborting(request_ids):  # type: ignore[no-untyped-def]
+            names = list(request_ids)
+            if names and not noticed:
+                noticed.append("client" if how == "abort" else "frontend")
+            return finish(names)
+
+        core.abort = aborting
+        if how == "abort":
+            text, tokens, reason = "", 0, "abort"
+            stream = llm.stream(prompt, free)
+            for delta in stream:
+                text += delta.outputs[0].text
+                tokens += len(delta.outputs[0].token_ids)
+                if tokens >= after:
+                    break
+            stream.close()
+            stop_reason = None
+        else:
+            piece = llm.get_tokenizer().decode(ids[:after]).strip()[-4:]
+            rules = {
+                "eos": SamplingParams(temperature=0, max_tokens=max_tokens, min_tokens=min_tokens),
+                "length": free,
+                "stop_string": SamplingParams(
+                    temperature=0, max_tokens=max_tokens, ignore_eos=True, stop=piece, min_tokens=min_tokens
+                ),
+                "stop_id": SamplingParams(
+                    temperature=0,
+                    max_tokens=max_tokens,
+                    ignore_eos=True,
+                    stop_token_ids=[ids[after - 1]],
+                    min_tokens=min_tokens,
+                ),
+            }
+            (output,) = llm.generate(prompt, rules[how], use_tqdm=False)
+            done = output.outputs[0]
+            text, tokens, reason = done.text, len(done.token_ids), done.finish_reason or ""
+            stop_reason = done.stop_reason
+        return LiveEnding(
+            finish_reason=reason,
+            stop_reason="" if stop_reason is None else str(stop_reason),
+            output_tokens=tokens,
+            text_chars=len(text),
+            full_tokens=len(ids),
+            noticed_by=noticed[0] if noticed else "core",
+            blocks_in_use_after=core.scheduler.kv.pool.num_used,
+        )

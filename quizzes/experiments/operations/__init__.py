@@ -1,0 +1,1 @@
+"""Running a service: gateways, scaling, metrics, incidents, cold starts."""

@@ -1,0 +1,88 @@
+"""E49: a new backend gets a share of the users; a guard watches its errors and takes the share away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.operations._gateway import BackendError, Gateway
+
+
+@dataclass(frozen=True)
+class Canary:
+    """Counts over all requests."""
+
+    to_new: Annotated[int, "requests"]
+    to_old: Annotated[int, "requests"]
+    users_on_new: Annotated[int, "users"]
+    users_on_both: Annotated[int, "users"]
+    """Who met both backends while the weights were unchanged."""
+    failed: Annotated[int, "requests"]
+    rolled_back_at: Annotated[int, "request"]
+    """After this many requests; -1: never."""
+    failed_after_rollback: Annotated[int, "requests"]
+    failed_without_canary: Annotated[int, "requests"]
+    """Had everybody been moved at once, with the same guard."""
+
+
+@experiment("E49")
+def canary(
+    ctx: Context,
+    *,
+    requests: Annotated[int, Field(ge=1, le=20_000)] = 4000,
+    users: Annotated[int, Field(ge=1, le=5000)] = 500,
+    share: Annotated[float, Field(ge=0, le=1)] = 0.1,
+    fails_every: Annotated[int, Field(ge=0, le=1000)] = 4,
+    max_failures: Annotated[int, Field(ge=1, le=1000)] = 10,
+    look_every: Annotated[int, Field(ge=1, le=10_000)] = 1000,
+) -> Canary:
+    """User i % `users` sends request i. Every `fails_every`-th answer of the new backend fails (0: none).
+
+    A guard looks at the counters after every `look_every` requests, as a dashboard does every minute. With
+    `max_failures` failures or more it sets the new backend's weight to 0: nothing else changes.
+    """
+    new, moved = (_run(requests, users, part, fails_every, max_failures, look_every) for part in (share, 1.0))
+    gateway, met, failed, rolled_back, late = new
+    counts = gateway.counts
+    return Canary(
+        to_new=counts.calls.get("new", 0),
+        to_old=counts.calls.get("old", 0),
+        users_on_new=sum("new" in names for names in met.values()),
+        users_on_both=sum(len(names) > 1 for names in met.values()),
+        failed=failed,
+        rolled_back_at=rolled_back,
+        failed_after_rollback=late,
+        failed_without_canary=moved[2],
+    )
+
+
+def _run(  # type: ignore[no-untyped-def]
+    requests: int, users: int, share: float, fails_every: int, max_failures: int, look_every: int
+):
+    calls = iter(range(1, requests + 1))
+
+    def new(user: str, prompt: str) -> str:
+        if fails_every and next(calls) % fails_every == 0:
+            raise BackendError("new backend failed")
+        return prompt
+
+    gateway = Gateway({"new": new, "old": lambda user, prompt: prompt}, {"new": share, "old": 1 - share})
+    met: dict[str, set[str]] = {}
+    failed, rolled_back, late = 0, -1, 0
+    for index in range(requests):
+        user = f"user-{index % users}"
+        if rolled_back < 0:
+            met.setdefault(user, set()).add(gateway.route(user))
+        try:
+            gateway.answer(user, "hello")
+        except BackendError:
+            failed += 1
+            late += rolled_back >= 0
+        looks = (index + 1) % look_every == 0
+        if looks and rolled_back < 0 and gateway.counts.failed.get("new", 0) >= max_failures:
+            gateway.weights = {"new": 0.0, "old": 1.0}
+            rolled_back = index + 1
+    return gateway, met, failed, rolled_back, late

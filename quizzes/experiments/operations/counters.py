@@ -1,0 +1,84 @@
+"""E51: the engine's counters against what can be recounted from its steps: every metric has an event behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums of `StepStats` over all steps, and the names under which vLLM exports them."""
+
+    prompt_tokens: Annotated[int, "tokens"]
+    """Of all requests: `vllm:prompt_tokens`."""
+    prefill_tokens: Annotated[int, "tokens"]
+    """Computed as prompt: without what was cached, with what was recomputed."""
+    generation_tokens: Annotated[int, "tokens"]
+    prefix_queries: Annotated[int, "tokens"]
+    """`vllm:prefix_cache_queries`: tokens that were looked up."""
+    prefix_hits: Annotated[int, "tokens"]
+    hit_rate: Annotated[float, "share"]
+    preemptions: int
+    """`vllm:num_preemptions`."""
+    peak_running: Annotated[int, "requests"]
+    peak_waiting: Annotated[int, "requests"]
+    peak_kv_usage: Annotated[float, "share"]
+    """`vllm:kv_cache_usage_perc`: 0 to 1, in spite of its name."""
+    usage_at_end: Annotated[float, "share"]
+    """Cached blocks that nobody uses are free."""
+    recount_differs: int
+    """Counters that a recount from rows, outputs and events does not confirm."""
+
+
+@experiment("E51")
+def counters(
+    ctx: Context,
+    *,
+    requests: Annotated[int, Field(ge=1, le=64)] = 6,
+    shared: Annotated[int, Field(ge=0, le=2000)] = 64,
+    own: Annotated[int, Field(ge=1, le=2000)] = 20,
+    output: Annotated[int, Field(ge=1, le=500)] = 30,
+    gap: Annotated[int, Field(ge=0, le=100)] = 2,
+    num_blocks: Annotated[int, Field(ge=8, le=4000)] = 200,
+    max_num_seqs: Annotated[int, Field(ge=1, le=64)] = 8,
+) -> Totals:
+    """Requests with a common beginning of `shared` tokens and `own` tokens of their own, one every `gap` steps."""
+    head = list(range(1, shared + 1))
+    asks = [
+        Ask(f"r{i}", [*head, *range((i + 1) << 20, ((i + 1) << 20) + own)], output, arrival=i * gap)
+        for i in range(requests)
+    ]
+    engine = ctx.core(num_blocks=num_blocks, max_num_seqs=max_num_seqs, traced=True).run(asks)
+    stats = [step.stats for step in engine.steps]
+    outcomes = list(engine.outcomes.values())
+    generated = sum(stat.num_generated_tokens for stat in stats)
+    scheduled = sum(stat.num_scheduled_tokens for stat in stats)
+    hits = sum(stat.prefix_cache_hits for stat in stats)
+    queries = sum(stat.prefix_cache_queries for stat in stats)
+    preemptions = sum(stat.num_preempted for stat in stats)
+    recount = [
+        (generated, sum(len(o.token_steps) for o in outcomes)),
+        (scheduled, sum(step.num_tokens for step in engine.steps)),
+        (hits, sum(o.cached_tokens for o in outcomes)),
+        (preemptions, sum(len(o.preemptions) for o in outcomes)),
+        (sum(stat.num_finished for stat in stats), sum(o.finished is not None for o in outcomes)),
+    ]
+    return Totals(
+        prompt_tokens=requests * (shared + own),
+        prefill_tokens=sum(stat.num_prefill_tokens for stat in stats),
+        generation_tokens=generated,
+        prefix_queries=queries,
+        prefix_hits=hits,
+        hit_rate=hits / queries,
+        preemptions=preemptions,
+        peak_running=max(stat.num_running for stat in stats),
+        peak_waiting=max(stat.num_waiting for stat in stats),
+        peak_kv_usage=max(stat.kv_cache_usage for stat in stats),
+        usage_at_end=stats[-1].kv_cache_usage,
+        recount_differs=sum(counter != count for counter, count in recount),
+    )

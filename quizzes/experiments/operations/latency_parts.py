@@ -1,0 +1,76 @@
+"""E51: what a time to first token is made of: waiting in the queue, and computing the prompt (simulated GPU)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Means over all requests, and the tail."""
+
+    ttft_ms: Annotated[float, "ms"]
+    queue_ms: Annotated[float, "ms"]
+    prefill_ms: Annotated[float, "ms"]
+    """From the first step that ran it to its first token."""
+    queue_share: Annotated[float, "share"]
+    """Of the mean TTFT."""
+    ttft_p99_ms: Annotated[float, "ms"]
+    queue_p99_ms: Annotated[float, "ms"]
+    prefill_p99_ms: Annotated[float, "ms"]
+    tpot_ms: Annotated[float, "ms"]
+    e2e_ms: Annotated[float, "ms"]
+    sum_error_ms: Annotated[float, "ms"]
+    """The largest |TTFT - queue - prefill| and |e2e - TTFT - (n - 1) x TPOT| over all requests."""
+    utilisation: Annotated[float, "share"]
+    """Of the time, spent in steps."""
+
+
+@experiment("E51")
+def latency_parts(
+    ctx: Context,
+    *,
+    rate: Annotated[float, Field(gt=0, le=500)] = 5.0,
+    requests: Annotated[int, Field(ge=1, le=1000)] = 300,
+    prompt: Annotated[int, Field(ge=1, le=8000)] = 1000,
+    output: Annotated[int, Field(ge=1, le=1000)] = 100,
+    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = 16,
+) -> Parts:
+    """Poisson arrivals on llama-3.1-8b and an H100; every moment is an event of the scheduler."""
+    from engine.sim.hardware import get_hardware
+    from engine.sim.memory import Deployment
+    from engine.sim.models import get_model
+    from engine.sim.report import percentiles
+    from engine.sim.run import make_engine
+    from engine.sim.workload import Lengths, Workload
+
+    deployment = Deployment(get_model("llama-3.1-8b"), get_hardware("h100"), max_num_seqs=max_num_seqs)
+    engine = make_engine(deployment, enable_prefix_caching=False)
+    engine.run(Workload(requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=ctx.seed))
+    records = engine.recorder.finished
+    prefills = [record.first_token - record.scheduled for record in records]
+    ttft = percentiles([record.ttft for record in records])
+    queue = percentiles([record.queue_time for record in records])
+    prefill = percentiles(prefills)
+    errors = [abs(r.ttft - r.queue_time - p) for r, p in zip(records, prefills, strict=True)]
+    errors += [abs(r.e2e - r.ttft - (r.num_tokens - 1) * r.tpot) for r in records]
+    seconds = max(record.last_token for record in records) - min(record.arrival for record in records)
+    ms = 1000.0
+    return Parts(
+        ttft_ms=ms * ttft.mean,
+        queue_ms=ms * queue.mean,
+        prefill_ms=ms * prefill.mean,
+        queue_share=queue.mean / ttft.mean,
+        ttft_p99_ms=ms * ttft.p99,
+        queue_p99_ms=ms * queue.p99,
+        prefill_p99_ms=ms * prefill.p99,
+        tpot_ms=ms * sum(r.tpot for r in records) / len(records),
+        e2e_ms=ms * sum(r.e2e for r in records) / len(records),
+        sum_error_ms=ms * max(errors),
+        utilisation=engine.recorder.step_seconds / seconds,
+    )

@@ -1,0 +1,68 @@
+"""E51: TTFT, inter-token latency and TPOT of live requests: three different numbers, and how they fit together."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Live:
+    """One streamed answer of the shop model."""
+
+    ttft_ms: Annotated[float, "ms"]
+    itl_mean_ms: Annotated[float, "ms"]
+    itl_max_ms: Annotated[float, "ms"]
+    tpot_ms: Annotated[float, "ms"]
+    """(last token - first token) / (n - 1), by the engine's own clock."""
+    e2e_ms: Annotated[float, "ms"]
+    gaps: Annotated[int, "gaps"]
+    """Inter-token latencies of one request: a distribution."""
+    tpots: int
+    """TPOT values of one request."""
+    identity_error_ms: Annotated[float, "ms"]
+    """|e2e - (TTFT + (n - 1) x TPOT)|."""
+    parts_error_ms: Annotated[float, "ms"]
+    """|queue + prefill + decode - (last token - queued)|."""
+
+
+@experiment("E51", determinism="statistical")
+def live_latency(
+    ctx: Context,
+    *,
+    max_tokens: Annotated[int, Field(ge=2, le=128)] = 48,
+    prompt_words: Annotated[int, Field(ge=1, le=300)] = 200,
+) -> Live:
+    """Stream one answer and keep the times of its tokens, as a client sees them and as the engine does."""
+    from engine import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    prompt = "lamp " * prompt_words
+    with ctx.llm(max_model_len=1024, enable_prefix_caching=False) as llm:
+        llm.generate("warm up", SamplingParams(temperature=0, max_tokens=2), use_tqdm=False)
+        began = time.perf_counter()
+        moments = []
+        for delta in llm.stream(prompt, params):
+            moments.append(time.perf_counter())
+            last = delta
+    gaps = [later - earlier for earlier, later in zip(moments, moments[1:], strict=False)]
+    metrics = last.metrics
+    ttft, e2e = moments[0] - began, moments[-1] - began
+    tpot = metrics.time_per_output_token
+    parts = metrics.queued_time + metrics.prefill_time + metrics.decode_time
+    return Live(
+        ttft_ms=1000 * ttft,
+        itl_mean_ms=1000 * sum(gaps) / len(gaps),
+        itl_max_ms=1000 * max(gaps),
+        tpot_ms=1000 * tpot,
+        e2e_ms=1000 * e2e,
+        gaps=len(gaps),
+        tpots=1,
+        identity_error_ms=1000 * abs(e2e - ttft - (metrics.num_generation_tokens - 1) * tpot),
+        parts_error_ms=1000 * abs(parts - (metrics.last_token_ts - metrics.queued_ts)),
+    )

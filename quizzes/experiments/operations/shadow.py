@@ -1,0 +1,87 @@
+"""E49: shadow traffic on the live engine: the shop model answers, another configuration answers in the dark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.operations._gateway import Gateway
+
+TITLES = ("lamps", "shelves", "chairs", "tables", "clocks", "mirrors", "carpets", "curtains")
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """What users saw and what the comparison found."""
+
+    requests: int
+    answers_from_old: Annotated[int, "requests"]
+    """What users were given."""
+    compared: Annotated[int, "requests"]
+    different: Annotated[int, "requests"]
+    difference_share: Annotated[float, "share"]
+    calls_per_request: Annotated[float, "calls"]
+    after_cutover_from_new: Annotated[int, "requests"]
+    """With the weights swapped: the same calls of the application."""
+    after_rollback_from_old: Annotated[int, "requests"]
+    lines_changed_in_application: int
+
+
+@experiment("E49")
+def shadow(
+    ctx: Context,
+    *,
+    requests: Annotated[int, Field(ge=1, le=8)] = 8,
+    candidate: Literal["same", "preempting", "other_model"] = "same",
+    max_tokens: Annotated[int, Field(ge=1, le=48)] = 24,
+) -> Shadow:
+    """Mirror `requests` requests to a candidate and compare greedy answers; then cut over; then roll back.
+
+    same: the same model with another step budget. preempting: with so few blocks that requests lose theirs.
+    other_model: the small draft model.
+    """
+    from engine import SamplingParams
+
+    settings = {
+        "same": {"max_num_batched_tokens": 64},
+        "preempting": {"num_gpu_blocks_override": 8},
+        "other_model": {"model": "shop-draft"},
+    }[candidate]
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    common = {"max_model_len": 96}
+    with ctx.llm(**common) as old, ctx.llm(**{**common, **settings}) as new:
+
+        def backend(llm):  # type: ignore[no-untyped-def]
+            return lambda user, prompt: llm.generate(prompt, params, use_tqdm=False)[0].outputs[0].text
+
+        gateway = Gateway({"old": backend(old), "new": backend(new)}, {"old": 1.0, "new": 0.0})
+        prompts = [f"I am customer {i}. When will my {TITLES[i]} arrive?" for i in range(requests)]
+
+        def application() -> None:
+            for index, prompt in enumerate(prompts):
+                gateway.answer(f"user-{index}", prompt)
+
+        gateway.shadow = "new"
+        application()
+        counts = gateway.counts
+        first = (counts.served.get("old", 0), counts.shadow_compared, counts.shadow_different)
+        calls = sum(counts.calls.values())
+        gateway.shadow, gateway.weights = None, {"old": 0.0, "new": 1.0}
+        application()
+        after_cutover = counts.served.get("new", 0)
+        gateway.weights = {"old": 1.0, "new": 0.0}
+        application()
+    return Shadow(
+        requests=requests,
+        answers_from_old=first[0],
+        compared=first[1],
+        different=first[2],
+        difference_share=first[2] / first[1],
+        calls_per_request=calls / requests,
+        after_cutover_from_new=after_cutover,
+        after_rollback_from_old=counts.served.get("old", 0) - first[0],
+        lines_changed_in_application=0,
+    )

@@ -1,0 +1,1 @@
+"""Running out of memory: E17, E18, E53."""

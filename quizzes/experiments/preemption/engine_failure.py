@@ -1,0 +1,122 @@
+"""E53: memory that really fails: too little for one sequence at boot, an allocator error in the middle of a step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the engine did, and who was hurt."""
+
+    started: bool
+    error_type: str
+    """The exception that whoever starts it, or uses it afterwards, sees; empty if none."""
+    live_requests: Annotated[int, "requests"]
+    """Unfinished when it failed."""
+    ended_with_error: Annotated[int, "requests"]
+    finished_before: Annotated[int, "requests"]
+    accepts_new_requests: bool
+    """Afterwards, by the same engine."""
+
+
+@experiment("E53")
+def engine_failure(
+    ctx: Context,
+    *,
+    where: Literal["boot", "step", "request"] = "step",
+    num_requests: Annotated[int, Field(ge=1, le=8)] = 4,
+    short_tokens: Annotated[int, Field(ge=1, le=8)] = 2,
+    fails_at_step: Annotated[int, Field(ge=1, le=30)] = 5,
+) -> Failure:
+    """The shop model with a fault put in.
+
+    boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step` runs
+    out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker reports an
+    error of one request, and the others go on.
+    """
+    if where == "boot":
+        return _boot(ctx)
+    from engine import SamplingParams
+    from engine.core.errors import EngineDeadError
+
+    with ctx.llm(max_num_seqs=8, max_model_len=256) as llm:
+        engine = llm.llm_engine
+        core = engine.engine_core
+        for index in range(num_requests):
+            params = SamplingParams(
+                temperature=0, max_tokens=short_tokens if index == 0 else 40, ignore_eos=True
+            )
+            engine.add(engine.input_processor.process(str(index), f"Question number {index}", params))
+        _put_in_fault(core.executor, where, fails_at_step)
+        reasons: dict[str, str] = {}
+        live, error = 0, ""
+        for step in range(1, 61):
+            if step == fails_at_step:
+                live = num_requests - len(reasons)
+            with _quiet():
+                outputs = core.step()
+            reasons |= {o.request_id: o.finish_reason for o in outputs if o.finish_reason}
+            if core.is_dead or not core.has_unfinished():
+                break
+        try:
+            core.check_alive()
+        except EngineDeadError as dead:
+            error = type(dead).__name__
+        return Failure(
+            started=True,
+            error_type=error,
+            live_requests=live,
+            ended_with_error=sum(reason == "error" for reason in reasons.values()),
+            finished_before=sum(reason == "length" for reason in reasons.values()),
+            accepts_new_requests=not core.is_dead,
+        )
+
+
+def _put_in_fault(executor, where: str, fails_at_step: int) -> None:  # type: ignore[no-untyped-def]
+    """From one step on the worker fails, as torch would, or reports that one request cannot go on."""
+    import torch
+
+    execute, steps = executor.execute, iter(range(1, 10_000))
+
+    def faulty(out, *more):  # type: ignore[no-untyped-def]
+        failing = next(steps) == fails_at_step
+        if failing and where == "step":
+            raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
+        result = execute(out, *more)
+        if failing:
+            victim = out.scheduled[-1].request_id
+            result.errors[victim] = "its logits are NaN"
+        return result
+
+    executor.execute = faulty
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The failure is what was asked for: its traceback need not fill the screen."""
+    logger = logging.getLogger("engine.engine_core")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _boot(ctx: Context) -> Failure:
+    from engine.config import ConfigError
+
+    try:
+        with ctx.llm(num_gpu_blocks_override=None, kv_cache_memory_bytes=1 << 20, max_model_len=2048):
+            return Failure(True, "", 0, 0, 0, True)
+    except ConfigError as error:
+        return Failure(False, type(error).__name__, 0, 0, 0, False)

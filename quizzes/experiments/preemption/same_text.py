@@ -1,0 +1,62 @@
+"""E17: does a preemption change the answer? The shop model in ample and in scarce memory, greedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class SameText:
+    """Answers compared token by token."""
+
+    num_requests: int
+    num_preemptions: int
+    same_answers: Annotated[int, "requests"]
+    """Whose tokens are those of the run without pressure."""
+    blocks_copied: Annotated[int, "blocks"]
+    """From the host back to the device; 0 with recompute."""
+
+
+@experiment("E17", "E18")
+def same_text(
+    ctx: Context,
+    *,
+    mode: Literal["recompute", "swap"] = "recompute",
+    num_requests: Annotated[int, Field(ge=2, le=8)] = 6,
+    max_tokens: Annotated[int, Field(ge=1, le=64)] = 40,
+    num_blocks: Annotated[int, Field(ge=12, le=512)] = 16,
+) -> SameText:
+    """The same prompts through two engines; the second has `num_blocks` blocks of 16 tokens."""
+    from engine import SamplingParams
+
+    prompts = [
+        f"Hello, I am customer {i}. When will my order of {i + 2} lamps arrive, please?" for i in range(8)
+    ]
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    with ctx.llm(max_model_len=160) as llm:
+        ample = llm.generate(prompts[:num_requests], params, use_tqdm=False)
+    tight = {"num_gpu_blocks_override": num_blocks, "preemption_mode": mode, "max_model_len": 160}
+    with ctx.llm(traced=True, **tight) as llm:
+        scheduler = llm.llm_engine.engine_core.scheduler
+        copied, update = [], scheduler.update
+
+        def counting(*step):  # type: ignore[no-untyped-def]
+            outputs = update(*step)
+            copied.append(scheduler.stats.num_blocks_copied_in)
+            return outputs
+
+        scheduler.update = counting
+        scarce = llm.generate(prompts[:num_requests], params, use_tqdm=False)
+    return SameText(
+        num_requests=num_requests,
+        num_preemptions=sum(output.metrics.num_preemptions for output in scarce),
+        same_answers=sum(
+            a.outputs[0].token_ids == b.outputs[0].token_ids for a, b in zip(ample, scarce, strict=True)
+        ),
+        blocks_copied=sum(copied),
+    )

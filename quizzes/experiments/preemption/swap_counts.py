@@ -1,0 +1,67 @@
+"""E18: what a preemption moves and what it computes again, with `preemption_mode` recompute and swap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.preemption.victims import computed_before
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The same two requests twice: victims recompute, victims are swapped."""
+
+    had_tokens: Annotated[int, "tokens"]
+    """KV of the first victim when it lost its blocks."""
+    swapped_out_blocks: Annotated[int, "blocks"]
+    swapped_in_blocks: Annotated[int, "blocks"]
+    recomputed_with_swap: Annotated[int, "tokens"]
+    """Positions computed a second time: those of blocks that were not full, or found no room on the host."""
+    recomputed_without: Annotated[int, "tokens"]
+    steps_with_swap: Annotated[int, "steps"]
+    steps_without: Annotated[int, "steps"]
+    num_preemptions: int
+    same_victims: bool
+
+
+@experiment("E18")
+def swap_counts(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=1, le=2000)] = 50,
+    output: Annotated[int, Field(ge=2, le=1000)] = 60,
+    num_blocks: Annotated[int, Field(ge=2, le=1000)] = 10,
+    host_blocks: Annotated[int, Field(ge=1, le=10_000)] = 64,
+    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
+    budget: Annotated[int, Field(ge=2, le=8192)] = 8192,
+) -> Counts:
+    """Two equal requests that outgrow the pool. Prefix caching is off, so nothing comes back by luck."""
+    from engine.config import TierConfig
+
+    asks = [Ask("r0", prompt, output), Ask("r1", prompt, output)]
+    settings: dict[str, Any] = {
+        "num_blocks": num_blocks,
+        "block_size": block_size,
+        "enable_prefix_caching": False,
+        "max_num_batched_tokens": budget,
+    }
+    swap = ctx.core(tiers=TierConfig(host_blocks, swap=True), traced=True, **settings).run(asks)
+    plain = ctx.core(**settings).run(asks)
+    needed = 2 * (prompt + output - 1)
+    lost = [(step.index, name) for step in swap.steps for name in step.preempted]
+    return Counts(
+        had_tokens=computed_before(swap, lost[0][1], lost[0][0]) if lost else 0,
+        swapped_out_blocks=sum(step.stats.num_blocks_swapped_out for step in swap.steps),
+        swapped_in_blocks=sum(step.stats.num_blocks_copied_in for step in swap.steps),
+        recomputed_with_swap=sum(o.computed_tokens for o in swap.outcomes.values()) - needed,
+        recomputed_without=sum(o.computed_tokens for o in plain.outcomes.values()) - needed,
+        steps_with_swap=swap.num_steps,
+        steps_without=plain.num_steps,
+        num_preemptions=swap.num_preemptions,
+        same_victims=[step.preempted for step in swap.steps if step.preempted]
+        == [step.preempted for step in plain.steps if step.preempted],
+    )

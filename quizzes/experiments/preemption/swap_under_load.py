@@ -1,0 +1,81 @@
+"""E18: one load, too little memory, victims recompute or are swapped: what users see (`engine/sim`, virtual time)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class UnderLoad:
+    """Times of all requests; with ample memory for comparison."""
+
+    preemptions_recompute: int
+    preemptions_swap: int
+    ttft_p99_ample: Annotated[float, "ms"]
+    ttft_p99_recompute: Annotated[float, "ms"]
+    ttft_p99_swap: Annotated[float, "ms"]
+    itl_p99_ample: Annotated[float, "ms"]
+    itl_p99_recompute: Annotated[float, "ms"]
+    itl_p99_swap: Annotated[float, "ms"]
+    itl_max_ample: Annotated[float, "ms"]
+    itl_max_recompute: Annotated[float, "ms"]
+    itl_max_swap: Annotated[float, "ms"]
+    copied_mib: Annotated[float, "MiB"]
+    extra_prefill_tokens: Annotated[int, "tokens"]
+    """Computed a second time, in the recompute run."""
+    tokens_per_s_recompute: Annotated[float, "tokens/s"]
+    tokens_per_s_swap: Annotated[float, "tokens/s"]
+
+
+@experiment("E18")
+def swap_under_load(
+    ctx: Context,
+    *,
+    model: str = "llama-3.1-8b",
+    gpu: str = "h100",
+    num_requests: Annotated[int, Field(ge=2, le=200)] = 60,
+    rate: Annotated[float, Field(gt=0, le=1000)] = 20.0,
+    prompt: Annotated[int, Field(ge=1, le=8000)] = 1000,
+    output: Annotated[int, Field(ge=1, le=1000)] = 300,
+    num_blocks: Annotated[int, Field(ge=8, le=20_000)] = 1500,
+) -> UnderLoad:
+    """Three runs of one workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap."""
+    from engine.sim.hardware import get_hardware
+    from engine.sim.memory import Deployment
+    from engine.sim.models import get_model
+    from engine.sim.run import make_engine, simulate
+    from engine.sim.workload import Lengths, Workload
+
+    deployment = Deployment(get_model(model), get_hardware(gpu), max_num_batched_tokens=2048)
+    load = list(Workload(num_requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=1))
+
+    def run(blocks: int, swap_space: float = 0.0):  # type: ignore[no-untyped-def]
+        engine = make_engine(
+            deployment, num_blocks=blocks + 1, enable_prefix_caching=False, swap_space=swap_space
+        )
+        return simulate(engine, load)
+
+    ample, recompute, swap = run(40_000), run(num_blocks), run(num_blocks, 64.0)
+    ms = 1000.0
+    return UnderLoad(
+        preemptions_recompute=recompute.num_preemptions,
+        preemptions_swap=swap.num_preemptions,
+        ttft_p99_ample=ms * ample.ttft.p99,
+        ttft_p99_recompute=ms * recompute.ttft.p99,
+        ttft_p99_swap=ms * swap.ttft.p99,
+        itl_p99_ample=ms * ample.itl.p99,
+        itl_p99_recompute=ms * recompute.itl.p99,
+        itl_p99_swap=ms * swap.itl.p99,
+        itl_max_ample=ms * ample.itl.max,
+        itl_max_recompute=ms * recompute.itl.max,
+        itl_max_swap=ms * swap.itl.max,
+        copied_mib=swap.host_bytes / 2**20,
+        extra_prefill_tokens=recompute.prefill_tokens - ample.prefill_tokens,
+        tokens_per_s_recompute=recompute.output_tokens_per_s,
+        tokens_per_s_swap=swap.output_tokens_per_s,
+    )
