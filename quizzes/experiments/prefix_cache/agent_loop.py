@@ -1,0 +1,104 @@
+"""E07, E08: an agent that calls tools: what its habits do to the prefix of the next call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+
+@dataclass(frozen=True)
+class AgentHits:
+    """Computed prompt tokens of a whole run, by habit; less is better."""
+
+    append_only: Annotated[int, "tokens"]
+    """Tools first and in one order; results are appended; nothing is ever rewritten."""
+    thinking_dropped: Annotated[int, "tokens"]
+    """The last step's thinking is cut out of the history before the next call."""
+    tools_reordered: Annotated[int, "tokens"]
+    """The tool definitions come in another order in every call."""
+    tools_grow: Annotated[int, "tokens"]
+    """A tool definition is added behind the others, before the history, in every call."""
+    no_cache: Annotated[int, "tokens"]
+    prompt_tokens: Annotated[int, "tokens"]
+    """Of the append-only run, all calls together."""
+    append_only_hit_rate: Annotated[float, "share"]
+
+
+@experiment("E07", "E08")
+def agent_loop(
+    ctx: Context,
+    *,
+    system: Annotated[int, Field(ge=1, le=2000)] = 120,
+    tools: Annotated[int, Field(ge=2, le=20)] = 6,
+    tool_tokens: Annotated[int, Field(ge=1, le=400)] = 80,
+    calls: Annotated[int, Field(ge=2, le=12)] = 6,
+    thinking: Annotated[int, Field(ge=1, le=400)] = 100,
+    call_tokens: Annotated[int, Field(ge=1, le=200)] = 30,
+    result_tokens: Annotated[int, Field(ge=1, le=800)] = 150,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+) -> AgentHits:
+    """One agent run of `calls` model calls: system prompt, tool definitions, then (thinking, call, result) per step.
+
+    Every call generates thinking and a tool call; the tool's result stands before the next one. Lengths in tokens.
+    """
+    sizes = {
+        "system": system,
+        "tools": tools,
+        "tool_tokens": tool_tokens,
+        "calls": calls,
+        "step": (thinking, call_tokens, result_tokens),
+        "block_size": block_size,
+    }
+    append, total = _run(ctx, "append", **sizes)
+    return AgentHits(
+        append_only=append,
+        thinking_dropped=_run(ctx, "drop", **sizes)[0],
+        tools_reordered=_run(ctx, "reorder", **sizes)[0],
+        tools_grow=_run(ctx, "grow", **sizes)[0],
+        no_cache=total,
+        prompt_tokens=total,
+        append_only_hit_rate=1 - append / total,
+    )
+
+
+def _run(
+    ctx: Context,
+    habit: str,
+    *,
+    system: int,
+    tools: int,
+    tool_tokens: int,
+    calls: int,
+    step: tuple[int, int, int],
+    block_size: int,
+) -> tuple[int, int]:
+    """(prompt tokens computed, prompt tokens)."""
+    fresh = Fresh()
+    thinking, call_tokens, result_tokens = step
+    longest = system + (tools + calls) * tool_tokens + calls * sum(step)
+    engine = ctx.core(
+        block_size=block_size,
+        num_blocks=(calls + 1) * (longest // block_size + 2),
+        max_num_batched_tokens=longest,
+        traced=habit == "append",
+    )
+    head, definitions = fresh(system), [fresh(tool_tokens) for _ in range(tools)]
+    history: list[int] = []
+    total = cached = 0
+    for number in range(calls):
+        if habit == "reorder" and number:
+            definitions = definitions[1:] + definitions[:1]
+        if habit == "grow" and number:
+            definitions = [*definitions, fresh(tool_tokens)]
+        prompt = [*head, *(token for tool in definitions for token in tool), *history]
+        thought, call = fresh(thinking), fresh(call_tokens)
+        engine.run([Ask(f"c{number}", prompt, thought + call)])
+        history = history + ([] if habit == "drop" else thought) + call + fresh(result_tokens)
+        total += len(prompt)
+        cached += engine.outcomes[f"c{number}"].cached_tokens
+    return total - cached, total

@@ -1,0 +1,94 @@
+"""E09: beams over forked block tables: what is shared, and what copy-on-write copies when beams die and fork."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from engine.core.block_space_manager import BlockSpaceManager
+from quizzes.experiments import Context, experiment
+
+Parents = Literal["independent", "one_parent", "random"]
+
+
+@dataclass(frozen=True)
+class BeamBlocks:
+    """Blocks and tokens for all beams."""
+
+    at_fork: Annotated[int, "blocks"]
+    copies: Annotated[int, "blocks"]
+    """Copied on write, the whole search."""
+    first_step_copies: Annotated[int, "blocks"]
+    at_end: Annotated[int, "blocks"]
+    unshared: Annotated[int, "blocks"]
+    """Beams with tables of their own."""
+    saved_blocks: Annotated[int, "blocks"]
+    """unshared - at_end."""
+    saved: Annotated[float, "share"]
+    saved_at_fork: Annotated[int, "blocks"]
+    """What the beams would need more for the prompt alone, without sharing."""
+    slots_at_end: Annotated[int, "tokens"]
+    """Token slots of the blocks in use at the end."""
+
+
+@experiment("E09")
+def beam_search(
+    ctx: Context,
+    *,
+    beams: Annotated[int, Field(ge=1, le=32)] = 4,
+    prompt: Annotated[int, Field(ge=1, le=4000)] = 100,
+    generated: Annotated[int, Field(ge=0, le=400)] = 50,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    parents: Parents = "independent",
+    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
+) -> BeamBlocks:
+    """Beam search on the block manager of vLLM 0.6: fork the survivors, drop the rest, append a token to each.
+
+    parents: of the beams of the next step. independent: every beam goes on by itself. one_parent: all of them descend
+    from the best beam. random: each from one drawn at random.
+    """
+    manager = BlockSpaceManager(beams * ((prompt + generated) // block_size + 2) + beams, 0, block_size)
+    live = [(0, beam) for beam in range(beams)]
+    manager.allocate(live[0], prompt)
+    for beam in live[1:]:
+        manager.fork(live[0], beam)
+    at_fork, first = manager.num_used_blocks, 0
+    rng = Random(seed)
+    for step in range(1, generated + 1):
+        if parents != "independent" and step > 1:
+            live = _descend(manager, live, _parents(parents, beams, rng), step)
+        for beam in live:
+            manager.append_slot(beam)
+        first = manager.num_copies if step == 1 else first
+    at_end = manager.num_used_blocks
+    unshared = beams * -(-(prompt + generated) // block_size)
+    return BeamBlocks(
+        at_fork=at_fork,
+        copies=manager.num_copies,
+        first_step_copies=first,
+        at_end=at_end,
+        unshared=unshared,
+        saved_blocks=unshared - at_end,
+        saved=1 - at_end / unshared,
+        saved_at_fork=beams * -(-prompt // block_size) - at_fork,
+        slots_at_end=at_end * block_size,
+    )
+
+
+def _parents(kind: Parents, beams: int, rng: Random) -> list[int]:
+    return [0] * beams if kind == "one_parent" else [rng.randrange(beams) for _ in range(beams)]
+
+
+def _descend(
+    manager: BlockSpaceManager, live: list[tuple[int, int]], parents: list[int], step: int
+) -> list[tuple[int, int]]:
+    """Children take their parents' tables, then the parents go."""
+    children = [(step, beam) for beam in range(len(live))]
+    for child, parent in zip(children, parents, strict=True):
+        manager.fork(live[parent], child)
+    for beam in live:
+        manager.free(beam)
+    return children

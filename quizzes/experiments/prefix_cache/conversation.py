@@ -1,0 +1,74 @@
+"""E07: a chat that sends its whole history every turn; what the prefix cache finds of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+
+@dataclass(frozen=True)
+class ConversationHits:
+    """One entry per turn."""
+
+    prompt_tokens: Annotated[list[int], "tokens"]
+    cached_tokens: Annotated[list[int], "tokens"]
+    """Of the prompt, found in the cache."""
+    computed_tokens: Annotated[list[int], "tokens"]
+    """Of the prompt, sent through the model."""
+    prefill_with_cache: Annotated[int, "tokens"]
+    prefill_without_cache: Annotated[int, "tokens"]
+    """All turns together, the second measured with enable_prefix_caching=False."""
+    saved: Annotated[float, "share"]
+    """Of the prompt tokens."""
+    hit_rate: Annotated[float, "share"]
+    """Cached tokens over prompt tokens, as vLLM's prefix_cache_hits / prefix_cache_queries."""
+
+
+@experiment("E07")
+def conversation(
+    ctx: Context,
+    *,
+    system: Annotated[int, Field(ge=1, le=8000)] = 200,
+    user: Annotated[int, Field(ge=1, le=2000)] = 30,
+    answer: Annotated[int, Field(ge=1, le=500)] = 50,
+    turns: Annotated[int, Field(ge=1, le=40)] = 5,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+) -> ConversationHits:
+    """Cached tokens per turn of a chat: system prompt, then a question and an answer per turn.
+
+    Every prompt is the last prompt, its answer and a new question, and nobody else uses the cache. Lengths in tokens.
+    """
+    cached, lengths = _play(ctx, True, system, user, answer, turns, block_size)
+    none, _ = _play(ctx, False, system, user, answer, turns, block_size)
+    computed = [length - hit for length, hit in zip(lengths, cached, strict=True)]
+    return ConversationHits(
+        prompt_tokens=lengths,
+        cached_tokens=cached,
+        computed_tokens=computed,
+        prefill_with_cache=sum(computed),
+        prefill_without_cache=sum(lengths) - sum(none),
+        saved=sum(cached) / sum(lengths),
+        hit_rate=sum(cached) / sum(lengths),
+    )
+
+
+def _play(
+    ctx: Context, caching: bool, system: int, user: int, answer: int, turns: int, block_size: int
+) -> tuple[list[int], list[int]]:
+    num_blocks = (system + turns * (user + answer)) // block_size + 8
+    engine = ctx.core(
+        block_size=block_size, num_blocks=num_blocks, enable_prefix_caching=caching, traced=caching
+    )
+    fresh = Fresh()
+    history, lengths = fresh(system), []
+    for turn in range(turns):
+        prompt, reply = history + fresh(user), fresh(answer)
+        engine.run([Ask(f"turn{turn}", prompt, reply)])
+        lengths.append(len(prompt))
+        history = prompt + reply
+    return [engine.outcomes[f"turn{turn}"].cached_tokens for turn in range(turns)], lengths

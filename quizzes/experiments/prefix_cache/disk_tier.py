@@ -1,0 +1,90 @@
+"""E58, E47: an engine's cache is its own; a folder of blocks is everybody's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class SecondEngine:
+    """One engine serves a prompt and ends; another one gets the same prompt."""
+
+    own_hit: Annotated[int, "tokens"]
+    """Cached tokens when the first engine gets the prompt again."""
+    other_hit: Annotated[int, "tokens"]
+    """Cached tokens in a second engine that shares nothing with the first."""
+    shared_hit: Annotated[int, "tokens"]
+    """Cached tokens in a second engine that uses the same folder."""
+    shared_source: str
+    """Where those were."""
+    bytes_read: Annotated[int, "bytes"]
+    block_bytes: Annotated[int, "bytes"]
+    tokens_equal: bool
+    """All of them give the same greedy answer."""
+
+
+@experiment("E58", "E47", seconds=30)
+def disk_tier(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=17, le=800)] = 200,
+    answer: Annotated[int, Field(ge=1, le=16)] = 6,
+) -> SecondEngine:
+    """One prompt in three engines: the first writes its blocks to a folder, a second has only its own cache, a third
+    reads the folder."""
+    from tempfile import TemporaryDirectory
+
+    from engine.sampling_params import SamplingParams
+
+    tokens = [3 + 7 * i % 2000 for i in range(prompt)]
+    params = SamplingParams(max_tokens=answer, temperature=0, ignore_eos=True)
+    settings = {"max_model_len": prompt + answer + 16, "num_gpu_blocks_override": 128}
+
+    def ask(llm: Any) -> Any:
+        (output,) = llm.generate([{"prompt_token_ids": tokens}], params, use_tqdm=False)
+        return output
+
+    with TemporaryDirectory() as folder:
+        shared = {**settings, "kv_offloading_backend": f"disk:{folder}", "kv_offloading_size": 0.05}
+        with ctx.llm(**shared) as first:
+            outputs = [ask(first), ask(first)]
+        with ctx.llm(**settings) as other:
+            outputs.append(ask(other))
+        with ctx.llm(**shared) as third:
+            watched = _Watched(third.llm_engine.engine_core.scheduler)
+            outputs.append(ask(third))
+            block_bytes = third.llm_engine.engine_core.config.cache.tiers.block_bytes
+    hits = [output.num_cached_tokens for output in outputs]
+    return SecondEngine(
+        own_hit=hits[1],
+        other_hit=hits[2],
+        shared_hit=hits[3],
+        shared_source=",".join(sorted(watched.requests[-1].cached_tokens_by_source)),
+        bytes_read=watched.bytes_received,
+        block_bytes=block_bytes,
+        tokens_equal=all(o.outputs[0].token_ids == outputs[0].outputs[0].token_ids for o in outputs),
+    )
+
+
+class _Watched:
+    """A live scheduler's requests, and what its connector brought."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.requests: list[Any] = []
+        self.bytes_received = 0
+        self._scheduler, self._add, self._update = scheduler, scheduler.add, scheduler.update
+        scheduler.add, scheduler.update = self.add, self.update
+
+    def add(self, request: Any) -> None:
+        self.requests.append(request)
+        self._add(request)
+
+    def update(self, *args: Any) -> Any:
+        outputs = self._update(*args)
+        self.bytes_received += self._scheduler.stats.kv_bytes_received
+        return outputs

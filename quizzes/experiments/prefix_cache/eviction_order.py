@@ -1,0 +1,81 @@
+"""E11: which cached blocks are reused first, after frees and hits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from engine.core.block_events import add_listener
+from engine.core.blocks import Block, BlockEvent
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+Blocks = Annotated[int, Field(ge=1, le=20)]
+
+
+@dataclass(frozen=True)
+class EvictionOrder:
+    """Chains are called a, b, c ... in order of arrival; a1 is the first block of chain a."""
+
+    order: list[str]
+    """Cached blocks in the order in which the newcomer's blocks overwrote them."""
+    left: Annotated[list[int], "blocks"]
+    """By chain: how many blocks, from its start, can still be hit."""
+    free_before: Annotated[int, "blocks"]
+    """When the newcomer came: blocks that can be taken, cached ones included."""
+    cached_before: Annotated[int, "blocks"]
+    """Of those, with content that a request could hit."""
+
+
+@experiment("E11")
+def eviction_order(
+    ctx: Context,
+    *,
+    chains: Annotated[list[Blocks], Field(min_length=1, max_length=8)] = (3, 2, 3),
+    touched: Annotated[list[Annotated[int, Field(ge=0, le=7)]], Field(max_length=8)] = (0,),
+    take: Annotated[int, Field(ge=0, le=160)] = 4,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+) -> EvictionOrder:
+    """Requests of `chains` full blocks finish one after another; those in `touched` come again, in that order; then a
+    newcomer takes `take` blocks.
+
+    Every prompt is one token longer than its full blocks; the pool is just large enough for all chains.
+    """
+    fresh = Fresh()
+    prompts = [fresh(length * block_size + 1) for length in chains]
+    engine = ctx.core(
+        block_size=block_size, num_blocks=sum(chains) + 1, max_num_batched_tokens=1 << 16, traced=True
+    )
+    kv = engine.scheduler.kv
+    name_of: dict[bytes, str] = {}
+    order: list[str] = []
+
+    def watch(kind: BlockEvent, block: Block, request_id: str | None) -> None:
+        if kind == "evict" and block.block_hash is not None:
+            order.append(name_of[block.block_hash])
+
+    hashes: list[list[bytes]] = []
+    for index, prompt in enumerate(prompts):
+        request = engine.add(Ask(f"chain{index}", prompt, fresh(1)))
+        hashes.append(list(request.block_hashes))
+        for number, block_hash in enumerate(hashes[-1], 1):
+            name_of[block_hash] = f"{chr(ord('a') + index)}{number}"
+        engine.run()
+    for turn, index in enumerate(index for index in touched if index < len(chains)):
+        engine.run([Ask(f"again{turn}", prompts[index], fresh(1))])
+    free, cached = engine.free_blocks, kv.pool.num_evictable
+    add_listener(kv.pool, watch)
+    if take:
+        take = min(take, sum(chains) + 1)
+        engine.run([Ask("newcomer", fresh(take * block_size), fresh(1))])
+    left = [_reachable(chain, kv.pool.cached) for chain in hashes]
+    return EvictionOrder(order, left, free, cached)
+
+
+def _reachable(chain: list[bytes], cached: dict[bytes, Block]) -> int:
+    for index, block_hash in enumerate(chain):
+        if block_hash not in cached:
+            return index
+    return len(chain)

@@ -1,0 +1,82 @@
+"""E47, E52: five reasons for a low hit rate; the same number, and different things that tell them apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+Cause = Literal["healthy", "template", "eviction", "routing", "short_chats"]
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Symptoms:
+    """What a dashboard shows."""
+
+    hit_rate: Annotated[float, "share"]
+    """Cached over prompt tokens, all replicas."""
+    hit_share: Annotated[float, "share"]
+    """Requests with any hit over all requests."""
+    evictions: Annotated[int, "blocks"]
+    prompt_mean: Annotated[float, "tokens"]
+    misses_at_start: Annotated[float, "share"]
+    """Requests that do not even hit their first block."""
+
+
+@experiment("E47", "E52")
+def hit_rate_drop(
+    ctx: Context,
+    *,
+    cause: Cause = "healthy",
+    sessions: Annotated[int, Field(ge=2, le=16)] = 8,
+    turns: Annotated[int, Field(ge=2, le=10)] = 5,
+    system: Annotated[int, Field(ge=16, le=2000)] = 320,
+    turn: Annotated[int, Field(ge=2, le=400)] = 80,
+    replicas: Annotated[int, Field(ge=2, le=12)] = 8,
+) -> Symptoms:
+    """A chat service with one thing wrong: a request id on top of the template, a small pool, routing by turns over
+    replicas, or simply a different traffic of one-question chats.
+
+    Sessions take turns; each sends the system prompt, its history and a new turn of `turn` tokens (half of it the
+    answer).
+    """
+    fresh = Fresh()
+    longest = system + turns * turn
+    blocks_each = longest // BLOCK + 2
+    num_blocks = (
+        (blocks_each + sessions) if cause == "eviction" else (replicas + sessions) * turns * blocks_each
+    )
+    engines = [
+        ctx.core(num_blocks=num_blocks, block_size=BLOCK, max_num_batched_tokens=longest, traced=True)
+        for _ in range(replicas if cause == "routing" else 1)
+    ]
+    instructions = fresh(system)
+    histories: list[list[int]] = [[] for _ in range(sessions)]
+    cached, lengths, sent = [], [], 0
+    for _ in range(turns):
+        for session in range(sessions):
+            question, answer = fresh(turn - turn // 2), fresh(turn // 2)
+            if cause == "short_chats":
+                histories[session] = []
+                question = fresh(longest)[: 2 * system]
+            stamp = fresh(1) if cause == "template" else []
+            prompt = [*stamp, *instructions, *histories[session], *question]
+            # One further in every round: as many sessions as replicas would stay where they are by accident.
+            engine = engines[(sent + sent // sessions) % len(engines)]
+            engine.run([Ask(f"r{sent}", prompt, answer)])
+            cached.append(engine.outcomes[f"r{sent}"].cached_tokens)
+            lengths.append(len(prompt))
+            histories[session] = [*histories[session], *question, *answer]
+            sent += 1
+    return Symptoms(
+        hit_rate=sum(cached) / sum(lengths),
+        hit_share=sum(hit > 0 for hit in cached) / sent,
+        evictions=sum(engine.scheduler.kv.pool.num_evictions for engine in engines),
+        prompt_mean=sum(lengths) / sent,
+        misses_at_start=sum(hit == 0 for hit in cached) / sent,
+    )

@@ -1,0 +1,77 @@
+"""E58: blocks that the device evicts go to host memory; where a later hit finds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from engine.config.tiers import TierConfig
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class TieredHit:
+    """What the returning request finds, with a host tier and without."""
+
+    device_tokens: Annotated[int, "tokens"]
+    host_tokens: Annotated[int, "tokens"]
+    computed_tokens: Annotated[int, "tokens"]
+    """Of its prompt, with the tier."""
+    computed_without: Annotated[int, "tokens"]
+    offloaded: Annotated[int, "blocks"]
+    """Copied to the host in all, by evictions."""
+    copied_in: Annotated[int, "blocks"]
+    bytes_in: Annotated[int, "bytes"]
+    """Over the link, for the returning request: blocks x bytes per block."""
+
+
+@experiment("E58")
+def host_tier(
+    ctx: Context,
+    *,
+    prompt_blocks: Annotated[int, Field(ge=1, le=40)] = 6,
+    others_blocks: Annotated[int, Field(ge=0, le=200)] = 8,
+    pool: Annotated[int, Field(ge=2, le=400)] = 10,
+    host_blocks: Annotated[int, Field(ge=1, le=800)] = 32,
+    block_bytes: Annotated[int, Field(ge=1, le=64 << 20)] = 2 << 20,
+) -> TieredHit:
+    """A prompt of `prompt_blocks` full blocks and one token is served, others take `others_blocks`, and it comes back.
+
+    The device has `pool` blocks, host memory `host_blocks`. Others come as requests of at most half the pool.
+    """
+    pool = max(pool, prompt_blocks + 1)
+    shape = (prompt_blocks, others_blocks, pool, block_bytes)
+    device, host, computed, flows = _serve(ctx, host_blocks, *shape)
+    _, _, without, _ = _serve(ctx, 0, *shape)
+    return TieredHit(device, host, computed, without, *flows)
+
+
+def _serve(
+    ctx: Context, host_blocks: int, prompt_blocks: int, others_blocks: int, pool: int, block_bytes: int
+) -> tuple[int, int, int, tuple[int, int, int]]:
+    fresh = Fresh()
+    tiers = TierConfig(host_blocks, offload=True, block_bytes=block_bytes) if host_blocks else TierConfig()
+    engine = ctx.core(num_blocks=pool, block_size=BLOCK, tiers=tiers, traced=bool(host_blocks))
+    prompt = fresh(prompt_blocks * BLOCK + 1)
+    engine.run([Ask("first", prompt, fresh(1))])
+    left, number = others_blocks, 0
+    while left:
+        blocks = min(left, max(1, pool // 2))
+        engine.run([Ask(f"other{number}", fresh(blocks * BLOCK), fresh(1))])
+        left, number = left - blocks, number + 1
+    start = engine.num_steps
+    request = engine.add(Ask("again", prompt, fresh(1)))
+    engine.run()
+    sources = request.cached_tokens_by_source
+    back = [step.stats for step in engine.steps[start:]]
+    flows = (
+        sum(step.stats.num_blocks_offloaded for step in engine.steps),
+        sum(stats.num_blocks_copied_in for stats in back),
+        sum(stats.host_bytes_in for stats in back),
+    )
+    return sources.get("device", 0), sources.get("host", 0), engine.outcomes["again"].computed_tokens, flows

@@ -1,0 +1,76 @@
+"""E64: an image in a prompt: placeholder tokens, cache keys, encoder runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class ImageHits:
+    """The second of two prompts that were sent one after the other."""
+
+    prompt_tokens: Annotated[int, "tokens"]
+    placeholder_tokens: Annotated[int, "tokens"]
+    """Of them, those that stand for the image."""
+    image_at: Annotated[int, "position"]
+    cached_tokens: Annotated[int, "tokens"]
+    encoder_runs: Annotated[int, "runs"]
+    """For both prompts together."""
+    same_token_ids: bool
+    """Both prompts have the same token ids."""
+
+
+@experiment("E64", seconds=20)
+def image_hits(
+    ctx: Context,
+    *,
+    same_image: bool = True,
+    same_text: bool = True,
+    words_before: Annotated[int, Field(ge=0, le=60)] = 20,
+    words_behind: Annotated[int, Field(ge=1, le=60)] = 20,
+    block_size: Annotated[int, Field(ge=4, le=64)] = 16,
+) -> ImageHits:
+    """Two prompts with an image each, on the shipped model with the toy encoder of engine.multimodal.
+
+    Text before the image is the same in both; what is behind it may differ in its first word.
+    """
+    import numpy as np
+
+    from engine.multimodal.encoder import NUM_TOKENS
+    from engine.sampling_params import SamplingParams
+
+    pictures = [np.full((40, 40, 3), 60, np.uint8), np.full((40, 40, 3), 60 if same_image else 200, np.uint8)]
+    behind = ["stock", "stock" if same_text else "price"]
+    with ctx.llm(
+        limit_mm_per_prompt={"image": 1}, max_model_len=512, block_size=block_size, enforce_eager=True
+    ) as llm:
+        outputs = []
+        scheduler = llm.llm_engine.engine_core.scheduler
+        queries = hits = 0
+        update = scheduler.update
+
+        def watch(*args: object) -> object:
+            nonlocal queries, hits
+            queries += scheduler.stats.encoder_cache_queries
+            hits += scheduler.stats.encoder_cache_hits
+            return update(*args)
+
+        scheduler.update = watch
+        for picture, word in zip(pictures, behind, strict=True):
+            text = f"{'manga ' * words_before}<image> {word}{' manga' * words_behind}"
+            prompt = {"prompt": text, "multi_modal_data": {"image": picture}}
+            outputs += llm.generate([prompt], SamplingParams(max_tokens=1, temperature=0), use_tqdm=False)
+    ids = [output.prompt_token_ids for output in outputs]
+    return ImageHits(
+        prompt_tokens=len(ids[1]),
+        placeholder_tokens=NUM_TOKENS,
+        image_at=ids[1].index(0),
+        cached_tokens=outputs[1].num_cached_tokens,
+        encoder_runs=queries - hits,
+        same_token_ids=ids[0] == ids[1],
+    )

@@ -1,0 +1,115 @@
+"""E10: the same tokens under another adapter, salt, image, model or KV type: what may be shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from engine.config import CacheConfig
+from engine.core.encoder_cache import MultiModalFeature
+from engine.core.kv_manager import KVManager
+from engine.core.request import Request
+from engine.sampling_params import SamplingParams
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class SharedTokens:
+    """Tokens of the second request's hit on the first one's blocks, by what differs between the two."""
+
+    nothing: Annotated[int, "tokens"]
+    """Two users, the same prompt, no salt."""
+    sampling: Annotated[int, "tokens"]
+    """Another temperature and another seed."""
+    salt: Annotated[int, "tokens"]
+    same_salt: Annotated[int, "tokens"]
+    """Both carry the same salt."""
+    adapter: Annotated[int, "tokens"]
+    """An adapter against the base model."""
+    same_adapter: Annotated[int, "tokens"]
+    reloaded_adapter: Annotated[int, "tokens"]
+    """An adapter of the same name that was loaded anew from changed files."""
+    image: Annotated[int, "tokens"]
+    """Another image behind the same placeholder tokens, at `image_at`."""
+    model: Annotated[int, "tokens"]
+    """Other weights, in a store that both engines use."""
+    kv_dtype: Annotated[int, "tokens"]
+    """The same weights with an FP8 KV cache, in a store that both engines use."""
+
+
+@experiment("E10")
+def isolation_keys(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=20, le=4000)] = 100,
+    image_at: Annotated[int, Field(ge=0, le=3990)] = 40,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+) -> SharedTokens:
+    """Which of two requests with identical token ids may read each other's KV, by what else differs.
+
+    Both requests have `prompt` tokens; where images are, 10 of them are placeholders from `image_at` on.
+    """
+    image_at = min(image_at, prompt - 10)
+    world = _World(prompt, block_size)
+
+    def image(content: str) -> dict[str, Any]:
+        return {"mm_features": [MultiModalFeature(content, image_at, 10, None)]}
+
+    return SharedTokens(
+        nothing=world.hit({}, {}),
+        sampling=world.hit({"temperature": 0.0}, {"temperature": 1.0, "seed": 7}),
+        salt=world.hit({"cache_salt": "tenant-a"}, {"cache_salt": "tenant-b"}),
+        same_salt=world.hit({"cache_salt": "tenant-a"}, {"cache_salt": "tenant-a"}),
+        adapter=world.hit({"lora_key": "shop-lora#1"}, {}),
+        same_adapter=world.hit({"lora_key": "shop-lora#1"}, {"lora_key": "shop-lora#1"}),
+        reloaded_adapter=world.hit({"lora_key": "shop-lora#1"}, {"lora_key": "shop-lora#2"}),
+        image=world.hit(image("cover-a"), image("cover-b")),
+        model=world.common({"model_fingerprint": "v1"}, {"model_fingerprint": "v2"}),
+        kv_dtype=world.common({"kv_cache_dtype": "auto"}, {"kv_cache_dtype": "fp8"}),
+    )
+
+
+class _World:
+    """Requests of one length, and managers to serve them."""
+
+    def __init__(self, prompt: int, block_size: int) -> None:
+        self.prompt = prompt
+        self.block_size = block_size
+
+    def hit(self, first: dict[str, Any], second: dict[str, Any]) -> int:
+        """One engine: the first request is computed and leaves, then the second looks for its prefix."""
+        manager = self._manager()
+        done = self._request("first", **first)
+        manager.add(done)
+        if manager.admit(done, manager.match(done), self.prompt) is None:
+            raise AssertionError("a pool that is made for one prompt holds it")
+        done.num_computed_tokens = self.prompt
+        manager.publish(done)
+        manager.free(done)
+        asking = self._request("second", **second)
+        manager.add(asking)
+        return manager.match(asking).num_blocks * self.block_size
+
+    def common(self, first: dict[str, Any], second: dict[str, Any]) -> int:
+        """Two engines, one store of blocks by hash: how far the second one's hashes are among the first one's."""
+        chains = []
+        for settings in (first, second):
+            request = self._request("request")
+            self._manager(**settings).add(request)
+            chains.append(request.block_hashes)
+        stored = set(chains[0])
+        return sum(block_hash in stored for block_hash in chains[1]) * self.block_size
+
+    def _manager(self, model_fingerprint: str = "v1", **cache: Any) -> KVManager:
+        num_blocks = 2 * (self.prompt // self.block_size + 2)
+        return KVManager(
+            CacheConfig(num_blocks, self.block_size, **cache), model_fingerprint=model_fingerprint
+        )
+
+    def _request(
+        self, name: str, temperature: float = 0.0, seed: int | None = None, **identity: Any
+    ) -> Request:
+        params = SamplingParams(temperature=temperature, seed=seed, max_tokens=1)
+        return Request(name, list(range(self.prompt)), params, **identity)

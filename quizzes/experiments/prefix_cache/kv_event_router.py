@@ -1,0 +1,101 @@
+"""E47: a router that guesses what replicas hold from what it sent them, and one that is told by KV events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from engine.core.hashing import BlockHasher
+from engine.core.kv_events import KVEventFeed, MemoryPublisher, PrefixIndex
+from engine.core.request import Request
+from engine.core.router import PrefixRouter
+from engine.sampling_params import SamplingParams
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Requests after the first round, the guessing router and the told one."""
+
+    guessed_by_prefix: Annotated[int, "requests"]
+    """Sent to a replica because its prefix was thought to be there."""
+    guessed_hits: Annotated[int, "requests"]
+    """Of all requests, those that found a block of their prefix."""
+    told_by_prefix: Annotated[int, "requests"]
+    told_hits: Annotated[int, "requests"]
+    requests: Annotated[int, "requests"]
+    event_batches: Annotated[int, "batches"]
+    """That the told router read."""
+
+
+@experiment("E47")
+def kv_event_router(
+    ctx: Context,
+    *,
+    replicas: Annotated[int, Field(ge=1, le=6)] = 2,
+    sessions: Annotated[int, Field(ge=1, le=24)] = 6,
+    blocks_each: Annotated[int, Field(ge=1, le=20)] = 6,
+    pool: Annotated[int, Field(ge=24, le=1000)] = 60,
+    rounds: Annotated[int, Field(ge=1, le=8)] = 3,
+    restart: bool = False,
+) -> Belief:
+    """Sessions ask in turn; engine.core.router decides; each replica has `pool` blocks.
+
+    restart: after the first round every replica loses its cache, as after a deploy. A told router hears of it.
+    """
+    pool = max(pool, blocks_each + 2)
+    shape = (replicas, sessions, blocks_each, pool, rounds, restart)
+    guessed, guessed_hits, _ = _serve(ctx, False, *shape)
+    told, told_hits, batches = _serve(ctx, True, *shape)
+    return Belief(guessed, guessed_hits, told, told_hits, sessions * rounds, batches)
+
+
+def _serve(
+    ctx: Context,
+    told: bool,
+    replicas: int,
+    sessions: int,
+    blocks_each: int,
+    pool: int,
+    rounds: int,
+    restart: bool,
+) -> tuple[int, int, int]:
+    """(sent for the prefix's sake, hits, batches) after the first round."""
+    fresh, hasher = Fresh(), BlockHasher(BLOCK)
+    engines = [ctx.core(num_blocks=pool, block_size=BLOCK) for _ in range(replicas)]
+    publishers = [MemoryPublisher(10_000) for _ in engines]
+    indexes = [PrefixIndex() for _ in engines]
+    feeds = [
+        KVEventFeed(engine.scheduler, publisher, clock=lambda: 0.0)
+        for engine, publisher in zip(engines, publishers, strict=True)
+    ]
+    router = PrefixRouter(replicas, indexes=indexes if told else None)
+    prompts = [fresh(blocks_each * BLOCK + 1) for _ in range(sessions)]
+    hits = batches = by_prefix_before = 0
+    for turn in range(rounds + 1):
+        if turn == 1:
+            by_prefix_before = sum(router.num_by_prefix)
+            for engine, feed in zip(engines, feeds, strict=True):
+                if restart and engine.scheduler.reset_prefix_cache():
+                    feed.clear()
+        for session, prompt in enumerate(prompts):
+            for publisher, index in zip(publishers, indexes, strict=True):
+                for batch in publisher.take():
+                    index.apply(batch)
+                    batches += 1
+            request = Request("hashes", prompt, SamplingParams(max_tokens=1))
+            hasher.extend(request)
+            replica = router.route(request.block_hashes)
+            engine, name = engines[replica], f"s{session}t{turn}"
+            engine.add(Ask(name, prompt, fresh(1)))
+            while engine.scheduler.has_unfinished():
+                engine.step()
+                feeds[replica].end_step()
+            router.finish(replica)
+            hits += bool(turn) and engine.outcomes[name].cached_tokens > 0
+    return sum(router.num_by_prefix) - by_prefix_before, hits, batches

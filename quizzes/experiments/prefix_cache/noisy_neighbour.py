@@ -1,0 +1,100 @@
+"""E23: one tenant scans documents that nobody asks twice, another chats: who loses hits, and what helps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments.prefix_cache._tenancy import TokenQuota
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class ChatHitRates:
+    """Hit rate of the chat tenant after the first round, by what is done about the other."""
+
+    alone: Annotated[float, "share"]
+    """Nobody scans."""
+    shared: Annotated[float, "share"]
+    """One pool, no measures."""
+    salted: Annotated[float, "share"]
+    """One pool, a salt per tenant."""
+    quota: Annotated[float, "share"]
+    """One pool; the gateway lets one document per round in."""
+    partitioned: Annotated[float, "share"]
+    """Two engines with half the blocks each."""
+    quota_backlog: Annotated[int, "documents"]
+    """Still waiting at the gateway at the end: the scanner's price of the quota."""
+    evictions_shared: Annotated[int, "blocks"]
+
+
+@experiment("E23")
+def noisy_neighbour(
+    ctx: Context,
+    *,
+    sessions: Annotated[int, Field(ge=1, le=12)] = 4,
+    session_blocks: Annotated[int, Field(ge=1, le=20)] = 5,
+    documents: Annotated[int, Field(ge=0, le=12)] = 4,
+    document_blocks: Annotated[int, Field(ge=1, le=40)] = 10,
+    pool: Annotated[int, Field(ge=24, le=1000)] = 60,
+    rounds: Annotated[int, Field(ge=2, le=12)] = 5,
+) -> ChatHitRates:
+    """Each round every chat session asks again with the same history, then the scanner sends `documents` new documents.
+
+    Sizes in blocks of 16 tokens; every chat prompt ends in one token more. Hit rate: of the tokens of full blocks.
+    """
+    size = {"sessions": sessions, "blocks": session_blocks, "rounds": rounds}
+    scan = {"documents": documents, "document_blocks": document_blocks}
+    pool = max(pool, 2 * max(session_blocks, document_blocks) + 4)
+    shared_engine = ctx.core(num_blocks=pool, block_size=BLOCK, traced=True)
+    shared = _play(shared_engine, shared_engine, **size, **scan)
+    alone_engine = ctx.core(num_blocks=pool, block_size=BLOCK)
+    salted_engine = ctx.core(num_blocks=pool, block_size=BLOCK)
+    quota_engine = ctx.core(num_blocks=pool, block_size=BLOCK)
+    halves = [ctx.core(num_blocks=pool // 2, block_size=BLOCK) for _ in range(2)]
+    quota = TokenQuota(document_blocks * BLOCK)
+    return ChatHitRates(
+        alone=_play(alone_engine, alone_engine, **size, documents=0, document_blocks=1),
+        shared=shared,
+        salted=_play(salted_engine, salted_engine, **size, **scan, salts=("chat", "scan")),
+        quota=_play(quota_engine, quota_engine, **size, **scan, quota=quota),
+        partitioned=_play(halves[0], halves[1], **size, **scan),
+        quota_backlog=quota.num_waiting,
+        evictions_shared=shared_engine.scheduler.kv.pool.num_evictions,
+    )
+
+
+def _play(
+    chat: CoreEngine,
+    scanner: CoreEngine,
+    *,
+    sessions: int,
+    blocks: int,
+    rounds: int,
+    documents: int,
+    document_blocks: int,
+    salts: tuple[str | None, str | None] = (None, None),
+    quota: TokenQuota | None = None,
+) -> float:
+    """The chat tenant's hit rate from the second round on."""
+    fresh = Fresh()
+    histories = [fresh(blocks * BLOCK + 1) for _ in range(sessions)]
+    gate = quota or TokenQuota(documents * document_blocks * BLOCK)
+    sent = hits = 0
+    for turn in range(rounds):
+        for index, history in enumerate(histories):
+            name = f"chat{index}.{turn}"
+            chat.run([Ask(name, history, fresh(1), cache_salt=salts[0])])
+            hits += chat.outcomes[name].cached_tokens if turn else 0
+        for _ in range(documents):
+            gate.offer(fresh(document_blocks * BLOCK))
+        for document in gate.admit():
+            scanner.run([Ask(f"scan{sent}", document, fresh(1), cache_salt=salts[1])])
+            sent += 1
+    return hits / ((rounds - 1) * sessions * blocks * BLOCK)

@@ -1,0 +1,86 @@
+"""E09: n samples of one prompt: forked tables with copy-on-write (vLLM 0.6), and requests that share hashed blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from engine.core.block_events import add_listener
+from engine.core.block_space_manager import BlockSpaceManager
+from engine.core.blocks import Block, BlockEvent
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+
+@dataclass(frozen=True)
+class SamplingBlocks:
+    """Blocks on the device for n samples, each of `generated` tokens behind the same prompt."""
+
+    fork_blocks: Annotated[int, "blocks"]
+    """Fork: in use when all samples exist and none has written."""
+    fork_copies: Annotated[int, "blocks"]
+    """Fork: blocks copied on write until the end."""
+    fork_end: Annotated[int, "blocks"]
+    """Fork: in use at the end."""
+    hashed_end: Annotated[int, "blocks"]
+    """Prefix cache: different blocks that were taken for the n requests; nothing is ever copied there."""
+    hashed_prompt_tokens: Annotated[int, "tokens"]
+    """Prefix cache: prompt tokens computed for all samples together."""
+    unshared_end: Annotated[int, "blocks"]
+    """Neither: n tables of their own."""
+
+
+@experiment("E09")
+def parallel_sampling(
+    ctx: Context,
+    *,
+    samples: Annotated[int, Field(ge=1, le=64)] = 4,
+    prompt: Annotated[int, Field(ge=1, le=4000)] = 100,
+    generated: Annotated[int, Field(ge=1, le=400)] = 50,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+) -> SamplingBlocks:
+    """Blocks for n samples of a prompt, when KV of `generated` tokens is written behind it for each.
+
+    fork: engine.core.block_space_manager, the design of vLLM 0.6. hashed: the engine's scheduler with its prefix cache,
+    where samples are requests with the same prompt, as in vLLM V1.
+    """
+    most = samples * ((prompt + generated) // block_size + 2)
+    manager = BlockSpaceManager(most, 0, block_size)
+    manager.allocate(0, prompt)
+    for child in range(1, samples):
+        manager.fork(0, child)
+    at_fork = manager.num_used_blocks
+    for _ in range(generated):
+        for sample in range(samples):
+            manager.append_slot(sample)
+
+    hashed, computed = _as_requests(ctx, True, samples, prompt, generated, block_size, most)
+    unshared, _ = _as_requests(ctx, False, samples, prompt, generated, block_size, most)
+    return SamplingBlocks(at_fork, manager.num_copies, manager.num_used_blocks, hashed, computed, unshared)
+
+
+def _as_requests(
+    ctx: Context, caching: bool, samples: int, prompt: int, generated: int, block_size: int, most: int
+) -> tuple[int, int]:
+    """(blocks taken, prompt tokens computed). The last token of an answer is never written, so each has one more."""
+    fresh = Fresh()
+    tokens = fresh(prompt)
+    engine = ctx.core(
+        block_size=block_size,
+        num_blocks=2 * most,
+        max_num_batched_tokens=samples * prompt,
+        enable_prefix_caching=caching,
+        traced=caching,
+    )
+    taken: list[int] = []
+
+    def watch(kind: BlockEvent, block: Block, request_id: str | None) -> None:
+        if kind == "alloc":
+            taken.append(block.block_id)
+
+    add_listener(engine.scheduler.kv.pool, watch)
+    engine.run([Ask(f"s{i}", tokens, fresh(generated + 1)) for i in range(samples)])
+    computed = sum(outcome.computed_tokens for outcome in engine.outcomes.values())
+    return len(taken), computed - samples * generated

@@ -1,0 +1,89 @@
+"""E10: what it costs to keep tenants apart with a salt: every tenant pays for the system prompt itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+
+@dataclass(frozen=True)
+class PriceOfSalt:
+    """All tenants' requests, without a salt and with one per tenant."""
+
+    shared_hit_rate: Annotated[float, "share"]
+    salted_hit_rate: Annotated[float, "share"]
+    shared_computed: Annotated[int, "tokens"]
+    salted_computed: Annotated[int, "tokens"]
+    shared_cached_blocks: Annotated[int, "blocks"]
+    """Blocks with content that can be hit, at the end."""
+    salted_cached_blocks: Annotated[int, "blocks"]
+    probe_hit_shared: Annotated[int, "tokens"]
+    """A stranger sends the first tenant's prompt word for word: cached tokens, visible to him as a short TTFT."""
+    probe_hit_salted: Annotated[int, "tokens"]
+
+
+@experiment("E10", "E23")
+def salted_tenants(
+    ctx: Context,
+    *,
+    tenants: Annotated[int, Field(ge=1, le=20)] = 4,
+    requests: Annotated[int, Field(ge=1, le=20)] = 3,
+    system: Annotated[int, Field(ge=1, le=4000)] = 400,
+    own: Annotated[int, Field(ge=1, le=400)] = 50,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+) -> PriceOfSalt:
+    """Tenants that share a system prompt send `requests` prompts each, in turn; then a stranger probes the cache.
+
+    Every prompt is the system prompt and `own` tokens that no other request has. Nothing is evicted.
+    """
+    shape = (tenants, requests, system, own, block_size)
+    shared, probe_shared = _serve(ctx, False, *shape)
+    salted, probe_salted = _serve(ctx, True, *shape)
+    total = tenants * requests * (system + own)
+    computed_shared, computed_salted = _computed(shared), _computed(salted)
+    return PriceOfSalt(
+        shared_hit_rate=1 - computed_shared / total,
+        salted_hit_rate=1 - computed_salted / total,
+        shared_computed=computed_shared,
+        salted_computed=computed_salted,
+        shared_cached_blocks=shared.scheduler.kv.pool.num_evictable,
+        salted_cached_blocks=salted.scheduler.kv.pool.num_evictable,
+        probe_hit_shared=probe_shared,
+        probe_hit_salted=probe_salted,
+    )
+
+
+def _serve(
+    ctx: Context, salted: bool, tenants: int, requests: int, system: int, own: int, block_size: int
+) -> tuple[CoreEngine, int]:
+    """The engine before the stranger came, and what he hit."""
+    fresh = Fresh()
+    instructions = fresh(system)
+    engine = ctx.core(
+        block_size=block_size,
+        num_blocks=(tenants * requests + 2) * ((system + own) // block_size + 2),
+        max_num_batched_tokens=system + own,
+        traced=salted,
+    )
+    first: list[int] = []
+    for turn in range(requests):
+        for tenant in range(tenants):
+            prompt = instructions + fresh(own)
+            first = first or prompt
+            salt = f"tenant-{tenant}" if salted else None
+            engine.run([Ask(f"t{tenant}r{turn}", prompt, fresh(1), cache_salt=salt)])
+    stranger = engine.add(Ask("stranger", first, fresh(1), cache_salt="stranger" if salted else None))
+    hit = engine.scheduler.kv.match(stranger).num_blocks * block_size
+    engine.abort("stranger")
+    engine.close()
+    return engine, hit
+
+
+def _computed(engine: CoreEngine) -> int:
+    return sum(outcome.computed_tokens for outcome in engine.outcomes.values())

@@ -1,0 +1,117 @@
+"""E07: many requests with one beginning, at once or one after the other: hits, blocks, and who writes where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from engine.core.block_events import add_listener
+from engine.core.blocks import Block, BlockEvent
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+
+@dataclass(frozen=True)
+class SharedPrefix:
+    """The same requests with and without the prefix cache."""
+
+    cached_tokens: Annotated[list[int], "tokens"]
+    """By request, in order of arrival."""
+    prefill_tokens: Annotated[int, "tokens"]
+    """Computed for all prompts, with the cache."""
+    prefill_without: Annotated[int, "tokens"]
+    prefill_saved: Annotated[float, "share"]
+    blocks: Annotated[int, "blocks"]
+    """Most blocks in use at once, with the cache."""
+    blocks_without: Annotated[int, "blocks"]
+    memory_saved: Annotated[float, "share"]
+    writes_to_shared: Annotated[int, "blocks"]
+    """How often a step wrote into a block that a second request had in its table: what copy-on-write would copy."""
+
+
+@experiment("E07")
+def shared_prefix(
+    ctx: Context,
+    *,
+    requests: Annotated[int, Field(ge=1, le=64)] = 4,
+    shared: Annotated[int, Field(ge=0, le=4000)] = 100,
+    own: Annotated[int, Field(ge=1, le=2000)] = 20,
+    output: Annotated[int, Field(ge=1, le=300)] = 20,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    together: bool = True,
+) -> SharedPrefix:
+    """Requests whose prompts share their first `shared` tokens; then each has `own` tokens that nobody else has.
+
+    together: all arrive before the first step. Otherwise each comes when the one before has finished.
+    """
+    on = _serve(ctx, True, requests, shared, own, output, block_size, together)
+    off = _serve(ctx, False, requests, shared, own, output, block_size, together)
+    total = requests * (shared + own)
+    cached = [on.engine.outcomes[f"r{i}"].cached_tokens for i in range(requests)]
+    return SharedPrefix(
+        cached_tokens=cached,
+        prefill_tokens=total - sum(cached),
+        prefill_without=total,
+        prefill_saved=sum(cached) / total,
+        blocks=on.peak,
+        blocks_without=off.peak,
+        memory_saved=1 - on.peak / off.peak,
+        writes_to_shared=on.writes_to_shared,
+    )
+
+
+class _Served:
+    """An engine that is watched while it runs."""
+
+    def __init__(self, engine: CoreEngine) -> None:
+        self.engine = engine
+        self.peak = 0
+        self.writes_to_shared = 0
+        self._pool = engine.scheduler.kv.pool
+        add_listener(self._pool, self._on_event)
+
+    def run(self) -> None:
+        size = self.engine.scheduler.kv.block_size
+        while self.engine.scheduler.has_unfinished():
+            for request_id, (start, count) in self.engine.step().rows.items():
+                request = self.engine.scheduler.requests.get(request_id)
+                if request is not None:
+                    written = request.blocks[start // size : (start + count - 1) // size + 1]
+                    self.writes_to_shared += sum(block.ref_count > 1 for block in written)
+
+    def _on_event(self, kind: BlockEvent, block: Block, request_id: str | None) -> None:
+        if kind == "alloc":
+            self.peak = max(self.peak, self._pool.num_used)
+
+
+def _serve(
+    ctx: Context,
+    caching: bool,
+    requests: int,
+    shared: int,
+    own: int,
+    output: int,
+    block_size: int,
+    together: bool,
+) -> _Served:
+    fresh = Fresh()
+    beginning = fresh(shared)
+    asks = [Ask(f"r{i}", beginning + fresh(own), fresh(output)) for i in range(requests)]
+    engine = ctx.core(
+        block_size=block_size,
+        num_blocks=requests * ((shared + own + output) // block_size + 2),
+        max_num_batched_tokens=requests * (shared + own),
+        enable_prefix_caching=caching,
+        traced=caching,
+    )
+    served = _Served(engine)
+    for ask in asks:
+        engine.add(ask)
+        if not together:
+            served.run()
+    served.run()
+    engine.close()
+    return served

@@ -1,0 +1,88 @@
+"""E47: weighted round robin per request against per session: hits and shares cannot both be had for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._balancers import Sticky, WeightedRoundRobin
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class StickyWeights:
+    """Per request: every request takes the next turn. Sticky: a session takes a turn once and stays."""
+
+    hit_rate_per_request: Annotated[float, "share"]
+    hit_rate_sticky: Annotated[float, "share"]
+    shares_per_request: Annotated[list[float], "share"]
+    """Of the requests, by replica."""
+    shares_sticky: Annotated[list[float], "share"]
+    weights: Annotated[list[float], "share"]
+    """What was asked for."""
+    error_per_request: Annotated[float, "share"]
+    """Largest distance of a replica's share from its weight."""
+    error_sticky: Annotated[float, "share"]
+
+
+@experiment("E47")
+def sticky_weights(
+    ctx: Context,
+    *,
+    weights: Annotated[list[Annotated[int, Field(ge=1, le=10)]], Field(min_length=1, max_length=8)] = (
+        3,
+        2,
+        1,
+    ),
+    turns: Annotated[list[Annotated[int, Field(ge=1, le=30)]], Field(min_length=1, max_length=24)] = (
+        12,
+        2,
+        2,
+        2,
+        2,
+        2,
+    ),
+    history: Annotated[int, Field(ge=16, le=2000)] = 320,
+) -> StickyWeights:
+    """Sessions with `turns` requests each, interleaved, over replicas with `weights`, on one engine per replica.
+
+    Every request of a session starts with the same `history` tokens and ends in 10 new ones. Nothing is evicted.
+    """
+    per_request = _serve(ctx, list(weights), list(turns), history, sticky=False)
+    sticky = _serve(ctx, list(weights), list(turns), history, sticky=True)
+    asked = [weight / sum(weights) for weight in weights]
+    return StickyWeights(
+        hit_rate_per_request=per_request[0],
+        hit_rate_sticky=sticky[0],
+        shares_per_request=per_request[1],
+        shares_sticky=sticky[1],
+        weights=asked,
+        error_per_request=max(abs(a - b) for a, b in zip(per_request[1], asked, strict=True)),
+        error_sticky=max(abs(a - b) for a, b in zip(sticky[1], asked, strict=True)),
+    )
+
+
+def _serve(
+    ctx: Context, weights: list[int], turns: list[int], history: int, sticky: bool
+) -> tuple[float, list[float]]:
+    fresh = Fresh()
+    engines = [ctx.core(num_blocks=sum(turns) * (history // BLOCK + 3), block_size=BLOCK) for _ in weights]
+    balance = WeightedRoundRobin(weights)
+    homes = Sticky(balance.choose)
+    histories = [fresh(history) for _ in turns]
+    counts, hits = [0] * len(weights), 0
+    for turn in range(max(turns)):
+        for session, last in enumerate(turns):
+            if turn < last:
+                replica = homes.choose(session) if sticky else balance.choose()
+                name = f"s{session}t{turn}"
+                engines[replica].run([Ask(name, histories[session] + fresh(10), fresh(1))])
+                counts[replica] += 1
+                hits += engines[replica].outcomes[name].cached_tokens
+    total = sum(counts)
+    return hits / (total * (history + 10)), [count / total for count in counts]

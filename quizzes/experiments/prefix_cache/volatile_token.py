@@ -1,0 +1,64 @@
+"""E08: one token that differs from request to request, and what is left of the hit by where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.prefix_cache._tokens import Fresh
+
+
+@dataclass(frozen=True)
+class VolatileHits:
+    """Hits of the second and all later requests; the first finds an empty cache."""
+
+    hit_tokens: Annotated[int, "tokens"]
+    """Per request."""
+    hit_if_stable: Annotated[int, "tokens"]
+    """Per request, if the token did not change."""
+    lost_tokens: Annotated[int, "tokens"]
+    """Computed again in every request because of that one token."""
+    hit_rate: Annotated[float, "share"]
+    """Over all requests, the cold first one too."""
+
+
+@experiment("E08")
+def volatile_token(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=2, le=8000)] = 512,
+    position: Annotated[int, Field(ge=0, le=7999)] = 0,
+    requests: Annotated[int, Field(ge=2, le=50)] = 4,
+    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+) -> VolatileHits:
+    """The same prompt of `prompt` tokens again and again, except for the token at `position` (0 is the first).
+
+    A position at or behind the end of the prompt changes nothing.
+    """
+    hits = _hits(ctx, prompt, position, requests, block_size)
+    stable = _hits(ctx, prompt, prompt, 2, block_size)[1]
+    return VolatileHits(
+        hit_tokens=hits[1],
+        hit_if_stable=stable,
+        lost_tokens=stable - hits[1],
+        hit_rate=sum(hits) / (requests * prompt),
+    )
+
+
+def _hits(ctx: Context, prompt: int, position: int, requests: int, block_size: int) -> list[int]:
+    fresh = Fresh()
+    tokens = fresh(prompt)
+    engine = ctx.core(
+        block_size=block_size,
+        num_blocks=requests * (prompt // block_size + 2),
+        traced=True,
+        max_num_batched_tokens=prompt,
+    )
+    for index in range(requests):
+        if position < prompt:
+            tokens[position : position + 1] = fresh(1)
+        engine.run([Ask(f"r{index}", list(tokens), fresh(1))])
+    return [engine.outcomes[f"r{index}"].cached_tokens for index in range(requests)]
