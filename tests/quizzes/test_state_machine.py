@@ -49,7 +49,7 @@ def union(*files: Path) -> tuple[dict[str, Any], list[Any]]:
         return archive.facts(state), cards(state)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(histories, min_size=2, max_size=3))
 def test_importing_is_idempotent_and_the_order_of_archives_does_not_matter(parts: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -153,6 +153,6 @@ class TwoMachines(RuleBasedStateMachine):
 
 
 TwoMachines.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestTwoMachines = TwoMachines.TestCase

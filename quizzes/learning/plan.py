@@ -1,0 +1,118 @@
+"""How many new questions a day fit into the hours there are, with all the reviews that they bring.
+
+Every candidate number is played through to the interview: cards that exist and those to come are reviewed when they
+are due and always remembered, which gives the least that they cost. The largest number whose total fits is the plan.
+No new questions in the last days: there would be no time left to review them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fsrs import Card as FsrsCard
+from fsrs import Rating
+
+from quizzes.learning.review import Card, desired_retention, interval_cap, scheduler
+
+LAST_DAYS = 3
+HORIZON = 28
+"""Days to plan where there is no interview date, or it is past."""
+LONGEST = 120
+"""Days that are played through; a later interview changes nothing in the near future."""
+MOST_PER_WEEK = 280
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Until the interview, or for four weeks."""
+
+    days: int
+    days_with_new: int
+    minutes_per_day: float
+    new_per_week: int
+    new_today: int
+    new_total: int
+    """Until the end; never more than there are unseen questions."""
+    reviews_per_day: float
+    """Mean, at least: forgotten ones add to it."""
+    enough_time: bool
+    """False if even the reviews of what is known do not fit."""
+
+
+def plan(
+    cards: Iterable[Card],
+    *,
+    unseen: int,
+    minutes_per_question: float,
+    hours_per_week: float,
+    interview: dt.date | None,
+    now: dt.datetime,
+) -> Plan:
+    """unseen: questions of the learner's role that were never answered. minutes_per_question: their mean."""
+    today = now.date()
+    left = (interview - today).days if interview else 0
+    days = min(left, LONGEST) if left > 0 else HORIZON
+    new_days = min(days, max(left - LAST_DAYS, 0)) if left > 0 else days
+    minutes = hours_per_week * 60 / 7
+    budget = minutes * days / minutes_per_question
+    known = sum(_reviews_left(card, interview, today, days) for card in cards if not card.suspended)
+    per_week, total, reviews = 0, 0, known
+    for candidate in range(1, MOST_PER_WEEK + 1):
+        starts = _starts(candidate, new_days)[:unseen]
+        brought = sum(_reviews_of_new(interview, today, day, days) for day in starts)
+        if len(starts) + known + brought > budget or (len(starts) == total == unseen):
+            break
+        per_week, total, reviews = (candidate, len(starts), known + brought) if starts else (0, 0, known)
+    return Plan(
+        days=days,
+        days_with_new=new_days,
+        minutes_per_day=minutes,
+        new_per_week=per_week,
+        new_today=sum(day == 0 for day in _starts(per_week, new_days, today.toordinal())[:unseen]),
+        new_total=total,
+        reviews_per_day=reviews / days,
+        enough_time=known <= budget,
+    )
+
+
+def _starts(per_week: int, new_days: int, phase: int = 0) -> list[int]:
+    """The day on which each new card is first answered, spread evenly. phase: of the week, in days."""
+    counts = [(phase + day + 1) * per_week // 7 - (phase + day) * per_week // 7 for day in range(new_days)]
+    return [day for day, count in enumerate(counts) for _ in range(count)]
+
+
+@lru_cache(maxsize=4096)
+def _reviews_of_new(interview: dt.date | None, today: dt.date, start: int, days: int) -> int:
+    """Reviews until `days` of a card that is answered for the first time on day `start`."""
+    first = _noon(today + dt.timedelta(days=start))
+    memory = _good(FsrsCard(card_id=0, due=first), first, interview)
+    return _played(memory, interview, _noon(today + dt.timedelta(days=days)))
+
+
+def _reviews_left(card: Card, interview: dt.date | None, today: dt.date, days: int) -> int:
+    memory = card.memory
+    if memory.due < _noon(today):
+        memory = FsrsCard.from_dict({**memory.to_dict(), "due": _noon(today).isoformat()})
+    return _played(memory, interview, _noon(today + dt.timedelta(days=days)))
+
+
+def _played(memory: FsrsCard, interview: dt.date | None, end: dt.datetime) -> int:
+    reviews = 0
+    while memory.due < end:
+        memory = _good(memory, memory.due, interview)
+        reviews += 1
+    return reviews
+
+
+def _good(memory: FsrsCard, at: dt.datetime, interview: dt.date | None) -> FsrsCard:
+    day = at.date()
+    return scheduler(desired_retention(interview, day), interval_cap(interview, day)).review_card(
+        memory, Rating.Good, at
+    )[0]
+
+
+def _noon(day: dt.date) -> dt.datetime:
+    return dt.datetime.combine(day, dt.time(12), dt.UTC)
