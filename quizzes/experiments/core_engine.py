@@ -47,6 +47,8 @@ class Ask:
     priority: int = 0
     cache_salt: str | None = None
     lora: str | None = None
+    max_tokens: int | None = None
+    """What the client allows, if that is more than it will generate: its last token is then an end of sequence."""
 
     def prompt_tokens(self, start: int = 0) -> list[int]:
         """start: the first token of a prompt that is given as a length."""
@@ -166,11 +168,12 @@ class CoreEngine:
         request = Request(
             ask.request_id,
             prompt,
-            SamplingParams(max_tokens=len(output)),
+            SamplingParams(max_tokens=ask.max_tokens or len(output)),
             arrival_time=float(self.num_steps),
             priority=ask.priority,
             lora_key=ask.lora,
             cache_salt=ask.cache_salt,
+            eos_token_ids=frozenset(output[-1:] if ask.max_tokens else ()),
         )
         self.scheduler.add(request)
         self._scripts[ask.request_id] = output

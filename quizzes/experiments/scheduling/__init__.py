@@ -1,0 +1,1 @@
+"""Experiments on who runs when: admission, policies, chunks, queues, load."""

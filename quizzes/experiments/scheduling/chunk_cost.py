@@ -1,0 +1,95 @@
+"""E15, E30: one prompt alone, whole or in chunks: passes over the weights, KV that is read again, time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
+
+
+@dataclass(frozen=True)
+class ChunkCost:
+    """Of the prompt, until its first token. Times are virtual (roofline of the datasheet)."""
+
+    passes: Annotated[int, "passes"]
+    """Forward passes; each reads all weights once."""
+    whole_seconds: Annotated[float, "s"]
+    chunked_seconds: Annotated[float, "s"]
+    ratio: Annotated[float, "x"]
+    """Chunked over whole."""
+    pairs: Annotated[int, "pairs"]
+    """(query, key) pairs: the arithmetic of attention, the same however it is cut."""
+    whole_pairs: Annotated[int, "pairs"]
+    context_read: Annotated[int, "tokens"]
+    """Positions whose KV the chunks read, all chunks together."""
+    reread_factor: Annotated[float, "x"]
+    """Against reading each position once."""
+    overhead_share: Annotated[float, "share"]
+    """Of the chunked time, fixed costs of steps."""
+    last_chunk_over_first: Annotated[float, "x"]
+    """Time of the last full chunk over that of the first: later ones look back further."""
+
+
+@experiment("E15", "E30")
+def chunk_cost(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=16, le=60_000)] = 8192,
+    chunk: Annotated[int, Field(ge=1, le=60_000)] = 512,
+    model: Model = "llama-3.1-8b",
+    gpu: Gpu = "h100",
+) -> ChunkCost:
+    """What cutting one prompt into chunks costs when nobody else is there.
+
+    The real scheduler cuts, the cost model prices every step: linear layers by tokens, weights by passes, attention by
+    the pairs and the KV that a chunk looks back on.
+    """
+    whole = _serve(prompt, 65_536, model, gpu)
+    cut = _serve(prompt, chunk, model, gpu)
+    full = [seconds for load, seconds in cut if load.num_tokens == min(chunk, prompt)]
+    cost = _cost(model, gpu)
+    overhead = sum(cost.parts(load)["overhead"] for load, _ in cut)
+    total = sum(seconds for _, seconds in cut)
+    once = sum(seconds for _, seconds in whole)
+    read = sum(load.prefill_context or load.decode_context for load, _ in cut)
+    return ChunkCost(
+        len(cut),
+        once,
+        total,
+        total / once,
+        sum(load.prefill_pairs or load.decode_context for load, _ in cut),
+        sum(load.prefill_pairs for load, _ in whole),
+        read,
+        read / prompt,
+        overhead / total,
+        full[-1] / full[0],
+    )
+
+
+def _serve(prompt: int, budget: int, model: Model, gpu: Gpu) -> list:
+    """(load, seconds) of each step until the first token of a lone prompt."""
+    from engine.config import CacheConfig
+    from engine.sim.engine import SimEngine
+    from engine.sim.run import scheduler_config
+    from engine.sim.workload import SimRequest
+
+    steps: list = []
+    replica = deployment(model, gpu, budget=budget, max_num_seqs=1)
+    engine = SimEngine(
+        scheduler_config(replica),
+        CacheConfig(65_536 // 16 + 2, 16),
+        _cost(model, gpu),
+        on_step=lambda _, load, seconds: steps.append((load, seconds)),
+    )
+    engine.run([SimRequest(0, 0.0, prompt, 1)])
+    return steps
+
+
+def _cost(model: Model, gpu: Gpu):  # noqa: ANN202
+    from engine.sim.cost import CostModel
+
+    return CostModel(deployment(model, gpu))

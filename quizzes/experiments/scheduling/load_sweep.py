@@ -1,0 +1,149 @@
+"""E15, E16, E22: one knob, several values, the same requests: TTFT, ITL, tokens per second, queue, goodput."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
+
+Knob = Literal["max_num_seqs", "max_num_batched_tokens", "rate", "kv_blocks", "long_prefill_token_threshold"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """By value of the knob. Virtual time."""
+
+    values: list[float]
+    ttft_mean_ms: Annotated[list[float], "ms"]
+    ttft_p50_ms: Annotated[list[float], "ms"]
+    ttft_p99_ms: Annotated[list[float], "ms"]
+    itl_p50_ms: Annotated[list[float], "ms"]
+    itl_p99_ms: Annotated[list[float], "ms"]
+    e2e_mean_ms: Annotated[list[float], "ms"]
+    e2e_p99_ms: Annotated[list[float], "ms"]
+    queue_mean_ms: Annotated[list[float], "ms"]
+    """Waiting time between arrival and admission."""
+    queue_p99_ms: Annotated[list[float], "ms"]
+    tokens_per_s: Annotated[list[float], "tokens/s"]
+    """Output tokens, from the first arrival to the last token."""
+    seconds: Annotated[list[float], "s"]
+    mean_running: Annotated[list[float], "requests"]
+    mean_waiting: Annotated[list[float], "requests"]
+    peak_waiting: Annotated[list[int], "requests"]
+    preemptions: list[int]
+    goodput_per_s: Annotated[list[float], "requests/s"]
+    """Requests that met both limits, per second of the run."""
+    met_share: Annotated[list[float], "share"]
+    """Of the requests, those that met both limits."""
+    mean_in_system: Annotated[list[float], "requests"]
+    """Sum of the requests' times in the system over the length of the run."""
+    little: Annotated[list[float], "requests"]
+    """Finished requests per second x mean latency: Little's law says that it is the same."""
+
+
+@experiment("E15", "E16", "E22", "E03")
+def load_sweep(
+    ctx: Context,
+    *,
+    knob: Knob = "max_num_seqs",
+    values: Annotated[list[Annotated[float, Field(ge=0, le=100_000)]], Field(min_length=1, max_length=8)] = (
+        8,
+        32,
+        128,
+    ),
+    rate: Annotated[float, Field(gt=0, le=1000)] = 20.0,
+    requests: Annotated[int, Field(ge=1, le=400)] = 200,
+    prompt: str = "200-1000",
+    output: str = "50-250",
+    arrivals: Literal["poisson", "gamma", "constant"] = "poisson",
+    long_every: Annotated[int, Field(ge=0, le=200)] = 0,
+    long_prompt: Annotated[int, Field(ge=16, le=60_000)] = 16_000,
+    long_output: Annotated[int, Field(ge=0, le=1000)] = 0,
+    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = 256,
+    budget: Annotated[int, Field(ge=64, le=65_536)] = 8192,
+    kv_blocks: Annotated[int, Field(ge=0, le=100_000)] = 0,
+    ttft_limit_ms: Annotated[float, Field(gt=0)] = 500.0,
+    tpot_limit_ms: Annotated[float, Field(gt=0)] = 30.0,
+    model: Model = "llama-3.1-8b",
+    gpu: Gpu = "h100",
+    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
+) -> Sweep:
+    """Serve the same requests with each value of one knob.
+
+    Lengths: "500", "200-1000" or "lognormal:MEAN:SIGMA". Every `long_every`-th request has a prompt of `long_prompt`
+    tokens (0: none), and `long_output` tokens of output unless that is 0. kv_blocks 0: what the card has room for.
+    Real scheduler and KV manager, roofline prices.
+    """
+    fixed = {
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": budget,
+        "rate": rate,
+        "kv_blocks": kv_blocks,
+        "long_prefill_token_threshold": 0,
+    }
+    load = (requests, prompt, output, arrivals, long_every, long_prompt, long_output, seed)
+    runs = [
+        _serve({**fixed, knob: value}, load, (ttft_limit_ms, tpot_limit_ms), model, gpu) for value in values
+    ]
+    columns = {name: [run[name] for run in runs] for name in runs[0]}
+    return Sweep(values=list(values), **columns)
+
+
+def _serve(settings: dict, load: tuple, limits: tuple[float, float], model: Model, gpu: Gpu) -> dict:
+    from engine.sim.run import make_engine, scheduler_config, simulate
+
+    replica = deployment(
+        model,
+        gpu,
+        budget=int(settings["max_num_batched_tokens"]),
+        max_num_seqs=int(settings["max_num_seqs"]),
+    )
+    threshold = int(settings["long_prefill_token_threshold"])
+    engine = make_engine(
+        replica,
+        num_blocks=int(settings["kv_blocks"]) or None,
+        scheduler=scheduler_config(replica, long_prefill=threshold),
+    )
+    report = simulate(engine, _requests(settings["rate"], load))
+    records = engine.recorder.finished
+    met = sum(1000 * r.ttft <= limits[0] and 1000 * r.tpot <= limits[1] for r in records)
+    in_system = sum(record.e2e for record in records) / report.seconds
+    ttft, itl, queue, e2e = report.ttft, report.itl, report.queue, report.e2e
+    assert ttft and itl and queue and e2e
+    return {
+        "ttft_mean_ms": 1000 * ttft.mean,
+        "ttft_p50_ms": 1000 * ttft.p50,
+        "ttft_p99_ms": 1000 * ttft.p99,
+        "itl_p50_ms": 1000 * itl.p50,
+        "itl_p99_ms": 1000 * itl.p99,
+        "e2e_mean_ms": 1000 * e2e.mean,
+        "e2e_p99_ms": 1000 * e2e.p99,
+        "queue_mean_ms": 1000 * queue.mean,
+        "queue_p99_ms": 1000 * queue.p99,
+        "tokens_per_s": report.output_tokens_per_s,
+        "seconds": report.seconds,
+        "mean_running": report.mean_running,
+        "mean_waiting": report.mean_waiting,
+        "peak_waiting": report.peak_waiting,
+        "preemptions": report.num_preemptions,
+        "goodput_per_s": met / report.seconds,
+        "met_share": met / len(records),
+        "mean_in_system": in_system,
+        "little": report.requests_per_s * e2e.mean,
+    }
+
+
+def _requests(rate: float, load: tuple):  # noqa: ANN202
+    from engine.sim.workload import Lengths, Workload
+
+    count, prompt, output, arrivals, long_every, long_prompt, long_output, seed = load
+    drawn = Workload(count, rate, Lengths.parse(prompt), Lengths.parse(output), arrivals=arrivals, seed=seed)
+    for request in drawn:
+        if long_every and request.index % long_every == long_every - 1:
+            request.prompt_len = long_prompt
+            request.output_len = long_output or request.output_len
+        yield request

@@ -1,0 +1,133 @@
+"""E20: the same jobs under five policies: mean and worst latency, who starves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.registry import BadArguments
+
+Policy = Literal["fcfs", "priority", "sjf", "aging", "fair"]
+Numbers = Annotated[list[Annotated[int, Field(ge=0, le=2000)]], Field(max_length=120)]
+
+
+@dataclass(frozen=True)
+class Race:
+    """By policy, in the order given; within a policy by job. Latency: steps from arrival to the last token."""
+
+    policies: list[str]
+    mean_latency: Annotated[list[float], "steps"]
+    worst_latency: Annotated[list[int], "steps"]
+    mean_wait: Annotated[list[float], "steps"]
+    longest_wait: Annotated[list[int], "steps"]
+    """Steps between arrival and admission of whoever waited longest."""
+    starved_job: list[int]
+    """Index of that job."""
+    finish_order: list[list[int]]
+    latencies: Annotated[list[list[int]], "steps"]
+    waits: Annotated[list[list[int]], "steps"]
+    steps: Annotated[list[int], "steps"]
+    """Until everybody has finished."""
+    tenant_mean_latency: Annotated[list[dict[str, float]], "steps"]
+    best_mean: str
+    """Policy with the least mean latency; the first of those that tie."""
+    best_worst: str
+    """Policy with the least worst latency."""
+
+
+@experiment("E20")
+def policy_lab(
+    ctx: Context,
+    *,
+    policies: Annotated[list[Policy], Field(min_length=1, max_length=5)] = (
+        "fcfs",
+        "priority",
+        "sjf",
+        "aging",
+        "fair",
+    ),
+    lens: Annotated[Numbers, Field(min_length=1)] = (40, 3, 5, 30, 4, 6, 3, 20),
+    arrivals: Numbers = (),
+    priorities: Annotated[list[Annotated[int, Field(ge=-10, le=10)]], Field(max_length=120)] = (),
+    tenants: Annotated[list[str], Field(max_length=120)] = (),
+    slots: Annotated[int, Field(ge=1, le=32)] = 1,
+    aging_weight: Annotated[float, Field(ge=0, le=100)] = 1.0,
+    prediction_error: Annotated[float, Field(ge=0, le=5)] = 0.0,
+    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
+) -> Race:
+    """Jobs of `lens` output tokens on `slots` decode slots; prompts of one token, no memory pressure.
+
+    fcfs and priority are vLLM's two policies and ours; sjf, aging and fair (share) are sort keys put on the same
+    scheduler. Predicted lengths are the true ones, times exp(prediction_error x standard normal).
+    Empty arrivals: all at step 0. Nobody is interrupted: a policy decides who is admitted next.
+    """
+    count = len(lens)
+    arrivals, priorities = list(arrivals) or [0] * count, list(priorities) or [0] * count
+    tenants = list(tenants) or ["a"] * count
+    if not len(arrivals) == len(priorities) == len(tenants) == count:
+        raise BadArguments("arrivals, priorities and tenants need one entry for each of lens, or none at all")
+    if min(lens) < 1:
+        raise BadArguments("a job has at least one token: every entry of lens must be 1 or more")
+    rng = Random(f"predictions-{seed}")
+    guesses = [length * pow(2.718281828, prediction_error * rng.gauss(0, 1)) for length in lens]
+    asks = [
+        Ask(f"{tenants[i]}/{i}", 1, lens[i], arrival=arrivals[i], priority=priorities[i])
+        for i in range(count)
+    ]
+    runs = [_serve(ctx, policy, asks, guesses, slots, aging_weight) for policy in policies]
+    waits = [[admitted - ask.arrival for ask, (admitted, _) in zip(asks, run, strict=True)] for run in runs]
+    latencies = [[end + 1 - ask.arrival for ask, (_, end) in zip(asks, run, strict=True)] for run in runs]
+    means = [sum(row) / count for row in latencies]
+    worst = [max(row) for row in latencies]
+    return Race(
+        policies=list(policies),
+        mean_latency=means,
+        worst_latency=worst,
+        mean_wait=[sum(row) / count for row in waits],
+        longest_wait=[max(row) for row in waits],
+        starved_job=[row.index(max(row)) for row in waits],
+        finish_order=[sorted(range(count), key=lambda i, run=run: (run[i][1], i)) for run in runs],
+        latencies=latencies,
+        waits=waits,
+        steps=[max(end for _, end in run) + 1 for run in runs],
+        tenant_mean_latency=[_by_tenant(row, tenants) for row in latencies],
+        best_mean=policies[means.index(min(means))],
+        best_worst=policies[worst.index(min(worst))],
+    )
+
+
+def _serve(
+    ctx: Context, policy: Policy, asks: list[Ask], guesses: list[float], slots: int, weight: float
+) -> list[tuple[int, int]]:
+    """(step of admission, step of the last token) of each job."""
+    from quizzes.experiments.scheduling import _policies
+
+    def predict(request):  # noqa: ANN001, ANN202
+        return guesses[int(request.request_id.split("/")[1])]
+
+    own = {
+        "sjf": lambda: _policies.sjf(predict),
+        "aging": lambda: _policies.aging(predict, weight),
+        "fair": lambda: _policies.fair(predict),
+    }
+    settings = {"make_scheduler": own[policy]()} if policy in own else {"policy": policy}
+    engine = ctx.core(max_num_seqs=slots, traced=True, **settings)
+    to_come = sorted(asks, key=lambda ask: ask.arrival)
+    while to_come or engine.scheduler.has_unfinished():
+        while to_come and to_come[0].arrival <= engine.num_steps:
+            engine.add(to_come.pop(0))
+        engine.step()
+    engine.close()
+    outcomes = [engine.outcomes[ask.request_id] for ask in asks]
+    return [(outcome.admitted, outcome.finished) for outcome in outcomes]  # type: ignore[misc]
+
+
+def _by_tenant(latencies: list[int], tenants: list[str]) -> dict[str, float]:
+    groups: dict[str, list[int]] = {}
+    for tenant, latency in zip(tenants, latencies, strict=True):
+        groups.setdefault(tenant, []).append(latency)
+    return {tenant: sum(row) / len(row) for tenant, row in groups.items()}

@@ -1,0 +1,75 @@
+"""E15: a prompt arrives beside requests that decode; the step's token budget cuts it into chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+
+WARM_STEPS = 2
+"""The decoding requests read their prompts (one token each) before the long prompt comes."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Steps are counted from the first one that sees the prompt."""
+
+    chunks: Annotated[list[int], "tokens"]
+    """Of the prompt, step by step."""
+    steps_to_first_token: Annotated[int, "steps"]
+    """Steps until the prompt's request has its first token, that one included."""
+    step_tokens: Annotated[list[int], "tokens"]
+    """All tokens of each of these steps."""
+    largest_step: Annotated[int, "tokens"]
+    missed_decodes: Annotated[int, "tokens"]
+    """Decode tokens that were due in these steps and not computed."""
+    decode_tokens: Annotated[int, "tokens"]
+    """Computed in these steps for the requests that were there before."""
+
+
+@experiment("E15", "E14")
+def token_budget(
+    ctx: Context,
+    *,
+    decodes: Annotated[int, Field(ge=0, le=256)] = 60,
+    prompt: Annotated[int, Field(ge=1, le=40_000)] = 4000,
+    budget: Annotated[int, Field(ge=1, le=65_536)] = 512,
+    threshold: Annotated[int, Field(ge=0, le=65_536)] = 0,
+    chunked: bool = True,
+) -> Chunks:
+    """How a prompt of `prompt` tokens is computed beside `decodes` requests, with `budget` tokens to a step.
+
+    Running requests come first, one token each; the prompt gets what is left, at most `threshold`
+    (long_prefill_token_threshold; 0: no limit). chunked=False: the whole prompt must fit into one step.
+    """
+    engine = ctx.core(
+        max_num_seqs=decodes + 1,
+        max_num_batched_tokens=budget,
+        max_model_len=1_000_000 if chunked else budget,
+        long_prefill_token_threshold=threshold,
+        enable_chunked_prefill=chunked,
+        traced=True,
+    )
+    for index in range(decodes):
+        engine.add(Ask(f"d{index}", 1, 1 + WARM_STEPS + 2 * prompt if chunked else min(budget - 1, 64)))
+    for _ in range(WARM_STEPS if decodes else 0):
+        engine.step()
+    before = engine.num_steps
+    engine.add(Ask("long", prompt, 1))
+    while engine.outcomes["long"].finished is None:
+        engine.step()
+    engine.close()
+    steps = engine.steps[before:]
+    chunks = [step.rows["long"][1] for step in steps if "long" in step.rows]
+    computed = sum(len(step.rows) - ("long" in step.rows) for step in steps)
+    return Chunks(
+        chunks,
+        len(steps),
+        [step.num_tokens for step in steps],
+        max(step.num_tokens for step in steps),
+        decodes * len(steps) - computed,
+        computed,
+    )
