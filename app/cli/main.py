@@ -36,6 +36,9 @@ COMMANDS = {
     "answer": Entry("app.cli.answer", "How to say it in 30 seconds, in 2 minutes, and deeper.", PRACTISE),
     "run": Entry("app.cli.run", "Run one experiment with your own figures.", PRACTISE),
     "experiments": Entry("app.cli.experiments", "What questions are decided by: list, show.", PRACTISE),
+    "claims": Entry(
+        "app.cli.claims", "What prep guides claim: vote, run the test, read the verdict.", PRACTISE
+    ),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "zoo": Entry("app.cli.zoo", "The shipped models: list, evaluate, train.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving: named models and GPUs, capacity, fleets.", LOOK),

@@ -1,0 +1,29 @@
+"""`prep claims`: what prep guides say, before the engine.
+
+common.py     finding a claim, printing a ruling
+listing.py    prep claims list, show
+hearing.py    prep claims vote, run, flip
+verifying.py  prep claims verify
+"""
+
+from __future__ import annotations
+
+from app.cli import screen
+from app.cli.claims.hearing import flip, run, vote
+from app.cli.claims.listing import list_, show
+from app.cli.claims.verifying import verify
+
+app = screen.command_app(no_args_is_help=True)
+
+
+@app.callback()
+def claims() -> None:
+    """Claims of interview guides before the engine: vote, run the test, read the verdict."""
+
+
+app.command("list")(list_)
+app.command()(show)
+app.command()(vote)
+app.command()(run)
+app.command()(flip)
+app.command()(verify)

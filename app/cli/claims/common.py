@@ -1,0 +1,177 @@
+"""What the claims commands share."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quizzes.claims.claim import Claim
+    from quizzes.claims.court import CaseOutcome, Ruling, Run
+    from quizzes.claims.library import Claims
+
+ClaimId = Annotated[str, typer.Argument(metavar="ID", help="A claim from: prep claims list")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+COLOUR = {
+    "confirmed": "green",
+    "refuted": "red",
+    "depends": "yellow",
+    "inconclusive": "dim",
+    "skipped": "dim",
+}
+WORD = {True: "[green]holds[/]", False: "[red]fails[/]", None: "[dim]undecided[/]"}
+
+
+def load() -> Claims:
+    """The claims; broken files are named on stderr and left out."""
+    from quizzes.claims.library import load_claims
+
+    claims = load_claims()
+    for problem in claims.problems:
+        screen.err().print(f"[yellow]left out:[/] claims/bank/{problem}", soft_wrap=True)
+    return claims
+
+
+@contextmanager
+def court_runs() -> Iterator[Run]:
+    """A worker process as the court wants it: name, arguments -> result."""
+    from quizzes.experiments.runner import Runner
+
+    with Runner() as runner:
+        yield lambda name, args: runner.run(name, args).result
+
+
+def verdict_word(verdict: str | None) -> str:
+    """In capitals: the colour alone never says it."""
+    if verdict is None:
+        return "[bold]FOR DISCUSSION[/]"
+    return f"[bold {COLOUR[verdict]}]{verdict.upper()}[/]"
+
+
+def heading(claim: Claim) -> None:
+    from rich.markup import escape
+
+    console = screen.out()
+    console.print(f"[bold]{claim.id}[/]  [dim]{escape(claim.where)} · {claim.topic} · {claim.kind}[/]")
+    console.print(
+        f"[bold]“{escape(' '.join(claim.claim.split()))}”[/]\n"
+        if screen.unicode_ok()
+        else f'[bold]"{escape(" ".join(claim.claim.split()))}"[/]\n'
+    )
+
+
+def print_test(claim: Claim) -> None:
+    """The rule, before anything ran."""
+    from rich.markup import escape
+
+    from app.cli.run import plain
+    from quizzes.claims.report import number
+
+    test = claim.test
+    assert test is not None
+    console = screen.out()
+    console.print("[bold]Test, fixed in advance[/]")
+    settings = ", ".join(f"{name}={plain(value)}" for name, value in test.args.items())
+    console.print(f"  [cyan]{test.run}[/]  [dim]{settings}[/]")
+    for case in test.cases:
+        more = ", ".join(f"{name}={plain(value)}" for name, value in case.args.items())
+        console.print(f"  case: {escape(case.when)}" + (f"  [dim]{more}[/]" if more else ""))
+        console.print(f"    the claim holds if  {escape(case.holds)}")
+        if case.fails:
+            console.print(f"    it fails if         {escape(case.fails)}  [dim](else inconclusive)[/]")
+    if test.figure is not None and test.figure.says is not None:
+        console.print(f"  the claim's figure: {escape(number(test.figure.says))} {escape(test.figure.unit)}")
+    console.print()
+
+
+def print_cases(cases: tuple[CaseOutcome, ...]) -> None:
+    """Each case with the figures that its rule looks at."""
+    from rich.markup import escape
+
+    from app.cli.run import plain
+
+    console = screen.out()
+    for letter, case in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", cases, strict=False):
+        console.print(f"  exhibit {letter}  {WORD[case.holds]}  {escape(case.when)}")
+        if case.exhibit:
+            shown = ", ".join(f"{name} = {_short(plain(value))}" for name, value in case.exhibit.items())
+            console.print(f"             [dim]{shown}[/]")
+        if case.reason:
+            console.print(f"             [dim]{escape(case.reason)}[/]")
+
+
+def print_ruling(claim: Claim, ruling: Ruling) -> None:
+    """Exhibits, verdict, figure, what to say."""
+    from rich.markup import escape
+
+    from quizzes.claims.report import figure_line
+
+    console = screen.out()
+    print_cases(ruling.cases)
+    console.print(f"\nVERDICT  {verdict_word(ruling.verdict)}")
+    if ruling.reason:
+        console.print(f"  {escape(ruling.reason)}")
+    if ruling.figure is not None:
+        console.print(f"  {escape(figure_line(ruling.figure))}")
+    if claim.fact is not None:
+        print_fact(claim)
+    if claim.discussion is not None and ruling.decided_by == "discussion":
+        print_discussion(claim)
+    elif ruling.wording:
+        console.print(f"\n[bold]Say:[/] {escape(ruling.wording)}")
+
+
+def print_fact(claim: Claim) -> None:
+    from rich.markup import escape
+
+    from quizzes.claims.report import source_line
+
+    assert claim.fact is not None
+    console = screen.out()
+    console.print(f"  a source says: {escape(' '.join(claim.fact.says.split()))}")
+    console.print(f"  [dim]{escape(source_line(claim))}[/]", soft_wrap=True)
+
+
+def print_discussion(claim: Claim) -> None:
+    from rich.markup import escape
+
+    assert claim.discussion is not None
+    console = screen.out()
+    for label, text in (
+        ("for", claim.discussion.for_),
+        ("against", claim.discussion.against),
+        ("better", claim.discussion.better),
+    ):
+        console.print(f"  [bold]{label:<8}[/] {escape(' '.join(text.split()))}")
+
+
+def refuse_without_test(claim: Claim) -> None:
+    if claim.test is None:
+        raise screen.Problem(
+            f"{claim.id} is {claim.kind}: no experiment decides it", next_step=f"prep claims show {claim.id}"
+        )
+
+
+def _short(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def told(work: Any) -> Any:
+    """The value of `work()`; a broken test or run ends as one clear line."""
+    from app.cli.run import told as told_run
+    from quizzes.claims.court import BrokenTest
+
+    try:
+        return told_run(work)
+    except BrokenTest as error:
+        raise screen.Problem(
+            f"the test is broken: {error}",
+            next_step="mend its file in quizzes/claims/bank",
+            code=screen.CHECKS_FAILED,
+        ) from None

@@ -1,0 +1,219 @@
+"""`prep claims vote`, `run` and `flip`: one claim at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.claims import common
+from app.cli.dialogue import Dialogue, Left, ScriptOption, one_of, percent
+from app.cli.settings import SetOption, parse_settings
+
+if TYPE_CHECKING:
+    from quizzes.claims.claim import Claim
+    from quizzes.claims.court import Ruling
+    from quizzes.claims.library import Claims
+    from quizzes.state import State
+
+
+def vote(
+    claim_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Without: the next you have not voted on.")
+    ] = None,
+    script: ScriptOption = None,
+) -> None:
+    """Vote on a claim, then see its test, run it, and read the verdict.
+
+    \b
+    Examples:
+      prep claims vote
+      prep claims vote S0-13
+    """
+    from quizzes.state import State
+
+    dialogue = Dialogue(script)
+    state, error = State.open_or_in_memory()
+    with state:
+        if error is not None:
+            screen.err().print(f"[yellow]votes are not kept:[/] {error}", soft_wrap=True)
+        claims = common.load()
+        claim = claims.claim(claim_id or _next(claims, state))
+        try:
+            _vote(claim, claims, state, dialogue)
+        except Left:
+            screen.out().print("\nleft; nothing more was recorded")
+            screen.next_command(f"prep claims vote {claim.id}")
+
+
+def _next(claims: Claims, state: State) -> str:
+    """The first claim with a test, or a dated fact, that has no vote."""
+    voted = {vote.claim_id for vote in state.votes() if vote.verdict}
+    for entry in claims:
+        if (entry.run or entry.fact) and entry.id not in voted:
+            return entry.id
+    raise screen.Problem("you have voted on every claim", next_step="prep claims list --verdict depends")
+
+
+def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> None:
+    from quizzes.claims import verdicts
+    from quizzes.claims.court import judge
+    from quizzes.state import Vote
+
+    common.heading(claim)
+    if claim.test is None and claim.fact is None:
+        dialogue.ask("no experiment decides this. Say your view aloud, then Enter", lambda reply: reply)
+        common.print_discussion(claim)
+        screen.next_command("prep claims vote")
+        return
+    said = dialogue.ask(
+        "your vote: \\[c]onfirmed \\[r]efuted \\[d]epends",
+        one_of(confirmed="confirmed", refuted="refuted", depends="depends"),
+    )
+    confidence = dialogue.ask("confidence that the court agrees, 1-99 %", percent)
+    state.add(Vote(claim.id, said, confidence))  # before the court sits
+    screen.out().print()
+    if claim.test is not None:
+        common.print_test(claim)
+    with common.court_runs() as run, screen.loading(claim.test.run if claim.test else claim.id):
+        ruling = common.told(lambda: judge(claim, run))
+    verdicts.remember([ruling])
+    common.print_ruling(claim, ruling)
+    _score(claim, ruling, said, confidence, state)
+    _suggest(claim, claims, state)
+
+
+def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: State) -> None:
+    """Against the verdict, if there is one."""
+    from quizzes.claims.report import brier
+    from quizzes.state import Vote
+
+    console = screen.out()
+    verdict = ruling.verdict
+    if verdict not in ("confirmed", "refuted", "depends"):
+        console.print("\nYou: not scored, nothing was decided")
+        return
+    state.add(Vote(claim.id, said, confidence, verdict))
+    hit = said == verdict
+    word = "[green]hit[/]" if hit else "[red]miss[/]"
+    console.print(
+        f"\nYou: {said}, {confidence} %: {screen.mark(hit)} {word}  "
+        f"(Brier {brier(said, confidence, verdict):.2f}; 0 is best, 0.25 a coin)"
+    )
+
+
+def _suggest(claim: Claim, claims: Claims, state: State) -> None:
+    if claim.flip is not None:
+        screen.next_command(f"prep claims flip {claim.id}", "turn the verdict over")
+        return
+    try:
+        screen.next_command(f"prep claims vote {_next(claims, state)}")
+    except screen.Problem:
+        screen.next_command("prep claims list")
+
+
+def run(claim_id: common.ClaimId, settings: SetOption = None, json: common.Json = False) -> None:
+    """Run a claim's test and read the verdict; with --set, what the test says for other arguments.
+
+    \b
+    Examples:
+      prep claims run S0-13
+      prep claims run S0-13 --set slots=8
+    """
+    from quizzes.claims import verdicts
+    from quizzes.claims.court import judge
+
+    claim = common.load().claim(claim_id)
+    common.refuse_without_test(claim)
+    changed = parse_settings(settings)
+    tried = _with_arguments(claim, changed)
+    with common.court_runs() as runs, screen.loading(claim.test.run):
+        ruling = common.told(lambda: judge(tried, runs))
+    if not changed:
+        verdicts.remember([ruling])
+    if json:
+        screen.print_json(ruling.to_json())
+    else:
+        common.heading(claim)
+        common.print_ruling(tried, ruling)
+        if changed:
+            screen.next_command(f"prep claims run {claim.id}", "the test as it was fixed")
+        else:
+            screen.next_command(f"prep claims {'flip' if claim.flip else 'show'} {claim.id}")
+    codes = {"inconclusive": screen.INCONCLUSIVE, "skipped": screen.ENVIRONMENT}
+    if ruling.verdict in codes:
+        raise typer.Exit(codes[ruling.verdict])
+
+
+def _with_arguments(claim: Claim, changed: dict[str, Any]) -> Claim:
+    """The same claim with arguments that win over those of every case."""
+    if not changed or claim.test is None:
+        return claim
+    cases = [case.model_copy(update={"args": {**case.args, **changed}}) for case in claim.test.cases]
+    return claim.model_copy(update={"test": claim.test.model_copy(update={"cases": cases})})
+
+
+def flip(
+    claim_id: common.ClaimId,
+    settings: SetOption = None,
+    witness: Annotated[bool, typer.Option("--witness", help="Give up: show arguments that do it.")] = False,
+) -> None:
+    """Find arguments that turn the verdict of the first case over.
+
+    \b
+    Examples:
+      prep claims flip S0-13
+      prep claims flip S0-13 --set lens=9,9,9,9
+    """
+    from rich.markup import escape
+
+    from app.cli.run import plain
+    from quizzes.claims import court
+
+    claim = common.load().claim(claim_id)
+    common.refuse_without_test(claim)
+    console = screen.out()
+    changed = parse_settings(settings)
+    if witness and claim.flip is None:
+        raise screen.Problem(
+            f"{claim.id} comes without a witness", next_step="try --set; it may be impossible"
+        )
+    if witness:
+        assert claim.flip is not None
+        changed = dict(claim.flip.args)
+    if not changed:
+        _challenge(claim)
+        return
+    with common.court_runs() as runs, screen.loading(claim.test.run):
+        before, after, flipped = common.told(lambda: court.flip(claim, changed, runs))
+    console.print(f"[dim]{', '.join(f'{name}={plain(value)}' for name, value in changed.items())}[/]")
+    common.print_cases((before, after))
+    word = "turned over" if flipped else "still the same"
+    console.print(f"\n{screen.mark(flipped)} {escape(claim.test.cases[0].when)}: {word}")
+    if not flipped:
+        screen.next_command(f"prep claims flip {claim.id} --set ...", "or --witness")
+        raise typer.Exit(screen.CHECKS_FAILED)
+    screen.next_command("prep claims vote", "the next claim")
+
+
+def _challenge(claim: Claim) -> None:
+    """What to turn over, and which arguments there are."""
+    from rich.markup import escape
+
+    from app.cli.run import plain
+    from quizzes.experiments.registry import get
+
+    console = screen.out()
+    common.heading(claim)
+    test = claim.test
+    assert test is not None
+    first = test.cases[0]
+    ask = claim.flip.ask if claim.flip else "Find arguments for which the first case comes out the other way."
+    console.print(f"{escape(' '.join(ask.split()))}\n")
+    console.print(f"  rule       {escape(first.holds)}")
+    values = {**get(test.run).check({**test.args, **first.args})}
+    for name, value in values.items():
+        console.print(f"  argument   [cyan]{name}[/]={plain(value)}")
+    changeable = next(iter(claim.flip.args if claim.flip else values), "name")
+    screen.next_command(f"prep claims flip {claim.id} --set {changeable}=...", "as often as you like")

@@ -1,0 +1,169 @@
+"""`prep claims verify`: every claim that has a test, with progress on stderr and a table of verdicts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+from app.cli.claims import common
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quizzes.claims.court import Ruling, Run
+    from quizzes.claims.library import Claims, Entry
+
+
+def verify(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without tests that measure time (default).")
+    ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also tests that measure time.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    json: common.Json = False,
+) -> None:
+    """Run the test of every claim and tell the verdicts. Exit code 1 if a test is broken.
+
+    \b
+    Examples:
+      prep claims verify
+      prep claims verify --all --json
+    """
+    from quizzes.claims import verdicts
+    from quizzes.topics import TOPICS, resolve
+
+    if quick and all_:
+        raise screen.Problem("--quick and --all exclude each other", next_step="leave one out")
+    claims = common.load()
+    wanted = resolve("topic", topic, TOPICS) if topic else None
+    entries = [entry for entry in claims if entry.run and wanted in (None, entry.topic)]
+    left_out = [] if all_ else [entry for entry in entries if _measures(entry)]
+    chosen = [entry for entry in entries if entry not in left_out]
+    began = time.monotonic()
+    rulings, broken = _judge_all(claims, chosen)
+    verdicts.remember(rulings)
+    broken += [f"claims/bank/{problem}" for problem in claims.problems]
+    if json:
+        screen.print_json(
+            {
+                "rulings": [ruling.to_json() for ruling in rulings],
+                "broken": broken,
+                "left_out": [e.id for e in left_out],
+            }
+        )
+    else:
+        _report(
+            rulings,
+            {entry.id: entry.kind for entry in chosen},
+            broken,
+            len(left_out),
+            time.monotonic() - began,
+        )
+    if broken:
+        raise typer.Exit(screen.CHECKS_FAILED)
+
+
+def _measures(entry: Entry) -> bool:
+    from quizzes.experiments.registry import UnknownExperiment, get
+
+    try:
+        return get(entry.run).determinism == "statistical"
+    except UnknownExperiment:
+        return False  # told as a broken test
+
+
+def _judge_all(claims: Claims, entries: list[Entry]) -> tuple[list[Ruling], list[str]]:
+    """Rulings in the order of the claims, and what is broken. Claims of one experiment run one after the other."""
+    from quizzes.claims.court import BrokenTest, judge
+    from quizzes.experiments.runner import RunFailed
+
+    rulings: dict[str, Ruling] = {}
+    broken: dict[str, str] = {}
+    with common.court_runs() as run, _progress(len(entries)) as advance:
+        run = _once(run)
+        for entry in sorted(entries, key=lambda entry: entry.run):
+            advance(entry.id)
+            try:
+                rulings[entry.id] = judge(claims.claim(entry.id), run)
+            except BrokenTest as error:
+                broken[entry.id] = str(error)
+            except RunFailed as error:
+                broken[entry.id] = f"{entry.id}: {error}"
+    order = [entry.id for entry in entries]
+    return [rulings[name] for name in order if name in rulings], [
+        broken[name] for name in order if name in broken
+    ]
+
+
+def _once(run: Run) -> Run:
+    """Each experiment once per arguments, also where measured results would be taken anew."""
+    import json
+
+    known: dict[str, Any] = {}
+
+    def ask(name: str, args: dict[str, Any]) -> dict[str, Any]:
+        key = json.dumps([name, args], sort_keys=True)
+        if key not in known:
+            known[key] = run(name, args)
+        return dict(known[key])
+
+    return ask
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar where somebody watches; a line every 50 claims elsewhere."""
+    console = screen.err()
+    done = 0
+    if screen.is_live(console):
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("", total=total)
+
+            def advance(name: str) -> None:
+                nonlocal done
+                bar.update(task, description=name, completed=done)
+                done += 1
+
+            yield advance
+        return
+
+    def tell(name: str) -> None:
+        nonlocal done
+        if done and done % 50 == 0:
+            console.print(f"{done} of {total}")
+        done += 1
+
+    yield tell
+
+
+def _report(
+    rulings: list[Ruling], kinds: dict[str, str], broken: list[str], left_out: int, seconds: float
+) -> None:
+    from rich.markup import escape
+
+    from quizzes.claims.report import VERDICTS, counts, table
+
+    console = screen.out()
+    rows = table(rulings, kinds)
+    used = [at for at, name in enumerate(VERDICTS, 1) if rows[-1][at]]
+    grid = screen.table("kind", *(VERDICTS[at - 1] for at in used), "all")
+    for row in rows:
+        grid.add_row(row[0], *(row[at] for at in used), row[-1])
+    console.print(grid)
+    for ruling in rulings:
+        if ruling.verdict in ("inconclusive", "skipped"):
+            console.print(f"  {ruling.id}  {ruling.verdict}: {escape(ruling.reason)}", soft_wrap=True)
+    for line in broken:
+        console.print(f"  {screen.mark(False)} broken: {escape(line)}", soft_wrap=True)
+    console.print(f"{counts(rulings)}; {len(broken)} broken; {seconds:.0f} s")
+    if left_out:
+        console.print(f"[dim]{left_out} tests that measure time were left out: --all[/]")
+    screen.next_command("prep claims list --verdict refuted", "where the guides are wrong")

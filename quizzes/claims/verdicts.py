@@ -1,0 +1,47 @@
+"""The verdicts that this machine has computed, kept until the engine, an experiment or the claim changes.
+
+A list of claims can then show verdicts without running anything. They are a convenience: deleting the file only means
+that `prep claims verify` runs again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from quizzes.claims.court import Ruling
+from quizzes.experiments.results_cache import source_revision
+from quizzes.paths import cache_dir, write_atomically
+
+
+def known() -> dict[str, dict[str, Any]]:
+    """Claim id -> its ruling as `Ruling.to_json` gives it; empty if the sources changed since."""
+    try:
+        kept = json.loads(_path().read_text(encoding="utf-8"))
+        return dict(kept["rulings"]) if kept["revision"] == _revision() else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def remember(rulings: Iterable[Ruling]) -> None:
+    """Add rulings of tests to those that are known. Facts and discussions are in their files."""
+    new = {ruling.id: ruling.to_json() for ruling in rulings if ruling.decided_by == "test"}
+    text = json.dumps({"revision": _revision(), "rulings": {**known(), **new}}, ensure_ascii=False)
+    try:
+        write_atomically(_path(), text)
+    except OSError:
+        pass  # only costs time
+
+
+def _path() -> Path:
+    return cache_dir() / "verdicts.json"
+
+
+def _revision() -> str:
+    """Of the engine, the experiments and the claims."""
+    from quizzes.claims import library
+
+    claims = [(path.name, path.stat().st_mtime_ns) for path in sorted(library.BANK.glob("*.yaml"))]
+    return f"{source_revision()}:{claims}"
