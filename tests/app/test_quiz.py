@@ -263,3 +263,24 @@ def _eventually_has_a_worker(pid: int) -> list[int]:
         if children:
             return children
     raise AssertionError("no worker was started")
+
+
+def test_a_program_is_mended_with_checks_in_between(home: Path, tmp_path: Path) -> None:
+    from quizzes.autopsies.programs import FOLDER
+
+    half = tmp_path / "half.py"
+    half.write_text((FOLDER / "block_manager" / "mutants" / "double_free_is_silent.py").read_text())
+    path = script(tmp_path, "", str(half), str(FOLDER / "block_manager" / "solution.py"))
+    done = prep("quiz", "--question", "code_review.mend_block_manager", "--script", path)
+    assert "10/10 checks" in done.stdout and "1 of 1 points" in done.stdout, done.stdout + done.stderr
+    assert "the second free of the same blocks was accepted" in done.stdout
+    assert (home / "workspace" / "block_manager.py").exists()
+
+
+def test_a_program_that_hangs_is_stopped_and_the_learner_goes_on(home: Path, tmp_path: Path) -> None:
+    hanging = tmp_path / "hanging.py"
+    hanging.write_text("while True:\n    pass\n")
+    path = script(tmp_path, str(hanging), "/nowhere.py", "g")
+    done = prep("quiz", "--question", "code_review.mend_block_manager", "--script", path)
+    assert "ran longer than its limit" in done.stdout and "cannot read /nowhere.py" in done.stdout
+    assert "1 partly" in done.stdout or "1 wrong" in done.stdout

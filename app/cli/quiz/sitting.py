@@ -135,7 +135,7 @@ class Sitting:
                 if command == "help":
                     self._say(f" [dim]{HELP}[/]")
                 elif command == "hint":
-                    hints += self._hint(instance, hints)
+                    hints += self.hint(instance, hints)
                 else:
                     if key.endswith(".interval") and not line:
                         break
@@ -146,7 +146,7 @@ class Sitting:
                         self._say(f" [yellow]{showing.escape(str(error))}[/]")
         return replies, hints
 
-    def _hint(self, instance: Instance, shown: int) -> int:
+    def hint(self, instance: Instance, shown: int) -> int:
         """Show the next hint; 1 if there was one."""
         hints = instance.question.hints
         if shown >= len(hints):

@@ -1,0 +1,128 @@
+"""Programs to mend: the learner's file, the checks, as often as needed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.padding import Padding
+
+from app.cli import screen
+from app.cli.quiz import showing
+from app.cli.quiz.dialogue import Skip
+from quizzes.autopsies.programs import read
+from quizzes.experiments.runner import RunFailed
+from quizzes.grading import Graded, Part
+from quizzes.paths import data_dir
+
+if TYPE_CHECKING:
+    from app.cli.quiz.sitting import Record, Sitting
+    from quizzes.instance import Instance
+
+CHECKS = "code_review.checks"
+MENU = "Enter check · c show the program · h hint · r start over · g give up · q quit"
+
+
+def workspace_file(folder: str) -> Path:
+    """The learner's copy of a program; made once and never overwritten."""
+    return data_dir() / "workspace" / f"{folder}.py"
+
+
+def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
+    """Until all checks pass or the learner gives up. Raises Skip, Quit."""
+    code = instance.question.code
+    assert code is not None
+    path = workspace_file(code.folder)
+    if not path.exists():
+        _write_given(path, code.folder)
+    began = time.monotonic()
+    _say(sitting, f" your file: [bold]{showing.escape(str(path))}[/]\n (or type the path of another one)\n")
+    report: dict[str, Any] | None = None
+    while True:
+        line = sitting.dialogue.read(f" {MENU} > ")
+        key = line.lower()
+        if key == "q":
+            from app.cli.quiz.dialogue import Quit
+
+            raise Quit
+        if key == "s":
+            raise Skip
+        if key == "c":
+            showing.console().print(Padding(read(code.folder), (0, 0, 0, 3)), markup=False)
+        elif key == "h":
+            record.hints += sitting.hint(instance, record.hints)
+        elif key == "r":
+            _start_over(sitting, path, code.folder)
+        elif key == "g":
+            break
+        else:
+            report = _check(sitting, code.folder, Path(line).expanduser() if line else path) or report
+            if report is not None and report["num_passed"] == report["num_checks"]:
+                break
+    record.seconds = time.monotonic() - began
+    report = report or sitting.run_experiment(CHECKS, {"folder": code.folder}).result
+    record.replies = {"passed": f"{report['num_passed']} of {report['num_checks']}"}
+    sitting.keep(instance, record, _graded(report), None)
+    if not sitting.exam:
+        _say(sitting, "")
+        if not sitting.quiet:
+            showing.explanation(instance, None, {})
+        _say(sitting, f" [dim]a mended program: quizzes/autopsies/{code.folder}/solution.py[/]")
+
+
+def _write_given(path: Path, folder: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(read(folder), encoding="utf-8")
+
+
+def _start_over(sitting: Sitting, path: Path, folder: str) -> None:
+    """The given program again; the learner's is kept beside it."""
+    kept = path.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.py")
+    if path.exists():
+        path.rename(kept)
+        _say(sitting, f" [dim]yours is kept as {showing.escape(str(kept))}[/]")
+    _write_given(path, folder)
+
+
+def _check(sitting: Sitting, folder: str, path: Path) -> dict[str, Any] | None:
+    """Run the checks and show them; None if nothing could be run."""
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        _say(sitting, f" [yellow]cannot read {showing.escape(str(path))}: {showing.escape(str(error))}[/]")
+        return None
+    if not source.strip():
+        _say(sitting, f" [yellow]{showing.escape(str(path))} is empty; r starts over[/]")
+        return None
+    try:
+        report = sitting.run_experiment(CHECKS, {"folder": folder, "source": source}).result
+    except (RunFailed, ValueError) as error:
+        _say(sitting, f" [yellow]{showing.escape(str(error))}[/]")
+        return None
+    for ok, says, why in zip(report["passed"], report["says"], report["why"], strict=True):
+        _say(sitting, f" {screen.mark(ok)} {showing.inline(says)}")
+        if why:
+            _say(sitting, f"     [yellow]{showing.escape(why)}[/]")
+    _say(sitting, f" [bold]{report['num_passed']}/{report['num_checks']} checks[/]")
+    return report
+
+
+def _graded(report: dict[str, Any]) -> Graded:
+    parts = tuple(
+        Part(
+            id=name,
+            given=ok,
+            expected=True,
+            ok=ok,
+            points=float(ok) / report["num_checks"],
+            max_points=1 / report["num_checks"],
+        )
+        for name, ok in zip(report["names"], report["passed"], strict=True)
+    )
+    return Graded(parts, "tests")
+
+
+def _say(sitting: Sitting, text: str) -> None:
+    if not sitting.quiet:
+        showing.console().print(text, soft_wrap=False)

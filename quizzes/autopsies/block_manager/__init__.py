@@ -1,0 +1,1 @@
+"""A block manager with reference counts that nobody counts."""

@@ -1,0 +1,93 @@
+"""Loading a program under review, probing it, checking a repair."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+class UnknownProgram(ValueError):
+    """No folder of that name."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check of a repair."""
+
+    name: str
+    says: str
+    """What must hold, one sentence."""
+    ok: bool
+    why: str = ""
+    """What happened instead."""
+
+
+def programs() -> list[str]:
+    return sorted(path.parent.name for path in FOLDER.glob("*/given.py"))
+
+
+def read(folder: str, part: str = "given") -> str:
+    """The source of a part of a program. Raises UnknownProgram."""
+    if folder not in programs():
+        raise UnknownProgram(f"no program is called {folder!r}; known: {', '.join(programs())}")
+    return (FOLDER / folder / f"{part}.py").read_text(encoding="utf-8")
+
+
+def load(source: str, name: str = "program") -> ModuleType:
+    """A module of its own, made from source text. Raises whatever the program raises at its top."""
+    module = ModuleType(name)
+    sys.modules[name] = module  # dataclasses look their module up
+    exec(compile(source, f"{name}.py", "exec"), module.__dict__)
+    return module
+
+
+def probe(folder: str, name: str, args: dict[str, Any]) -> Any:
+    """Use the given program in the way a probe describes. Raises what the program raises."""
+    probes = importlib.import_module(f"{__package__}.{folder}.probes")
+    function = getattr(probes, name, None)
+    if function is None or name.startswith("_"):
+        known = [
+            n for n, f in inspect.getmembers(probes, inspect.isfunction) if f.__module__ == probes.__name__
+        ]
+        raise UnknownProgram(f"{folder} has no probe {name!r}; known: {', '.join(known)}")
+    return function(load(read(folder), f"given_{folder}"), **args)
+
+
+def checks(folder: str) -> list[tuple[str, Callable[[ModuleType], None]]]:
+    """The checks of a program, in the order in which they are written."""
+    module = importlib.import_module(f"{__package__}.{folder}.checks")
+    found = [
+        (name, function)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if name.startswith("check_")
+    ]
+    return sorted(found, key=lambda pair: pair[1].__code__.co_firstlineno)
+
+
+def run_checks(folder: str, source: str) -> list[CheckResult]:
+    """Every check on a repair: all of them run, whatever fails."""
+    read(folder)
+    results = []
+    for name, check in checks(folder):
+        says = (inspect.getdoc(check) or name).splitlines()[0]
+        try:
+            check(load(source, f"repair_{folder}"))
+        except Exception as error:
+            results.append(CheckResult(name, says, False, _tell(error)))
+        else:
+            results.append(CheckResult(name, says, True))
+    return results
+
+
+def _tell(error: Exception) -> str:
+    if isinstance(error, AssertionError):
+        return str(error) or "not so"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,59 @@
+"""Programs to mend: the given one fails, the solution passes, and every mutant is caught by the check it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from quizzes.autopsies.programs import FOLDER, UnknownProgram, checks, programs, read, run_checks
+
+MUTANTS = sorted(FOLDER.glob("*/mutants/*.py"))
+
+
+@pytest.mark.parametrize("folder", programs())
+def test_the_given_program_fails_and_the_solution_passes(folder: str) -> None:
+    given = run_checks(folder, read(folder))
+    assert any(not result.ok for result in given)
+    assert all(result.why for result in given if not result.ok)
+    failed = [result for result in run_checks(folder, read(folder, "solution")) if not result.ok]
+    assert failed == []
+
+
+@pytest.mark.parametrize("path", MUTANTS, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
+def test_a_mutant_is_caught_by_the_check_that_it_names(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    named = re.match(r'"""Caught by (check_\w+):', source)
+    assert named is not None, "the first line names the check: Caught by check_...: why"
+    folder = path.parent.parent.name
+    failed = {result.name for result in run_checks(folder, source) if not result.ok}
+    assert named[1] in failed, f"caught by {failed or 'nothing'}"
+
+
+@pytest.mark.parametrize("folder", programs())
+def test_every_check_catches_something(folder: str) -> None:
+    """A check that the given program and all mutants pass could be left out, or is broken."""
+    sources = [read(folder), *(path.read_text() for path in MUTANTS if path.parent.parent.name == folder)]
+    failing = {result.name for source in sources for result in run_checks(folder, source) if not result.ok}
+    assert {name for name, _ in checks(folder)} == failing
+
+
+@pytest.mark.parametrize("folder", programs())
+def test_there_are_mutants_and_a_question(folder: str) -> None:
+    from quizzes.library import load_bank
+
+    assert sum(path.parent.parent.name == folder for path in MUTANTS) >= 3
+    bank = load_bank()
+    repairs = [bank.question(entry.id) for entry in bank if entry.kind == "code"]
+    assert folder in {question.code.folder for question in repairs}
+
+
+def test_a_repair_that_does_not_even_parse_fails_every_check_with_the_reason() -> None:
+    results = run_checks("block_manager", "class BlockManager(:\n")
+    assert all(not result.ok and "SyntaxError" in result.why for result in results)
+
+
+def test_an_unknown_program_is_told_with_those_that_exist() -> None:
+    with pytest.raises(UnknownProgram, match="block_manager"):
+        read("blok_manager")
