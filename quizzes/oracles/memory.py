@@ -1,0 +1,160 @@
+"""Bytes, blocks and holes, worked out on paper."""
+
+from __future__ import annotations
+
+WIDTH = {"float32": 4.0, "auto": 2.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8_per_token_head": 1.0}
+"""Bytes of a number; auto for a 16-bit model."""
+
+
+def vector_bytes(head_dim: int, kv_dtype: str) -> float:
+    """One key (or value) of one head; int8 keeps a 4-byte scale beside it."""
+    return head_dim * WIDTH[kv_dtype] + (4 if kv_dtype == "int8_per_token_head" else 0)
+
+
+def kv_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str) -> int:
+    """A key and a value for each head of each layer."""
+    return round(sum(2 * vector_bytes(head_dim, kv_dtype) for _ in range(layers * kv_heads)))
+
+
+def kv_per_sequence_gib(layers: int, kv_heads: int, head_dim: int, kv_dtype: str, tokens: int) -> float:
+    return kv_per_token(layers, kv_heads, head_dim, kv_dtype) * tokens / 2**30
+
+
+def copies(kv_heads: int, tp: int) -> float:
+    """GPUs that hold the same head when there are more GPUs than heads."""
+    return max(1.0, tp / kv_heads)
+
+
+def kv_per_gpu(layers: int, kv_heads: int, head_dim: int, tp: int) -> float:
+    """In 16 bits: all heads once, times the copies, over the GPUs."""
+    return layers * 2 * kv_heads * head_dim * 2 * copies(kv_heads, tp) / tp
+
+
+def mla_per_token(layers: int, latent: int, rope: int, kv_dtype: str) -> int:
+    """One compressed vector and one rotary key for each layer, whatever the number of heads."""
+    return int((latent + rope) * layers * WIDTH[kv_dtype])
+
+
+def hybrid_gib(
+    full_layers: int, window_layers: int, window: int, kv_heads: int, head_dim: int, tokens: int
+) -> float:
+    """16 bits: count (layer, token) pairs that can still be read."""
+    pairs = full_layers * tokens + window_layers * min(window, tokens)
+    return pairs * kv_heads * head_dim * 4 / 2**30
+
+
+def hybrid_saving(full_layers: int, window_layers: int, window: int, tokens: int) -> float:
+    kept = full_layers / (full_layers + window_layers)
+    return (1 - kept) * (1 - min(window, tokens) / tokens)
+
+
+def window_peak(window: int, prompt: int, output: int, chunk: int, block_size: int) -> int:
+    """Blocks held after each step: those with a token that the next query sees, or that is just written."""
+    peak, computed, total = 0, 0, prompt + output - 1
+    while computed < total:
+        computed += min(chunk, prompt - computed) if computed < prompt else 1
+        if computed == total:
+            break  # finished: everything went back in this step
+        first_seen = max(0, computed - window + 1)
+        peak = max(peak, (computed - 1) // block_size - min(first_seen, computed) // block_size + 1)
+    return peak
+
+
+def pool_bytes(num_blocks: int, block_size: int, kv_dtype: str) -> int:
+    """`shop` on a CPU: 6 layers, 4 heads of 32; float32 where the cache is not quantised."""
+    width = 4 if kv_dtype == "auto" else 1
+    scale = 4 if kv_dtype == "int8_per_token_head" else 0
+    slots = num_blocks * block_size
+    return slots * 6 * 4 * 2 * (32 * width + scale)
+
+
+def blocks_by_request(lens: list[int], block_size: int) -> list[int]:
+    """Fill blocks one token at a time."""
+    counts = []
+    for length in lens:
+        count, room = 0, 0
+        for _ in range(length):
+            if room == 0:
+                count, room = count + 1, block_size
+            room -= 1
+        counts.append(count)
+    return counts
+
+
+def total_blocks(lens: list[int], block_size: int) -> int:
+    return sum(blocks_by_request(lens, block_size))
+
+
+def wasted_slots(lens: list[int], block_size: int) -> int:
+    """What is missing to the next multiple of the block size."""
+    return sum(-length % block_size for length in lens)
+
+
+def waste_shares(lens: list[int], block_sizes: list[int]) -> list[float]:
+    return [wasted_slots(lens, size) / (wasted_slots(lens, size) + sum(lens)) for size in block_sizes]
+
+
+def hit_tokens(shared: int, block_sizes: list[int]) -> list[int]:
+    """Only full blocks can be shared."""
+    return [shared - shared % size for size in block_sizes]
+
+
+def slot_of(free_order: list[int], token: int, block_size: int) -> int:
+    """Write out all slots in the order in which the sequence fills them."""
+    slots = [block * block_size + offset for block in free_order for offset in range(block_size)]
+    return slots[token]
+
+
+def steps_with_a_new_block(prompt: int, output: int, block_size: int) -> list[int]:
+    """Step s > 0 writes token prompt + s - 1; it needs a block if that token is the first of one."""
+    return [step for step in range(1, output) if (prompt + step - 1) % block_size == 0]
+
+
+def peak_blocks(prompt: int, output: int, block_size: int) -> int:
+    """The last output token is sampled and never written."""
+    return -(-(prompt + output - 1) // block_size)
+
+
+def reserved_at_once(slots: int, max_len: int, prompts: list[int]) -> int:
+    return min(slots // max_len, len(prompts))
+
+
+def buddies_at_once(slots: int, prompts: list[int], outputs: list[int]) -> int:
+    """With powers of two that are only handed out, whatever fits into the sum fits: the free ones all differ."""
+    left, count = slots, 0
+    for prompt, output in zip(prompts, outputs, strict=True):
+        size = 1
+        while size < prompt + output - 1:
+            size *= 2
+        if size > left:
+            break
+        left, count = left - size, count + 1
+    return count
+
+
+def paged_at_once(slots: int, prompts: list[int], block_size: int) -> int:
+    """Only prompts need room in the first step."""
+    left, count = slots // block_size, 0
+    for blocks in blocks_by_request(prompts, block_size):
+        if blocks > left:
+            break
+        left, count = left - blocks, count + 1
+    return count
+
+
+def free_blocks_in(hole_sizes: list[int], block_size: int) -> int:
+    return sum(size // block_size for size in hole_sizes)
+
+
+def blocks_needed(request: int, block_size: int) -> int:
+    return len(range(0, request, block_size))
+
+
+def table_share(layers: int, kv_heads: int, head_dim: int, block_size: int) -> float:
+    """4 bytes of block table over a block of 16-bit keys and values."""
+    return 4 / (4 * layers * kv_heads * head_dim * block_size)
+
+
+def scale_share(head_dim: int) -> float:
+    """Of an int8 cache with a float32 scale for every vector."""
+    return 4 / (head_dim + 4)
