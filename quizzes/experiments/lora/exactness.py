@@ -1,0 +1,117 @@
+"""E43: adapters of different ranks and target modules in one batch, held against merged weights; and one too large."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.lora._peft import ATTENTION, MLP, merge, write
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """Two adapters and the base side by side, and each of them alone as a merged model."""
+
+    worst_difference: Annotated[float, "nats"]
+    """Largest difference of a log-probability between the mixed batch and the merged models."""
+    same_tokens: bool
+    different_answers: Annotated[int, "answers"]
+    """Of the three: base and adapters."""
+    adapters_in_one_step: Annotated[int, "adapters"]
+    too_large: Literal["refused", "served"]
+    """What became of an adapter whose rank is above max_lora_rank."""
+    message: str
+    """Of the refusal."""
+    truncated_difference: Annotated[float, "nats"]
+    """What it would have cost to serve the larger adapter cut to max_lora_rank: largest difference to the whole one."""
+
+
+@experiment("E43", seconds=60, megabytes=3000)
+def exactness(
+    ctx: Context,
+    *,
+    ranks: Annotated[list[Annotated[int, Field(ge=1, le=64)]], Field(min_length=2, max_length=2)] = (8, 16),
+    max_lora_rank: Literal[8, 16, 32, 64] = 16,
+    too_large: Annotated[int, Field(ge=2, le=128)] = 32,
+    same_modules: bool = False,
+    max_tokens: Annotated[int, Field(ge=1, le=16)] = 6,
+) -> Exactness:
+    """Serve two random adapters beside the base in one batch of the fp32 shop model.
+
+    same_modules: both adapt all seven matrices; else the first adapts attention and the second the MLP.
+    """
+    from engine import LLM, SamplingParams
+    from engine.frontend.input_processor import InvalidRequestError
+
+    prompt = "Readers of Silver Harbor enjoy"
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, logprobs=2048)
+    modules = [ATTENTION + MLP] * 2 if same_modules else [ATTENTION, MLP]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        paths = [write(folder / f"a{i}", rank, modules[i], 10 + i) for i, rank in enumerate(ranks)]
+        large = write(folder / "large", too_large, ATTENTION + MLP, 77)
+        message, widest = "", 0
+        settings = {"enable_lora": True, "max_loras": 3, "max_lora_rank": max_lora_rank, "dtype": "float32"}
+        everything = {"max_logprobs": 2048, "max_num_seqs": 8}
+        with ctx.llm(**everything, **settings) as llm:
+            adapters = [llm.load_lora_adapter(path.name, str(path)) for path in paths]
+            mixed = llm.generate([prompt] * 3, params, lora_request=[None, *adapters], use_tqdm=False)
+            widest = len(llm.llm_engine.engine_core.executor.worker.lora.slot_of)
+            try:
+                llm.load_lora_adapter("large", str(large))
+            except InvalidRequestError as error:
+                message = str(error).replace(place, "")
+
+        def merged(path: Path) -> object:
+            with LLM(str(path), dtype="float32", num_gpu_blocks_override=64, **everything) as llm:
+                return llm.generate([prompt], params, use_tqdm=False)[0]
+
+        alone = [merged(merge(path, folder / f"m-{path.name}")) for path in paths]
+        whole = merged(merge(large, folder / "m-large"))
+        cut = merged(merge(truncate(large, folder / "cut", min(max_lora_rank, too_large)), folder / "m-cut"))
+    return Exactness(
+        worst_difference=max(difference(a, b) for a, b in zip(mixed[1:], alone, strict=True)),
+        same_tokens=all(tokens(a) == tokens(b) for a, b in zip(mixed[1:], alone, strict=True)),
+        different_answers=len({round(first_logprob(output), 3) for output in mixed}),
+        adapters_in_one_step=widest,
+        too_large="refused" if message else "served",
+        message=message,
+        truncated_difference=difference(whole, cut),
+    )
+
+
+def truncate(adapter: Path, folder: Path, rank: int) -> Path:
+    """An adapter without the rows of A and columns of B behind `rank`."""
+    import json
+
+    from safetensors.torch import load_file, save_file
+
+    folder.mkdir()
+    tensors = load_file(str(adapter / "adapter_model.safetensors"))
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    cut = {
+        name: (tensor[:rank] if "lora_A" in name else tensor[:, :rank]).contiguous()
+        for name, tensor in tensors.items()
+    }
+    save_file(cut, str(folder / "adapter_model.safetensors"))
+    (folder / "adapter_config.json").write_text(json.dumps({**config, "r": rank, "lora_alpha": rank}))
+    return folder
+
+
+def tokens(output: object) -> list[int]:
+    return output.outputs[0].token_ids  # type: ignore[attr-defined]
+
+
+def first_logprob(output: object) -> float:
+    return next(iter(output.outputs[0].logprobs[0].values())).logprob  # type: ignore[attr-defined]
+
+
+def difference(a: object, b: object) -> float:
+    """Of the first position's log-probabilities, over the whole vocabulary: later ones may follow other tokens."""
+    ours, theirs = a.outputs[0].logprobs[0], b.outputs[0].logprobs[0]  # type: ignore[attr-defined]
+    return max(abs(ours[token].logprob - theirs[token].logprob) for token in ours)

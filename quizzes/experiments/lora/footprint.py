@@ -1,0 +1,97 @@
+"""E43: bytes of adapters, of the slots that hold them, and of a replica for each instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+Module = Literal["q", "k", "v", "o", "gate", "up", "down"]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Weights in 16 bits unless said otherwise."""
+
+    adapter_bytes: Annotated[int, "B"]
+    adapter_mb: Annotated[float, "MB"]
+    base_bytes: Annotated[int, "B"]
+    share_of_base: Annotated[float, "share"]
+    """One adapter over the base."""
+    shared_bytes: Annotated[int, "B"]
+    """One base with `adapters` adapters in slots of `max_rank`, all seven modules: what the engine sets aside."""
+    replicas_bytes: Annotated[int, "B"]
+    """A merged copy of the base for each adapter."""
+    devices_shared: Annotated[int, "devices"]
+    """Devices that hold the weights of the shared form."""
+    devices_replicas: Annotated[int, "devices"]
+    saving: Annotated[float, "x"]
+    kv_tokens_lost: Annotated[int, "tokens"]
+    """KV cache tokens whose place the slots take."""
+    load_ms: Annotated[float, "ms"]
+    """The adapter's bytes over the device's host link at full rate."""
+
+
+@experiment("E43")
+def footprint(
+    ctx: Context,
+    *,
+    model: str = "llama-3.1-8b",
+    rank: Annotated[int, Field(ge=1, le=512)] = 16,
+    max_rank: Annotated[int, Field(ge=1, le=512)] = 16,
+    modules: Annotated[list[Module], Field(min_length=1, max_length=7)] = (
+        "q",
+        "k",
+        "v",
+        "o",
+        "gate",
+        "up",
+        "down",
+    ),
+    adapters: Annotated[int, Field(ge=1, le=1000)] = 50,
+    hardware: str = "h100",
+    value_bytes: Annotated[int, Field(ge=1, le=4)] = 2,
+) -> Footprint:
+    """Count the parameters of an adapter from the model's matrices: rank x (in + out) for each.
+
+    Slots are as large as max_rank for every module, whatever an adapter uses: that is how vLLM and this engine
+    allocate them. Models with dense layers only.
+    """
+    from engine.sim.hardware import get_hardware
+    from engine.sim.memory import Deployment
+    from engine.sim.models import get_model
+
+    shape, device = get_model(model), get_hardware(hardware)
+    hidden, heads = shape.hidden_size, shape.num_heads * shape.head_dim
+    kv = shape.num_kv_heads * shape.head_dim
+    sizes = {
+        "q": hidden + heads,
+        "k": hidden + kv,
+        "v": hidden + kv,
+        "o": heads + hidden,
+        "gate": hidden + shape.intermediate_size,
+        "up": hidden + shape.intermediate_size,
+        "down": shape.intermediate_size + hidden,
+    }
+    one = rank * sum(sizes[name] for name in set(modules)) * shape.num_layers * value_bytes
+    slot = max_rank * sum(sizes.values()) * shape.num_layers * value_bytes
+    deployment = Deployment(shape, device)
+    base = int(deployment.weight_bytes)
+    shared = base + adapters * slot
+    room = device.memory_bytes * deployment.gpu_memory_utilization
+    return Footprint(
+        adapter_bytes=one,
+        adapter_mb=one / 1e6,
+        base_bytes=base,
+        share_of_base=one / base,
+        shared_bytes=shared,
+        replicas_bytes=adapters * base,
+        devices_shared=-(-shared // int(room)),
+        devices_replicas=adapters * -(-base // int(room)),
+        saving=adapters * base / shared,
+        kv_tokens_lost=int(adapters * slot // deployment.kv_bytes_per_token),
+        load_ms=1e3 * one / device.host_link.bytes_per_s,
+    )

@@ -1,0 +1,92 @@
+"""E21: adapters in the slots of a device: loads, evictions and waits for a list of requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Ask, Context, experiment
+
+Name = Annotated[str, Field(min_length=1, max_length=20)]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What the scheduler decided."""
+
+    loads: Annotated[int, "loads"]
+    """Adapters brought to the device."""
+    evictions: Annotated[int, "evictions"]
+    """Adapters that lost their slot to another one."""
+    waits: Annotated[int, "request-steps"]
+    """Requests that could not start for want of a slot, counted in every step."""
+    steps: Annotated[int, "steps"]
+    steps_without_limit: Annotated[int, "steps"]
+    """With a slot for every adapter."""
+    first_token: Annotated[list[int], "step"]
+    """By request."""
+    finished: Annotated[list[int], "step"]
+    loaded_order: list[str]
+    """Adapters in the order in which they came to the device, repeats included."""
+    loads_while_in_use: Annotated[int, "loads"]
+    """Loads that took the slot of an adapter with a running request: a change in the middle of a request."""
+    adapters_in_a_step: Annotated[int, "adapters"]
+    """Most different ones in one step."""
+
+
+@experiment("E21")
+def slots(
+    ctx: Context,
+    *,
+    max_loras: Annotated[int, Field(ge=1, le=64)] = 2,
+    adapters: Annotated[list[Name], Field(min_length=1, max_length=100)] = ("a", "b", "c", "a", "b", "c"),
+    output: Annotated[int, Field(ge=1, le=200)] = 4,
+    arrivals: Annotated[list[Annotated[int, Field(ge=0, le=10_000)]], Field(max_length=100)] = (),
+    prompt: Annotated[int, Field(ge=1, le=2000)] = 8,
+    max_num_seqs: Annotated[int, Field(ge=1, le=256)] = 64,
+) -> Slots:
+    """Serve one request per entry of `adapters`, all with `output` tokens, on the engine's scheduler.
+
+    arrivals: the step before which each comes; none: all come at once. "-" is a request without an adapter.
+    """
+    times = [*arrivals, *[0] * len(adapters)][: len(adapters)]
+    asks = [
+        Ask(f"r{i}", prompt, output, arrival=when, lora=None if name == "-" else name)
+        for i, (name, when) in enumerate(zip(adapters, times, strict=True))
+    ]
+
+    def serve(num_slots: int, traced: bool) -> object:
+        settings = {"max_num_seqs": max_num_seqs, "scheduler": {"max_loras": num_slots}}
+        return ctx.core(traced=traced, **settings).run(asks)
+
+    engine = serve(max_loras, traced=True)
+    free = serve(len(set(adapters)), traced=False)
+    name_of = {ask.request_id: ask.lora for ask in asks}
+    loads: list[str] = []
+    while_in_use, widest = 0, 0
+    slot_holder: dict[int, str] = {}
+    running: set[str] = set()
+    for step in engine.steps:
+        for name, slot in step.plan.lora_loads:
+            loads.append(name)
+            while_in_use += slot_holder.get(slot) in {name_of[r] for r in running}
+            slot_holder[slot] = name
+        ended = {r for r in running if engine.outcomes[r].finished == step.index}
+        running = (running | set(step.rows)) - ended
+        running -= {r for r in step.rows if engine.outcomes[r].finished == step.index}
+        widest = max(widest, len({name_of[r] for r in step.rows} - {None}))
+    ids = [ask.request_id for ask in asks]
+    return Slots(
+        loads=sum(step.stats.num_lora_loads for step in engine.steps),
+        evictions=sum(step.stats.num_lora_evictions for step in engine.steps),
+        waits=sum(step.stats.num_lora_waits for step in engine.steps),
+        steps=engine.num_steps,
+        steps_without_limit=free.num_steps,
+        first_token=[engine.outcomes[r].first_token for r in ids],
+        finished=[engine.outcomes[r].finished for r in ids],
+        loaded_order=loads,
+        loads_while_in_use=while_in_use,
+        adapters_in_a_step=widest,
+    )

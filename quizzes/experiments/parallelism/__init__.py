@@ -1,0 +1,1 @@
+"""Tensor, pipeline, data and expert parallel: E46."""

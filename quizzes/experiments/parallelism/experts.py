@@ -1,0 +1,98 @@
+"""E46: a mixture of experts: visits of each expert, and who waits for whom when ranks hold whole experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Experts:
+    """One layer, one step."""
+
+    visits: Annotated[list[int], "visits"]
+    """By expert: tokens that chose it."""
+    total_visits: Annotated[int, "visits"]
+    used_experts: Annotated[int, "experts"]
+    """That at least one token chose: their weights are read."""
+    rank_visits: Annotated[list[int], "visits"]
+    """By rank, experts shared out in order."""
+    imbalance: Annotated[float, "x"]
+    """Busiest rank over the mean: what the layer waits for."""
+    bytes_all_to_all: Annotated[int, "B"]
+    """Hidden states that leave their rank and come back, if tokens are spread evenly over the ranks, in 16 bits."""
+    bytes_all_reduce: Annotated[int, "B"]
+    """Payload of this engine's form instead: every rank has all tokens, and the results are summed."""
+
+
+@experiment("E46", megabytes=2500)
+def experts(
+    ctx: Context,
+    *,
+    num_experts: Annotated[int, Field(ge=2, le=256)] = 64,
+    top_k: Annotated[int, Field(ge=1, le=16)] = 4,
+    tokens: Annotated[int, Field(ge=1, le=4096)] = 64,
+    ranks: Annotated[int, Field(ge=1, le=64)] = 8,
+    hidden: Annotated[int, Field(ge=8, le=256)] = 64,
+    skew: Annotated[float, Field(ge=0, le=20)] = 0.0,
+) -> Experts:
+    """Route random tokens through the engine's mixture layer. skew: how strongly the router prefers early experts.
+
+    ranks must divide num_experts, and top_k must not exceed it.
+    """
+    import torch
+
+    from engine.config import ModelConfig, MoEConfig
+    from engine.config.model import ExpertNames, RopeConfig
+    from engine.layers.moe import FusedMoE
+
+    if num_experts % ranks or top_k > num_experts:
+        raise ValueError(
+            f"{ranks} ranks must divide {num_experts} experts, and top_k={top_k} must not exceed them"
+        )
+    from pathlib import Path
+
+    names = ExpertNames("mlp", "gate_proj", "up_proj", "down_proj")
+    moe = MoEConfig(num_experts, top_k, 16, norm_topk_prob=True, layers=(True,), names=names)
+    sizes = {"vocab_size": 64, "hidden_size": hidden, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": hidden, "rms_norm_eps": 1e-5}
+    config = ModelConfig(
+        "moe",
+        Path("."),
+        "Mixture",
+        "float32",
+        **sizes,
+        **heads,
+        rope=RopeConfig(1e4),
+        max_position_embeddings=64,
+    )
+    layer = FusedMoE(config, moe, torch.float32)
+    generator = torch.Generator().manual_seed(ctx.seed + 1)
+    for storage in (layer.router, layer.gate_up, layer.down):
+        storage.data.copy_(torch.randn(storage.shape, generator=generator) / hidden**0.5)
+    states = torch.randn(tokens, hidden, generator=generator)
+    if skew:  # a direction that all tokens share, and that early experts look for
+        direction = torch.randn(hidden, generator=generator)
+        direction /= direction.norm()
+        states += direction
+        preference = torch.linspace(1, 0, num_experts)[:, None]
+        layer.router.data += skew * preference * direction
+    layer.finish_loading()
+    layer(states)
+    visits = layer.tokens_per_expert.tolist()
+    size = num_experts // ranks
+    by_rank = [sum(visits[start : start + size]) for start in range(0, num_experts, size)]
+    crossing = sum(by_rank) * (ranks - 1) / ranks
+    return Experts(
+        visits=visits,
+        total_visits=sum(visits),
+        used_experts=sum(count > 0 for count in visits),
+        rank_visits=by_rank,
+        imbalance=max(by_rank) / (sum(by_rank) / ranks),
+        bytes_all_to_all=round(2 * crossing * hidden * 2),
+        bytes_all_reduce=tokens * hidden * 2 if ranks > 1 else 0,
+    )

@@ -1,0 +1,78 @@
+"""E46: the shop model over two processes: same tokens, and every message counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Live:
+    """Decode steps of two workers against one."""
+
+    same_tokens: bool
+    collectives_per_step: Annotated[float, "calls"]
+    """Of the rank that samples, in a step of one token per row: all-reduces and a gather, or receives."""
+    bytes_per_step: Annotated[int, "B"]
+    """That this rank put in, in such a step."""
+    all_reduces_per_layer: Annotated[float, "calls"]
+    """(collectives - embedding's - gather) / layers; 0 for pipeline stages."""
+    bytes_per_token: Annotated[float, "B"]
+    layers: Annotated[int, "layers"]
+    idle_share: Annotated[float, "share"]
+    """Of stage-steps in which a pipeline stage had nothing to do; 0 for tensor ranks."""
+
+
+@experiment("E46", seconds=90, megabytes=3000)
+def live(
+    ctx: Context,
+    *,
+    split: Literal["tensor", "pipeline"] = "tensor",
+    requests: Annotated[int, Field(ge=1, le=8)] = 1,
+    max_tokens: Annotated[int, Field(ge=4, le=48)] = 12,
+) -> Live:
+    """Run two workers (gloo between processes) in fp32 and compare with one process."""
+    from engine import SamplingParams
+
+    prompts = [[40 + 13 * row + i for i in range(9)] for row in range(requests)]
+    params = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True)
+    with ctx.llm(dtype="float32", max_num_seqs=8) as llm:
+        expected = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
+    size = {"tensor": "tensor_parallel_size", "pipeline": "pipeline_parallel_size"}[split]
+    steps: list[tuple[int, int, int, int]] = []
+    with ctx.llm(dtype="float32", max_num_seqs=8, **{size: 2}) as llm:
+        core = llm.llm_engine.engine_core
+        step = core.step
+
+        def counting() -> list:
+            outputs = step()
+            stats = core.scheduler.stats
+            steps.append(
+                (
+                    stats.num_scheduled_tokens,
+                    stats.num_collectives,
+                    stats.collective_bytes,
+                    stats.num_idle_stages,
+                )
+            )
+            return outputs
+
+        core.step = counting  # type: ignore[method-assign]
+        found = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
+        layers = core.config.model.num_hidden_layers
+    decode = [entry for entry in steps[requests:] if entry[1]]
+    tokens, calls, num_bytes, _ = decode[len(decode) // 2]
+    middle = steps[2:-2]
+    return Live(
+        same_tokens=found == expected,
+        collectives_per_step=float(calls),
+        bytes_per_step=num_bytes,
+        all_reduces_per_layer=(calls - 2) / layers if split == "tensor" else 0.0,
+        bytes_per_token=num_bytes / tokens,
+        layers=layers,
+        idle_share=sum(entry[3] for entry in middle) / (2 * len(middle)) if split == "pipeline" else 0.0,
+    )

@@ -1,0 +1,72 @@
+"""E46: what each rank holds: tensor ranks a slice of every matrix, stages some of the layers, replicas everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shop model on `size` ranks."""
+
+    parameters: Annotated[list[int], "parameters"]
+    """By rank, norms and embedding included."""
+    matrix_parameters: Annotated[list[int], "parameters"]
+    """Of the layers' matrices only."""
+    layers: Annotated[list[int], "layers"]
+    """By rank: layers it computes."""
+    q_rows: Annotated[list[int], "rows"]
+    """By rank: rows of the first layer's query projection that it holds; 0 without that layer."""
+    kv_heads: Annotated[list[int], "heads"]
+    """By rank: KV heads per layer."""
+    whole: Annotated[int, "parameters"]
+
+
+@experiment("E46", seconds=30, megabytes=2500)
+def shards(
+    ctx: Context,
+    *,
+    split: Literal["tensor", "pipeline", "data"] = "tensor",
+    size: Literal[1, 2, 4] = 2,
+) -> Shards:
+    """Build every rank's part of the model in this process, as its worker would, and count."""
+    import torch
+
+    from engine.config import EngineArgs
+    from engine.models.hf_config import load_model_config
+    from engine.models.registry import create_model
+    from engine.parallel import Group, Ranks
+    from engine.worker.worker import local_part
+
+    config = load_model_config(EngineArgs.create(model="shop"))
+    parameters, matrices, layers, rows, heads = [], [], [], [], []
+    for rank in range(size):
+        group = Group(tuple(range(size)), rank)
+        alone = Group()
+        ranks = {
+            "tensor": Ranks(group, alone),
+            "pipeline": Ranks(alone, group),
+            "data": Ranks(),
+        }[split]
+        model = create_model(config, torch.device("cpu"), ranks)
+        counts = {name: tensor.numel() for name, tensor in checkpoint(model).items()}
+        parameters.append(sum(counts.values()))
+        matrices.append(sum(n for name, n in counts.items() if "_proj" in name))
+        layers.append(len(ranks.layers(config.num_hidden_layers)))
+        first = checkpoint(model).get("model.layers.0.self_attn.q_proj.weight")
+        rows.append(0 if first is None else first.shape[0])
+        heads.append(local_part(config, ranks).num_key_value_heads)
+    whole = sum(
+        tensor.numel() for tensor in checkpoint(create_model(config, torch.device("cpu"), Ranks())).values()
+    )
+    return Shards(parameters, matrices, layers, rows, heads, whole)
+
+
+def checkpoint(model: object) -> dict:
+    """Every tensor that loading fills, by its name in the checkpoint."""
+    from engine.models.loader import checkpoint_tensors
+
+    return checkpoint_tensors(model)  # type: ignore[arg-type]

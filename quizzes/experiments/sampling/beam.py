@@ -1,0 +1,73 @@
+"""E40: beam search above the engine: the requests it makes and the blocks it would need with and without sharing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Search:
+    """One beam search with the shop model."""
+
+    requests: Annotated[int, "requests"]
+    """One-token requests that the engine served."""
+    candidates: Annotated[int, "tokens"]
+    """Continuations that were ranked."""
+    beams: Annotated[int, "beams"]
+    """Returned."""
+    computed_tokens: Annotated[int, "tokens"]
+    cached_tokens: Annotated[int, "tokens"]
+    cow_copies: Annotated[int, "blocks"]
+    """Half-full blocks that an engine with forks (vLLM V0) copies in this search."""
+    peak_blocks_cow: Annotated[int, "blocks"]
+    peak_blocks_unshared: Annotated[int, "blocks"]
+    best_logprob: Annotated[float, "nats"]
+    greedy_logprob: Annotated[float, "nats"]
+    """Of the greedy continuation of the same length."""
+
+
+@experiment("E40", seconds=30, megabytes=2500)
+def beam(
+    ctx: Context,
+    *,
+    beam_width: Annotated[int, Field(ge=1, le=8)] = 4,
+    max_tokens: Annotated[int, Field(ge=1, le=32)] = 8,
+    prompt: Annotated[int, Field(ge=1, le=256)] = 100,
+    block_size: Annotated[int, Field(ge=4, le=64)] = 16,
+) -> Search:
+    """Search with end-of-sequence ignored, so that every beam lives to max_tokens."""
+    from engine import SamplingParams
+    from engine.frontend.beam_search import BeamSearchParams, beam_search
+
+    tokens = [20 + (7 * i) % 1500 for i in range(prompt)]
+    counted = {"requests": 0, "candidates": 0}
+    with ctx.llm(block_size=block_size, traced=True) as llm:
+
+        def generate(prompts: list[list[int]], params: SamplingParams) -> list:
+            outputs = llm.generate(prompts, params, use_tqdm=False)
+            counted["requests"] += len(outputs)
+            counted["candidates"] += sum(len(output.outputs[0].logprobs[0]) for output in outputs)
+            return outputs
+
+        params = BeamSearchParams(beam_width, max_tokens, ignore_eos=True)
+        found = beam_search(tokens, params, generate, block_size=block_size)
+        greedy = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, logprobs=1)
+        (output,) = llm.generate([tokens], greedy, use_tqdm=False)
+    memory = found.memory
+    return Search(
+        requests=counted["requests"],
+        candidates=counted["candidates"],
+        beams=len(found.sequences),
+        computed_tokens=memory.num_computed_tokens,
+        cached_tokens=memory.num_cached_tokens,
+        cow_copies=memory.cow_copies,
+        peak_blocks_cow=memory.peak_blocks_cow,
+        peak_blocks_unshared=memory.peak_blocks_unshared,
+        best_logprob=max(beam.cum_logprob for beam in found.sequences),
+        greedy_logprob=output.outputs[0].cumulative_logprob,
+    )

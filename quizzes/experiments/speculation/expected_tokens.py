@@ -1,0 +1,69 @@
+"""E36: k drafts, each right with probability a as long as all before it were: tokens per verified step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Yield:
+    """What the real scheduler made of simulated drafts."""
+
+    tokens_per_step: Annotated[float, "tokens"]
+    """Generated per row and step that verified drafts."""
+    accepted_per_step: Annotated[float, "drafts"]
+    acceptance_rate: Annotated[float, "share"]
+    """Accepted drafts over drafted ones: what vLLM logs. Less than `acceptance`, since a wrong draft ends the row."""
+    computed_per_token: Annotated[float, "positions"]
+    """Positions that went through the target for each token kept."""
+    steps_without: Annotated[int, "steps"]
+    steps_with: Annotated[int, "steps"]
+
+
+@experiment("E36")
+def expected_tokens(
+    ctx: Context,
+    *,
+    acceptance: Annotated[float, Field(ge=0, le=1)] = 0.7,
+    k: Annotated[int, Field(ge=1, le=16)] = 4,
+    output: Annotated[int, Field(ge=20, le=4000)] = 1500,
+    rows: Annotated[int, Field(ge=1, le=32)] = 16,
+) -> Yield:
+    """Run the engine's scheduler with drafts that are right with a given probability. Seeded: the same everywhere."""
+    from engine.config import CacheConfig, SchedulerConfig
+    from engine.core.request import Request
+    from engine.core.sched_output import ModelRunnerOutput
+    from engine.core.scheduler import Scheduler
+    from engine.sampling_params import SamplingParams
+    from engine.sim.speculation import Speculation
+
+    speculation = Speculation(k, acceptance, seed=ctx.seed)
+    blocks = rows * (-(-(output + k + 2) // 16) + 2) + 2
+    scheduler = Scheduler(SchedulerConfig(rows * (k + 1), rows, output + 64), CacheConfig(blocks, 16))
+    for row in range(rows):
+        scheduler.add(Request(f"r{row}", [row], SamplingParams(max_tokens=output, ignore_eos=True)))
+    drafted = accepted = verified = computed = generated = steps = 0
+    while scheduler.has_unfinished():
+        out = scheduler.schedule()
+        result = ModelRunnerOutput({row.request_id: [7] for row in out.scheduled})
+        speculation.answer(out, result)
+        steps += 1
+        for row in out.scheduled:
+            if len(row.spec_token_ids) == k:  # near the end of a request fewer are wanted
+                kept = len(result.sampled_token_ids[row.request_id])
+                verified, drafted, accepted = verified + 1, drafted + k, accepted + kept - 1
+                computed, generated = computed + row.num_tokens, generated + kept
+        scheduler.update(out, result)
+    return Yield(
+        tokens_per_step=generated / verified,
+        accepted_per_step=accepted / verified,
+        acceptance_rate=accepted / drafted,
+        computed_per_token=computed / generated,
+        steps_without=output,
+        steps_with=steps,
+    )

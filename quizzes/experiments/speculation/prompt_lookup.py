@@ -1,0 +1,103 @@
+"""E37: how much of real code, prose and JSON an n-gram drafter foresees, fresh or when a text is written anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+ENGINE = Path(__file__).parents[3] / "engine"
+FILES = {"code": ENGINE / "core" / "scheduler.py", "prose": ENGINE / "zoo" / "README.md"}
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A text is taken for what the model says; the drafter sees what came before each place."""
+
+    tokens_per_step: Annotated[float, "tokens"]
+    acceptance_rate: Annotated[float, "share"]
+    """Accepted drafts over proposed ones."""
+    steps: Annotated[int, "steps"]
+    steps_with_drafts: Annotated[int, "steps"]
+    tokens: Annotated[int, "tokens"]
+
+
+@experiment("E37", seconds=20, megabytes=2500)
+def prompt_lookup(
+    ctx: Context,
+    *,
+    text: Literal["code", "prose", "json"] = "code",
+    task: Literal["write", "edit"] = "write",
+    k: Annotated[int, Field(ge=1, le=16)] = 4,
+    shortest: Annotated[int, Field(ge=1, le=8)] = 2,
+    longest: Annotated[int, Field(ge=1, le=8)] = 5,
+    tokens: Annotated[int, Field(ge=200, le=3000)] = 1500,
+) -> Foreseen:
+    """Replay a text as a greedy model's answer and count what the engine's n-gram drafter would have saved.
+
+    write: the drafter knows only what is written already. edit: the prompt holds the text, and the answer is the same
+    text with one word renamed, as when code is refactored.
+    code: the engine's own scheduler. prose: a page of its documentation. json: rows of an invented catalogue.
+    """
+    import numpy as np
+
+    from engine.spec.ngram import continuation
+    from engine.zoo.registry import MODELS
+    from engine.zoo.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(MODELS / "shop")
+    written = read(text)
+    answer = tokenizer.encode(written).ids[:tokens]
+    known = []
+    if task == "edit":
+        known = answer
+        answer = tokenizer.encode(rename(written)).ids[:tokens]
+    sequence = np.array([*known, *answer], np.int32)
+    place, steps, drafted, accepted, with_drafts = len(known) + 1, 0, 0, 0, 0
+    while place < len(sequence):
+        drafts = continuation(sequence[:place], shortest, longest, k) if place >= 2 else []
+        truth = sequence[place : place + len(drafts)].tolist()
+        right = next((i for i, (d, t) in enumerate(zip(drafts, truth, strict=False)) if d != t), len(truth))
+        steps, drafted, accepted = steps + 1, drafted + len(drafts), accepted + right
+        with_drafts += bool(drafts)
+        place += right + 1
+    return Foreseen(
+        tokens_per_step=(len(answer) - 1) / steps,
+        acceptance_rate=accepted / drafted if drafted else 0.0,
+        steps=steps,
+        steps_with_drafts=with_drafts,
+        tokens=len(answer),
+    )
+
+
+def read(text: str) -> str:
+    """The text in question."""
+    if text != "json":
+        return FILES[text].read_text(encoding="utf-8")
+    from random import Random
+
+    from engine.zoo.catalogue import draw_catalogue
+
+    rows = []
+    for seed in range(12):
+        catalogue = draw_catalogue(Random(seed), "en", 8)
+        rows += [
+            {"title": item.title, "author": item.author, "price": item.price, "volumes": item.volumes}
+            for item in catalogue.items
+        ]
+    return json.dumps(rows, indent=1)
+
+
+def rename(text: str) -> str:
+    """The most frequent long word of a text becomes another one."""
+    import re
+    from collections import Counter
+
+    words = Counter(re.findall(r"[A-Za-z_]{6,}", text))
+    word, _ = words.most_common(1)[0]
+    return text.replace(word, "renamed")

@@ -1,0 +1,24 @@
+"""A vocabulary small enough to see, and grammars over it with the engine's automaton backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.core.grammar_iface import CompiledGrammar
+
+
+def compile_regex(tokens: Sequence[str], regex: str) -> CompiledGrammar:
+    """`regex` for a vocabulary of these tokens; the token behind the last one ends an output."""
+    from engine.grammar.dfa_backend import CompiledDFA
+    from engine.grammar.regex import parse
+    from engine.grammar.vocabulary import Vocabulary
+
+    spelled = [*(token.encode() for token in tokens), b""]
+    return CompiledDFA(parse(regex), Vocabulary(spelled, frozenset({len(tokens)})))
+
+
+def bits_of(words: Sequence[int], size: int) -> list[int]:
+    """Token ids whose bit is set: token v is bit v % 32 of word v // 32."""
+    return [token for token in range(size) if int(words[token // 32]) >> (token % 32) & 1]

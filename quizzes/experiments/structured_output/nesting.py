@@ -1,0 +1,93 @@
+"""E41: brackets inside brackets: what a finite automaton pays for depth, and what only a stack can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """Balanced brackets, up to a depth, as a regular expression and as a grammar."""
+
+    pattern_length: Annotated[int, "characters"]
+    automaton_states: Annotated[int, "states"]
+    """That the automaton needs when every prefix of the deepest text is walked."""
+    accepts_depth: bool
+    """Brackets `depth` deep are a whole output."""
+    accepts_deeper: bool
+    """So are brackets one level deeper."""
+    automaton_takes_grammar: bool
+    """Whether the automaton backend compiles a context-free grammar."""
+    automaton_takes_recursive_schema: bool
+    automaton_kinds: Annotated[int, "kinds"]
+    """Kinds of structured output, of six, that the automaton backend compiles."""
+    stack_kinds: Annotated[int, "kinds"]
+    """The same for the pushdown backend (xgrammar), by the engine's own table."""
+
+
+RECURSIVE = {
+    "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": []}},
+    "$ref": "#/$defs/node",
+}
+EXAMPLES = {
+    "regex": "[ab]+",
+    "choice": ["yes", "no"],
+    "json": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    "json_object": True,
+    "grammar": 'root ::= "(" root ")" | "x"',
+    "structural_tag": '{"type": "structural_tag", "format": {"type": "any_text"}}',
+}
+
+
+@experiment("E41")
+def nesting(ctx: Context, *, depth: Annotated[int, Field(ge=1, le=12)] = 3) -> Nesting:
+    """Write "x in up to `depth` pairs of brackets" as a regular expression and ask the backends what they can do."""
+    from engine.config.structured_outputs import StructuredOutputsConfig
+    from engine.core.grammar_iface import GrammarError
+    from engine.grammar.compile import GrammarCompiler, choose_backend
+    from engine.grammar.vocabulary import Vocabulary
+    from engine.sampling_params import StructuredOutputsParams
+    from quizzes.experiments.structured_output._toy import compile_regex
+
+    tokens = ["(", ")", "x"]
+    pattern = "x"
+    for _ in range(depth):
+        pattern = rf"(x|\({pattern}\))"
+    compiled = compile_regex(tokens, pattern)
+
+    def is_whole(level: int) -> bool:
+        grammar = compiled.start()
+        return grammar.accept_tokens([0] * level + [2] + [1] * level + [3])
+
+    def compiles(kind: str, value: object) -> bool:
+        letters = Vocabulary([bytes([code]) for code in range(32, 127)] + [b""], frozenset({95}))
+        try:
+            GrammarCompiler(letters, StructuredOutputsConfig(backend="dfa")).compile(
+                StructuredOutputsParams(**{kind: value})
+            )
+        except GrammarError:
+            return False
+        return True
+
+    def routed(kind: str, backend: str) -> bool:
+        try:
+            return choose_backend(kind, backend) == backend
+        except GrammarError:
+            return False
+
+    accepts, deeper = is_whole(depth), is_whole(depth + 1)
+    return Nesting(
+        pattern_length=len(pattern),
+        automaton_states=compiled.dfa.num_states,
+        accepts_depth=accepts,
+        accepts_deeper=deeper,
+        automaton_takes_grammar=compiles("grammar", EXAMPLES["grammar"]),
+        automaton_takes_recursive_schema=compiles("json", RECURSIVE),
+        automaton_kinds=sum(compiles(kind, value) for kind, value in EXAMPLES.items()),
+        stack_kinds=sum(routed(kind, "xgrammar") for kind in EXAMPLES),
+    )

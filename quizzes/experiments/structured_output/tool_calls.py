@@ -1,0 +1,108 @@
+"""E42: tool_choice: who decides that a tool is called, and what is guaranteed about the call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+QUESTIONS = (
+    "Where is my order {n}?",
+    "What does Silver Harbor cost?",
+    "Hello!",
+    "Has order {n} been sent?",
+)
+
+
+@dataclass(frozen=True)
+class ToolCalls:
+    """Answers to questions of which every second asks for an order's state."""
+
+    answers: Annotated[int, "answers"]
+    called: Annotated[int, "answers"]
+    """With at least one call that parses."""
+    right_tool: Annotated[int, "answers"]
+    """With a call of get_order_status."""
+    schema_valid: Annotated[int, "answers"]
+    """Whose first call has exactly the arguments that its tool declares, all of them text."""
+    right_argument: Annotated[int, "answers"]
+    """Of the order questions, those whose call names the order that was asked about."""
+    cut: Annotated[int, "answers"]
+    """Ended by max_tokens."""
+    masked_positions: Annotated[int, "positions"]
+    tools_in_prompt: bool
+    """Whether the model saw the tools."""
+
+
+@experiment("E42", seconds=40, megabytes=2500)
+def tool_calls(
+    ctx: Context,
+    *,
+    choice: Literal["auto", "none", "required", "named"] = "auto",
+    model: Literal["trained", "random"] = "trained",
+    answers: Annotated[int, Field(ge=1, le=32)] = 12,
+    max_tokens: Annotated[int, Field(ge=1, le=200)] = 96,
+) -> ToolCalls:
+    """Chat with two tools under each tool_choice; "named" forces get_order_status."""
+    from engine import SamplingParams
+    from engine.zoo.dialogue import TOOLS
+
+    named = {"type": "function", "function": {"name": "get_order_status"}}
+    numbers = [10_000 + 137 * i for i in range(answers)]
+    questions = [QUESTIONS[i % len(QUESTIONS)].format(n=numbers[i]) for i in range(answers)]
+    chats = [
+        [
+            {"role": "system", "content": "You are the assistant of a manga shop."},
+            {"role": "user", "content": text},
+        ]
+        for text in questions
+    ]
+    settings = {"load_format": "dummy"} if model == "random" else {}
+    masked = 0
+    with ctx.llm(max_num_seqs=32, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
+        core = llm.llm_engine.engine_core
+        step = core.step
+
+        def counting() -> list:
+            nonlocal masked
+            outputs = step()
+            masked += core.scheduler.stats.num_masked_rows
+            return outputs
+
+        core.step = counting
+        params = [SamplingParams(temperature=0.7, seed=i, max_tokens=max_tokens) for i in range(answers)]
+        outputs = llm.chat(
+            chats,
+            params,
+            tools=TOOLS,
+            tool_choice=named if choice == "named" else choice,
+            use_tqdm=False,
+        )
+        decode = llm.get_tokenizer().decode
+        shown = "get_order_status" in decode(outputs[0].prompt_token_ids)
+    properties = {tool["function"]["name"]: set(tool["function"]["parameters"]["required"]) for tool in TOOLS}
+    first = [(output.outputs[0].tool_calls or [None])[0] for output in outputs]
+    calls = [None if call is None else call["function"] for call in first]
+    arguments = [{} if call is None else json.loads(call["arguments"]) for call in calls]
+    return ToolCalls(
+        answers=answers,
+        called=sum(call is not None for call in calls),
+        right_tool=sum(call is not None and call["name"] == "get_order_status" for call in calls),
+        schema_valid=sum(
+            call is not None
+            and given.keys() == properties.get(call["name"])
+            and all(isinstance(value, str) for value in given.values())
+            for call, given in zip(calls, arguments, strict=True)
+        ),
+        right_argument=sum(
+            "order" in question and given.get("order_id") == str(number)
+            for question, given, number in zip(questions, arguments, numbers, strict=True)
+        ),
+        cut=sum(output.outputs[0].finish_reason == "length" for output in outputs),
+        masked_positions=masked,
+        tools_in_prompt=shown,
+    )

@@ -1,0 +1,106 @@
+"""E41: JSON with and without a grammar, from a trained and from a random model, whole and cut off."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "genre": {"enum": ["mystery", "romance", "fantasy"]},
+        "volumes": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["genre", "volumes"],
+    "additionalProperties": False,
+}
+LONGEST = 40
+"""Tokens that every answer of SCHEMA fits in, written without needless blanks."""
+
+
+@dataclass(frozen=True)
+class Validity:
+    """Answers to the same prompts."""
+
+    answers: Annotated[int, "answers"]
+    valid_free: Annotated[int, "answers"]
+    """Valid against the schema, without a grammar."""
+    valid_masked: Annotated[int, "answers"]
+    cut_masked: Annotated[int, "answers"]
+    """With the grammar, but ended by max_tokens."""
+    invalid_whole_masked: Annotated[int, "answers"]
+    """With the grammar, ended by themselves, and not valid."""
+    distinct_masked: Annotated[int, "answers"]
+    """Different texts among the masked ones."""
+    masked_positions: Annotated[int, "positions"]
+    """Rows that a mask was applied to, drafts counted one each."""
+
+
+@experiment("E41", seconds=40, megabytes=2500)
+def valid_share(
+    ctx: Context,
+    *,
+    model: Literal["trained", "random"] = "random",
+    answers: Annotated[int, Field(ge=1, le=48)] = 16,
+    max_tokens: Annotated[int, Field(ge=1, le=128)] = 64,
+    temperature: Annotated[float, Field(ge=0, le=5)] = 1.0,
+) -> Validity:
+    """Ask for JSON of a small schema, free and masked. random: the shop model's layout with weights of noise."""
+    from engine import SamplingParams
+    from engine.sampling_params import StructuredOutputsParams
+
+    prompts = [f"Catalogue entry {number} as JSON: " for number in range(answers)]
+    structure = StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True)
+    settings = {"load_format": "dummy"} if model == "random" else {}
+    masked_positions = 0
+    with ctx.llm(max_num_seqs=64, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
+        core = llm.llm_engine.engine_core
+        step = core.step
+
+        def counting() -> list:
+            nonlocal masked_positions
+            outputs = step()
+            masked_positions += core.scheduler.stats.num_masked_rows
+            return outputs
+
+        core.step = counting
+
+        def ask(**extra: object) -> list:
+            params = [
+                SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens, **extra)
+                for seed in range(answers)
+            ]
+            return [output.outputs[0] for output in llm.generate(prompts, params, use_tqdm=False)]
+
+        free = ask()
+        masked = ask(structured_outputs=structure)
+    whole = [completion for completion in masked if completion.finish_reason == "stop"]
+    return Validity(
+        answers=answers,
+        valid_free=sum(is_valid(completion.text) for completion in free),
+        valid_masked=sum(is_valid(completion.text) for completion in masked),
+        cut_masked=sum(completion.finish_reason == "length" for completion in masked),
+        invalid_whole_masked=sum(not is_valid(completion.text) for completion in whole),
+        distinct_masked=len({completion.text for completion in masked}),
+        masked_positions=masked_positions,
+    )
+
+
+def is_valid(text: str) -> bool:
+    """Against SCHEMA, checked by hand: a JSON object with exactly these two fields."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"genre", "volumes"}
+        and value["genre"] in SCHEMA["properties"]["genre"]["enum"]
+        and type(value["volumes"]) is int
+        and 0 <= value["volumes"] <= 99
+    )

@@ -1,0 +1,58 @@
+"""Hand-overs by arithmetic."""
+
+from __future__ import annotations
+
+KV = {
+    "llama-3.1-8b": (32, 8, 128),
+    "llama-3.1-70b": (80, 8, 128),
+    "llama-2-7b": (32, 32, 128),
+    "qwen2.5-7b": (28, 4, 128),
+    "qwen3-32b": (64, 8, 128),
+    "qwen2.5-72b": (80, 8, 128),
+}
+"""layers, KV heads, head dim."""
+LINKS_GB = {"nvlink4": 450.0, "ib-ndr": 50.0, "ib-hdr": 25.0, "ethernet-100g": 12.5, "pcie5": 64.0}
+
+
+def bytes_per_token(model: str, value_bytes: int = 2) -> int:
+    layers, heads, dim = KV[model]
+    return sum(2 * heads * dim * value_bytes for _ in range(layers))
+
+
+def kv_bytes(model: str, prompt: int, value_bytes: int = 2) -> int:
+    return prompt * bytes_per_token(model, value_bytes)
+
+
+def transfer_ms(
+    model: str, prompt: int, link: str, tp: int, share: float = 0.8, latency_s: float = 5e-6
+) -> float:
+    """Each of tp senders moves its heads over a link of its own."""
+    per_link = kv_bytes(model, prompt) / tp
+    return 1e3 * (per_link / (LINKS_GB[link] * 1e9 * share) + latency_s)
+
+
+def placed_blocks(prompt: int, block_size: int) -> int:
+    """Only full blocks have a name that the other side can ask for."""
+    count = 0
+    while (count + 1) * block_size <= prompt:
+        count += 1
+    return count
+
+
+def first_step(prompt: int, block_size: int) -> int:
+    """What the decode replica computes at first: the rest of the last block, and the first token."""
+    return prompt - placed_blocks(prompt, block_size) * block_size + 1
+
+
+def prefill_replicas(rate: float, prompt: int, tokens_per_s: float) -> int:
+    """Replicas that keep up with rate x prompt tokens per second."""
+    count = 1
+    while count * tokens_per_s < rate * prompt:
+        count += 1
+    return count
+
+
+def decode_in_flight(rate: float, output: int, tpot_ms: float) -> float:
+    """Little's law: requests that decode at the same time."""
+    seconds = output * tpot_ms / 1e3
+    return rate * seconds

@@ -1,0 +1,94 @@
+"""Messages, bubbles and shares by counting them out."""
+
+from __future__ import annotations
+
+
+def all_reduces(layers: int) -> int:
+    """Walk through the layers: attention's output, the MLP's output; the embedding once."""
+    count = 1
+    for _ in range(layers):
+        count += 2
+    return count
+
+
+def all_reduce_bytes_per_token(layers: int, hidden: int, value_bytes: int = 2) -> int:
+    return sum(hidden * value_bytes for _ in range(all_reduces(layers)))
+
+
+def ring_bytes(payload: float, ranks: int) -> float:
+    """What each link carries in a ring all-reduce: ranks - 1 chunks to sum, ranks - 1 to spread."""
+    chunk = payload / ranks
+    return sum(chunk for _ in range(2 * (ranks - 1)))
+
+
+def pipeline_bytes_per_token(stages: int, hidden: int, value_bytes: int = 2) -> int:
+    """Every boundary carries the layer's output and the residual stream."""
+    return sum(2 * hidden * value_bytes for _ in range(stages - 1))
+
+
+def idle_share(stages: int, requests: int) -> float:
+    """Decode: a request is in one step at a time. Requests are dealt out in equal shares, rounded up; there may be
+    fewer shares than stages, and then stages wait."""
+    share = -(-requests // stages)
+    steps = 0
+    while steps * share < requests:
+        steps += 1
+    return (stages - steps) / stages
+
+
+def training_bubble(stages: int, microbatches: int) -> float:
+    """One batch cut into microbatches: ticks in which a stage waits, over all ticks (GPipe)."""
+    ticks = stages + microbatches - 1
+    return 1 - microbatches / ticks
+
+
+def busy_ticks(stages: int, microbatches: int) -> int:
+    """Ticks until the last microbatch leaves the last stage: a small simulation."""
+    done, tick, queue = 0, 0, [0] * stages
+    left = microbatches
+    while done < microbatches:
+        tick += 1
+        done += queue[-1]
+        queue = [1 if left else 0, *queue[:-1]]
+        left -= queue[0]
+    return tick - 1
+
+
+def layer_shares(layers: int, stages: int) -> list[int]:
+    """Deal the layers out one by one; what is left over goes to the last stages but one, from the back."""
+    shares = [0] * stages
+    for _ in range(layers // stages):
+        shares = [share + 1 for share in shares]
+    for extra in range(layers - sum(shares)):
+        shares[stages - 2 - extra] += 1
+    return shares
+
+
+def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
+    """More ranks than KV heads: heads are copied."""
+    return max(1, kv_heads // tp)
+
+
+def kv_copies(kv_heads: int, tp: int) -> float:
+    """How often the KV cache is kept on all ranks together."""
+    return kv_heads_per_rank(kv_heads, tp) * tp / kv_heads
+
+
+def expected_used_experts(num_experts: int, top_k: int, tokens: int) -> float:
+    """Experts that at least one of the tokens chose, if choices were random: complement, token by token."""
+    untouched = 1.0
+    for _ in range(tokens):
+        untouched *= 1 - top_k / num_experts
+    return num_experts * (1 - untouched)
+
+
+def dispatch_bytes(tokens: int, top_k: int, hidden: int, ranks: int, value_bytes: int = 2) -> float:
+    """All-to-all there and back: each visit leaves its rank unless its expert happens to live there."""
+    visits = tokens * top_k
+    leaving = visits * (ranks - 1) / ranks
+    return 2 * leaving * hidden * value_bytes
+
+
+def replicas_kv(kv_heads: int, attention_dp: int) -> float:
+    """Copies of the KV cache with attention data parallel: each replica keeps its own requests only."""
+    return 1.0 if attention_dp >= 1 and kv_heads else 0.0

@@ -1,0 +1,87 @@
+"""How many tokens drafts give, and what they cost."""
+
+from __future__ import annotations
+
+
+def tokens_per_step(acceptance: float, k: int) -> float:
+    """Expected tokens of a verified step, draft by draft: draft i counts if the i before it and it are right."""
+    total, alive = 1.0, 1.0
+    for _ in range(k):
+        alive *= acceptance
+        total += alive
+    return total
+
+
+def logged_acceptance(acceptance: float, k: int) -> float:
+    """Accepted over proposed drafts, as a server's metric has it."""
+    return (tokens_per_step(acceptance, k) - 1) / k
+
+
+def speedup(acceptance: float, k: int, cost: float) -> float:
+    """Tokens per step over its length: k drafts of `cost` target steps each, and one target step."""
+    return tokens_per_step(acceptance, k) / (k * cost + 1)
+
+
+def best_k(acceptance: float, cost: float, most: int = 16) -> int:
+    """The number of drafts with the highest speed-up; the smallest of equals."""
+    return max(range(most + 1), key=lambda k: (round(speedup(acceptance, k, cost), 12), -k))
+
+
+def break_even_acceptance(k: int, cost: float) -> float:
+    """The acceptance at which k drafts neither help nor hurt, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if speedup(middle, k, cost) < 1 else (low, middle)
+    return high
+
+
+def overlap(target: list[float], draft: list[float]) -> float:
+    """Chance that a draft from q is accepted for p: 1 minus their total variation distance."""
+    p_sum, q_sum = sum(target), sum(draft)
+    return 1 - sum(abs(p / p_sum - q / q_sum) for p, q in zip(target, draft, strict=True)) / 2
+
+
+def residual(target: list[float], draft: list[float]) -> list[float]:
+    """What a rejected draft's place is drawn from: the part of p above q, scaled to 1."""
+    p_sum, q_sum = sum(target), sum(draft)
+    above = [max(0.0, p / p_sum - q / q_sum) for p, q in zip(target, draft, strict=True)]
+    return [value / sum(above) for value in above]
+
+
+def looked_up(tokens: list[int], shortest: int, longest: int, k: int) -> list[int]:
+    """Prompt lookup with lists: compare the ending at every earlier place, from the right, longest ending first."""
+    for size in range(longest, shortest - 1, -1):
+        ending = tokens[len(tokens) - size :]
+        for start in range(len(tokens) - size - 1, -1, -1):
+            if start >= 0 and tokens[start : start + size] == ending and size < len(tokens):
+                return tokens[start + size : start + size + k]
+    return []
+
+
+def num_looked_up(tokens: list[int], shortest: int, longest: int, k: int) -> int:
+    return len(looked_up(tokens, shortest, longest, k))
+
+
+def tree_tokens(acceptance: float, branches: int, depth: int) -> float:
+    """Expected tokens of a step with `branches` candidates at each level; one of them is right with probability
+    1 - (1 - a)^branches."""
+    found = 1 - (1 - acceptance) ** branches
+    return sum(found**level for level in range(depth + 1))
+
+
+def tree_nodes(branches: int, depth: int) -> int:
+    """Positions that a full tree puts through the target, the newest token included."""
+    return sum(branches**level for level in range(depth + 1))
+
+
+def ridge_batch(tflops: float, gb_per_s: float, k: int, value_bytes: int = 2) -> int:
+    """Requests from which the verified step's GEMMs are compute-bound: batch x (k + 1) tokens meet the ridge.
+
+    A weight of value_bytes bytes is read once per step and used in 2 FLOP per token.
+    """
+    ridge_tokens = tflops * 1e12 / (gb_per_s * 1e9) * value_bytes / 2
+    batch = 1
+    while batch * (k + 1) < ridge_tokens:
+        batch += 1
+    return batch

@@ -1,0 +1,50 @@
+"""Masks by brute force, with Python's own regular expressions."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+
+def allowed_tokens(vocabulary: list[str], texts: list[str], said: list[str]) -> list[str]:
+    """For a choice among `texts`: tokens that keep what was said a beginning of one of them; "<eos>" at an end."""
+    start = "".join(said)
+    found = [token for token in vocabulary if any(text.startswith(start + token) for text in texts)]
+    return [*found, "<eos>"] if start in texts else found
+
+
+def num_allowed(vocabulary: list[str], texts: list[str], said: list[str]) -> int:
+    return len(allowed_tokens(vocabulary, texts, said))
+
+
+def mask_words(vocab_size: int) -> int:
+    """int32 words of one mask."""
+    words = 0
+    while 32 * words < vocab_size:
+        words += 1
+    return words
+
+
+def mask_bytes(vocab_size: int, requests: int, k: int = 0) -> int:
+    """Of a step: each structured request has a mask behind its newest token and behind each of k drafts."""
+    return sum(4 * mask_words(vocab_size) for _ in range(requests * (k + 1)))
+
+
+def legal_prefix(texts: list[str], said: list[str], drafts: list[str]) -> int:
+    """Drafts from the left that keep the output a beginning of one of `texts`."""
+    start, count = "".join(said), 0
+    for draft in drafts:
+        start += draft
+        if not any(text.startswith(start) for text in texts):
+            break
+        count += 1
+    return count
+
+
+def texts_of(regex: str, alphabet: str, longest: int) -> int:
+    """How many texts of at most `longest` letters match: all of them are tried."""
+    return sum(
+        bool(re.fullmatch(regex, "".join(letters)))
+        for length in range(longest + 1)
+        for letters in itertools.product(alphabet, repeat=length)
+    )

@@ -1,0 +1,47 @@
+"""Experiments on adapters against arithmetic on shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from quizzes.experiments.context import Context
+from quizzes.experiments.lora.exactness import exactness
+from quizzes.experiments.lora.footprint import footprint
+from quizzes.experiments.lora.isolation import isolation
+from quizzes.experiments.lora.slot_bytes import slot_bytes
+from quizzes.experiments.lora.slots import slots
+from quizzes.oracles import lora as oracle
+
+
+@pytest.mark.parametrize("model", sorted(oracle.SHAPES))
+def test_an_adapter_weighs_rank_times_the_edges_of_its_matrices(model: str) -> None:
+    found = footprint(Context(), model=model, rank=8, modules=["q", "v", "down"])
+    assert found.adapter_bytes == oracle.adapter_bytes(model, 8, ["q", "v", "down"])
+
+
+def test_slots_are_as_large_as_the_largest_rank_allowed() -> None:
+    small, large = slot_bytes(Context(), max_lora_rank=8), slot_bytes(Context(), max_lora_rank=16)
+    assert large.slot_bytes == 2 * small.slot_bytes == large.slot_bytes_with_one_loaded
+    assert large.host_bytes["shop-lora-ja"] == 2 * large.host_bytes["shop-lora-support"]
+
+
+def test_more_adapters_than_slots_wait_and_nobody_loses_weights_in_use() -> None:
+    found = slots(Context(), max_loras=2, adapters=["a", "b", "c", "d"], output=5)
+    assert found.steps == oracle.rounds(["a", "b", "c", "d"], 2, 5) == 10
+    assert (found.loads, found.evictions, found.loads_while_in_use) == (4, 2, 0)
+    roomy = slots(Context(), max_loras=4, adapters=["a", "b", "c", "d"], output=5)
+    assert (roomy.waits, roomy.steps) == (0, 5)
+
+
+def test_equal_prompts_share_kv_only_within_an_adapter() -> None:
+    adapters = ["-", "a", "a", "-", "b"]
+    found = isolation(Context(), adapters=adapters, prompt=90)
+    assert found.cached_tokens == oracle.cached_by_adapter(adapters, 90, 16)
+    assert found.kv_copies == 3
+
+
+def test_mixed_ranks_are_exact_and_a_rank_too_large_is_refused() -> None:
+    found = exactness(Context(), max_tokens=3)
+    assert found.worst_difference < 1e-3 < found.truncated_difference
+    assert found.too_large == "refused" and "32" in found.message
+    assert exactness(Context(), max_tokens=1, too_large=16).too_large == "served"

@@ -1,0 +1,58 @@
+"""Experiments on several devices against counting by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from quizzes.experiments.context import Context
+from quizzes.experiments.parallelism.bubble import bubble
+from quizzes.experiments.parallelism.experts import experts
+from quizzes.experiments.parallelism.fit import fit
+from quizzes.experiments.parallelism.live import live
+from quizzes.experiments.parallelism.shards import shards
+from quizzes.experiments.parallelism.traffic import traffic
+from quizzes.oracles import parallelism as oracle
+
+
+def test_tensor_ranks_talk_twice_a_layer_and_once_for_the_embedding() -> None:
+    found = traffic(Context(), model="llama-3.1-70b", tp=8)
+    assert found.all_reduces == oracle.all_reduces(80)
+    assert found.bytes_per_token == oracle.all_reduce_bytes_per_token(80, 8192)
+    staged = traffic(Context(), model="llama-3.1-70b", tp=1, pp=4)
+    assert staged.bytes_per_token == oracle.pipeline_bytes_per_token(4, 8192)
+
+
+@pytest.mark.parametrize(("stages", "requests"), [(4, 1), (4, 2), (4, 9), (3, 2), (1, 1)])
+def test_stages_idle_for_want_of_requests(stages: int, requests: int) -> None:
+    found = bubble(Context(), stages=stages, requests=requests)
+    assert found.idle_share == pytest.approx(oracle.idle_share(stages, requests))
+    assert found.gap_ticks == pytest.approx(stages, rel=0.05)
+
+
+def test_a_pipeline_empties_after_its_last_stage() -> None:
+    for stages, batches in ((2, 1), (4, 8), (3, 7)):
+        assert oracle.busy_ticks(stages, batches) == stages + batches - 1
+
+
+def test_ranks_hold_slices_stages_hold_layers_replicas_hold_all() -> None:
+    tensor, pipeline, data = (shards(Context(), split=split) for split in ("tensor", "pipeline", "data"))
+    assert sum(tensor.matrix_parameters) == sum(pipeline.matrix_parameters) == data.matrix_parameters[0]
+    assert data.parameters == [data.whole, data.whole]
+    assert (tensor.layers, pipeline.layers) == ([6, 6], oracle.layer_shares(6, 2))
+    assert tensor.kv_heads == [2, 2] and tensor.q_rows == [128, 128]
+
+
+def test_skewed_routing_makes_one_rank_the_one_that_all_wait_for() -> None:
+    even, skewed = experts(Context()), experts(Context(), skew=8)
+    assert even.total_visits == skewed.total_visits == 64 * 4
+    assert skewed.imbalance > even.imbalance > 1
+
+
+def test_a_seven_billion_model_needs_no_second_large_card() -> None:
+    assert fit(Context()).fits_one
+    assert not fit(Context(), model="llama-3.1-70b", tp=4).fits_one
+
+
+def test_two_workers_say_what_one_says_and_every_message_is_counted() -> None:
+    found = live(Context(), max_tokens=6)
+    assert found.same_tokens and found.all_reduces_per_layer == 2
