@@ -32,8 +32,12 @@ CARE = "Care for the installation"
 COMMANDS = {
     "demo": Entry("app.cli.demo", "A tour of the live engine, under a minute, no input needed.", SEE),
     "chat": Entry("app.cli.chat", "Talk to a model; the answer streams.", SEE),
+    "start": Entry("app.cli.start", "Role, interview date, twelve questions: where to begin.", PRACTISE),
+    "today": Entry("app.cli.today", "What is due, what is new, where you stand.", PRACTISE),
     "quiz": Entry("app.cli.quiz", "Interview questions; the live engine judges.", PRACTISE),
+    "review": Entry("app.cli.review", "What is due again, with new figures.", PRACTISE),
     "answer": Entry("app.cli.answer", "How to say it in 30 seconds, in 2 minutes, and deeper.", PRACTISE),
+    "progress": Entry("app.cli.progress", "Per topic, calibration, readiness.", PRACTISE),
     "run": Entry("app.cli.run", "Run one experiment with your own figures.", PRACTISE),
     "experiments": Entry("app.cli.experiments", "What questions are decided by: list, show.", PRACTISE),
     "claims": Entry(
@@ -47,6 +51,7 @@ COMMANDS = {
     "disagg": Entry("app.cli.disagg", "Prefill and decode in two processes, KV moved between them.", LOOK),
     "kernels": Entry("app.cli.kernels", "The engine's kernels: list, check, measure, read.", LOOK),
     "bank": Entry("app.cli.bank", "The question bank, for its authors: lint, preview, new, stats.", CARE),
+    "state": Entry("app.cli.state", "Your answers: where, export, import, rebuild, backup, reset.", CARE),
     "doctor": Entry("app.cli.doctor", "Check this installation and machine.", CARE),
     "test": Entry("app.cli.test", "Run the linters and the test suite.", CARE),
     "version": Entry("app.cli.version", "Versions of prep, Python and PyTorch.", CARE),

@@ -148,7 +148,7 @@ def explain(error: BaseException) -> typer.Exit:
         tell_error(f"{error}", "./prep doctor   (says which parts of the installation are missing)")
         return typer.Exit(ENVIRONMENT)
     if isinstance(error, OSError):
-        tell_error(f"{error}")
+        tell_error(f"{error}", getattr(error, "next_step", ""))  # a StateError says what to do
         return typer.Exit(ENVIRONMENT)
     where = _last_frame(error)
     tell_error(

@@ -49,7 +49,7 @@ class Card:
     last_fraction: float
     """Part of the points of the last answer: 1 if it was right."""
     surprise: bool
-    """The last answer was wrong and the learner was sure: first in the next session."""
+    """The last answer was not all right and the learner was sure: first in the next session."""
     suspended: bool
 
     @property
@@ -88,14 +88,8 @@ def rate(
 
 
 def is_surprise(attempt: Attempt) -> bool:
-    """Wrong although the learner was sure."""
-    return (
-        attempt.scored
-        and not attempt.correct
-        and attempt.rating == AGAIN
-        and attempt.confidence is not None
-        and attempt.confidence >= SURE
-    )
+    """Not all right although the learner was sure that it is."""
+    return attempt.scored and not attempt.correct and (attempt.confidence or 0) >= SURE
 
 
 @cache
@@ -122,26 +116,6 @@ def desired_retention(interview: dt.date | None, day: dt.date) -> float:
     if not 0 <= days < LATE_DAYS:
         return RETENTION
     return round(RETENTION + (LATE_RETENTION - RETENTION) * (LATE_DAYS - days) / LATE_DAYS, 4)
-
-
-def record(state: State, attempt: Attempt, minutes: float) -> tuple[Attempt, Card | None]:
-    """Rate a judged answer, write it down, and return it with the question's card after it.
-
-    minutes: what the question should take. An attempt that was not scored gets no rating and moves no card.
-    """
-    if attempt.scored and attempt.rating is None:
-        fraction = attempt.points / attempt.points_max if attempt.points_max > 0 else 0.0
-        rating = rate(
-            correct=attempt.correct,
-            fraction=fraction,
-            hints=attempt.hints,
-            seconds=attempt.elapsed_ms / 1000,
-            minutes=minutes,
-            confidence=attempt.confidence,
-        )
-        attempt = replace(attempt, rating=rating)
-    state.add_attempt(attempt)
-    return attempt, cards(state).get(attempt.question_id)
 
 
 def cards(state: State) -> dict[str, Card]:

@@ -59,5 +59,15 @@ def backups(state_file: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
+def set_aside(state_file: Path, now: dt.datetime) -> Path:
+    """Move the file, sound or not, out of the way with all that belongs to it. Returns its new place."""
+    target = state_file.with_name(f"state-until-{now:%Y-%m-%dT%H%M%S}.sqlite3")
+    for suffix in ("-wal", "-shm", ""):  # the log holds what the file does not have yet
+        part = state_file.with_name(state_file.name + suffix)
+        if part.exists():
+            part.replace(target.with_name(target.name + suffix))
+    return target
+
+
 def _daily_files(state_file: Path) -> list[Path]:
     return list(backup_folder(state_file).glob("state-????-??-??.sqlite3"))

@@ -31,7 +31,6 @@ from quizzes.learning.review import (
     desired_retention,
     interval_cap,
     rate,
-    record,
     replay,
     scheduler,
 )
@@ -178,16 +177,6 @@ def test_moving_the_interview_moves_the_cards(state: State) -> None:
     assert (cards(state)["memory.q10"].due - day(30)).days == 5 < (far - day(30)).days
 
 
-def test_recording_rates_stores_and_tells_when_it_comes_back(state: State) -> None:
-    session = state.begin_session("quiz")
-    given = Attempt(session.id, "memory.q10", 1, 5, {}, 1, 1, True, "exact", elapsed_ms=400_000, at=NOW)
-    added, card = record(state, given, minutes=3.0)
-    assert added.rating == HARD and state.attempts() == [added] and card.due > NOW
-    skipped = Attempt(session.id, "lora.q10", 1, 5, {}, 0, 1, False, "experiment", scored=False)
-    assert record(state, skipped, minutes=3.0)[0].rating is None
-    assert set(cards(state)) == {"memory.q10"}
-
-
 def test_a_guess_can_be_admitted_but_a_rating_never_raised(state: State) -> None:
     added = answer(state, "memory.q10", NOW, rating=GOOD)
     state.lower_rating(added.id, EASY)
@@ -282,6 +271,11 @@ def test_surprises_come_first_then_the_least_remembered(state: State) -> None:
     assert {p.id for p in due(BANK, state, now=NOW, missed=True)} == {"capacity.q10", "lora.q10"}
     assert len(due(BANK, state, now=NOW, limit=2)) == 2
     assert "sampling.q10" in {p.id for p in due(BANK, state, now=NOW, ahead_days=40)}
+
+
+def test_a_partial_answer_given_for_sure_is_a_surprise_too(state: State) -> None:
+    answer(state, "memory.q10", NOW, rating=HARD, correct=False, points=0.7, confidence=90)
+    assert cards(state)["memory.q10"].surprise and cards(state)["memory.q10"].last_fraction == 0.7
 
 
 def test_a_surprise_is_cleared_by_the_next_answer(state: State) -> None:

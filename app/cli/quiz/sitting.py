@@ -7,6 +7,7 @@ ends this process costs the current item at most. Ctrl-C while something runs st
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,9 +68,14 @@ class Sitting:
     quiet: bool = False
     """Ask without showing anything: --json."""
 
-    def run(self, items: list[Item], *, first: int = 1) -> bool:
-        """Ask the items. True if all were asked; False if the learner left or the time was up."""
-        total = first - 1 + len(items)
+    def run(self, items: Iterable[Item], *, first: int = 1, total: int | None = None) -> bool:
+        """Ask the items. True if all were asked; False if the learner left or the time was up.
+
+        total: for items that are chosen while the sitting runs, how many there will be.
+        """
+        if total is None:
+            items = list(items)
+            total = first - 1 + len(items)
         for number, item in enumerate(items, first):
             if self.deadline is not None and time.monotonic() > self.deadline:
                 self._say("\n[bold yellow]time is up[/]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -42,7 +42,7 @@ def open_bank() -> Bank:
 
 
 def hold(
-    items: list[Item],
+    items: Iterable[Item],
     *,
     bank: Bank,
     state: State,
@@ -54,19 +54,25 @@ def hold(
     json: bool = False,
     exam: bool = False,
     minutes: float | None = None,
+    total: int | None = None,
+    dialogue: Dialogue | None = None,
+    quiet: bool = False,
 ) -> Sitting:
     """Ask the items and sum up.
 
     session: one to go on with, from item `first`. spec: what was asked for, kept so that it can go on later.
+    total: how many there will be, where `items` is an iterator that chooses as it goes; needs a session.
+    dialogue: to go on with, instead of one for `script`. quiet: the caller shows what came of it.
     """
     if session is None:
+        items = list(items)
         planned = [[item.question_id, item.seed] for item in items]
         session = state.begin_session(kind, {**(spec or {}), "items": planned, "exam": exam})
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     with Runner() as runner, _ctrl_c_leaves():
-        dialogue = Dialogue(script, quiet=json)
-        sitting = Sitting(bank, state, session, dialogue, runner, exam, deadline, quiet=json)
-        done = sitting.run(items, first=first)
+        dialogue = dialogue or Dialogue(script, quiet=json)
+        sitting = Sitting(bank, state, session, dialogue, runner, exam, deadline, quiet=json or quiet)
+        done = sitting.run(items, first=first, total=total)
     if done or not dialogue.is_live:
         state.end_session(session.id)
     if json:
@@ -78,7 +84,7 @@ def hold(
                 "items": [asdict(record) for record in sitting.records],
             }
         )
-    else:
+    elif not quiet:
         summary.show(sitting)
     return sitting
 

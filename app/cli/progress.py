@@ -1,0 +1,173 @@
+"""`prep progress`: per topic, calibration, and one readiness number with its formula."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from quizzes.learning.calibration import Calibration
+    from quizzes.learning.progress import Progress, TopicProgress
+    from quizzes.library import Bank
+    from quizzes.state import State
+
+app = screen.command_app()
+
+
+@app.command()
+def progress(
+    topics: Annotated[bool, typer.Option("--topics", help="Only the topics.")] = False,
+    calibration: Annotated[bool, typer.Option("--calibration", help="Only the calibration.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Where you stand.
+
+    \b
+    Examples:
+      prep progress
+      prep progress --calibration
+      prep progress --html progress.html
+    """
+    from app.cli.quiz.start import open_bank, open_state
+
+    bank = open_bank()
+    with open_state() as state:
+        if html is not None:
+            _write_page(html, bank, state)
+        if json:
+            _print_json(bank, state)
+        elif html is None:
+            show(bank, state, topics=topics or not calibration, calibration=calibration or not topics)
+
+
+def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = True) -> None:
+    """Tables, then the number."""
+    from quizzes.learning.calibration import calibration as calibrate
+    from quizzes.learning.progress import progress as standing
+
+    found = standing(bank, state)
+    if topics:
+        _show_topics(found)
+    if calibration:
+        _show_calibration(calibrate(state.attempts(scored=True)))
+    if topics:
+        _show_readiness(found, state)
+        _show_suspended(bank, state)
+    due = found.due
+    if due:
+        screen.next_command("prep review", f"{due} due")
+    else:
+        screen.next_command(
+            f"prep quiz --topic {found.lever}" if found.lever else "prep quiz", "the most to gain"
+        )
+
+
+def bar(fraction: float, width: int = 10) -> str:
+    """A part of one as a bar."""
+    full = round(min(max(fraction, 0.0), 1.0) * width)
+    on, off = ("█", "░") if screen.unicode_ok() else ("#", "-")
+    return on * full + off * (width - full)
+
+
+def _show_topics(found: Progress) -> None:
+    table = screen.table("topic", "seen", "right", "recall now", "surprises", "due", "readiness")
+    for topic in found.topics:
+        table.add_row(*_row(topic))
+    screen.out().print(table)
+
+
+def _row(topic: TopicProgress) -> tuple[str, ...]:
+    return (
+        topic.topic.replace("_", " "),
+        f"{topic.seen}/{topic.available}",
+        _percent(topic.accuracy),
+        _percent(topic.retention),
+        str(topic.surprises or "-"),
+        str(topic.due or "-"),
+        f"{bar(topic.readiness / 100)} {topic.readiness:3.0f}",
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _show_calibration(found: Calibration | None) -> None:
+    from quizzes.learning.calibration import LEAST
+
+    console = screen.out()
+    if found is None:
+        console.print("calibration: no answer came with a confidence yet\n")
+        return
+    console.print(
+        f"[bold]calibration[/]  you say {found.said:.0%}, you are right {found.was:.0%}  (n={found.n})   "
+        f"Brier {found.brier:.2f}"
+    )
+    if found.bins:
+        console.print("  said  " + " ".join(f"{b.said:>5.0%}" for b in found.bins))
+        console.print("  right " + " ".join(f"{b.was:>5.0%}" for b in found.bins))
+        console.print("  n     " + " ".join(f"{b.n:>5}" for b in found.bins), style="dim")
+    else:
+        console.print(f"  [dim]single confidences are shown from {LEAST} answers on[/]")
+    for interval in found.intervals:
+        words = f"  {interval.level:.0%} intervals held {interval.hit_rate:.0%}  (n={interval.n})"
+        if interval.widen is not None and interval.hit_rate < interval.level:
+            words += f": make them {interval.widen:.1f} times as wide"
+        console.print(words)
+    console.print()
+
+
+def _show_readiness(found: Progress, state: State) -> None:
+    from quizzes.learning.progress import FORMULA
+
+    settings = state.settings
+    who = ", ".join(filter(None, (settings.role, settings.level))) or "all roles"
+    console = screen.out()
+    console.print(f"[bold]readiness {found.readiness:.0f} of 100[/] for {who}")
+    console.print(f"[dim]{FORMULA}[/]")
+
+
+def _show_suspended(bank: Bank, state: State) -> None:
+    from quizzes.learning.review import cards
+
+    for card in cards(state).values():
+        if card.suspended and card.question_id in bank:
+            screen.out().print(
+                f"set aside: {card.question_id}  [dim]prep review --resume {card.question_id}[/]",
+                soft_wrap=True,
+            )
+
+
+def _print_json(bank: Bank, state: State) -> None:
+    from quizzes.learning.calibration import calibration as calibrate
+    from quizzes.learning.progress import FORMULA
+    from quizzes.learning.progress import progress as standing
+
+    found = standing(bank, state)
+    calibrated = calibrate(state.attempts(scored=True))
+    screen.print_json(
+        {
+            **asdict(found),
+            "formula": FORMULA,
+            "calibration": None if calibrated is None else asdict(calibrated),
+        }
+    )
+
+
+def _write_page(path: Path, bank: Bank, state: State) -> None:
+    from app.cli.progress_page import page
+    from quizzes.learning.calibration import calibration as calibrate
+    from quizzes.learning.progress import progress as standing
+    from quizzes.paths import write_atomically
+
+    found = page(standing(bank, state), calibrate(state.attempts(scored=True)), state.settings)
+    write_atomically(path, found)
+    screen.err().print(f"{screen.mark(True)} {path}", soft_wrap=True)

@@ -1,0 +1,169 @@
+"""`prep review`: questions that are due again, surprises first, each with new figures."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from app.cli.quiz.sitting import Sitting
+    from quizzes.learning.review import Card
+    from quizzes.learning.selection import Picked
+    from quizzes.library import Bank
+    from quizzes.state import State
+
+app = screen.command_app()
+
+
+@app.command()
+def review(
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many.")] = None,
+    missed: Annotated[bool, typer.Option("--missed", help="Only those answered wrong last time.")] = False,
+    surprises: Annotated[
+        bool, typer.Option("--surprises", help="Only those you were sure of, and wrong.")
+    ] = False,
+    ahead: Annotated[int, typer.Option("--ahead", min=0, max=365, help="Also those of the next days.")] = 0,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="ID", help="Ask a suspended question again.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same figures.")] = None,
+    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Answer what is due again. Every review draws new figures: it is the method that is remembered.
+
+    How soon a question comes back follows from the answer: missed, right with a hint or slowly, right, right and
+    sure and fast. The closer the interview, the shorter the intervals.
+
+    \b
+    Examples:
+      prep review
+      prep review --surprises
+      prep review --limit 5 --ahead 3
+    """
+    from app.cli.quiz.start import open_bank, open_state
+
+    bank = open_bank()
+    with open_state() as state:
+        if resume is not None:
+            bank.question(resume)
+            state.resume(resume)
+            screen.err().print(f"[dim]{resume} is asked again[/]")
+        run(
+            bank,
+            state,
+            limit=limit,
+            missed=missed,
+            surprises=surprises,
+            ahead=ahead,
+            seed=seed,
+            script=script,
+            json=json,
+        )
+
+
+def run(
+    bank: Bank,
+    state: State,
+    *,
+    limit: int | None = None,
+    missed: bool = False,
+    surprises: bool = False,
+    ahead: int = 0,
+    seed: int | None = None,
+    script: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Choose, ask, and say when each comes back."""
+    from app.cli.quiz import summary
+    from app.cli.quiz.sitting import Item
+    from app.cli.quiz.start import hold
+    from quizzes.learning.selection import due
+
+    chosen = random.SystemRandom().randrange(1 << 30) if seed is None else seed
+    found = due(bank, state, limit=limit, missed=missed, surprises=surprises, ahead_days=ahead, seed=chosen)
+    spec = {"limit": limit, "missed": missed, "surprises": surprises, "ahead": ahead, "seed": chosen}
+    if not found:
+        if json:
+            screen.print_json(
+                {"kind": "review", "complete": True, "summary": summary.figures([]), "items": []}
+            )
+        else:
+            _nothing_due(bank, state)
+        return
+    if not json:
+        screen.out().print(f"[bold]{len(found)} to review[/]{_reasons(found)}")
+    items = [Item(picked.id, picked.seed) for picked in found]
+    sitting = hold(items, bank=bank, state=state, kind="review", spec=spec, script=script, json=json)
+    if not json:
+        _when_again(sitting)
+        left = len(due(bank, state))
+        screen.next_command(
+            "prep review" if left else "prep quiz", f"{left} left" if left else "something new"
+        )
+
+
+def _reasons(found: list[Picked]) -> str:
+    count = sum(picked.why == "surprise" for picked in found)
+    minutes = sum(picked.entry.minutes for picked in found)
+    words = f", {count} surprise{'s' * (count > 1)} first" if count else ""
+    return f"{words}  [dim]about {minutes:.0f} min[/]"
+
+
+def _nothing_due(bank: Bank, state: State) -> None:
+    from quizzes.learning.review import cards
+    from quizzes.learning.selection import local_now
+
+    coming = sorted(
+        (c for c in cards(state).values() if c.question_id in bank and not c.suspended), key=lambda c: c.due
+    )
+    if not coming:
+        screen.out().print("nothing to review yet")
+        screen.next_command("prep quiz")
+        return
+    first = coming[0].due.astimezone(local_now().tzinfo)
+    screen.out().print(
+        f"nothing of that is due; {len(coming)} questions are known, the next on {first:%a %d %b}"
+    )
+    days = max((first.date() - local_now().date()).days, 1)
+    screen.next_command("prep quiz", f"something new, or prep review --ahead {days}")
+
+
+def _when_again(sitting: Sitting) -> None:
+    """The rating that each answer got, and the day on which it comes back."""
+    from app.cli.quiz import showing
+    from quizzes.learning.review import NAMES, cards
+    from quizzes.learning.selection import local_now
+
+    answered = {
+        record.question_id for record in sitting.records if record.status in ("right", "partly", "wrong")
+    }
+    known = cards(sitting.state)
+    now = local_now()
+    where = showing.console()
+    for question_id in sorted(answered & known.keys()):
+        card = known[question_id]
+        where.print(
+            f" {NAMES[card.last_rating]:<6}{_again(card, now):<18}[dim]{question_id}[/]", soft_wrap=True
+        )
+        if card.suspended:
+            where.print(
+                f"       [yellow]forgotten {card.lapses} times: set aside.[/] Read it, then take it back:\n"
+                f"       prep answer {question_id}; prep review --resume {question_id}",
+                soft_wrap=True,
+            )
+
+
+def _again(card: Card, now: dt.datetime) -> Any:
+    if card.suspended:
+        return "set aside"
+    if card.surprise:
+        return "next session"
+    days = (card.due.astimezone(now.tzinfo).date() - now.date()).days
+    return "today" if days <= 0 else f"in {days} day{'s' * (days > 1)}"

@@ -1,0 +1,233 @@
+"""`prep start`: who you are, when the interview is, and twelve questions that show where to begin."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from app.cli.quiz.dialogue import Dialogue
+    from app.cli.quiz.sitting import Item
+    from quizzes.learning.placement import Placement, Result
+    from quizzes.library import Bank
+    from quizzes.state import Session, Settings, State
+
+app = screen.command_app()
+FARTHEST_DAYS = 3650
+
+
+@app.command()
+def start(
+    role: Annotated[str | None, typer.Option("--role", help="inference, kernel, platform or sre.")] = None,
+    level: Annotated[str | None, typer.Option("--level", help="junior, mid, senior or staff.")] = None,
+    interview: Annotated[
+        str | None, typer.Option("--interview", metavar="DATE", help="2026-12-15, a number of days, or none.")
+    ] = None,
+    hours: Annotated[float | None, typer.Option("--hours", help="A week, for practice.")] = None,
+    placement: Annotated[bool, typer.Option(help="Ask twelve questions to see where to begin.")] = True,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of the placement: same seed, same figures.")
+    ] = None,
+    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Tell prep about you, then answer twelve questions over six topics. What is given as an option is not asked.
+
+    The role and the level choose the questions, the date sets how often they come back, the hours how many are new.
+
+    \b
+    Examples:
+      prep start
+      prep start --role sre --level senior --interview 2026-12-15 --hours 5
+      prep start --interview 21 --no-placement
+    """
+    from app.cli.quiz.dialogue import Dialogue
+    from app.cli.quiz.start import open_bank, open_state
+
+    bank = open_bank()
+    today = dt.date.today()
+    with open_state() as state:
+        dialogue = Dialogue(script, quiet=json)
+        given = {"role": role, "level": level, "interview_date": interview, "hours_per_week": hours}
+        changes = _settings(dialogue, given, state.settings, today)
+        if changes:
+            state.change_settings(**changes)
+        result = None
+        if placement and _wants_placement(dialogue, json, asked=script is not None or dialogue.is_live):
+            result = place(bank, state, dialogue, seed=seed, json=json)
+        _tell(bank, state, result, json=json)
+
+
+def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: dt.date) -> dict[str, Any]:
+    """What changes: options first; what they leave open is asked, and Enter keeps what is."""
+    from app.cli.quiz.dialogue import Quit
+
+    readers = readers_for(today)
+    changes = {name: readers[name][1](str(value)) for name, value in given.items() if value is not None}
+    if changes and not dialogue.is_live:
+        return changes
+    try:
+        for name, (words, read) in readers.items():
+            if name in changes:
+                continue
+            kept = getattr(now, name)
+            changes[name] = _ask(dialogue, f" {words} [{'none' if kept is None else kept}] > ", read, kept)
+    except Quit:
+        pass  # what was said so far holds
+    return {name: value for name, value in changes.items() if value != getattr(now, name)}
+
+
+def _ask(dialogue: Dialogue, prompt: str, read: Callable[[str], Any], kept: Any) -> Any:
+    from app.cli.quiz.dialogue import Quit
+
+    while True:
+        line = dialogue.read(prompt)
+        if not line:
+            return kept
+        if line.lower() == "q":
+            raise Quit
+        try:
+            return read(line)
+        except ValueError as error:
+            screen.tell_error(str(error))
+
+
+def readers_for(today: dt.date) -> dict[str, tuple[str, Callable[[str], Any]]]:
+    """Setting -> the words of its prompt, and what makes a value of a line. All raise ValueError with a reason."""
+    from quizzes.learning.placement import LEVELS
+    from quizzes.topics import ROLES, resolve
+
+    return {
+        "role": (f"role: {', '.join(ROLES)}", lambda line: resolve("role", line, ROLES)),
+        "level": (
+            f"level: {', '.join(LEVELS)}",
+            lambda line: resolve("level", line, dict.fromkeys(LEVELS, "")),
+        ),
+        "interview_date": (
+            "interview: a date, or days from now, or none",
+            lambda line: read_date(line, today),
+        ),
+        "hours_per_week": ("hours a week", read_hours),
+    }
+
+
+def read_date(line: str, today: dt.date) -> dt.date | None:
+    """2026-12-15, 21 (days from today), none. Raises ValueError."""
+    text = line.strip().lower()
+    if text in ("none", "-"):
+        return None
+    if text.isascii() and text.isdigit():
+        days = int(text) if len(text) < 6 else FARTHEST_DAYS + 1
+    else:
+        try:
+            days = (dt.date.fromisoformat(text) - today).days
+        except ValueError:
+            raise ValueError(f"{line!r} is no date: 2026-12-15, or 21 for in 21 days, or none") from None
+    if not 0 <= days <= FARTHEST_DAYS:
+        raise ValueError(
+            f"{line!r} is {'past' if days < 0 else 'too far away'}: today is {today.isoformat()}"
+        )
+    return today + dt.timedelta(days=days)
+
+
+def read_hours(line: str) -> float:
+    try:
+        hours = float(line.strip().removesuffix("h").replace(",", "."))
+    except ValueError:
+        raise ValueError(f"{line!r} is no number of hours: 5, or 2.5") from None
+    if not 0 < hours <= 100:
+        raise ValueError(f"{line!r}: between 0 and 100 hours a week")
+    return hours
+
+
+def _wants_placement(dialogue: Dialogue, json: bool, *, asked: bool) -> bool:
+    """Nobody there to answer: no placement."""
+    from app.cli.quiz.dialogue import Quit
+
+    if not asked:
+        return False
+    if not json:
+        screen.out().print(
+            "\n[bold]placement[/]  12 short questions over 6 topics, about 20 minutes. No hints; verdicts at the end."
+        )
+    try:
+        return dialogue.read(" Enter begins, s leaves it out > ").lower() not in ("s", "q", "n", "no")
+    except Quit:
+        return False
+
+
+def place(bank: Bank, state: State, dialogue: Dialogue, *, seed: int | None, json: bool) -> Result | None:
+    """Ask them; the answers count for review like any others. None if nothing was answered."""
+    from app.cli.quiz.start import hold
+    from quizzes.learning.placement import ITEMS, Placement
+
+    chosen = random.SystemRandom().randrange(1 << 30) if seed is None else seed
+    settings = state.settings
+    placement = Placement(bank, settings.role, settings.level, chosen)
+    spec = {"role": settings.role, "level": settings.level, "seed": chosen}
+    session = state.begin_session("placement", spec)
+    hold(
+        _adaptive(placement, state, session),
+        bank=bank,
+        state=state,
+        kind="placement",
+        session=session,
+        dialogue=dialogue,
+        exam=True,
+        total=ITEMS,
+        quiet=json,
+    )
+    return placement.result() if placement.answers else None
+
+
+def _adaptive(placement: Placement, state: State, session: Session) -> Iterator[Item]:
+    """Each item when the one before is judged. Passing on one is not knowing it."""
+    from app.cli.quiz.sitting import Item
+
+    while (entry := placement.next()) is not None:
+        yield Item(entry.id, placement.figures_seed(entry))
+        found = state.attempts(session_id=session.id, question_id=entry.id)
+        if found and not found[-1].scored:
+            placement.skip(entry)
+        else:
+            placement.answer(entry, bool(found) and found[-1].correct)
+
+
+def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> None:
+    """Where to begin, and what the hours allow."""
+    from dataclasses import asdict
+
+    from app.cli.today import as_json, overview
+
+    found = overview(bank, state)
+    if json:
+        plain = as_json(found)
+        placed = None if result is None else {**asdict(result), "begin_with": result.begin_with}
+        screen.print_json({"settings": plain["settings"], "plan": plain["plan"], "placement": placed})
+        return
+    console = screen.out()
+    if result is not None:
+        table = screen.table("topic", "right", "hardest right", left=())
+        for topic in result.topics:
+            hardest = f"difficulty {topic.hardest_right}" if topic.hardest_right else "-"
+            table.add_row(topic.topic.replace("_", " "), f"{topic.correct} of {topic.asked}", hardest)
+        console.print(table)
+        console.print(
+            f"about difficulty [bold]{result.difficulty:g}[/] of 5, by {result.answered} answers: "
+            "where to begin, not a mark"
+        )
+    plan = found.plan
+    when = "until the interview" if found.days_left is not None else "in four weeks"
+    console.print(
+        f"[bold]plan[/]  {plan.minutes_per_day:.0f} min a day: {plan.new_per_week} new questions a week, "
+        f"{plan.new_total} {when}"
+    )
+    topic = result.begin_with if result is not None else found.topic
+    screen.next_command(f"prep quiz --topic {topic}" if topic else "prep quiz", "then prep today, once a day")

@@ -1,0 +1,212 @@
+"""`prep state`: the file that holds what you did. Take it along, merge it, mend it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+app = screen.command_app(no_args_is_help=True)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.callback()
+def state() -> None:
+    """Your answers, in one file on this machine. Cards and figures are computed from them."""
+
+
+@app.command()
+def where(json: Json = False) -> None:
+    """The file, and what is in it. PREP_HOME=FOLDER moves it.
+
+    Example: prep state where
+    """
+    from quizzes.state import State
+    from quizzes.state.backup import backups
+    from quizzes.state.paths import state_path
+    from quizzes.state.schema import FACTS, SCHEMA
+
+    path = state_path()
+    if not path.exists():
+        if json:
+            screen.print_json({"path": str(path), "exists": False})
+        else:
+            screen.out().print(f"{path}\n[dim]not there yet: the first answer makes it[/]", soft_wrap=True)
+            screen.next_command("prep quiz")
+        return
+    with State.open() as opened:
+        counts = {table: opened.count(table) for table in FACTS}
+    copies = backups(path)
+    if json:
+        screen.print_json(
+            {
+                "path": str(path),
+                "exists": True,
+                "bytes": path.stat().st_size,
+                "schema": SCHEMA,
+                "facts": counts,
+                "backups": [str(copy) for copy in copies],
+            }
+        )
+        return
+    console = screen.out()
+    console.print(f"{path}", soft_wrap=True)
+    console.print(
+        f"[dim]schema {SCHEMA}, {path.stat().st_size / 1024:,.0f} KiB: {counts['attempt']:,} answers in "
+        f"{counts['session']:,} sittings, {counts['run']:,} runs, {counts['vote']:,} votes[/]"
+    )
+    console.print(f"[dim]{_copies(copies)}[/]", soft_wrap=True)
+    screen.next_command("prep state export my-answers.zip", "take it to another machine")
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A zip, made new.")], json: Json = False
+) -> None:
+    """Write everything you did to a zip: a manifest and one JSONL file per table.
+
+    Example: prep state export my-answers.zip
+    """
+    from app.cli.version import version_of
+    from quizzes.state import State, archive
+
+    if file.exists():
+        raise screen.Problem(f"{file} exists", next_step="give another name, or remove it first")
+    with State.open() as opened:
+        counts = archive.export(opened, file, version_of("prep-workbench") or "")
+    if json:
+        screen.print_json({"file": str(file), "facts": counts})
+        return
+    screen.out().print(
+        f"{screen.mark(True)} {counts['attempt']:,} answers and {sum(counts.values()):,} facts in all -> {file}",
+        soft_wrap=True,
+    )
+    screen.next_command(f"prep state import {file.name}", "on the other machine")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export, or a copy of a state file.")],
+    json: Json = False,
+) -> None:
+    """Add what is in FILE and not here. Twice is once, and nothing that is here gets lost.
+
+    Example: prep state import my-answers.zip
+    """
+    from quizzes.learning.review import cards
+    from quizzes.state import State, archive
+
+    with State.open() as opened:
+        imported = archive.import_(opened, file)
+        known = cards(opened)
+    if json:
+        screen.print_json({"added": imported.added, "known": imported.known, "cards": len(known)})
+        return
+    screen.out().print(
+        f"{screen.mark(True)} {imported.added['attempt']:,} answers added, {imported.known['attempt']:,} were here; "
+        f"{len(known):,} cards"
+    )
+    screen.next_command("prep today", "what is due now")
+
+
+@app.command()
+def rebuild(json: Json = False) -> None:
+    """Compute cards and figures again from the answers.
+
+    Example: prep state rebuild
+    """
+    from quizzes.learning.review import cards
+    from quizzes.state import State
+
+    with State.open() as opened:
+        before = cards(opened)
+        opened.drop_derived()
+        after = cards(opened)
+        attempts = opened.count("attempt")
+    changed = sum(before.get(name) != card for name, card in after.items()) + len(
+        before.keys() - after.keys()
+    )
+    if json:
+        screen.print_json({"answers": attempts, "cards": len(after), "changed": changed})
+        return
+    screen.out().print(
+        f"{screen.mark(True)} {len(after):,} cards from {attempts:,} answers, {changed} differ from before"
+    )
+    screen.next_command("prep today")
+
+
+@app.command()
+def backup(json: Json = False) -> None:
+    """Copy the file now, and list the copies. One is made on each day that you practise; seven are kept.
+
+    Example: prep state backup
+    """
+    from quizzes.state import State, StateError
+    from quizzes.state.backup import backups, by_hand
+    from quizzes.state.paths import state_path
+
+    path = state_path()
+    problem: StateError | None = None
+    made: Path | None = None
+    if path.exists():
+        try:
+            with State.open() as opened:
+                made = by_hand(opened.connection, path, dt.datetime.now())
+        except StateError as error:  # the copies are what the learner needs now
+            problem = error
+    copies = backups(path)
+    if json:
+        screen.print_json({"made": str(made) if made else None, "backups": [str(copy) for copy in copies]})
+    else:
+        console = screen.out()
+        for copy in copies:
+            sign = screen.mark(True) if copy == made else " "
+            when = dt.datetime.fromtimestamp(copy.stat().st_mtime)
+            console.print(
+                f"{sign} {when:%Y-%m-%d %H:%M}  {copy.stat().st_size / 1024:>8,.0f} KiB  {copy}",
+                soft_wrap=True,
+            )
+        if not copies:
+            console.print("no copies yet: there is nothing to lose")
+    if problem is not None:
+        screen.tell_error(str(problem))
+        first = copies[0] if copies else "EXPORT.zip"
+        screen.next_command(f"prep state reset --yes && prep state import {first}")
+        raise typer.Exit(screen.ENVIRONMENT)
+    if not json:
+        screen.next_command("prep state export my-answers.zip", "a copy on this disk dies with the disk")
+
+
+@app.command()
+def reset(yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False, json: Json = False) -> None:
+    """Begin anew. The file is moved aside, not deleted.
+
+    Example: prep state reset --yes
+    """
+    from quizzes.state.backup import set_aside
+    from quizzes.state.paths import state_path
+
+    path = state_path()
+    if not path.exists():
+        raise screen.Problem(f"there is no state at {path}", next_step="prep quiz", code=screen.CHECKS_FAILED)
+    if not yes:
+        raise screen.Problem(
+            f"this sets {path} aside and begins with nothing", next_step="prep state reset --yes"
+        )
+    target = set_aside(path, dt.datetime.now())
+    if json:
+        screen.print_json({"moved_to": str(target)})
+        return
+    screen.out().print(f"{screen.mark(True)} moved to {target}", soft_wrap=True)
+    screen.next_command("prep start", f"or back: prep state import {target}")
+
+
+def _copies(copies: list[Any]) -> str:
+    if not copies:
+        return "no copies yet"
+    newest = dt.datetime.fromtimestamp(copies[0].stat().st_mtime)
+    return f"{len(copies)} copies in {copies[0].parent}, the newest of {newest:%Y-%m-%d %H:%M}"

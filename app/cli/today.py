@@ -1,0 +1,216 @@
+"""`prep today`: one screen that says what to do now."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from quizzes.learning.calibration import Calibration
+    from quizzes.learning.plan import Plan
+    from quizzes.learning.progress import Progress
+    from quizzes.library import Bank
+    from quizzes.state import Settings, State
+
+app = screen.command_app()
+TYPICAL_MINUTES = 3.0
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Everything on the screen."""
+
+    settings: Settings
+    days_left: int | None
+    """To the interview; None without a date or after it."""
+    due: int
+    due_minutes: float
+    surprises: int
+    suspended: int
+    topic: str | None
+    """With the most to gain."""
+    progress: Progress
+    calibration: Calibration | None
+    plan: Plan
+
+
+@app.command()
+def today(
+    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """What is due, what is new, where you stand. Enter starts the reviews.
+
+    Example: prep today
+    """
+    from app.cli.quiz.dialogue import Dialogue, Quit
+    from app.cli.quiz.start import open_bank, open_state
+
+    bank = open_bank()
+    with open_state() as state:
+        found = overview(bank, state)
+        if json:
+            screen.print_json(as_json(found))
+            return
+        show(found)
+        command = first_command(found)
+        dialogue = Dialogue(script)
+        if not dialogue.is_live and script is None:
+            screen.next_command(command)
+            return
+        try:
+            key = dialogue.read(f"\n Enter {command} · n new questions · p progress · q quit > ").lower()
+        except Quit:
+            return
+        _go(key, found, bank, state)
+
+
+def _go(key: str, found: Overview, bank: Bank, state: State) -> None:
+    """What the key starts."""
+    if key == "p":
+        from app.cli.progress import show as show_progress
+
+        show_progress(bank, state)
+    elif key == "n" or (key == "" and not found.due):
+        _new_questions(found, bank, state)
+    elif key == "":
+        from app.cli.review import run
+
+        run(bank, state)
+    elif key != "q":
+        screen.next_command(first_command(found), f"{key!r} is no key here")
+
+
+def _new_questions(found: Overview, bank: Bank, state: State) -> None:
+    """A few that were never asked, on the topic with the most to gain."""
+    import random
+
+    from app.cli.quiz.sitting import Item
+    from app.cli.quiz.start import hold
+    from quizzes.learning.selection import pick
+
+    seed = random.SystemRandom().randrange(1 << 30)
+    count = min(found.plan.new_today or 5, 10)
+    picked = pick(bank, state, topic=found.topic, role=found.settings.role, n=count, seed=seed)
+    if not picked:
+        screen.out().print("there is nothing left to ask on that topic")
+        return
+    items = [Item(p.id, p.seed) for p in picked]
+    hold(items, bank=bank, state=state, kind="quiz", spec={"topic": found.topic, "seed": seed})
+    screen.next_command("prep today")
+
+
+def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overview:
+    """Where the learner stands now."""
+    from quizzes.learning.calibration import calibration
+    from quizzes.learning.plan import plan
+    from quizzes.learning.progress import asked, progress
+    from quizzes.learning.review import cards
+    from quizzes.learning.selection import due, local_now
+
+    now = now or local_now()
+    settings = state.settings
+    ready = due(bank, state, now=now)
+    known = cards(state)
+    entries = asked(bank, settings.role, settings.level)
+    unseen = [entry for entry in entries if entry.id not in known]
+    left = (settings.interview_date - now.date()).days if settings.interview_date else None
+    standing = progress(bank, state, now=now)
+    return Overview(
+        settings=settings,
+        days_left=left if left is not None and left >= 0 else None,
+        due=len(ready),
+        due_minutes=sum(picked.entry.minutes for picked in ready),
+        surprises=sum(picked.why == "surprise" for picked in ready),
+        suspended=sum(card.suspended for name, card in known.items() if name in bank),
+        topic=standing.lever,
+        progress=standing,
+        calibration=calibration(state.attempts(scored=True)),
+        plan=plan(
+            [card for name, card in known.items() if name in bank],
+            unseen=len(unseen),
+            minutes_per_question=sum(e.minutes for e in entries) / len(entries)
+            if entries
+            else TYPICAL_MINUTES,
+            hours_per_week=settings.hours_per_week,
+            interview=settings.interview_date,
+            now=now,
+        ),
+    )
+
+
+def as_json(found: Overview) -> dict[str, Any]:
+    plain = asdict(found)
+    date = found.settings.interview_date
+    plain["settings"]["interview_date"] = date.isoformat() if date else None
+    return plain
+
+
+def first_command(found: Overview) -> str:
+    return "prep review" if found.due else "prep quiz"
+
+
+def show(found: Overview) -> None:
+    """At most a dozen lines."""
+    console = screen.out()
+    console.print(f"[bold]prep[/]  {_title(found)}\n", soft_wrap=True)
+    for name, figure, words, cost in _lines(found):
+        console.print(f" [bold]{name:<13}[/]{figure:>5}  {words}" + (f"  [dim]{cost}[/]" if cost else ""))
+    if found.settings.role is None:
+        console.print("\n [dim]prep start asks for your role and the interview date, and plans for them[/]")
+
+
+def _title(found: Overview) -> str:
+    from quizzes.topics import ROLES
+
+    settings = found.settings
+    parts = []
+    if found.days_left is not None:
+        parts.append(f"{found.days_left} day{'s' * (found.days_left != 1)} to the interview")
+    if settings.role:
+        role = ROLES.get(settings.role, settings.role).split(":")[0]
+        parts.append(f"{role}{', ' + settings.level if settings.level else ''}")
+    return " · ".join(parts) or "no plan yet"
+
+
+def _lines(found: Overview) -> list[tuple[str, str, str, str]]:
+    """(name, figure, words, cost) of each line."""
+    from app.cli.progress import bar
+    from quizzes.topics import TOPICS
+
+    surprise = f"{found.surprises} surprise{'s' * (found.surprises > 1)} first" if found.surprises else ""
+    lines = [
+        ("reviews due", str(found.due), surprise, f"about {found.due_minutes:.0f} min" if found.due else "")
+    ]
+    plan = found.plan
+    if not plan.days_with_new:
+        lines.append(("new", "0", "none in the last days: what you know is reviewed", ""))
+    elif not plan.enough_time:
+        lines.append(("new", "0", "the reviews alone need more than your hours a week", ""))
+    else:
+        lines.append(
+            (
+                "new",
+                str(plan.new_today),
+                f"{plan.new_per_week} a week fit into {found.settings.hours_per_week:g} h",
+                "",
+            )
+        )
+    if found.topic:
+        words = shorten(f"{found.topic}: {TOPICS[found.topic]}", 58, placeholder=" ...")
+        lines.append(("topic", "", words, ""))
+    readiness = found.progress.readiness
+    lines.append(("readiness", f"{readiness:.0f}", f"{bar(readiness / 100)} of 100", ""))
+    if found.calibration:
+        c = found.calibration
+        lines.append(("calibration", "", f"you say {c.said:.0%}, you are right {c.was:.0%}", f"n={c.n}"))
+    if found.suspended:
+        lines.append(("set aside", str(found.suspended), "forgotten too often: prep progress names them", ""))
+    return lines
