@@ -7,21 +7,21 @@ from math import ceil
 from random import Random
 
 
-def full_blocks(tokens: int, block_size: int) -> int:
+def full_blocks(tokens: int, block_size: int = 16) -> int:
     """Tokens in the full blocks of `tokens` tokens."""
     return tokens - tokens % block_size
 
 
-def repeat_hit(prompt: int, block_size: int) -> int:
+def repeat_hit(prompt: int, block_size: int = 16) -> int:
     """A prompt that comes again: whole blocks, and at least one token is left to compute."""
     return full_blocks(prompt - 1, block_size)
 
 
-def repeat_computed(prompt: int, block_size: int) -> int:
+def repeat_computed(prompt: int, block_size: int = 16) -> int:
     return prompt - repeat_hit(prompt, block_size)
 
 
-def _chat_hits(system: int, user: int, answer: int, turns: int, block_size: int) -> list[int]:
+def _chat_hits(system: int, user: int, answer: int, turns: int, block_size: int = 16) -> list[int]:
     """Written by the end of a turn: everything but the answer's last token, in full blocks."""
     written, hits = 0, []
     for turn in range(turns):
@@ -30,11 +30,11 @@ def _chat_hits(system: int, user: int, answer: int, turns: int, block_size: int)
     return hits
 
 
-def chat_hit_last(system: int, user: int, answer: int, turns: int, block_size: int) -> int:
+def chat_hit_last(system: int, user: int, answer: int, turns: int, block_size: int = 16) -> int:
     return _chat_hits(system, user, answer, turns, block_size)[-1]
 
 
-def chat_computed(system: int, user: int, answer: int, turns: int, block_size: int) -> int:
+def chat_computed(system: int, user: int, answer: int, turns: int, block_size: int = 16) -> int:
     return chat_without(system, user, answer, turns) - sum(
         _chat_hits(system, user, answer, turns, block_size)
     )
@@ -45,7 +45,7 @@ def chat_without(system: int, user: int, answer: int, turns: int) -> int:
     return turns * (system + user) + (user + answer) * turns * (turns - 1) // 2
 
 
-def chat_hit_rate(system: int, user: int, answer: int, turns: int, block_size: int) -> float:
+def chat_hit_rate(system: int, user: int, answer: int, turns: int, block_size: int = 16) -> float:
     total = chat_without(system, user, answer, turns)
     return 100 * (1 - chat_computed(system, user, answer, turns, block_size) / total)
 
@@ -53,22 +53,22 @@ def chat_hit_rate(system: int, user: int, answer: int, turns: int, block_size: i
 # -- sharing
 
 
-def shared_hit(shared: int, own: int, block_size: int) -> int:
+def shared_hit(shared: int, own: int, block_size: int = 16) -> int:
     return min(full_blocks(shared, block_size), full_blocks(shared + own - 1, block_size))
 
 
-def shared_prefill(requests: int, shared: int, own: int, block_size: int) -> int:
+def shared_prefill(requests: int, shared: int, own: int, block_size: int = 16) -> int:
     return requests * (shared + own) - (requests - 1) * shared_hit(shared, own, block_size)
 
 
-def shared_peak(requests: int, shared: int, own: int, output: int, block_size: int) -> int:
+def shared_peak(requests: int, shared: int, own: int, output: int, block_size: int = 16) -> int:
     """Distinct blocks: the common full ones once, the rest once per request. An answer's last token is not written."""
     each = ceil((shared + own + output - 1) / block_size)
     common = shared_hit(shared, own, block_size) // block_size
     return common + requests * (each - common)
 
 
-def forked_blocks(samples: int, prompt: int, generated: int, block_size: int) -> int:
+def forked_blocks(samples: int, prompt: int, generated: int, block_size: int = 16) -> int:
     """Fork: positions are the same object for everybody as long as their block is full at the fork."""
     owners = {
         (position // block_size, 0 if position // block_size < prompt // block_size else sample)
@@ -78,38 +78,42 @@ def forked_blocks(samples: int, prompt: int, generated: int, block_size: int) ->
     return len(owners)
 
 
-def fork_copies(samples: int, prompt: int, block_size: int) -> int:
+def fork_copies(samples: int, prompt: int, block_size: int = 16) -> int:
     """Only a block that is part full at the fork is written by several; the last of them writes in place."""
     return samples - 1 if prompt % block_size else 0
 
 
-def hashed_blocks(samples: int, prompt: int, generated: int, block_size: int) -> int:
+def hashed_blocks(samples: int, prompt: int, generated: int, block_size: int = 16) -> int:
     """Requests of one prompt: shared are the blocks that a repeated prompt hits."""
     common = repeat_hit(prompt, block_size) // block_size
     return common + samples * (ceil((prompt + generated) / block_size) - common)
 
 
-def one_parent_copies(beams: int, prompt: int, generated: int, block_size: int) -> int:
+def one_parent_copies(beams: int, prompt: int, generated: int, block_size: int = 16) -> int:
     """All beams of a step share everything before it: where that ends inside a block, all but the last writer copy."""
     return sum((beams - 1) for step in range(generated) if (prompt + step) % block_size)
 
 
-def write_copies(sequences: int, prompt: int, writers: list[int], block_size: int) -> int:
-    """Tables as lists of names; a name held twice is copied before it is written."""
+def write_places(sequences: int, prompt: int, writers: list[int], block_size: int = 16) -> list[int]:
+    """Tables as lists of names; a name held twice is copied before it is written. Places of the copies, from 1."""
     length = {sequence: prompt for sequence in range(sequences)}
     table = {
         sequence: [f"p{block}" for block in range(ceil(prompt / block_size))] for sequence in range(sequences)
     }
-    copies = 0
-    for turn, writer in enumerate(writer % sequences for writer in writers):
+    places = []
+    for turn, writer in enumerate((writer % sequences for writer in writers), 1):
         mine = table[writer]
         if length[writer] % block_size == 0:
             mine.append(f"new{turn}")
         elif sum(mine[-1] in other for other in table.values()) > 1:
             mine[-1] = f"copy{turn}"
-            copies += 1
+            places.append(turn)
         length[writer] += 1
-    return copies
+    return places or [0]
+
+
+def write_copies(sequences: int, prompt: int, writers: list[int], block_size: int = 16) -> int:
+    return sum(place > 0 for place in write_places(sequences, prompt, writers, block_size))
 
 
 # -- eviction
@@ -184,7 +188,7 @@ def chat_beside_scan_percent(
 # -- volatile tokens, trimming, look-ups
 
 
-def volatile_hit(prompt: int, position: int, block_size: int) -> int:
+def volatile_hit(prompt: int, position: int, block_size: int = 16) -> int:
     """Blocks that end before the changed token."""
     return sum(
         block_size
@@ -193,11 +197,11 @@ def volatile_hit(prompt: int, position: int, block_size: int) -> int:
     )
 
 
-def volatile_lost(prompt: int, position: int, block_size: int) -> int:
+def volatile_lost(prompt: int, position: int, block_size: int = 16) -> int:
     return repeat_hit(prompt, block_size) - volatile_hit(prompt, position, block_size)
 
 
-def slide_hit(system: int, block_size: int) -> int:
+def slide_hit(system: int, block_size: int = 16) -> int:
     """The oldest turn went: only what stands before it is where it was."""
     return full_blocks(system, block_size)
 
@@ -225,7 +229,7 @@ def tier_bytes(prompt_blocks: int, others_blocks: int, pool: int, block_bytes: i
     return tiered_host_tokens(prompt_blocks, others_blocks, pool) // 16 * block_bytes
 
 
-def window_most(window: int, prompt: int, output: int, chunk: int, block_size: int) -> int:
+def window_most(window: int, prompt: int, output: int, chunk: int, block_size: int = 16) -> int:
     """By brute force: blocks that the tokens seen by some step, and the tokens it writes, lie in."""
     most, start, total = 0, 0, prompt + output - 1
     while start < total:
@@ -248,14 +252,14 @@ def _first_visits(replicas: int, sessions: int, turns: int) -> int:
 
 
 def round_robin_hit_percent(
-    replicas: int, sessions: int, turns: int, prompt: int, prefix: int, block_size: int
+    replicas: int, sessions: int, turns: int, prompt: int, prefix: int, block_size: int = 16
 ) -> float:
     hit = full_blocks(min(prefix, prompt - 1), block_size)
     requests = sessions * turns
     return 100 * hit * (requests - _first_visits(replicas, sessions, turns)) / (requests * prompt)
 
 
-def affinity_hit_percent(sessions: int, turns: int, prompt: int, prefix: int, block_size: int) -> float:
+def affinity_hit_percent(sessions: int, turns: int, prompt: int, prefix: int, block_size: int = 16) -> float:
     hit = full_blocks(min(prefix, prompt - 1), block_size)
     return 100 * hit * (turns - 1) / (turns * prompt)
 
@@ -263,7 +267,7 @@ def affinity_hit_percent(sessions: int, turns: int, prompt: int, prefix: int, bl
 # -- tenants and money
 
 
-def salted_extra(tenants: int, system: int, own: int, block_size: int) -> int:
+def salted_extra(tenants: int, system: int, own: int, block_size: int = 16) -> int:
     """Tokens computed more because each tenant pays for the system prompt once."""
     return (tenants - 1) * shared_hit(system, own, block_size)
 
