@@ -43,6 +43,7 @@ COMMANDS = {
     "claims": Entry(
         "app.cli.claims", "What prep guides claim: vote, run the test, read the verdict.", PRACTISE
     ),
+    "judge": Entry("app.cli.judge", "An optional model that marks prose: set, test, off.", PRACTISE),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "zoo": Entry("app.cli.zoo", "The shipped models: list, evaluate, train.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving: named models and GPUs, capacity, fleets.", LOOK),

@@ -1,0 +1,157 @@
+"""`prep judge`: an optional language model that marks prose. Off unless you set one; its marks count once it passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import screen
+
+if TYPE_CHECKING:
+    from quizzes.free_text.canaries import Canary, GateResult
+    from quizzes.free_text.settings import JudgeSettings
+    from quizzes.question import Question
+
+app = screen.command_app()
+
+
+@app.callback(invoke_without_command=True)
+def judge(ctx: typer.Context) -> None:
+    """Which judge is set. Without one, prose is marked by you and checked by probes; nothing leaves this machine."""
+    if ctx.invoked_subcommand is not None:
+        return
+    settings = _load()
+    console = screen.out()
+    if settings is None:
+        console.print("no judge is set: you mark your own prose, probes check it")
+        screen.next_command("prep judge set http://127.0.0.1:8000/v1 --model NAME", "optional")
+        return
+    console.print(f"{settings.model} at {settings.url}", markup=False, soft_wrap=True)
+    _print_gate(settings)
+
+
+@app.command("set")
+def set_(
+    url: Annotated[str, typer.Argument(help="Base address of an OpenAI-compatible server.", metavar="URL")],
+    model: Annotated[str, typer.Option("--model", help="The model's name there.")],
+) -> None:
+    """Set a judge. A key, if it needs one, comes from PREP_JUDGE_API_KEY and is not stored.
+
+    Example: prep judge set http://127.0.0.1:8000/v1 --model my-model
+    """
+    from quizzes.free_text.settings import JudgeSettings, save
+
+    path = _told(lambda: save(JudgeSettings(url, model)))
+    console = screen.out()
+    console.print(f"kept in {path}", soft_wrap=True)
+    console.print("Answers in prose will be sent there when you ask for its marks, and nowhere else.")
+    screen.next_command("prep judge test", "its marks count once it passed")
+
+
+@app.command()
+def test(
+    number: Annotated[
+        int | None, typer.Option("--canaries", min=20, max=500, help="How many phrasings; 60 unless told.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Have the judge mark texts whose marks are known: right, wrong, injections, word salads.
+
+    Exit code 1 if it does not pass.
+    """
+    from dataclasses import asdict
+
+    from quizzes.free_text.canaries import NUMBER, build, gate
+    from quizzes.free_text.judge import ask_endpoint
+    from quizzes.free_text.settings import save
+
+    settings = _load()
+    if settings is None:
+        raise screen.Problem("no judge is set", next_step="prep judge set URL --model NAME")
+    canaries = build(_questions(), number=number or NUMBER)
+    if not canaries:
+        raise screen.Problem("the bank has no key points to test a judge with", code=screen.ENVIRONMENT)
+    screen.err().print(f"asking {settings.url}, {2 * len(canaries)} calls", markup=False, soft_wrap=True)
+    with _progress(len(canaries)) as advance:
+        ask = ask_endpoint(settings.endpoint)
+        result: GateResult = _told(lambda: gate(ask, canaries, settings.model, advance=advance))
+    tested = replace(settings, gate=result)
+    _told(lambda: save(tested))
+    if json:
+        screen.print_json({**asdict(result), "passed": result.is_passed, "failures": result.failures()})
+    else:
+        _print_gate(tested)
+    if not result.is_passed:
+        raise typer.Exit(screen.CHECKS_FAILED)
+
+
+@app.command()
+def off() -> None:
+    """Forget the judge."""
+    from quizzes.free_text.settings import forget
+
+    screen.out().print("the judge is off" if forget() else "no judge was set")
+
+
+def _questions() -> list[Question]:
+    """Those with key points, retired ones left out."""
+    from quizzes.library import load_bank
+
+    bank = load_bank()
+    return [bank.question(entry.id) for entry in bank if entry.kind in ("free", "design")]
+
+
+def _load() -> JudgeSettings | None:
+    from quizzes.free_text.settings import load
+
+    return _told(load)
+
+
+def _told(work: Any) -> Any:
+    from quizzes.free_text.endpoint import JudgeError
+
+    try:
+        return work()
+    except JudgeError as error:
+        raise screen.Problem(str(error), code=screen.ENVIRONMENT) from None
+
+
+def _print_gate(settings: JudgeSettings) -> None:
+    from rich.markup import escape
+
+    console = screen.out()
+    result = settings.gate
+    if result is not None:
+        console.print(
+            f"{result.canaries} canaries: agrees in {result.agreement:.0%}, accepts {result.false_accepts:.0%} of what "
+            f"is wrong, obeyed {result.injections} injections"
+        )
+    console.print(
+        f"{screen.mark(True)} its marks count, beside yours"
+        if settings.counts
+        else f"{screen.mark(False)} its marks do not count: {escape(settings.why_not())}"
+    )
+    if result is None:
+        screen.next_command("prep judge test")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar where somebody watches."""
+    console = screen.err()
+    if not screen.is_live(console):
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("canaries", total=total)
+
+        def advance(canary: Canary, verdict: str) -> None:
+            bar.advance(task)
+
+        yield advance

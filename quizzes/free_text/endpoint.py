@@ -1,0 +1,114 @@
+"""One call to an OpenAI-compatible chat endpoint, with the standard library.
+
+Nothing is sent unless a learner has set a judge. A key comes from PREP_JUDGE_API_KEY, is never stored, and is not sent
+in the clear to another machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+KEY_VARIABLE = "PREP_JUDGE_API_KEY"
+MAX_BYTES = 1 << 20
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class JudgeError(Exception):
+    """The endpoint gave no usable reply; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a judge is: the base URL, such as http://127.0.0.1:8000/v1, and the model's name there."""
+
+    url: str
+    model: str
+    seconds: float = 60.0
+    """Patience for one call."""
+
+
+def checked_url(url: str) -> str:
+    """The URL without its last slash. Raises JudgeError if it is none for http."""
+    parts = urlsplit(url.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise JudgeError(f"{url!r} is no http address; give the base, such as http://127.0.0.1:8000/v1")
+    if parts.username or parts.password:
+        raise JudgeError(f"a key in the address would be stored; put it into {KEY_VARIABLE}")
+    if parts.query or parts.fragment:
+        raise JudgeError("give the base address alone, without ? and #")
+    return url.strip().rstrip("/").removesuffix("/chat/completions")
+
+
+def complete(endpoint: Endpoint, messages: list[dict[str, str]], *, max_tokens: int = 1500) -> str:
+    """The text of the reply, at temperature 0. Raises JudgeError."""
+    body: dict[str, Any] = {
+        "model": endpoint.model,
+        "messages": messages,
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        "response_format": {"type": "json_object"},
+    }
+    try:
+        reply = _post(endpoint, body)
+    except urllib.error.HTTPError as error:
+        if error.code not in (400, 422):
+            raise _told(endpoint, error) from error
+        del body["response_format"]  # not every server knows it
+        try:
+            reply = _post(endpoint, body)
+        except (OSError, ValueError) as again:
+            raise _told(endpoint, again) from again
+    except (OSError, ValueError) as error:
+        raise _told(endpoint, error) from error
+    try:
+        text = reply["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        raise JudgeError(
+            f"{endpoint.url} sent no chat completion; is it an OpenAI-compatible endpoint?"
+        ) from None
+    return text if isinstance(text, str) else ""
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """An answer goes where the learner said, nowhere else."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _post(endpoint: Endpoint, body: dict[str, Any]) -> Any:
+    base = checked_url(endpoint.url)
+    headers = {"Content-Type": "application/json"}
+    key = os.environ.get(KEY_VARIABLE, "")
+    if key:
+        parts = urlsplit(base)
+        if parts.scheme == "http" and parts.hostname not in LOCAL:
+            raise JudgeError(f"{KEY_VARIABLE} would travel unencrypted to {parts.hostname}; use https")
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(
+        f"{base}/chat/completions", json.dumps(body).encode(), headers, method="POST"
+    )
+    local = [urllib.request.ProxyHandler({})] if urlsplit(base).hostname in LOCAL else []
+    with urllib.request.build_opener(_Stay, *local).open(request, timeout=endpoint.seconds) as response:
+        data = response.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"the reply is longer than {MAX_BYTES:,} bytes")
+    return json.loads(data)
+
+
+def _told(endpoint: Endpoint, error: Exception) -> JudgeError:
+    """What went wrong with a call, in one line."""
+    if isinstance(error, urllib.error.HTTPError):
+        said = error.read(300).decode("utf-8", "replace").strip().replace("\n", " ")
+        return JudgeError(f"{endpoint.url} answered {error.code}: {said or error.reason}")
+    if isinstance(error, TimeoutError):
+        return JudgeError(f"{endpoint.url} did not answer within {endpoint.seconds:g} s")
+    if isinstance(error, urllib.error.URLError):
+        return JudgeError(f"{endpoint.url} cannot be reached: {error.reason}; is the server running?")
+    return JudgeError(f"{endpoint.url}: {error}")

@@ -1,0 +1,157 @@
+"""Questions about an answer's text. They ask, they never judge: no points hang on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from quizzes.free_text.sentences import FUNCTION_WORDS, nearness, sentences, words
+from quizzes.question import KeyPoint
+
+LintKind = Literal["short", "long", "no_number", "no_unit", "direction", "opposite", "salad"]
+LENGTH = {"free": (60, 150), "design": (100, 350)}
+"""Words: what can be said in the time that an interviewer listens."""
+MOST = 6
+"""More would not be read."""
+UP = (
+    "raise",
+    "raises",
+    "raising",
+    "raised",
+    "increase",
+    "increases",
+    "increased",
+    "increasing",
+    "higher",
+    "more",
+)
+UP += ("grow", "grows", "growing", "faster", "longer", "larger", "improves", "improve", "better", "worsens")
+DOWN = (
+    "lower",
+    "lowers",
+    "lowered",
+    "lowering",
+    "reduce",
+    "reduces",
+    "reduced",
+    "reducing",
+    "decrease",
+    "decreases",
+)
+DOWN += (
+    "fewer",
+    "less",
+    "shrink",
+    "shrinks",
+    "slower",
+    "shorter",
+    "smaller",
+    "cut",
+    "cuts",
+    "hurts",
+    "worse",
+)
+KEY_TERMS = frozenset(
+    """ttft itl tpot latency throughput goodput bandwidth intensity utilization utilisation occupancy concurrency memory
+    waste fragmentation preemption preemptions recompute hits hit-rate batch batches queue queueing acceptance precision
+    quality accuracy cost steps flops bytes traffic overhead""".split()
+)
+NEAR_WORDS = 3
+OPPOSITE_NEARNESS = 0.5
+SALAD_WORDS = 12
+SALAD_FUNCTION_SHARE = 0.2
+"""Ordinary prose is 35-50 % function words; a string of terms has next to none."""
+_NUMBER = re.compile(r"(?<![\w.])(?P<number>\d[\d,_]*(?:\.\d+)?)(?P<rest>\s*[^\s.,;:!?)]*)")
+_BARE_OK = re.compile(r"(?:19|20)\d\d$")
+
+
+@dataclass(frozen=True)
+class Lint:
+    """Something to look at again."""
+
+    kind: LintKind
+    ask: str
+    quote: str = ""
+    """The words of the answer that it is about."""
+
+
+def lints(answer: str, kind: str, points: Sequence[KeyPoint] = ()) -> list[Lint]:
+    """At most MOST, the most telling first. kind: of the question; points: its key points (`points.key_points`)."""
+    found = [
+        *_salad(answer),
+        *_opposites(answer, points),
+        *_numbers(answer),
+        *_directions(answer),
+        *_length(answer, kind),
+    ]
+    return found[:MOST]
+
+
+def _length(answer: str, kind: str) -> list[Lint]:
+    lo, hi = LENGTH.get(kind, LENGTH["free"])
+    count = len(answer.split())
+    if count < lo:
+        return [Lint("short", f"{count} words; {lo} to {hi} are usual. Which cause or number is missing?")]
+    if count > hi:
+        return [Lint("long", f"{count} words; {lo} to {hi} are usual. Which sentences carry the answer?")]
+    return []
+
+
+def _numbers(answer: str) -> list[Lint]:
+    """None at all, or one that stands alone."""
+    if not re.search(r"\d", answer):
+        return [Lint("no_number", "There is no number. Which size, ratio or count would make it checkable?")]
+    found = []
+    for sentence in sentences(answer):
+        for match in _NUMBER.finditer(sentence):
+            if not match["rest"].strip() and not _BARE_OK.match(match["number"]):
+                found.append(Lint("no_unit", f"{match['number']} of what? Add the unit.", sentence))
+    return found[:2]
+
+
+def _directions(answer: str) -> list[Lint]:
+    """More, less, higher, lower beside a term: worth a second look, since a swapped one still sounds right."""
+    found = []
+    for sentence in sentences(answer):
+        heard = words(sentence)
+        for at, word in enumerate(heard):
+            if word not in UP and word not in DOWN:
+                continue
+            term = next((near for near in heard[at + 1 : at + 1 + NEAR_WORDS] if near in KEY_TERMS), None)
+            term = term or next(
+                (near for near in reversed(heard[max(0, at - 2) : at]) if near in KEY_TERMS), None
+            )
+            if term is not None:
+                found.append(
+                    Lint(
+                        "direction", f'You wrote "{word}" beside "{term}". Is the direction right?', sentence
+                    )
+                )
+                break
+    return found[:2]
+
+
+def _opposites(answer: str, points: Sequence[KeyPoint]) -> list[Lint]:
+    """A sentence nearer to a wrong phrasing of a point than to every right one."""
+    found = []
+    for point in points:
+        for sentence in sentences(answer):
+            wrong = nearness(sentence, point.bad)
+            if wrong >= OPPOSITE_NEARNESS and wrong > nearness(sentence, [point.say, *point.good]):
+                found.append(
+                    Lint("opposite", "Look at this sentence again: would its opposite be true?", sentence)
+                )
+                break
+    return found[:2]
+
+
+def _salad(answer: str) -> list[Lint]:
+    heard = [word for word in words(answer) if not word[0].isdigit()]
+    if len(heard) < SALAD_WORDS:
+        return []
+    share = sum(word in FUNCTION_WORDS for word in heard) / len(heard)
+    if share >= SALAD_FUNCTION_SHARE:
+        return []
+    return [Lint("salad", "These are terms in a row. What does each do to the next? Say it in sentences.")]

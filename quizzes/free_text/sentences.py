@@ -1,0 +1,74 @@
+"""An answer's sentences, and the one nearest to a key point by the words they share."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quizzes.question import KeyPoint
+
+_BREAK = re.compile(r"(?<=[.!?;])\s+|\n+")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+")
+_WORD = re.compile(r"[a-z0-9]+(?:[.'/][a-z0-9]+)*")
+FUNCTION_WORDS = frozenset(
+    """a about after all also although an and any are as at be because been before being below between both but by can
+    could did do does done during each either else even every few for from had has have here how however i if in into
+    is it its itself just less like may me might more most much must my neither no nor not now of off on once one only
+    or other our out over own per rather same shall she should since so some still such than that the their them then
+    there therefore these they this those though through thus till to too under unless until up upon us very was we
+    well were what when where whether which while who whose why will with within without would yet you your""".split()
+)
+_ENDINGS = ("ations", "ation", "ings", "ing", "edly", "ed", "es", "s", "ly")
+
+
+@dataclass(frozen=True)
+class Closest:
+    """A sentence of the answer; nearest to a key point, which does not make it right."""
+
+    sentence: str
+    overlap: float
+    """0 to 1: words shared, by the geometric mean of both lengths."""
+
+
+def sentences(text: str) -> list[str]:
+    """In order, without bullets; each is a verbatim part of the text."""
+    found = (_BULLET.sub("", part).strip() for part in _BREAK.split(text))
+    return [sentence for sentence in found if re.search(r"\w", sentence)]
+
+
+def words(text: str) -> list[str]:
+    """Lower case, in order."""
+    return _WORD.findall(text.lower())
+
+
+def stems(text: str) -> set[str]:
+    """Content words without their endings: batching, batched and batches are one."""
+    return {_stem(word) for word in words(text) if word not in FUNCTION_WORDS}
+
+
+def overlap(one: set[str], other: set[str]) -> float:
+    """Cosine of two sets of stems."""
+    return len(one & other) / math.sqrt(len(one) * len(other)) if one and other else 0.0
+
+
+def nearness(sentence: str, phrasings: Iterable[str]) -> float:
+    """Overlap with the nearest of several phrasings."""
+    own = stems(sentence)
+    return max((overlap(own, stems(phrasing)) for phrasing in phrasings), default=0.0)
+
+
+def closest(point: KeyPoint, answer: str) -> Closest | None:
+    """The sentence that shares most with a phrasing of the point, right or wrong; None if none shares a word."""
+    phrasings = [point.say, *point.good, *point.bad]
+    found = [Closest(sentence, nearness(sentence, phrasings)) for sentence in sentences(answer)]
+    best = max(found, key=lambda each: each.overlap, default=None)
+    return best if best is not None and best.overlap > 0 else None
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            return word.removesuffix(ending)
+    return word

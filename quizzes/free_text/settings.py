@@ -1,0 +1,74 @@
+"""Which judge a learner has set, and how it did: one file beside the learner's state."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from quizzes.free_text.canaries import GateResult
+from quizzes.free_text.endpoint import Endpoint, JudgeError, checked_url
+from quizzes.free_text.judge import prompt_hash
+from quizzes.paths import data_dir, write_atomically
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """A judge."""
+
+    url: str
+    model: str
+    gate: GateResult | None = None
+    """None until it was tested."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.url, self.model)
+
+    @property
+    def counts(self) -> bool:
+        """Its marks count: it passed, with this model and these instructions."""
+        return not self.why_not()
+
+    def why_not(self) -> str:
+        """Why its marks do not count; "" if they do."""
+        if self.gate is None:
+            return "it was not tested"
+        if self.gate.model != self.model:
+            return f"it was tested with {self.gate.model}"
+        if self.gate.prompt != prompt_hash():
+            return "the instructions have changed since its test"
+        return "; ".join(self.gate.failures())
+
+
+def load() -> JudgeSettings | None:
+    """The judge that is set, or None. Raises JudgeError for a file that cannot be read."""
+    path = _path()
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        gate = data.get("gate")
+        return JudgeSettings(str(data["url"]), str(data["model"]), GateResult(**gate) if gate else None)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise JudgeError(f"{path} cannot be read: {error}; prep judge off removes it") from None
+
+
+def save(settings: JudgeSettings) -> Path:
+    """Write it down, the address checked. Raises JudgeError and OSError."""
+    path = _path()
+    checked = JudgeSettings(checked_url(settings.url), settings.model, settings.gate)
+    write_atomically(path, json.dumps(asdict(checked), indent=1))
+    return path
+
+
+def forget() -> bool:
+    """True if there was one."""
+    path = _path()
+    there = path.exists()
+    path.unlink(missing_ok=True)
+    return there
+
+
+def _path() -> Path:
+    return data_dir() / "judge.json"
