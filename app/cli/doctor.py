@@ -31,6 +31,11 @@ LIBRARIES = {
     "rich": "rich",
     "tqdm": "tqdm",
     "psutil": "psutil",
+    "pydantic": "pydantic",
+    "yaml": "pyyaml",
+    "simpleeval": "simpleeval",
+    "platformdirs": "platformdirs",
+    "fsrs": "fsrs",
 }
 """Import name -> distribution."""
 REINSTALL = "rm -rf .venv && ./prep doctor   (in the checkout), or pip install -e . in your own environment"
@@ -73,6 +78,8 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scr
 def run() -> Iterator[Check]:
     """All checks, each as soon as it is known; one that breaks is a failure, never a traceback."""
     for check in (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools):
+        yield _guarded(check)
+    for check in (_bank, _claims, _state, _worker):
         yield _guarded(check)
     yield from _engine()
 
@@ -169,6 +176,58 @@ def _test_tools() -> Check:
     if missing:
         return Check("ok", "test tools not installed: ./prep test does it when it first runs")
     return Check("ok", "test tools installed")
+
+
+def _bank() -> Check:
+    from quizzes.library import load_bank
+
+    bank = load_bank()
+    text = f"bank: {len(bank):,} questions in {len({entry.topic for entry in bank})} topics"
+    if bank.problems:
+        return Check("warn", f"{text}, {len(bank.problems)} invalid: {bank.problems[0]}", "prep bank lint")
+    return Check("ok" if len(bank) else "fail", f"{text}, 0 invalid", REINSTALL)
+
+
+def _claims() -> Check:
+    from quizzes.claims.library import load_claims
+
+    claims = load_claims()
+    text = f"claims: {len(claims):,}"
+    if claims.problems:
+        return Check(
+            "warn", f"{text}, {len(claims.problems)} invalid: {claims.problems[0]}", "prep claims list"
+        )
+    return Check("ok", f"{text}, 0 invalid")
+
+
+def _state() -> Check:
+    """Opened only if it is there: looking must not make one."""
+    from quizzes.state import State, StateError
+    from quizzes.state.backup import backups
+    from quizzes.state.paths import state_path
+    from quizzes.state.schema import SCHEMA
+
+    path = state_path()
+    if not path.exists():
+        return Check("ok", f"state: none yet, the first answer makes {path}")
+    try:
+        with State.open() as state:
+            attempts = state.count("attempt")
+    except StateError as error:
+        return Check("fail", str(error), error.next_step)
+    copies = backups(path)
+    hours = (time.time() - copies[0].stat().st_mtime) / 3600 if copies else 0.0
+    backup = f"backup {hours:.0f} h old" if copies else "no backup yet"
+    return Check("ok", f"state {path} (schema {SCHEMA}, {attempts:,} attempts, {backup})")
+
+
+def _worker() -> Check:
+    """One experiment in the process that questions use; not from the cache."""
+    from quizzes.experiments.runner import Runner
+
+    with Runner() as runner:
+        outcome = runner.run("batching.static_vs_continuous", {}, fresh=True)
+    return Check("ok", f"experiments run: {outcome.seconds:.2f} s in a worker with limits")
 
 
 def _engine() -> Iterator[Check]:
