@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.cli import screen
-from app.cli.quiz import summary
 from app.cli.quiz.dialogue import Dialogue
-from app.cli.quiz.sitting import Item, Sitting
-from quizzes.experiments.runner import Runner
 from quizzes.library import Bank, load_bank
 from quizzes.state import Session, State
+
+if TYPE_CHECKING:
+    from app.cli.quiz.sitting import Item, Sitting
 
 
 @contextmanager
@@ -64,6 +64,10 @@ def hold(
     total: how many there will be, where `items` is an iterator that chooses as it goes; needs a session.
     dialogue: to go on with, instead of one for `script`. quiet: the caller shows what came of it.
     """
+    from app.cli.quiz import summary
+    from app.cli.quiz.sitting import Sitting
+    from quizzes.experiments.runner import Runner
+
     if session is None:
         items = list(items)
         planned = [[item.question_id, item.seed] for item in items]
