@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
+from quizzes.grading import ParseError, grade, reply_keys
+from quizzes.grading.typed import typed_replies
 from quizzes.instance import Instance, draw
 from quizzes.library import BANK, Bank
 from quizzes.question import Answer, Question
@@ -135,6 +137,22 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
         second = ask_oracle(oracle, instance)
         if not _agree(expected[answer_id] if answer_id in expected else None, second):
             yield f"{answer_id}: experiment says {expected.get(answer_id)!r}, oracle says {second!r}"
+    yield from _refused(instance, result, expected)
+
+
+def _refused(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
+    """Right answers that a learner could type and would not get the points for."""
+    if instance.question.kind == "code" or not reply_keys(instance):
+        return
+    replies = typed_replies(instance, expected)
+    try:
+        graded = grade(instance, replies, result)
+    except ParseError as error:
+        yield f"{error.answer}: its right answer {replies.get(error.answer)!r} is refused: {error}"
+        return
+    for part in graded.parts:
+        if not part.ok:
+            yield f"{part.id}: its right answer {replies[part.id]!r} gets {part.points:g} of {part.max_points:g} points"
 
 
 def ask_oracle(oracle: str, instance: Instance) -> Any:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quizzes.grading import ParseError, check_reply, grade, parse, parse_interval, reply_keys
 from quizzes.grading.options import adjacent_share, picked_share
+from quizzes.grading.typed import typed, typed_replies
 from quizzes.grading.units import KINDS, expected_unit, unit
 from quizzes.instance import draw
 from quizzes.question import Answer, Question
@@ -287,6 +288,24 @@ def test_only_exactly_the_right_options_have_all_points(chosen: set[str], right:
     share = picked_share(sorted(chosen), sorted(right))
     assert 0 <= share <= 1
     assert (share == 1) is (chosen == right)
+
+
+@pytest.mark.parametrize("asked", [NUMBERS, ONE, ALL, ORDER])
+def test_the_right_answers_can_be_typed(asked: Question) -> None:
+    for seed in range(5):
+        instance = draw(asked, seed)
+        assert grade(instance, typed_replies(instance, instance.expected())).all_right
+
+
+def test_values_as_they_are_typed() -> None:
+    assert [typed(value, "B") for value in (1536, 0.5, True, [4, 1], [], "swap")] == [
+        "1,536 B",
+        "0.5 B",
+        "yes",
+        "4, 1",
+        "none",
+        "swap",
+    ]
 
 
 def test_what_is_asked_for() -> None:
