@@ -1,0 +1,124 @@
+"""Budgets, intervals and bills, worked out on paper."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+GIB = 2**30
+Z = NormalDist().inv_cdf(0.975)
+
+
+def kv_tokens(
+    total_mib: int, utilisation: float, params: int, hidden: int, inner: int, per_token: int
+) -> int:
+    """A 16-bit model on one card: 1 GiB runtime, activations of 8192 tokens, blocks of 16, one of them unused."""
+    free = total_mib * 2**20 * utilisation - 2 * params - GIB - 8192 * 2 * (3 * hidden + 2 * inner)
+    return (math.floor(free / (16 * per_token)) - 1) * 16
+
+
+def node_gb(total_mib: int, utilisation: float, params: int, hidden: int, inner: int, gpus: int) -> float:
+    """What all GPUs of a node have left for KV together, in GB."""
+    one = total_mib * 2**20 * utilisation - GIB - 8192 * 2 * (3 * hidden + 2 * inner / gpus)
+    return (gpus * one - 2 * params) / 1e9
+
+
+def tokens_each(
+    claimed: int, total_mib: int, utilisation: float, params: int, hidden: int, inner: int, per_token: int
+) -> int:
+    blocks = kv_tokens(total_mib, utilisation, params, hidden, inner, per_token) // 16
+    return 16 * (blocks // claimed)
+
+
+def requests_of(
+    length: int, total_mib: int, utilisation: float, params: int, hidden: int, inner: int, per_token: int
+) -> int:
+    blocks = kv_tokens(total_mib, utilisation, params, hidden, inner, per_token) // 16
+    return blocks // math.ceil(length / 16)
+
+
+def awq_gb(
+    layers: int, hidden: int, inner: int, query: int, key: int, vocab: int, extra: int, group: int
+) -> float:
+    """4 bits, a 16-bit scale and a 4-bit zero point per group; embedding, head and small tensors in 16 bits."""
+    matrices = layers * hidden * (2 * query + 2 * key + 3 * inner)
+    small = layers * (2 * hidden + extra) + hidden + 2 * vocab * hidden
+    return (matrices * (4 + 20 / group) / 8 + small * 2) / 1e9
+
+
+def tokens_in(limit_ms: float, ttft_ms: float, tpot_ms: float, hops_ms: list[float] | None = None) -> int:
+    """Count tokens until the next one would be late."""
+    now, count = sum(hops_ms or []) + ttft_ms, 0
+    while now <= limit_ms + 1e-6:
+        count, now = count + 1, now + tpot_ms
+    return count
+
+
+def wilson_low(cases: int, right: int) -> float:
+    """The share p below the observed one at which the observation is z standard errors away, by bisection."""
+    observed = right / cases
+    low, high = 0.0, observed
+    for _ in range(200):
+        middle = (low + high) / 2
+        if observed - middle > Z * math.sqrt(middle * (1 - middle) / cases):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def cases_needed(gate: float) -> int:
+    """All right: n / (n + z^2) reaches the gate."""
+    return math.ceil(gate * Z * Z / (1 - gate))
+
+
+def errors_allowed(cases: int, gate: float) -> int:
+    allowed = -1
+    for errors in range(cases):
+        if wilson_low(cases, cases - errors) >= gate:
+            allowed = errors
+    return allowed
+
+
+def per_arm(base: float, bad: float) -> int:
+    """Fewest requests per arm with power 80 %: search on the power of the test, not on its inverse."""
+    normal = NormalDist()
+    mean, spread = (base + bad) / 2, base * (1 - base) + bad * (1 - bad)
+
+    def power(count: int) -> float:
+        margin = abs(bad - base) * math.sqrt(count) - Z * math.sqrt(2 * mean * (1 - mean))
+        return normal.cdf(margin / math.sqrt(spread))
+
+    low, high = 1, 1
+    while power(high) < 0.8:
+        high *= 2
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if power(middle) < 0.8 else (low, middle)
+    return low
+
+
+def hybrid_bill(self_hosted: float, managed_equivalent: float, served: float, people: float) -> float:
+    """Own bill, people, and the part that stays with the service at its price."""
+    stays = managed_equivalent * (1 - served) / served
+    return self_hosted + people + stays
+
+
+def hybrid_saving(self_hosted: float, managed_equivalent: float, served: float, people: float) -> float:
+    bill = hybrid_bill(self_hosted, managed_equivalent, served, people)
+    return 1 - bill / (managed_equivalent + managed_equivalent * (1 - served) / served)
+
+
+def slot_bytes(max_loras: int, max_lora_rank: int) -> int:
+    """`shop`, float32: (in + out) x rank for the seven matrices of each of six layers."""
+    sizes = [(256, 256), (256, 128), (256, 128), (256, 256), (256, 640), (256, 640), (640, 256)]
+    return max_loras * 6 * 4 * sum((wide + tall) * max_lora_rank for wide, tall in sizes)
+
+
+def is_enough(rate: float, share: float, base: float, bad: float) -> bool:
+    """One hour of a canary."""
+    return round(3600 * rate * share) >= per_arm(base, bad)
+
+
+def low_percent(cases: int, right: int) -> float:
+    return 100 * wilson_low(cases, right)
