@@ -79,7 +79,7 @@ def run() -> Iterator[Check]:
     """All checks, each as soon as it is known; one that breaks is a failure, never a traceback."""
     for check in (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools):
         yield _guarded(check)
-    for check in (_bank, _claims, _state, _worker):
+    for check in (_bank, _claims, _state, _judge, _worker):
         yield _guarded(check)
     yield from _engine()
 
@@ -219,6 +219,23 @@ def _state() -> Check:
     hours = (time.time() - copies[0].stat().st_mtime) / 3600 if copies else 0.0
     backup = f"backup {hours:.0f} h old" if copies else "no backup yet"
     return Check("ok", f"state {path} (schema {SCHEMA}, {attempts:,} attempts, {backup})")
+
+
+def _judge() -> Check:
+    """Read from its settings; nothing is sent anywhere."""
+    from quizzes.free_text.endpoint import JudgeError
+    from quizzes.free_text.settings import load
+
+    try:
+        judge = load()
+    except JudgeError as error:
+        return Check("warn", f"judge: {error}", "prep judge off")
+    if judge is None:
+        return Check("ok", "judge: off; prose is marked by its author and checked by probes")
+    text = f"judge: {judge.model} at {judge.url}"
+    if judge.counts:
+        return Check("ok", f"{text}, its marks count")
+    return Check("warn", f"{text}, its marks do not count: {judge.why_not()}", "prep judge test")
 
 
 def _worker() -> Check:

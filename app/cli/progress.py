@@ -11,7 +11,7 @@ import typer
 from app.cli import screen
 
 if TYPE_CHECKING:
-    from quizzes.learning.calibration import Calibration
+    from quizzes.learning.calibration import Calibration, OwnMarks
     from quizzes.learning.progress import Progress, TopicProgress
     from quizzes.library import Bank
     from quizzes.state import State
@@ -51,13 +51,15 @@ def progress(
 def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = True) -> None:
     """Tables, then the number."""
     from quizzes.learning.calibration import calibration as calibrate
+    from quizzes.learning.calibration import own_marks
     from quizzes.learning.progress import progress as standing
 
     found = standing(bank, state)
     if topics:
         _show_topics(found)
     if calibration:
-        _show_calibration(calibrate(state.attempts(scored=True)))
+        attempts = state.attempts(scored=True)
+        _show_calibration(calibrate(attempts), own_marks(attempts))
     if topics:
         _show_readiness(found, state)
         _show_suspended(bank, state)
@@ -100,7 +102,7 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def _show_calibration(found: Calibration | None) -> None:
+def _show_calibration(found: Calibration | None, own: OwnMarks | None) -> None:
     from quizzes.learning.calibration import LEAST
 
     console = screen.out()
@@ -122,6 +124,11 @@ def _show_calibration(found: Calibration | None) -> None:
         if interval.widen is not None and interval.hit_rate < interval.level:
             words += f": make them {interval.widen:.1f} times as wide"
         console.print(words)
+    if own is not None:
+        how = "higher" if own.over > 0 else "lower"
+        console.print(
+            f"  your marks of your prose are {abs(own.over):.2f} {how} than its probes  (n={own.n})"
+        )
     console.print()
 
 
@@ -148,16 +155,19 @@ def _show_suspended(bank: Bank, state: State) -> None:
 
 def _print_json(bank: Bank, state: State) -> None:
     from quizzes.learning.calibration import calibration as calibrate
+    from quizzes.learning.calibration import own_marks
     from quizzes.learning.progress import FORMULA
     from quizzes.learning.progress import progress as standing
 
     found = standing(bank, state)
-    calibrated = calibrate(state.attempts(scored=True))
+    attempts = state.attempts(scored=True)
+    calibrated, own = calibrate(attempts), own_marks(attempts)
     screen.print_json(
         {
             **asdict(found),
             "formula": FORMULA,
             "calibration": None if calibrated is None else asdict(calibrated),
+            "own_marks": None if own is None else asdict(own),
         }
     )
 

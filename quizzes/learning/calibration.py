@@ -15,6 +15,8 @@ from quizzes.state import Attempt, IntervalForecast
 LEAST = 10
 """Forecasts of one bin below which its figures say nothing and are not shown."""
 
+_MARK_VALUE = {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0}
+
 
 @dataclass(frozen=True)
 class Bin:
@@ -59,6 +61,28 @@ class Calibration:
     bins: tuple[Bin, ...]
     """Those with at least LEAST forecasts."""
     intervals: tuple[Intervals, ...]
+
+
+@dataclass(frozen=True)
+class OwnMarks:
+    """Marks that a learner gave their own prose, beside what the probes of the same points showed."""
+
+    n: int
+    """Points that have both."""
+    over: float
+    """Mean of own mark minus probe, -1 to 1: above 0, the learner is kinder than the probes."""
+
+
+def own_marks(attempts: Iterable[Attempt]) -> OwnMarks | None:
+    """None below LEAST points."""
+    gaps = []
+    for attempt in attempts:
+        by_point: dict[str, dict[str, float]] = {}
+        for mark in attempt.marks:
+            if mark.by in ("self", "probe") and mark.verdict != "unsure":
+                by_point.setdefault(mark.keypoint_id, {})[mark.by] = _MARK_VALUE[mark.verdict]
+        gaps += [marks["self"] - marks["probe"] for marks in by_point.values() if len(marks) == 2]
+    return OwnMarks(len(gaps), math.fsum(gaps) / len(gaps)) if len(gaps) >= LEAST else None
 
 
 def brier_score(attempts: Iterable[Attempt]) -> float | None:

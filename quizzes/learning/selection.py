@@ -64,7 +64,7 @@ def pick(
     ready = [card for card in known.values() if card.question_id in seen and is_ready(card, now)]
     later = [card for card in known.values() if card.question_id in seen and not is_ready(card, now)]
     rng = Random(f"pick:{seed}")
-    used = last_seeds(state)
+    used = state.last_seeds()
     chosen = [_picked(seen, card, seed, used, now) for card in in_order(ready, now)[:n]]
     for entry in spread([entry for entry in entries if entry.id not in known], rng)[: n - len(chosen)]:
         chosen.append(Picked(entry, "new", figures_seed(seed, entry.id, used.get(entry.id))))
@@ -86,7 +86,7 @@ def due(
 ) -> list[Picked]:
     """Cards to review, surprises first. ahead_days: also those of the next days. surprises, missed: only those."""
     now = now or local_now()
-    used = last_seeds(state)
+    used = state.last_seeds()
     found = [
         card
         for card in cards(state).values()
@@ -125,11 +125,6 @@ def spread(entries: list[Entry], rng: Random) -> list[Entry]:
     return [
         by_topic[topic][turn] for turn in range(rounds) for topic in topics if turn < len(by_topic[topic])
     ]
-
-
-def last_seeds(state: State) -> dict[str, int]:
-    """Question id -> the seed of its last attempt."""
-    return {attempt.question_id: attempt.seed for attempt in state.attempts()}
 
 
 def figures_seed(seed: int, question_id: str, last: int | None) -> int:

@@ -231,6 +231,11 @@ class State:
             found.setdefault(row["attempt_id"], []).append(rows.to_record(kind, row))
         return found
 
+    def last_seeds(self) -> dict[str, int]:
+        """Question id -> the seed of its last attempt."""
+        found = self._all("SELECT question_id, seed, max(at || id) FROM attempt GROUP BY 1")
+        return {row["question_id"]: row["seed"] for row in found}
+
     def predictions(self, session_id: str | None = None) -> list[Prediction]:
         where, values = ("session_id = ?", [session_id]) if session_id else ("1", [])
         found = self._all(f"SELECT * FROM prediction WHERE {where} ORDER BY at, id", *values)

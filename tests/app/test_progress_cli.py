@@ -382,6 +382,18 @@ def test_doctor_knows_the_parts_of_the_workbench(home: Path) -> None:
     assert doctor._state().status == "fail" and "prep state backup" in doctor._state().fix
 
 
+def test_doctor_tells_whether_a_judge_is_set_and_counts(home: Path) -> None:
+    from app.cli import doctor
+
+    assert doctor._judge().text.startswith("judge: off")
+    home.mkdir()
+    (home / "judge.json").write_text(json.dumps({"url": "http://127.0.0.1:1/v1", "model": "m", "gate": None}))
+    check = doctor._judge()
+    assert check.status == "warn" and "not tested" in check.text and check.fix == "prep judge test"
+    (home / "judge.json").write_text("{")
+    assert doctor._judge().status == "warn" and doctor._judge().fix == "prep judge off"
+
+
 # terminals
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quizzes.learning import calibration as calibrating
-from quizzes.learning.calibration import brier_score, calibration, intervals
+from quizzes.learning.calibration import OwnMarks, brier_score, calibration, intervals, own_marks
 from quizzes.learning.placement import ITEMS, Placement
 from quizzes.learning.plan import LAST_DAYS, plan
 from quizzes.learning.progress import progress, strength
@@ -36,7 +36,7 @@ from quizzes.learning.review import (
 )
 from quizzes.learning.selection import due, pick
 from quizzes.library import Bank, Entry
-from quizzes.state import Attempt, IntervalForecast, Settings, State
+from quizzes.state import Attempt, IntervalForecast, KeypointMark, Settings, State
 
 NOW = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
 TOPICS = ("memory", "batching", "scheduling", "lora", "sampling", "capacity", "attention")
@@ -373,6 +373,16 @@ def test_intervals_report_hits_width_and_how_much_to_widen() -> None:
     assert found.log_width == pytest.approx(0.0872, abs=1e-3)
     assert intervals(narrow[: calibrating.LEAST - 1])[0].widen is None
     assert intervals([IntervalForecast("a", 1, 2, None)]) == ()
+
+
+def test_own_marks_are_set_beside_the_probes() -> None:
+    def marked(own: str, probe: str) -> Attempt:
+        return forecast(50, True, marks=(KeypointMark("a", own, "self"), KeypointMark("a", probe, "probe")))
+
+    kind = [marked("hit", "miss")] * 5 + [marked("partial", "hit")] * 5
+    assert own_marks(kind) == OwnMarks(10, pytest.approx((5 * 1.0 - 5 * 0.5) / 10))
+    assert own_marks(kind[1:]) is None and own_marks([forecast(50, True)]) is None
+    assert own_marks([marked("unsure", "hit")] * 20) is None
 
 
 # placement
