@@ -27,6 +27,14 @@ def num_allowed(
     return len(allowed_tokens(probs, temperature, top_k, top_p, min_p))
 
 
+def top_after_filters(
+    probs: list[float], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+) -> float:
+    """Probability of the likeliest token among those that are left."""
+    kept = allowed_tokens(probs, temperature, top_k, top_p, min_p)
+    return round(softmax_top([probs[token] for token in kept], temperature), 3)
+
+
 def penalised(
     logits: list[float],
     prompt: list[int],
