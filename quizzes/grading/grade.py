@@ -2,7 +2,7 @@
 
     replies = {"static": "124", "continuous": "62"}       answers by id
     replies = {"x": "100 ms", "x.interval": "80..120"}    with the interval that some answers ask for
-    replies = {"choice": "2"}  {"choice": "a, c"}         options: their id, or the number they are shown with (from 1)
+    replies = {"choice": "2"}  {"choice": "a, c"}         options: the number they are shown with (from 1), or their id
     replies = {"order": "b, a, c"}  {"order": "2 1 3"}    the same for things to put in order
 
 A reply that cannot be read raises ParseError before anything is compared.

@@ -32,7 +32,7 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
 
 def _parts(text: str, shown: list[str]) -> list[str]:
     """Its words; "bac" is three where ids are single letters."""
-    if text.lower() in {each.lower() for each in shown}:
+    if text.lower() in {each.lower() for each in shown} and not text.isdecimal():
         return [text]
     parts = [part for piece in split_list(text) for part in piece.split() if part.lower() != "and"]
     if len(parts) == 1 and re.fullmatch(r"[A-Za-z]+", parts[0]) and all(len(each) == 1 for each in shown):
@@ -42,11 +42,11 @@ def _parts(text: str, shown: list[str]) -> list[str]:
 
 def _one(part: str, shown: list[str], key: str, *, every: bool) -> str:
     word = part.lower().strip("().: ")
+    if word.isdecimal() and 1 <= int(word) <= len(shown):  # what is on the screen, even if an id is a number
+        return shown[int(word) - 1]
     for each in shown:
         if each.lower() == word:
             return each
-    if word.isdecimal() and 1 <= int(word) <= len(shown):
-        return shown[int(word) - 1]
     raise ParseError(f"{part[:40]!r} is no option", _how(shown, every=every), key)
 
 

@@ -9,11 +9,14 @@ from quizzes.instance import Instance
 
 
 def typed_replies(instance: Instance, expected: dict[str, Any]) -> dict[str, str]:
-    """`replies` for `grade` that are right: values with their units, options by id."""
+    """`replies` for `grade` that are right: values with their units, options by the numbers on the screen."""
+    shown = {"choice": [choice.id for choice in instance.choices()], "order": instance.items()}
     units = {answer.id: answer.unit or "" for answer in instance.question.answers}
     replies = {}
     for key in reply_keys(instance):
         value = expected[key] if key in expected else expected[instance.question.answers[0].id]
+        if key in shown:
+            value = [shown[key].index(each) + 1 for each in value]
         replies[key] = typed(value, units.get(key, ""))
     return replies
 

@@ -297,6 +297,16 @@ def test_the_right_answers_can_be_typed(asked: Question) -> None:
         assert grade(instance, typed_replies(instance, instance.expected())).all_right
 
 
+def test_the_number_on_the_screen_wins_over_an_id_that_is_a_number() -> None:
+    sizes = [{"id": name, "text": name, "right": name == "2"} for name in ("1", "2", "512")]
+    asked = question(kind="choice", choices=sizes)
+    for seed in range(6):
+        instance = draw(asked, seed)
+        shown = [choice.id for choice in instance.choices()]
+        assert grade(instance, {"choice": str(shown.index("2") + 1)}).all_right
+        assert grade(instance, {"choice": "512"}).parts[0].given == ["512"]
+
+
 def test_values_as_they_are_typed() -> None:
     assert [typed(value, "B") for value in (1536, 0.5, True, [4, 1], [], "swap")] == [
         "1,536 B",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import screen
 from app.cli.claims import common
-from app.cli.dialogue import Dialogue, Left, ScriptOption, one_of, percent
+from app.cli.quiz.dialogue import Dialogue, Quit, Skip
 from app.cli.settings import SetOption, parse_settings
 
 if TYPE_CHECKING:
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
     from quizzes.state import State
 
 
+VOTES = {"c": "confirmed", "r": "refuted", "d": "depends"}
+
+
 def vote(
     claim_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Without: the next you have not voted on.")
     ] = None,
-    script: ScriptOption = None,
+    script: Annotated[
+        Path | None,
+        typer.Option("--script", metavar="FILE", help="Take the replies from this file, one a line."),
+    ] = None,
 ) -> None:
     """Vote on a claim, then see its test, run it, and read the verdict.
 
@@ -42,7 +49,7 @@ def vote(
         claim = claims.claim(claim_id or _next(claims, state))
         try:
             _vote(claim, claims, state, dialogue)
-        except Left:
+        except (Quit, Skip):
             screen.out().print("\nleft; nothing more was recorded")
             screen.next_command(f"prep claims vote {claim.id}")
 
@@ -63,15 +70,12 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
 
     common.heading(claim)
     if claim.test is None and claim.fact is None:
-        dialogue.ask("no experiment decides this. Say your view aloud, then Enter", lambda reply: reply)
+        _read(dialogue, "no experiment decides this. Say your view aloud, then Enter")
         common.print_discussion(claim)
         screen.next_command("prep claims vote")
         return
-    said = dialogue.ask(
-        "your vote: \\[c]onfirmed \\[r]efuted \\[d]epends",
-        one_of(confirmed="confirmed", refuted="refuted", depends="depends"),
-    )
-    confidence = dialogue.ask("confidence that the court agrees, 1-99 %", percent)
+    said = _vote_of(dialogue)
+    confidence = _confidence(dialogue)
     state.add(Vote(claim.id, said, confidence))  # before the court sits
     screen.out().print()
     if claim.test is not None:
@@ -82,6 +86,33 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
     common.print_ruling(claim, ruling)
     _score(claim, ruling, said, confidence, state)
     _suggest(claim, claims, state)
+
+
+def _read(dialogue: Dialogue, prompt: str) -> str:
+    """A line in small letters; "" where help was wanted. Raises Quit, Skip."""
+    command, line = dialogue.command_or_text(f"{prompt} > ", hints=False)
+    return line.lower() if command == "text" else ""
+
+
+def _vote_of(dialogue: Dialogue) -> str:
+    """Raises Quit, Skip."""
+    while True:
+        reply = _read(dialogue, "your vote: [c]onfirmed [r]efuted [d]epends")
+        found = [vote for letter, vote in VOTES.items() if reply and vote.startswith(reply)]
+        if found:
+            return found[0]
+        screen.out().print(
+            f"[yellow]type one of: {', '.join(VOTES.values())}; a letter is enough; q leaves[/]"
+        )
+
+
+def _confidence(dialogue: Dialogue) -> int:
+    """Per cent. Raises Quit, Skip."""
+    while True:
+        reply = _read(dialogue, "confidence that the court agrees, 1-99 %").rstrip("% ")
+        if reply.isdecimal() and 1 <= int(reply) <= 99:
+            return int(reply)
+        screen.out().print("[yellow]type a whole number from 1 to 99: nothing is certain; q leaves[/]")
 
 
 def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: State) -> None:
