@@ -171,6 +171,10 @@ def lru_hit_percent(prefixes: int, blocks_each: int, pool: int, rounds: int, vis
     return 100 * hits / (len(draws) * blocks_each)
 
 
+def lru_hit_blocks(prefixes: int, blocks_each: int, pool: int, rounds: int, visits: str, seed: int) -> float:
+    return lru_hit_percent(prefixes, blocks_each, pool, rounds, visits, seed) * blocks_each / 100
+
+
 def chat_beside_scan_percent(
     sessions: int, session_blocks: int, documents: int, document_blocks: int, pool: int, rounds: int
 ) -> float:
