@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,20 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         report = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if report != "ok":
         raise damaged(path, report)
+
+
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Readers and a writer at once. Switching needs the file for a moment alone, and for that SQLite does not wait."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def migrate(

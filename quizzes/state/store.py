@@ -57,7 +57,7 @@ class State:
             connection = database.connect(path)
             try:
                 database.check(connection, path)
-                connection.execute("PRAGMA journal_mode = WAL")
+                database.use_wal(connection)
                 database.migrate(
                     connection, migrations, lambda schema: backup.before_migration(connection, path, schema)
                 )

@@ -182,12 +182,12 @@ def writer(path: Path, count: int) -> subprocess.Popen[str]:
 
 
 def test_two_terminals_open_and_write_at_once(path: Path) -> None:
-    writers = [writer(path, 40) for _ in range(3)]
+    writers = [writer(path, 25) for _ in range(5)]
     for process in writers:
         process.communicate(timeout=120)
         assert process.returncode == 0
     with State.open(path) as state:
-        assert state.count("attempt") == 120 and state.count("session") == 3
+        assert state.count("attempt") == 125 and state.count("session") == 5
 
 
 def test_kill_loses_nothing_that_was_added(path: Path) -> None:
