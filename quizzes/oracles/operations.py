@@ -16,7 +16,7 @@ def exposed(share: float, look_every: int, fails_every: int) -> float:
     return share * look_every / fails_every
 
 
-def ready_after(jump_at: float, sustain_out: float, interval: float, start_s: float) -> float:
+def ready_after(jump_at: float, sustain_out: float, interval: float = 10, start_s: float = 0) -> float:
     """Seconds from a jump of the load until a new replica serves; the rule looks at multiples of `interval`."""
     first_look = ceil(jump_at / interval) * interval
     held = ceil(sustain_out / interval) * interval
@@ -44,3 +44,37 @@ def hit_share(requests: int, shared: int, own: int, block_size: int = 16) -> flo
     """All but the first request find the full blocks of the common beginning."""
     found = min(shared, shared + own - 1) // block_size * block_size
     return (requests - 1) * found / (requests * (shared + own))
+
+
+def little_length(rate: float, goal: float) -> float:
+    """Mean number waiting for a wait of `goal` milliseconds: area under the queue per second, customer by customer."""
+    return sum(goal / 1000 for _ in range(int(rate)))
+
+
+def little_wait(rate: float, alert: float) -> float:
+    """Seconds until the last of `alert` has left, when one leaves every 1 / rate seconds."""
+    return float(alert * Fraction(1, int(rate)))
+
+
+def backlog_after(jump_at: float, sustain_out: float, start_s: float, excess_rate: float) -> int:
+    return int(ready_after(jump_at, sustain_out, 10, start_s) * excess_rate)
+
+
+def alarm_minute(before: float, after: float, window: int, hold: int) -> int:
+    """Minute by minute: the first of `hold` + 1 minutes in a row with a mean below one half."""
+    minute = run = 0
+    while run <= hold:
+        minute += 1
+        new = min(minute, window)
+        mean = (Fraction(str(after)) * new + Fraction(str(before)) * (window - new)) / window
+        run = run + 1 if mean < Fraction(1, 2) else 0
+    return minute
+
+
+def failures_seen(rate: float, share: float, every: int, minutes: int) -> float:
+    """Failures per minute on the canary, minute by minute."""
+    return float(sum(Fraction(str(share)) * int(rate) * 60 / every for _ in range(minutes)))
+
+
+def failures_seen_all(rate: float, every: int, minutes: int) -> float:
+    return failures_seen(rate, 1, every, minutes)
