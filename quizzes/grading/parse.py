@@ -206,7 +206,7 @@ def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[i
 def _needs_whole_unit(asked: Unit) -> bool:
     """5 M where MB is asked, 312 T where TFLOP/s is: a count of the unit, or its prefix?"""
     top = asked.kind.split("/")[0]
-    return top == "bytes" or (top == "FLOP" and asked.factor != 1)
+    return top == "bytes" or (top in ("FLOP", "tokens") and not 1 / 3600 <= asked.factor <= 1)
 
 
 def _bool(text: str, answer: Answer) -> Parsed:

@@ -145,7 +145,8 @@ def unit(text: str, near: Unit | None = None) -> Unit | None:
 
 def expected_unit(text: str) -> Unit:
     """The unit that a question names; a word that nobody listed is its own kind."""
-    top, slash, bottom = text.strip().partition("/")
+    text = re.sub(r"^(?:million|M) (?=\w)", "M", text.strip())
+    top, slash, bottom = text.partition("/")
     found = unit(text, Unit(text, "/".join(filter(None, (_stem(top), _stem(bottom)))), ONE))
     return found or Unit(text, _stem(text), ONE)
 

@@ -21,6 +21,7 @@ PERCENT = Answer(id="x", type="float", unit="%")
 RATIO = Answer(id="x", type="float", unit="x", check=Check(factor=2))
 RATE = Answer(id="x", type="float", unit="tok/s")
 TFLOPS = Answer(id="x", type="float", unit="TFLOP/s")
+MILLIONS = Answer(id="x", type="float", unit="M tokens")
 PER_TOKEN = Answer(id="x", type="int", unit="B/token")
 SIGN = Answer(id="x", type="float", unit="ms", check=Check(sign=True))
 NEAR = Answer(id="x", type="int", unit="tokens", check=Check(abs=5))
@@ -189,6 +190,13 @@ LABELLED = [
     (PER_TOKEN, 131_072, "128 KiB", "refused"),
     (NEAR, 100, "105", "right"),
     (NEAR, 100, "106", "wrong"),
+    (MILLIONS, 5.0, "5", "right"),
+    (MILLIONS, 5.0, "5 M tokens", "right"),
+    (MILLIONS, 5.0, "5 Mtok", "right"),
+    (MILLIONS, 5.0, "5000 ktok", "right"),
+    (MILLIONS, 5.0, "5 million tokens", "right"),
+    (MILLIONS, 5.0, "5 tokens", "wrong"),
+    (MILLIONS, 5.0, "5M", "refused"),
     # yes and no
     (YES, True, "yes", "right"),
     (YES, True, "TRUE", "right"),

@@ -79,7 +79,7 @@ def _measures(entry: Entry) -> bool:
 
 def _judge_all(claims: Claims, entries: list[Entry]) -> tuple[list[Ruling], list[str]]:
     """Rulings in the order of the claims, and what is broken. Claims of one experiment run one after the other."""
-    from quizzes.claims.court import BrokenTest, judge
+    from quizzes.claims.court import BrokenTest, check_flip, judge
     from quizzes.experiments.runner import RunFailed
 
     rulings: dict[str, Ruling] = {}
@@ -89,7 +89,9 @@ def _judge_all(claims: Claims, entries: list[Entry]) -> tuple[list[Ruling], list
         for entry in sorted(entries, key=lambda entry: entry.run):
             advance(entry.id)
             try:
-                rulings[entry.id] = judge(claims.claim(entry.id), run)
+                claim = claims.claim(entry.id)
+                rulings[entry.id] = judge(claim, run)
+                check_flip(claim, run)
             except BrokenTest as error:
                 broken[entry.id] = str(error)
             except RunFailed as error:
