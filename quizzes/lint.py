@@ -93,7 +93,7 @@ def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> 
             expected = instance.expected(result)
             for message in _at_seed(instance, result, expected):
                 yield Finding(question.id, seed, message)
-            trivial += _is_guessable(instance, expected)
+            trivial += _is_guessable(instance, expected, result)
             for mistake in question.mistakes:
                 harmless[mistake.id] += _is_right(instance, mistake.when, expected, result)
         except Exception as error:
@@ -206,14 +206,20 @@ def _given_away(value: Any, hints: list[str]) -> bool:
     return any(re.search(rf"(?<![\d.,]){value}(?![\d.,]?\d)", hint) for hint in hints)
 
 
-def _is_guessable(instance: Instance, expected: dict[str, Any]) -> bool:
-    """0, 1 or a figure that the question itself shows: right by guessing, for every answer."""
-    numbers = [a for a in instance.question.answers if a.type in ("int", "float")]
-    if not numbers or len(numbers) < len(instance.question.answers):
+def _is_guessable(instance: Instance, expected: dict[str, Any], result: dict[str, Any] | None) -> bool:
+    """0, 1 or a figure that the question itself shows: right by guessing, for every answer. Unless another such figure
+    is a mistake that people make: then choosing between the two is what is asked."""
+    question = instance.question
+    numbers = [a for a in question.answers if a.type in ("int", "float")]
+    if not numbers or len(numbers) < len(question.answers):
         return False
     shown: list[Any] = [0, 1]
     for value in instance.params.values():
         shown += value if isinstance(value, list) else [value]
+    names = instance.params if result is None else {**instance.params, "result": result}
+    tempting = [resolve(mistake.when.equals, names) for mistake in question.mistakes]
+    if any(_agree(wrong, guess) for wrong in tempting for guess in shown):
+        return False
     return all(any(_agree(expected[a.id], guess) for guess in shown) for a in numbers)
 
 

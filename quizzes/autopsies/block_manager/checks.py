@@ -69,7 +69,7 @@ def check_freeing_twice_is_refused(program: ModuleType) -> None:
 
 
 def check_a_sequence_grows_by_blocks(program: ModuleType) -> None:
-    """grow(blocks, num_tokens) adds blocks until the tokens fit and returns True; if it cannot, False, and no change."""
+    """grow(blocks, num_tokens) adds blocks until the tokens fit and returns True; if not, False, and no change."""
     manager = _manager(program, 3)
     blocks = manager.allocate(4)
     assert manager.grow(blocks, 4) is True and len(blocks) == 1, "grew although 4 tokens fit into one block"

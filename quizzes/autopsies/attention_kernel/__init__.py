@@ -1,0 +1,1 @@
+"""A decode kernel that adds scores up and never weighs a value."""

@@ -1,0 +1,77 @@
+"""What the loop must return: attention(query, key_blocks, value_blocks, block_table, seq_len, block_size) gives a list
+of head_dim numbers."""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+
+from quizzes.autopsies.attention_kernel.probes import case
+
+
+def _dense(query: list[float], keys: list[list[float]], values: list[list[float]]) -> list[float]:
+    """Softmax attention in two passes with exact sums."""
+    scores = [
+        math.fsum(q * k for q, k in zip(query, key, strict=True)) / math.sqrt(len(query)) for key in keys
+    ]
+    top = max(scores)
+    weights = [math.exp(score - top) for score in scores]
+    total = math.fsum(weights)
+    return [
+        math.fsum(w * v[d] for w, v in zip(weights, values, strict=True)) / total for d in range(len(query))
+    ]
+
+
+def _gap(program: ModuleType, length: int, head_dim: int, block_size: int, scale: float = 1.0) -> float:
+    setting = case(length, head_dim, block_size, seed=length)
+    setting["query"] = [scale * x for x in setting["query"]]
+    slots = [(setting["block_table"][t // block_size], t % block_size) for t in range(length)]
+    keys = [setting["key_blocks"][block][offset] for block, offset in slots]
+    values = [setting["value_blocks"][block][offset] for block, offset in slots]
+    found = program.attention(**setting)
+    assert isinstance(found, list) and len(found) == head_dim, (
+        f"returned {found!r:.60}, wanted {head_dim} numbers"
+    )
+    assert all(math.isfinite(x) for x in found), f"not finite: {found}"
+    return max(abs(a - b) for a, b in zip(found, _dense(setting["query"], keys, values), strict=True))
+
+
+def check_the_result_is_a_weighted_value(program: ModuleType) -> None:
+    """The result has head_dim numbers and equals softmax(q k / sqrt(head_dim)) v within 1e-9."""
+    for length in (1, 5, 16, 33):
+        gap = _gap(program, length, 8, 4)
+        assert gap < 1e-9, f"{length} tokens: differs from dense attention by {gap:.2g}"
+
+
+def check_the_scale_is_there(program: ModuleType) -> None:
+    """Scores are divided by the square root of head_dim."""
+    gap = _gap(program, 12, 64, 4)
+    assert gap < 1e-9, f"head_dim 64: differs by {gap:.2g}"
+
+
+def check_large_scores_do_not_overflow(program: ModuleType) -> None:
+    """Scores of a thousand give finite results: the running maximum is subtracted."""
+    gap = _gap(program, 24, 8, 4, scale=2000.0)
+    assert gap < 1e-9, f"large scores: differs by {gap:.2g}"
+
+
+def check_copies_of_a_token_change_nothing(program: ModuleType) -> None:
+    """Attention over copies of one token is its value."""
+    found = program.attention([0.5, 1.0], [[[1.0, 2.0]] * 4], [[[3.0, 4.0]] * 4], [0], 4, 4)
+    assert all(abs(a - b) < 1e-12 for a, b in zip(found, [3.0, 4.0], strict=True)), f"returned {found}"
+
+
+def check_keys_are_read_once(program: ModuleType) -> None:
+    """One pass: each key and each value is read once, as a kernel that streams blocks must."""
+    reads: list[int] = []
+
+    class Watched(list):  # type: ignore[type-arg]
+        def __getitem__(self, index: object) -> object:
+            reads.append(1)
+            return list.__getitem__(self, index)  # type: ignore[index]
+
+    setting = case(20, 4, 4)
+    for name in ("key_blocks", "value_blocks"):
+        setting[name] = [Watched(block) for block in setting[name]]
+    program.attention(**setting)
+    assert len(reads) == 40, f"{len(reads)} reads of 20 keys and 20 values"

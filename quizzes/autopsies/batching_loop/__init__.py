@@ -1,0 +1,1 @@
+"""A batching loop from which nobody leaves."""

@@ -1,0 +1,16 @@
+"""Caught by check_the_slots_are_the_limit: all who wait join, whatever the slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def continuous_batching(model: Any, waiting: list[Any], memory: Any, slots: int) -> None:
+    batch: list[Any] = []
+    while waiting or batch:
+        while waiting:
+            batch.append(waiting.pop(0))
+        outputs = model.forward(batch)
+        completed = [request for request in batch if outputs[request.name] is None]
+        memory.release(completed)
+        batch = [request for request in batch if outputs[request.name] is not None]

@@ -1,0 +1,16 @@
+"""Caught by check_a_free_slot_is_taken_at_once: admits only into an empty batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def continuous_batching(model: Any, waiting: list[Any], memory: Any, slots: int) -> None:
+    batch: list[Any] = []
+    while waiting or batch:
+        while waiting and len(batch) < slots and not (batch and getattr(batch[0], "generated", 0)):
+            batch.append(waiting.pop(0))
+        outputs = model.forward(batch)
+        completed = [request for request in batch if outputs[request.name] is None]
+        memory.release(completed)
+        batch = [request for request in batch if outputs[request.name] is not None]

@@ -1,0 +1,1 @@
+"""Chunked prefill that forgets what came before the chunk."""

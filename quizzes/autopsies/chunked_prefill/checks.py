@@ -1,0 +1,89 @@
+"""What chunked prefill must do: chunked_prefill(model, prompt, decodes, budget) -> state behind the whole prompt.
+
+decodes: callable -> the list of requests that decode in this step, one token each. Every step is one call
+model.step(rows) with rows (name, start, tokens): the prompt is "prompt", at most `budget` tokens together.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from quizzes.autopsies.chunked_prefill.probes import digest
+
+
+class _Model:
+    """Remembers every row; its answer for a row is a digest of all tokens that this name has sent so far."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[tuple[str, int, int]]] = []
+        self.past: dict[str, list[int]] = {}
+
+    def step(self, rows: list[tuple[str, int, list[int]]]) -> dict[str, int]:
+        assert len(self.steps) < 5000, "no end after 5,000 steps"
+        self.steps.append([(name, start, len(tokens)) for name, start, tokens in rows])
+        answers = {}
+        for name, start, tokens in rows:
+            past = self.past.setdefault(name, [])
+            if name == "prompt":
+                assert start == len(past), (
+                    f"a chunk starts at position {start}, {len(past)} tokens are computed"
+                )
+            past += tokens
+            answers[name] = digest(past)
+        return answers
+
+
+def _run(program: ModuleType, length: int, budget: int, decoding: int = 0) -> tuple[_Model, Any]:
+    model = _Model()
+    names = [f"d{i}" for i in range(decoding)]
+    state = program.chunked_prefill(model, list(range(length)), lambda: names, budget)
+    return model, state
+
+
+def check_the_state_is_that_of_the_whole_prompt(program: ModuleType) -> None:
+    """The returned state equals that of one prefill of the whole prompt."""
+    for length, budget in [(3000, 1024), (10, 3), (5, 100), (64, 64)]:
+        _, state = _run(program, length, budget)
+        assert state == digest(list(range(length))), f"{length} tokens in steps of {budget}: another state"
+
+
+def check_positions_go_on(program: ModuleType) -> None:
+    """Each chunk starts at the position where the last one ended."""
+    model, _ = _run(program, 10, 4)
+    starts = [start for step in model.steps for name, start, _ in step if name == "prompt"]
+    assert starts == [0, 4, 8], f"chunks start at {starts}"
+
+
+def check_a_step_is_one_forward_pass(program: ModuleType) -> None:
+    """Decodes and the chunk share one step: the weights are read once."""
+    model, _ = _run(program, 100, 20, decoding=4)
+    mixed = [[name for name, _, _ in step] for step in model.steps]
+    assert all("prompt" in names and len(names) == 5 for names in mixed), f"rows by step: {mixed[:3]} ..."
+
+
+def check_the_budget_holds_for_all_of_them(program: ModuleType) -> None:
+    """Decodes go first, and the chunk takes what is left of the budget."""
+    model, _ = _run(program, 100, 20, decoding=4)
+    sizes = [sum(count for _, _, count in step) for step in model.steps]
+    assert max(sizes) <= 20, f"{max(sizes)} tokens in a step of 20"
+    assert sizes[0] == 20, f"{sizes[0]} tokens in the first step: the budget is not used"
+    assert len(sizes) == 7, f"{len(sizes)} steps for 100 tokens of 16 a step"
+
+
+def check_a_budget_that_decodes_use_up_is_refused(program: ModuleType) -> None:
+    """If the decodes leave nothing for the prompt, ValueError: it would never end."""
+    try:
+        _run(program, 10, 4, decoding=4)
+    except ValueError:
+        return
+    raise AssertionError("4 decodes in a budget of 4 leave no room for the prompt, and nobody says so")
+
+
+def check_every_decode_gets_a_token_each_step(program: ModuleType) -> None:
+    """No decode is left out of a step."""
+    model, _ = _run(program, 50, 8, decoding=3)
+    counts = {
+        name: sum(name == row for step in model.steps for row, _, _ in step) for name in ("d0", "d1", "d2")
+    }
+    assert set(counts.values()) == {len(model.steps)}, f"decodes in {counts} of {len(model.steps)} steps"

@@ -1,0 +1,1 @@
+"""Images put behind the text, wherever they belong."""

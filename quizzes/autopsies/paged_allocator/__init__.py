@@ -1,0 +1,1 @@
+"""A block allocator that hands out what it keeps."""

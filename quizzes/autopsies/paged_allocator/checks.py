@@ -1,0 +1,92 @@
+"""What the allocator must do. PagedAllocator(num_blocks, block_size): allocate(name, num_tokens), slot(name, position),
+append(name), free(name)."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+
+def _allocator(program: ModuleType, num_blocks: int = 8) -> Any:
+    return program.PagedAllocator(num_blocks, 4)
+
+
+def check_sequences_get_blocks_of_their_own(program: ModuleType) -> None:
+    """allocate(name, num_tokens) returns ceil(num_tokens / block_size) block ids that no other sequence has."""
+    allocator = _allocator(program)
+    first, second = list(allocator.allocate("a", 10)), list(allocator.allocate("b", 8))
+    assert (len(first), len(second)) == (3, 2), f"{len(first)} and {len(second)} blocks, wanted 3 and 2"
+    assert not set(first) & set(second), f"both got {sorted(set(first) & set(second))}"
+
+
+def check_too_few_blocks_is_an_error_that_changes_nothing(program: ModuleType) -> None:
+    """allocate raises MemoryError if the blocks do not suffice, and hands none out."""
+    allocator = _allocator(program, 3)
+    try:
+        allocator.allocate("large", 13)
+    except MemoryError:
+        pass
+    else:
+        raise AssertionError("13 tokens were promised 3 blocks of 4")
+    assert len(allocator.allocate("fits", 12)) == 3, "the refused allocation kept blocks"
+
+
+def check_a_position_has_a_slot(program: ModuleType) -> None:
+    """slot(name, position) is block_table[position // block_size] * block_size + position % block_size."""
+    allocator = _allocator(program)
+    allocator.allocate("other", 3)
+    table = list(allocator.allocate("a", 10))
+    slots = [allocator.slot("a", position) for position in range(10)]
+    assert slots == [table[p // 4] * 4 + p % 4 for p in range(10)], f"slots {slots} for the table {table}"
+
+
+def check_a_position_that_is_not_there_is_refused(program: ModuleType) -> None:
+    """slot raises IndexError beyond the tokens of the sequence: the last block's rest is not its data."""
+    allocator = _allocator(program)
+    allocator.allocate("a", 6)
+    try:
+        found = allocator.slot("a", 6)
+    except IndexError:
+        return
+    raise AssertionError(f"position 6 of 6 tokens has slot {found}")
+
+
+def check_a_block_is_taken_when_the_last_is_full(program: ModuleType) -> None:
+    """append(name) gives the next token a slot, and takes a block only when the last one is full."""
+    allocator = _allocator(program, 3)
+    table = list(allocator.allocate("a", 3))
+    slots = [allocator.append("a") for _ in range(3)]
+    assert slots[0] == table[0] * 4 + 3, "the 4th token did not go into the rest of the first block"
+    assert slots[1] % 4 == 0 and slots[1] // 4 != table[0], "the 5th token did not start a new block"
+    assert slots[2] == slots[1] + 1
+    assert len(allocator.allocate("b", 4)) == 1, "append took more than one block"
+    tight = _allocator(program, 1)
+    tight.allocate("a", 3)
+    tight.append("a")  # fits into the one block there is
+
+
+def check_freed_blocks_serve_others(program: ModuleType) -> None:
+    """free(name) gives all blocks back, and the name is unknown afterwards (KeyError)."""
+    allocator = _allocator(program, 2)
+    allocator.allocate("a", 8)
+    allocator.free("a")
+    assert len(allocator.allocate("b", 8)) == 2
+    for use in (lambda: allocator.free("a"), lambda: allocator.slot("a", 0)):
+        try:
+            use()
+        except KeyError:
+            continue
+        raise AssertionError("a freed sequence can still be used")
+
+
+def check_a_name_is_used_once(program: ModuleType) -> None:
+    """allocate of a name that is there raises ValueError and loses nothing."""
+    allocator = _allocator(program, 4)
+    allocator.allocate("a", 4)
+    try:
+        allocator.allocate("a", 4)
+    except ValueError:
+        pass
+    else:
+        raise AssertionError("the first table of 'a' was replaced, and its block is lost")
+    assert len(allocator.allocate("b", 12)) == 3, "the refused allocation kept a block"

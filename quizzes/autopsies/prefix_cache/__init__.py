@@ -1,0 +1,1 @@
+"""A prefix cache that knows whole prompts only."""

@@ -1,0 +1,43 @@
+"""Caught by check_the_same_tokens_behind_another_start_are_another_block: a block is found by its own tokens only."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+
+class PrefixCache:
+    def __init__(
+        self, num_blocks: int, block_size: int, compute: Callable[[list[int], int], list[Any]]
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.compute = compute
+        self.blocks: OrderedDict[tuple[int, ...], list[Any]] = OrderedDict()
+        self.queries = self.hits = 0
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def get_or_compute(self, token_ids: list[int]) -> tuple[list[Any], int]:
+        size = self.block_size
+        found: list[Any] = []
+        used = []
+        for end in range(size, len(token_ids), size):  # not to the last token: its logits are needed
+            key = tuple(token_ids[end - size : end])
+            if key not in self.blocks:
+                break
+            found += self.blocks[key]
+            used.append(key)
+        kv = found + self.compute(token_ids, len(found))
+        for end in range(size, len(token_ids) + 1, size):
+            key = tuple(token_ids[end - size : end])
+            self.blocks[key] = kv[end - size : end]
+        for end in range(len(token_ids) // size * size, 0, -size):  # the tail becomes the oldest
+            self.blocks.move_to_end(tuple(token_ids[end - size : end]))
+        while len(self.blocks) > self.num_blocks:
+            self.blocks.popitem(last=False)
+        self.queries += len(token_ids)
+        self.hits += len(found)
+        return kv, len(found)

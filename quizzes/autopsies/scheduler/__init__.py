@@ -1,0 +1,1 @@
+"""A scheduler with a limit that it forgets while it admits."""
