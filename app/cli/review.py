@@ -12,6 +12,7 @@ import typer
 from app.cli import screen
 
 if TYPE_CHECKING:
+    from app.cli.quiz.dialogue import Dialogue
     from app.cli.quiz.sitting import Sitting
     from quizzes.learning.review import Card
     from quizzes.learning.selection import Picked
@@ -79,6 +80,7 @@ def run(
     seed: int | None = None,
     script: Path | None = None,
     json: bool = False,
+    dialogue: Dialogue | None = None,
 ) -> None:
     """Choose, ask, and say when each comes back."""
     from app.cli.quiz import summary
@@ -100,7 +102,9 @@ def run(
     if not json:
         screen.out().print(f"[bold]{len(found)} to review[/]{_reasons(found)}")
     items = [Item(picked.id, picked.seed) for picked in found]
-    sitting = hold(items, bank=bank, state=state, kind="review", spec=spec, script=script, json=json)
+    sitting = hold(
+        items, bank=bank, state=state, kind="review", spec=spec, script=script, json=json, dialogue=dialogue
+    )
     if not json:
         _when_again(sitting)
         left = len(due(bank, state))

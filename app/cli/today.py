@@ -13,6 +13,7 @@ import typer
 from app.cli import screen
 
 if TYPE_CHECKING:
+    from app.cli.quiz.dialogue import Dialogue
     from quizzes.learning.calibration import Calibration
     from quizzes.learning.plan import Plan
     from quizzes.learning.progress import Progress
@@ -66,45 +67,57 @@ def today(
             screen.next_command(command)
             return
         try:
-            key = dialogue.read(f"\n Enter {command} · n new questions · p progress · q quit > ").lower()
+            enter = "reviews" if found.due else "new questions"
+            key = dialogue.read(f"\n Enter {enter} · n new questions · p progress · q quit > ").lower()
         except Quit:
             return
-        _go(key, found, bank, state)
+        _go(key, found, bank, state, dialogue)
 
 
-def _go(key: str, found: Overview, bank: Bank, state: State) -> None:
+def _go(key: str, found: Overview, bank: Bank, state: State, dialogue: Dialogue) -> None:
     """What the key starts."""
     if key == "p":
         from app.cli.progress import show as show_progress
 
         show_progress(bank, state)
     elif key == "n" or (key == "" and not found.due):
-        _new_questions(found, bank, state)
+        _new_questions(found, bank, state, dialogue)
     elif key == "":
         from app.cli.review import run
 
-        run(bank, state)
+        run(bank, state, dialogue=dialogue)
     elif key != "q":
         screen.next_command(first_command(found), f"{key!r} is no key here")
 
 
-def _new_questions(found: Overview, bank: Bank, state: State) -> None:
-    """A few that were never asked, on the topic with the most to gain."""
+def _new_questions(found: Overview, bank: Bank, state: State, dialogue: Dialogue) -> None:
+    """A few that were never asked, of one's role and level: on the topic with the most to gain, if it has any."""
     import random
 
     from app.cli.quiz.sitting import Item
     from app.cli.quiz.start import hold
+    from quizzes.learning.progress import asked
     from quizzes.learning.selection import pick
 
     seed = random.SystemRandom().randrange(1 << 30)
+    fitting = {entry.id for entry in asked(bank, found.settings.role, found.settings.level)}
     count = min(found.plan.new_today or 5, 10)
-    picked = pick(bank, state, topic=found.topic, role=found.settings.role, n=count, seed=seed)
-    if not picked:
-        screen.out().print("there is nothing left to ask on that topic")
-        return
-    items = [Item(p.id, p.seed) for p in picked]
-    hold(items, bank=bank, state=state, kind="quiz", spec={"topic": found.topic, "seed": seed})
-    screen.next_command("prep today")
+    for topic in (found.topic, None):
+        picked = pick(bank, state, topic=topic, n=len(bank), seed=seed)
+        items = [Item(p.id, p.seed) for p in picked if p.why == "new" and p.id in fitting][:count]
+        if items:
+            hold(
+                items,
+                bank=bank,
+                state=state,
+                kind="quiz",
+                spec={"topic": topic, "seed": seed},
+                dialogue=dialogue,
+            )
+            screen.next_command("prep today")
+            return
+    screen.out().print("every question of your role and level was asked: reviews keep them")
+    screen.next_command("prep review --ahead 7")
 
 
 def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overview:

@@ -189,12 +189,30 @@ def test_today_of_a_newcomer_leads_to_the_first_question() -> None:
     )
 
 
-def test_enter_starts_the_review_and_other_keys_do_what_they_say(tmp_path: Path) -> None:
+def test_enter_starts_the_review_with_the_rest_of_the_script(tmp_path: Path) -> None:
     practised()
-    assert "1 to review" in ok("today", "--script", script(tmp_path, "", ":q"))
+    out = ok("today", "--script", script(tmp_path, "", ":s"))
+    assert "1 to review" in out and "skipped" in out
+
+
+def test_keys_do_what_they_say(tmp_path: Path) -> None:
+    practised()
     assert "readiness" in ok("today", "--script", script(tmp_path, "p"))
-    assert "difficulty" in ok("today", "--script", script(tmp_path, "n", ":q"))
     assert "to review" not in ok("today", "--script", script(tmp_path, "q"))
+    ok("today", "--script", script(tmp_path, "n", ":q"))
+    with State.open() as state:
+        (new,) = [session for session in state.sessions("quiz") if session.spec.get("items")]
+        assert QUESTION not in {question_id for question_id, _ in new.spec["items"]}
+
+
+def test_enter_asks_something_new_where_nothing_is_due(tmp_path: Path) -> None:
+    ok("start", "--role", "kernel", "--level", "junior")
+    assert "1/" in ok("today", "--script", script(tmp_path, "", ":q"))
+    bank = load_bank()
+    with State.open() as state:
+        (session,) = state.sessions("quiz")
+    asked = [bank.entries[question_id] for question_id, _ in session.spec["items"]]
+    assert asked and all("kernel" in entry.roles and entry.difficulty <= 2 for entry in asked)
 
 
 # review
