@@ -32,7 +32,7 @@ def calibration_shift(
     ctx: Context,
     *,
     method: Literal["rtn", "gptq", "awq"] = "gptq",
-    group_size: Literal[16, 32, 64] = 16,
+    group_size: Literal[8, 16] = 16,
     samples: Annotated[int, Field(ge=1, le=16)] = 8,
     cases: Annotated[int, Field(ge=0, le=64)] = 24,
 ) -> Shift:

@@ -34,7 +34,7 @@ class Methods:
 def int4_methods(
     ctx: Context,
     *,
-    group_size: Literal[16, 32, 64] = 16,
+    group_size: Literal[8, 16] = 16,
     calibrate: Language = "ja",
     judge: Language = "ja",
     samples: Annotated[int, Field(ge=1, le=16)] = 8,
