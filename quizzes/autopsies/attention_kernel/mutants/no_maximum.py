@@ -14,7 +14,7 @@ def attention(
     block_size: int,
 ) -> list[float]:
     scale = 1.0 / math.sqrt(len(query))
-    top, total = -math.inf, 0.0
+    total = 0.0
     output = [0.0] * len(query)
     for token in range(seq_len):
         block, offset = block_table[token // block_size], token % block_size
