@@ -19,6 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from quizzes.topics import TOPICS
 
 
+RESERVED = ("choice", "order")
+"""Keys of replies that name options; no answer has such an id."""
+
+
 class Strict(BaseModel):
     """No unknown fields, no conversions: `no` is not a string and 12:30 is not a number of seconds."""
 
@@ -295,6 +299,9 @@ def _problems(q: Question) -> list[str]:
     computed = [choice for choice in q.choices if isinstance(choice.right, str)]
     if q.choices and q.kind != "multi" and not computed and len(typed) != 1:
         found.append(f"exactly one choice is right, not {len(typed)}")
+    found += [
+        f"an answer may not be called {a.id}: replies to options are" for a in q.answers if a.id in RESERVED
+    ]
     ids = [answer.id for answer in q.answers] or [choice.id for choice in q.choices]
     for group in (q.answers, q.choices, q.items, q.mistakes, q.keypoints):
         names = [entry.id for entry in group]
