@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from quizzes.topics import TOPICS
 
-
 RESERVED = ("choice", "order")
 """Keys of replies that name options; no answer has such an id."""
 
