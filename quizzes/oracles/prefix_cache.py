@@ -291,3 +291,28 @@ def break_even_reads(write_price: float, read_price: float) -> int:
         if reads > 1000:
             raise ValueError("reads never pay for the write: the read price is not below the normal price")
     return reads
+
+
+def cost_percent(prefix: int, rest: int, reads: int, write_price: float, read_price: float) -> float:
+    return 100 * cache_cost_ratio(prefix, rest, reads, write_price, read_price)
+
+
+def mean_rise(before: float, drop: float, saved: float) -> float:
+    """Means of hits and misses, before and after; a miss takes `saved` longer than a hit, which takes 0."""
+    return ((100 - before + drop) * saved - (100 - before) * saved) / 100
+
+
+def needed_value(before: float, drop: float, rise: float) -> float:
+    """Which value of a hit gives that rise."""
+    return rise / mean_rise(before, drop, 1.0)
+
+
+def hybrid_hit(window: int, full: int, run: int) -> int:
+    """The longest hit, by trying: full attention has blocks 1..full; the window group has all of them but run + 1."""
+    for blocks in range(full, 0, -1):
+        seen = range(
+            16 * blocks - (window - 1), 16 * blocks
+        )  # 0-based positions that the next token looks back at
+        if all(position < 0 or position // 16 != run for position in seen):
+            return 16 * blocks
+    return 0

@@ -22,8 +22,8 @@ def canonical_prompt(parts: dict[str, Any]) -> bytes:
 
 
 def naive_prompt(parts: dict[str, Any]) -> bytes:
-    """Whatever order things came in, with the date on top."""
+    """Whatever order things came in, with request id and date on top."""
     tools = json.dumps(parts["tools"], ensure_ascii=False)
     return (
-        f"date: {parts['date']}\nrequest: {parts['request']}\n{parts['instructions']}\n{tools}\n{parts['question']}"
+        f"request: {parts['request']}\ndate: {parts['date']}\n{parts['instructions']}\n{tools}\n{parts['question']}"
     ).encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -30,14 +30,14 @@ def image_hits(
     ctx: Context,
     *,
     same_image: bool = True,
-    same_text: bool = True,
+    text_differs: Literal["nowhere", "front", "behind"] = "nowhere",
     words_before: Annotated[int, Field(ge=0, le=60)] = 20,
     words_behind: Annotated[int, Field(ge=1, le=60)] = 20,
     block_size: Annotated[int, Field(ge=4, le=64)] = 16,
 ) -> ImageHits:
     """Two prompts with an image each, on the shipped model with the toy encoder of engine.multimodal.
 
-    Text before the image is the same in both; what is behind it may differ in its first word.
+    text_differs: the second prompt has another first word, or another word right behind the image.
     """
     import numpy as np
 
@@ -45,7 +45,10 @@ def image_hits(
     from engine.sampling_params import SamplingParams
 
     pictures = [np.full((40, 40, 3), 60, np.uint8), np.full((40, 40, 3), 60 if same_image else 200, np.uint8)]
-    behind = ["stock", "stock" if same_text else "price"]
+    words = [
+        ("stock", "stock"),
+        ("price" if text_differs == "front" else "stock", "price" if text_differs == "behind" else "stock"),
+    ]
     with ctx.llm(
         limit_mm_per_prompt={"image": 1}, max_model_len=512, block_size=block_size, enforce_eager=True
     ) as llm:
@@ -61,8 +64,8 @@ def image_hits(
             return update(*args)
 
         scheduler.update = watch
-        for picture, word in zip(pictures, behind, strict=True):
-            text = f"{'manga ' * words_before}<image> {word}{' manga' * words_behind}"
+        for picture, (first, second) in zip(pictures, words, strict=True):
+            text = f"{first}{' manga' * words_before} <image> {second}{' manga' * words_behind}"
             prompt = {"prompt": text, "multi_modal_data": {"image": picture}}
             outputs += llm.generate([prompt], SamplingParams(max_tokens=1, temperature=0), use_tqdm=False)
     ids = [output.prompt_token_ids for output in outputs]
