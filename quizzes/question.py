@@ -299,7 +299,9 @@ def _problems(q: Question) -> list[str]:
     if q.choices and q.kind != "multi" and not computed and len(typed) != 1:
         found.append(f"exactly one choice is right, not {len(typed)}")
     found += [
-        f"an answer may not be called {a.id}: replies to options are" for a in q.answers if a.id in RESERVED
+        f"an answer may not be called {a.id}: replies to options are"
+        for a in q.answers
+        if a.id in RESERVED and q.kind != a.id
     ]
     ids = [answer.id for answer in q.answers] or [choice.id for choice in q.choices]
     for group in (q.answers, q.choices, q.items, q.mistakes, q.keypoints):
