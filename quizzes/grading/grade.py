@@ -21,7 +21,7 @@ from quizzes.grading.slips import slip
 from quizzes.instance import Instance
 from quizzes.question import Answer
 
-Grader = Literal["exact", "band", "experiment", "tests", "self", "judge"]
+Grader = Literal["exact", "band", "experiment", "tests", "probe", "self", "judge"]
 MISTAKE_REL = 0.005
 """A float is a mistake's value if it is this close to it."""
 

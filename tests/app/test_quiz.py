@@ -284,3 +284,23 @@ def test_a_program_that_hangs_is_stopped_and_the_learner_goes_on(home: Path, tmp
     done = prep("quiz", "--question", "code_review.mend_block_manager", "--script", path)
     assert "ran longer than its limit" in done.stdout and "cannot read /nowhere.py" in done.stdout
     assert "1 partly" in done.stdout or "1 wrong" in done.stdout
+
+
+def test_prose_is_marked_by_its_author_and_probed_by_the_engine(home: Path, tmp_path: Path) -> None:
+    """Every free-text question with a probe in the bank runs this flow; here the first of them."""
+    bank = load_bank()
+    question = next(
+        q
+        for q in (bank.question(e.id) for e in bank if e.kind == "free")
+        if any(p.probes for p in q.keypoints)
+    )
+    marks = ["h" for _ in question.keypoints]
+    path = script(
+        tmp_path, "Blocks are handed out as tokens come, 16 at a time.", ".", "", "z", *marks, *["s"] * 9
+    )
+    result = as_json("quiz", "--question", question.id, "--seed", "1", "--script", path)
+    item = result["items"][0]
+    assert item["status"] in ("right", "partly", "wrong") and 0 < item["points"] <= 1
+    with State.open() as state:
+        attempt = next(a for a in state.attempts() if a.question_id == question.id)
+        assert {mark.by for mark in attempt.marks} == {"self"} and attempt.grader == "self"

@@ -78,7 +78,7 @@ class Sitting:
             total = first - 1 + len(items)
         for number, item in enumerate(items, first):
             if self.deadline is not None and time.monotonic() > self.deadline:
-                self._say("\n[bold yellow]time is up[/]")
+                self.say("\n[bold yellow]time is up[/]")
                 return False
             try:
                 self.ask(item, number, total)
@@ -94,14 +94,11 @@ class Sitting:
         """One item from its prompt to its explanation."""
         question = self.bank.question(item.question_id)
         instance = draw(question, item.seed)
-        if not self.quiet:
-            showing.header(instance, number, total)
-            showing.body(instance)
+        self.show(instance, number, total)
         if question.experiment is not None:
             self.runner.warm(question.experiment.run)
         record = Record(question.id, item.seed, "asking")
         self.records.append(record)
-        began = time.monotonic()
         try:
             if question.kind in ("free", "design"):
                 from app.cli.quiz.free_text import ask_free
@@ -113,15 +110,35 @@ class Sitting:
 
                 ask_code(self, instance, record)
                 return record
-            record.replies, record.hints = self._replies(instance)
-            record.confidence = self._confidence() if question.confidence else None
+            self._ask_graded(instance, record)
         except Skip:
             record.status = "skipped"
-            self._say(" [dim]skipped[/]")
-            return record
-        record.seconds = time.monotonic() - began
-        self._judge(instance, record)
+            self.say(" [dim]skipped[/]")
         return record
+
+    def ask_probe(self, question_id: str, seed: int) -> Record:
+        """A machine-graded question in the middle of another one: judged and kept, not counted as an item."""
+        instance = draw(self.bank.question(question_id), seed)
+        self.show(instance, 0, 0)
+        record = Record(question_id, seed, "asking")
+        try:
+            self._ask_graded(instance, record, menu=False)
+        except Skip:
+            record.status = "skipped"
+        return record
+
+    def _ask_graded(self, instance: Instance, record: Record, *, menu: bool = True) -> None:
+        """Answers, confidence, verdict. Raises Skip, Quit."""
+        began = time.monotonic()
+        record.replies, record.hints = self._replies(instance)
+        record.confidence = self._confidence() if instance.question.confidence else None
+        record.seconds = time.monotonic() - began
+        self._judge(instance, record, menu=menu)
+
+    def show(self, instance: Instance, number: int, total: int) -> None:
+        if not self.quiet:
+            showing.header(instance, number, total)
+            showing.body(instance)
 
     # -- asking
 
@@ -139,7 +156,7 @@ class Sitting:
                 prompt = f" {showing.asked(instance, key)} > "
                 command, line = self.dialogue.command_or_text(prompt, words=key in words, hints=not self.exam)
                 if command == "help":
-                    self._say(f" [dim]{HELP}[/]")
+                    self.say(f" [dim]{HELP}[/]")
                 elif command == "hint":
                     hints += self.hint(instance, hints)
                 else:
@@ -149,17 +166,17 @@ class Sitting:
                         check_reply(instance, key, line)
                         replies[key] = line
                     except ParseError as error:
-                        self._say(f" [yellow]{showing.escape(str(error))}[/]")
+                        self.say(f" [yellow]{showing.escape(str(error))}[/]")
         return replies, hints
 
     def hint(self, instance: Instance, shown: int) -> int:
         """Show the next hint; 1 if there was one."""
         hints = instance.question.hints
         if shown >= len(hints):
-            self._say(" [dim]no more hints[/]")
+            self.say(" [dim]no more hints[/]")
             return 0
         hint = hints[shown]
-        self._say(f" [bold]hint {shown + 1}/{len(hints)}[/] [dim](-{hint.cost:.0%})[/]")
+        self.say(f" [bold]hint {shown + 1}/{len(hints)}[/] [dim](-{hint.cost:.0%})[/]")
         if not self.quiet:
             showing.console().print(showing.prose(instance.render(hint.text)))
         return 1
@@ -171,7 +188,7 @@ class Sitting:
                 " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False
             )
             if command == "help":
-                self._say(
+                self.say(
                     " [dim]90 means: of ten answers like this, nine are right. It is never part of the points.[/]"
                 )
                 continue
@@ -180,11 +197,11 @@ class Sitting:
                 return None
             if text.isdigit() and 1 <= int(text) <= 99:
                 return int(text)
-            self._say(" [yellow]a whole number from 1 to 99, or nothing[/]")
+            self.say(" [yellow]a whole number from 1 to 99, or nothing[/]")
 
     # -- judging
 
-    def _judge(self, instance: Instance, record: Record) -> None:
+    def _judge(self, instance: Instance, record: Record, *, menu: bool) -> None:
         question = instance.question
         prediction = self.state.commit_prediction(
             self.session.id,
@@ -212,7 +229,8 @@ class Sitting:
             showing.why_options(instance, result, expected)
         showing.console().print()
         showing.explanation(instance, result, expected)
-        Menu(self, instance, graded, attempt, result, expected).run()
+        if menu:
+            Menu(self, instance, graded, attempt, result, expected).run()
 
     def _outcome(self, instance: Instance) -> Outcome | None:
         run = instance.question.experiment
@@ -302,9 +320,9 @@ class Sitting:
                 detail={"why": why},
             )
         )
-        self._say(f" [yellow]not scored:[/] {showing.escape(why)}")
+        self.say(f" [yellow]not scored:[/] {showing.escape(why)}")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         if not self.quiet:
             showing.console().print(text)
 

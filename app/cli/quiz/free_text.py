@@ -1,0 +1,213 @@
+"""Questions that are answered in prose: write, commit, mark your own key points, and let probes decide.
+
+Nothing here reads meaning. Beside each key point stands the closest sentence of the answer, which may be the opposite
+of it; the learner marks, and a machine-graded probe per important point says what the mark is worth.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.cli import screen
+from app.cli.quiz import showing
+from app.cli.quiz.dialogue import Quit, Skip
+from quizzes.free_text import FreeGraded, closest, key_points, lints, score
+from quizzes.free_text.scoring import Mark
+from quizzes.grading import Graded, Part
+from quizzes.state import KeypointMark
+
+if TYPE_CHECKING:
+    from app.cli.quiz.sitting import Record, Sitting
+    from quizzes.instance import Instance
+    from quizzes.question import KeyPoint
+
+END = "."
+MARKS: dict[str, Mark] = {"h": "hit", "p": "partial", "m": "miss", "x": "contradicted"}
+MARK_HELP = "h hit · p partial · m miss · x I said the opposite"
+
+
+def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
+    """From the first word to the score. Raises Skip, Quit; what was committed by then is kept."""
+    began = time.monotonic()
+    answer = _write(sitting, instance, record)
+    record.seconds = time.monotonic() - began
+    record.replies = {"text": answer}
+    points = key_points(instance)
+    if not sitting.exam:
+        answer = _look_again(sitting, instance, answer, points)
+        record.replies = {"text": answer}
+    prediction = sitting.state.commit_prediction(
+        sitting.session.id,
+        question_id=instance.id,
+        revision=instance.question.revision,
+        seed=record.seed,
+        answer=answer,
+    )
+    judged = _judge(sitting, instance, points, answer)
+    marks = _mark(sitting, points, answer, judged)
+    probes = _probes(sitting, points, record.seed)
+    graded = score(points, marks, probes)
+    part = Part("answer", answer, None, graded.all_right, graded.share, 1.0)
+    kept = [KeypointMark(point_id, verdict, "self") for point_id, verdict in marks.items()]
+    kept += [
+        KeypointMark(point_id, "hit" if all(right) else "miss", "probe") for point_id, right in probes.items()
+    ]
+    kept += judged
+    record_graded = Graded((part,), graded.grader)
+    sitting.keep(instance, record, record_graded, prediction.id, marks=tuple(kept))
+    if not sitting.quiet:
+        _show(graded)
+        if not sitting.exam:
+            showing.explanation(instance, None, {})
+            _after(sitting, instance)
+
+
+def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
+    """Lines until one that holds a dot only."""
+    lo, hi = (100, 350) if instance.question.kind == "design" else (60, 150)
+    sitting.say(
+        f" [dim]{lo} to {hi} words are usual. End with a line that holds only a dot. :e editor · :h hint · "
+        ":s skip · :q quit[/]"
+    )
+    lines: list[str] = []
+    while True:
+        line = sitting.dialogue.read(" | ")
+        if line == END:
+            text = "\n".join(lines).strip()
+            if text:
+                return text
+            sitting.say(" [yellow]nothing is written yet; :s skips[/]")
+        elif line == ":q":
+            raise Quit
+        elif line == ":s":
+            raise Skip
+        elif line == ":h" and not sitting.exam:
+            record.hints += sitting.hint(instance, record.hints)
+        elif line == ":e":
+            lines = _editor("\n".join(lines)).splitlines()
+            sitting.say(f" [dim]{sum(len(x.split()) for x in lines)} words; a dot commits, or write on[/]")
+        else:
+            lines.append(line)
+
+
+def _editor(text: str) -> str:
+    """The text after $VISUAL or $EDITOR was done with it; unchanged if that cannot be started."""
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "nano"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answer.txt"
+        path.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(command), str(path)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            screen.tell_error(f"{command} did not work: {error}", "set EDITOR, or write here")
+            return text
+        return path.read_text(encoding="utf-8")
+
+
+def _look_again(sitting: Sitting, instance: Instance, answer: str, points: list[KeyPoint]) -> str:
+    """What the text makes one ask; the learner may add to it once."""
+    found = lints(answer, instance.question.kind, points)
+    if not found:
+        return answer
+    for lint in found:
+        quote = f' [dim]"{showing.escape(lint.quote)}"[/]' if lint.quote else ""
+        sitting.say(f" ? {showing.escape(lint.ask)}{quote}")
+    more = sitting.dialogue.read(" add a sentence, or Enter to commit > ")
+    return f"{answer}\n{more}" if more else answer
+
+
+def _judge(sitting: Sitting, instance: Instance, points: list[KeyPoint], answer: str) -> list[KeypointMark]:
+    """Marks of a judge that the learner has set and that passed its canaries; none otherwise."""
+    from quizzes.free_text.endpoint import JudgeError
+    from quizzes.free_text.judge import ask_endpoint, mark
+    from quizzes.free_text.settings import load
+
+    try:
+        settings = load()
+        if settings is None or not settings.counts:
+            return []
+        sitting.say(f" [dim]asking the judge {settings.model} at {settings.url} …[/]")
+        found = mark(ask_endpoint(settings.endpoint), instance.prompt, points, answer)
+    except JudgeError as error:
+        sitting.say(f" [yellow]the judge gave no marks: {showing.escape(str(error))}[/]")
+        return []
+    return [KeypointMark(each.keypoint, each.verdict, "judge", each.quote or None) for each in found]
+
+
+def _mark(
+    sitting: Sitting, points: list[KeyPoint], answer: str, judged: list[KeypointMark]
+) -> dict[str, Mark]:
+    """Key points one at a time beside the closest sentence, marked by the learner."""
+    by_judge = {mark.keypoint_id: mark for mark in judged}
+    marks: dict[str, Mark] = {}
+    sitting.say("\n [bold]Did you say it?[/] The sentence beside it is the closest, not the correct one.")
+    for number, point in enumerate(points, 1):
+        if not sitting.quiet:
+            showing.console().print(showing.prose(f"**{number}/{len(points)}** {point.say}"))
+            near = closest(point, answer)
+            said = f'closest: "{near.sentence}"' if near else "no sentence of yours shares a word with it"
+            showing.console().print(showing.Padding(f"[dim]{showing.escape(said)}[/]", (0, 0, 0, 3)))
+            if point.id in by_judge:
+                sitting.say(f"   [dim]judge: {by_judge[point.id].verdict}[/]")
+        while point.id not in marks:
+            key = sitting.dialogue.read(f"   {MARK_HELP} > ").lower()
+            if key in (":q", "q"):
+                raise Quit
+            if key in MARKS:
+                marks[point.id] = MARKS[key]
+    return marks
+
+
+def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, list[bool]]:
+    """One machine-graded question for each point that must be there. Skipping one leaves it out."""
+    found: dict[str, list[bool]] = {}
+    asked: dict[str, bool] = {}
+    for point in points:
+        probe = next((name for name in point.probes if name in sitting.bank), None)
+        if not point.must or probe is None:
+            continue
+        if probe not in asked:
+            sitting.say(f"\n [bold]Probe[/] of: {showing.inline(point.say)}")
+            record = sitting.ask_probe(probe, seed)
+            if record.status not in ("right", "partly", "wrong"):
+                continue
+            asked[probe] = record.status == "right"
+        found[point.id] = [asked[probe]]
+    return found
+
+
+def _show(graded: FreeGraded) -> None:
+    """Own marks beside what the probes say of them."""
+    table = screen.table("key point", "you", "probe", "counts", left=("you", "probe", "counts"))
+    for point in graded.points:
+        probe = "" if point.probe_share is None else f"{screen.mark(point.probe_share == 1)}"
+        must = "" if point.must else " [dim](extra)[/]"
+        table.add_row(showing.inline(point.say) + must, point.marked, probe, point.mark)
+    showing.console().print(table)
+    showing.console().print(
+        f" [bold]{graded.share:.0%}[/] [dim]"
+        + (
+            "0.6 probes + 0.4 own marks, by weight"
+            if graded.grader == "probe"
+            else "own marks only: no probe was answered"
+        )
+        + "[/]\n"
+    )
+
+
+def _after(sitting: Sitting, instance: Instance) -> None:
+    """An answer to compare with, then on."""
+    question = instance.question
+    while True:
+        key = sitting.dialogue.read("\n Enter next · a an answer that would score 5 · q quit > ").lower()
+        if key == "q":
+            raise Quit
+        if key != "a" or question.interview is None:
+            return
+        showing.interview(question.title, question.interview, instance.render)
