@@ -59,7 +59,7 @@ def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = T
         _show_topics(found)
     if calibration:
         attempts = state.attempts(scored=True)
-        _show_calibration(calibrate(attempts), own_marks(attempts))
+        _show_calibration(calibrate(attempts, state.votes()), own_marks(attempts))
     if topics:
         _show_readiness(found, state)
         _show_suspended(bank, state)
@@ -161,7 +161,7 @@ def _print_json(bank: Bank, state: State) -> None:
 
     found = standing(bank, state)
     attempts = state.attempts(scored=True)
-    calibrated, own = calibrate(attempts), own_marks(attempts)
+    calibrated, own = calibrate(attempts, state.votes()), own_marks(attempts)
     screen.print_json(
         {
             **asdict(found),
@@ -178,6 +178,6 @@ def _write_page(path: Path, bank: Bank, state: State) -> None:
     from quizzes.learning.progress import progress as standing
     from quizzes.paths import write_atomically
 
-    found = page(standing(bank, state), calibrate(state.attempts(scored=True)), state.settings)
+    found = page(standing(bank, state), calibrate(state.attempts(scored=True), state.votes()), state.settings)
     write_atomically(path, found)
     screen.err().print(f"{screen.mark(True)} {path}", soft_wrap=True)

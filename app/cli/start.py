@@ -229,5 +229,5 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
         f"[bold]plan[/]  {plan.minutes_per_day:.0f} min a day: {plan.new_per_week} new questions a week, "
         f"{plan.new_total} {when}"
     )
-    topic = result.begin_with if result is not None else found.topic
-    screen.next_command(f"prep quiz --topic {topic}" if topic else "prep quiz", "then prep today, once a day")
+    begin = result.begin_with if result is not None else found.topic
+    screen.next_command(f"prep quiz --topic {begin}" if begin else "prep quiz", "then prep today, once a day")

@@ -145,7 +145,7 @@ def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overvi
         suspended=sum(card.suspended for name, card in known.items() if name in bank),
         topic=standing.lever,
         progress=standing,
-        calibration=calibration(state.attempts(scored=True)),
+        calibration=calibration(state.attempts(scored=True), state.votes()),
         plan=plan(
             [card for name, card in known.items() if name in bank],
             unseen=len(unseen),

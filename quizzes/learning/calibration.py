@@ -10,12 +10,20 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quizzes.state import Attempt, IntervalForecast
+from quizzes.state import Attempt, IntervalForecast, Vote
 
 LEAST = 10
 """Forecasts of one bin below which its figures say nothing and are not shown."""
 
 _MARK_VALUE = {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A confidence in per cent, and how it came out."""
+
+    confidence: int
+    correct: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of all answers with a confidence."""
+    """Of all answers and votes with a confidence."""
 
     n: int
     said: float
@@ -85,22 +93,22 @@ def own_marks(attempts: Iterable[Attempt]) -> OwnMarks | None:
     return OwnMarks(len(gaps), math.fsum(gaps) / len(gaps)) if len(gaps) >= LEAST else None
 
 
-def brier_score(attempts: Iterable[Attempt]) -> float | None:
-    """None without any forecast."""
-    losses = [((a.confidence or 0) / 100 - a.correct) ** 2 for a in _forecasts(attempts)]
+def brier_score(forecasts: Iterable[Forecast]) -> float | None:
+    """Mean squared distance between confidence and outcome; None without any."""
+    losses = [(forecast.confidence / 100 - forecast.correct) ** 2 for forecast in forecasts]
     return math.fsum(losses) / len(losses) if losses else None
 
 
-def calibration(attempts: Iterable[Attempt]) -> Calibration | None:
-    """None if no scored answer came with a confidence."""
+def calibration(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> Calibration | None:
+    """None if nothing that was scored came with a confidence."""
     attempts = list(attempts)
-    forecasts = _forecasts(attempts)
+    forecasts = forecasts_of(attempts, votes)
     brier = brier_score(forecasts)
     if brier is None:
         return None
-    by_bin: dict[int, list[Attempt]] = {}
-    for attempt in forecasts:
-        by_bin.setdefault(min(attempt.confidence or 0, 99) // 10 * 10, []).append(attempt)
+    by_bin: dict[int, list[Forecast]] = {}
+    for forecast in forecasts:
+        by_bin.setdefault(min(forecast.confidence, 99) // 10 * 10, []).append(forecast)
     whole = _bin(0, forecasts)
     return Calibration(
         n=whole.n,
@@ -114,6 +122,20 @@ def calibration(attempts: Iterable[Attempt]) -> Calibration | None:
     )
 
 
+def forecasts_of(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> list[Forecast]:
+    """Of scored answers, and of votes on claims that the court decided."""
+    found = [
+        Forecast(attempt.confidence, attempt.correct)
+        for attempt in attempts
+        if attempt.scored and attempt.confidence is not None
+    ]
+    return found + [
+        Forecast(vote.confidence, vote.vote == vote.verdict)
+        for vote in votes
+        if vote.verdict is not None and vote.confidence is not None
+    ]
+
+
 def intervals(forecasts: Iterable[IntervalForecast]) -> tuple[Intervals, ...]:
     """By promised level. Forecasts whose truth is not known do not count."""
     by_level: dict[float, list[IntervalForecast]] = {}
@@ -123,14 +145,10 @@ def intervals(forecasts: Iterable[IntervalForecast]) -> tuple[Intervals, ...]:
     return tuple(_intervals(level, found) for level, found in sorted(by_level.items()))
 
 
-def _forecasts(attempts: Iterable[Attempt]) -> list[Attempt]:
-    return [attempt for attempt in attempts if attempt.scored and attempt.confidence is not None]
-
-
-def _bin(lo: int, attempts: list[Attempt]) -> Bin:
-    n = len(attempts)
-    said = math.fsum((a.confidence or 0) / 100 for a in attempts) / n
-    return Bin(lo, n, said, sum(a.correct for a in attempts) / n)
+def _bin(lo: int, forecasts: list[Forecast]) -> Bin:
+    n = len(forecasts)
+    said = math.fsum(forecast.confidence / 100 for forecast in forecasts) / n
+    return Bin(lo, n, said, sum(forecast.correct for forecast in forecasts) / n)
 
 
 def _intervals(level: float, found: list[IntervalForecast]) -> Intervals:

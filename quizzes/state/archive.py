@@ -228,9 +228,9 @@ def _fits(column: str, value: Any, kind: tuple[str, bool]) -> bool:
         return False
     try:
         if column in rows.JSON_COLUMNS:
-            json.loads(value)
+            json.loads(str(value))
         elif column in rows.TIME_COLUMNS:
-            return rows.time_text(rows.to_time(value)) == value
+            return rows.time_text(rows.to_time(str(value))) == value
     except (ValueError, RecursionError):
         return False
     return True

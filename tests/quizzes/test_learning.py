@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quizzes.learning import calibration as calibrating
-from quizzes.learning.calibration import OwnMarks, brier_score, calibration, intervals, own_marks
+from quizzes.learning.calibration import OwnMarks, calibration, intervals, own_marks
 from quizzes.learning.placement import ITEMS, Placement
 from quizzes.learning.plan import LAST_DAYS, plan
 from quizzes.learning.progress import progress, strength
@@ -36,7 +36,7 @@ from quizzes.learning.review import (
 )
 from quizzes.learning.selection import due, pick
 from quizzes.library import Bank, Entry
-from quizzes.state import Attempt, IntervalForecast, KeypointMark, Settings, State
+from quizzes.state import Attempt, IntervalForecast, KeypointMark, Settings, State, Vote
 
 NOW = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
 TOPICS = ("memory", "batching", "scheduling", "lora", "sampling", "capacity", "attention")
@@ -344,9 +344,19 @@ def forecast(confidence: int, correct: bool, **more: object) -> Attempt:
 
 
 def test_the_brier_score_is_the_mean_squared_distance() -> None:
-    assert brier_score([forecast(90, True), forecast(90, False)]) == pytest.approx((0.01 + 0.81) / 2)
-    assert brier_score([forecast(50, True)] * 3) == pytest.approx(0.25)
-    assert brier_score([forecast(90, True, scored=False)]) is None and calibration([]) is None
+    assert calibration([forecast(90, True), forecast(90, False)]).brier == pytest.approx((0.01 + 0.81) / 2)
+    assert calibration([forecast(50, True)] * 3).brier == pytest.approx(0.25)
+    assert calibration([forecast(90, True, scored=False)]) is None and calibration([]) is None
+
+
+def test_votes_on_claims_count_once_the_court_has_decided() -> None:
+    votes = [
+        Vote("S0-01", "refuted", 80),
+        Vote("S0-01", "refuted", 80, "refuted"),
+        Vote("S0-02", "depends", 60, "refuted"),
+    ]
+    found = calibration([], votes)
+    assert found.n == 2 and found.was == 0.5 and found.brier == pytest.approx((0.04 + 0.36) / 2)
 
 
 def test_bins_are_shown_only_with_ten_forecasts() -> None:
