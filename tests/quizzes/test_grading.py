@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quizzes.grading import ParseError, check_reply, grade, parse, parse_interval, reply_keys
@@ -15,6 +15,9 @@ from quizzes.grading.typed import typed, typed_replies
 from quizzes.grading.units import KINDS, expected_unit, unit
 from quizzes.instance import draw
 from quizzes.question import Answer, Question
+
+untimed = settings(deadline=None)
+"""A busy machine may take its time."""
 
 HEADER: dict[str, Any] = {
     "schema": 1,
@@ -78,6 +81,7 @@ ORDER = question(kind="order", items=[{"id": letter, "text": letter} for letter 
 # ---- figures ----------------------------------------------------------------------------------------------------
 
 
+@untimed
 @given(st.integers(-(10**30), 10**30))
 def test_every_whole_number_comes_back_however_it_is_grouped(number: int) -> None:
     answer = Answer(id="x", type="int")
@@ -85,11 +89,13 @@ def test_every_whole_number_comes_back_however_it_is_grouped(number: int) -> Non
         assert parse(text, answer).value == number
 
 
+@untimed
 @given(st.floats(1e-30, 1e30) | st.floats(-1e30, -1e-30) | st.just(0.0))
 def test_every_float_comes_back(number: float) -> None:
     assert parse(repr(number), Answer(id="x", type="float")).value == pytest.approx(number, rel=1e-15)
 
 
+@untimed
 @given(
     st.integers(1, 10**6),
     st.sampled_from([(kind, word) for kind in KINDS for word in KINDS[kind]]),
@@ -105,6 +111,7 @@ def test_a_figure_in_any_unit_of_a_kind_is_the_same_figure(
     assert parse(f"{number} {word}", answer).value == float(exact)
 
 
+@untimed
 @given(
     st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=20),
     st.sampled_from([", ", " ", "; ", " -> "]),
@@ -113,6 +120,7 @@ def test_every_list_comes_back_with_every_separator(numbers: list[int], separato
     assert parse(separator.join(map(str, numbers)), Answer(id="x", type="ints")).value == numbers
 
 
+@untimed
 @given(st.text(max_size=200), st.sampled_from(["int", "float", "bool", "word", "words", "ints"]))
 def test_any_text_is_read_or_refused_with_a_next_step(text: str, kind: Any) -> None:
     for asked in (None, "GiB", "steps", "tok/s"):
@@ -278,11 +286,13 @@ def test_an_order_is_graded_by_neighbours() -> None:
             check_reply(instance, "order", text)
 
 
+@untimed
 @given(st.permutations(list("abcdef")))
 def test_only_the_right_order_has_all_points(given_order: list[str]) -> None:
     assert (adjacent_share(given_order, list("abcdef")) == 1) is (given_order == list("abcdef"))
 
 
+@untimed
 @given(st.sets(st.sampled_from("abcdef")), st.sets(st.sampled_from("abcdef"), min_size=1))
 def test_only_exactly_the_right_options_have_all_points(chosen: set[str], right: set[str]) -> None:
     share = picked_share(sorted(chosen), sorted(right))
