@@ -16,3 +16,69 @@ def list_schedule(slots: int, lens: list[int]) -> int:
     for length in lens:
         heapq.heappush(free_at, heapq.heappop(free_at) + length)
     return max(free_at)
+
+
+def finish_step(slots: int, lens: list[int], which: int) -> int:
+    """Step (from 0) that gives request `which` its last token under continuous batching."""
+    free_at, ends = [0] * slots, []
+    for length in lens:
+        end = heapq.heappop(free_at) + length
+        heapq.heappush(free_at, end)
+        ends.append(end)
+    return ends[which] - 1
+
+
+def collected_waits(slots: int, window: int, arrivals: list[int], lens: list[int]) -> list[int]:
+    """Waits of a server that starts a batch when it is idle and `slots` wait, or the oldest has waited `window`."""
+    waits, at, now = [], 0, 0
+    while at < len(arrivals):
+        full = arrivals[at + slots - 1] if at + slots <= len(arrivals) else float("inf")
+        start = int(max(now, min(full, arrivals[at] + window)))
+        batch = [i for i in range(at, len(arrivals)) if arrivals[i] <= start][:slots]
+        waits += [start - arrivals[i] for i in batch]
+        now = start + max(lens[i] for i in batch)
+        at = batch[-1] + 1
+    return waits
+
+
+def collected_total_wait(slots: int, window: int, arrivals: list[int], lens: list[int]) -> int:
+    return sum(collected_waits(slots, window, arrivals, lens))
+
+
+def continuous_total_wait(slots: int, arrivals: list[int], lens: list[int]) -> int:
+    """Each takes the slot that is free first, not before it has come."""
+    free_at, total = [0] * slots, 0
+    for arrival, length in zip(arrivals, lens, strict=True):
+        start = max(arrival, heapq.heappop(free_at))
+        heapq.heappush(free_at, start + length)
+        total += start - arrival
+    return total
+
+
+def rectangle(lens: list[int]) -> int:
+    return len(lens) * max(lens)
+
+
+def row_starts(lens: list[int]) -> list[int]:
+    """Running sums: where each row of a packed batch begins, and the end of the last."""
+    return [sum(lens[:index]) for index in range(len(lens) + 1)]
+
+
+def last_block_tails(lens: list[int], block: int) -> int:
+    """Slots that nobody uses when every row rounds up to whole blocks."""
+    return sum((block - length % block) % block for length in lens)
+
+
+def capture_size(rows: int, largest: int) -> int:
+    """The next size that is captured in vLLM's default list; the rows themselves above the largest."""
+    if rows > largest:
+        return rows
+    if rows <= 4:
+        return (1, 2, 4, 4)[rows - 1]
+    step = 8 if rows <= 248 else 16
+    return -(-rows // step) * step
+
+
+def straggler_use(slots: int, short: int, long: int) -> float:
+    """Percent of a static group's slot steps at work: one member takes `long`, the others `short`."""
+    return 100 * (long + (slots - 1) * short) / (slots * long)

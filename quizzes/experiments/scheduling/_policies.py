@@ -3,7 +3,7 @@
     policy      key of a request: smaller runs first
     sjf         predicted tokens
     aging       arrival + weight x predicted tokens     a job that has waited long enough beats any newcomer
-    fair        virtual finish tag of its tenant        tag = max(its tenant's last tag, virtual time) + tokens
+    fair        finish tag of its tenant                tag = max(tenant's last tag, virtual time) + tokens
 
 The key is given once, on arrival. For aging that is enough: who waits gains on all later arrivals at the same pace, so
 the order between two requests never changes. Fair share: weighted fair queueing with unit weights (Demers et al. 1989),

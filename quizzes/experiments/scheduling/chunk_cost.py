@@ -89,7 +89,7 @@ def _serve(prompt: int, budget: int, model: Model, gpu: Gpu) -> list:
     return steps
 
 
-def _cost(model: Model, gpu: Gpu):  # noqa: ANN202
+def _cost(model: Model, gpu: Gpu):
     from engine.sim.cost import CostModel
 
     return CostModel(deployment(model, gpu))

@@ -79,7 +79,7 @@ def head_of_line(
     )
 
 
-def _is_held_back(step, small: int) -> bool:  # noqa: ANN001
+def _is_held_back(step, small: int) -> bool:
     """Some small request waits in this step because of the one ahead."""
     reasons = [step.why_not(f"small{i}") for i in range(small)]
     waits = [reason for reason in reasons if reason is not None]

@@ -137,7 +137,7 @@ def _serve(settings: dict, load: tuple, limits: tuple[float, float], model: Mode
     }
 
 
-def _requests(rate: float, load: tuple):  # noqa: ANN202
+def _requests(rate: float, load: tuple):
     from engine.sim.workload import Lengths, Workload
 
     count, prompt, output, arrivals, long_every, long_prompt, long_output, seed = load

@@ -63,7 +63,7 @@ def open_vs_closed(
     )
 
 
-def _open(rate, requests, prompt, output, max_num_seqs, model, gpu, seed):  # noqa: ANN001, ANN202
+def _open(rate, requests, prompt, output, max_num_seqs, model, gpu, seed):
     from engine.sim.run import make_engine, simulate
     from engine.sim.workload import Lengths, Workload
 
@@ -71,7 +71,7 @@ def _open(rate, requests, prompt, output, max_num_seqs, model, gpu, seed):  # no
     return simulate(make_engine(deployment(model, gpu, max_num_seqs=max_num_seqs)), load)
 
 
-def _closed(users, requests, prompt, output, max_num_seqs, model, gpu, seed):  # noqa: ANN001, ANN202
+def _closed(users, requests, prompt, output, max_num_seqs, model, gpu, seed):
     """Looks for answers at every step end: who is answered sends again at that moment."""
     from engine.sim.report import summarise
     from engine.sim.run import make_engine
@@ -92,7 +92,7 @@ def _closed(users, requests, prompt, output, max_num_seqs, model, gpu, seed):  #
     return summarise([engine.recorder], engine.scheduler.kv.pool.num_usable, engine.rejected)
 
 
-def _send(engine, load, count):  # noqa: ANN001, ANN202
+def _send(engine, load, count):
     """The next `count` requests arrive now."""
     for request in islice(load, count):
         request.arrival = engine.now

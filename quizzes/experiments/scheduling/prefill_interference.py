@@ -90,7 +90,7 @@ def _serve(
     replica = deployment(model, gpu, budget=budget, max_num_seqs=66)
     steps: list[tuple[float, list[str], int]] = []
 
-    def on_step(out, load, seconds):  # noqa: ANN001, ANN202
+    def on_step(out, load, seconds):
         steps.append((seconds, [row.request_id for row in out.scheduled], load.num_tokens))
 
     engine = SimEngine(
