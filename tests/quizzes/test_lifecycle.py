@@ -50,6 +50,12 @@ def test_slots_are_taken_over_in_the_next_iteration(seed: int) -> None:
     assert result.idle_gaps == 0 and result.tokens_per_request_and_step == 1
 
 
+def test_a_free_slot_is_not_enough_without_blocks_or_budget() -> None:
+    assert run("slots").idle_gaps == 0 == run("slots").tokenless_rows
+    assert run("slots", prompt=40, num_blocks=8).idle_gaps > 0
+    assert run("slots", prompt=40, budget=16).tokenless_rows > 0
+
+
 def test_prompts_and_decodes_share_a_step_even_without_chunking() -> None:
     result = run("mixed_step", chunked=False)
     assert result.mixed_steps == 1 and result.chunks == [200] and result.decode_gap == 1

@@ -55,6 +55,12 @@ def test_a_victim_that_had_tokens_shows_in_its_gap_and_not_in_its_ttft() -> None
     assert max(result.others_ttft_delay) > 0
 
 
+def test_a_victim_in_its_prompt_pays_in_ttft() -> None:
+    result = run("which_metric", last_prompt=400, budget=24, num_blocks=35)
+    assert (result.victim, result.victim_had_tokens) == (2, 0)
+    assert result.victim_ttft_delay > 0 and result.victim_longest_gap == 1
+
+
 def test_swap_moves_full_blocks_and_computes_the_rest_again() -> None:
     for prompt in range(40, 60):
         result = run("swap_counts", prompt=prompt)
@@ -98,6 +104,8 @@ def test_a_failed_step_ends_everybody_and_a_failed_request_only_itself() -> None
     step, request, boot = (run("engine_failure", where=where) for where in ("step", "request", "boot"))
     assert (step.ended_with_error, step.accepts_new_requests) == (step.live_requests, False)
     assert (request.ended_with_error, request.accepts_new_requests) == (1, True)
+    full = run("engine_failure", where="pool")
+    assert full.preemptions > 0 == full.ended_with_error and full.finished_before == 4
     assert (boot.started, boot.error_type) == (False, "ConfigError")
 
 

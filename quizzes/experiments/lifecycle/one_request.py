@@ -35,7 +35,6 @@ class Life:
     kv_tokens_end: Annotated[int, "tokens"]
     """Positions whose KV existed when it ended; the last token was sampled and never computed."""
     cached_tokens: Annotated[int, "tokens"]
-    schedule_calls: Annotated[int, "calls"]
     output_tokens: Annotated[int, "tokens"]
     free_after: Annotated[int, "blocks"]
     still_cached: Annotated[int, "blocks"]
@@ -96,7 +95,6 @@ def one_request(
         computed_tokens=outcome.computed_tokens,
         kv_tokens_end=last[0] + last[1],
         cached_tokens=outcome.cached_tokens,
-        schedule_calls=engine.num_steps - begin,
         output_tokens=len(outcome.token_steps),
         free_after=engine.free_blocks,
         still_cached=engine.steps[-1].stats.num_evictable_blocks,

@@ -24,6 +24,8 @@ class Slots:
     """The most output that one request got in one iteration."""
     idle_gaps: Annotated[int, "iterations"]
     """Iterations in which a slot was free while somebody waited."""
+    tokenless_rows: Annotated[int, "rows"]
+    """Rows that computed and gave no token: chunks of a prompt that is not through."""
 
 
 @experiment("E14")
@@ -40,10 +42,19 @@ def slots(
         6,
         5,
     ),
+    prompt: Annotated[int, Field(ge=1, le=2000)] = 1,
+    budget: Annotated[int, Field(ge=1, le=8192)] = 8192,
+    num_blocks: Annotated[int, Field(ge=2, le=10_000)] = 10_000,
 ) -> Slots:
-    """Requests with prompts of one token and `lens` output tokens, `slots` of them at once."""
-    engine = ctx.core(max_num_seqs=slots, traced=True)
-    engine.run([Ask(f"r{i}", 1, n) for i, n in enumerate(lens)])
+    """Requests with prompts of `prompt` tokens and `lens` output tokens, `slots` of them at once."""
+    engine = ctx.core(
+        max_num_seqs=slots,
+        max_num_batched_tokens=budget,
+        num_blocks=num_blocks,
+        enable_prefix_caching=False,
+        traced=True,
+    )
+    engine.run([Ask(f"r{i}", prompt, n) for i, n in enumerate(lens)])
     outcomes = [engine.outcomes[f"r{i}"] for i in range(len(lens))]
     batches = [[int(name[1:]) for name in step.rows] for step in engine.steps]
     waiting = [sum(o.admitted > index for o in outcomes) for index in range(engine.num_steps)]
@@ -58,4 +69,5 @@ def slots(
         idle_gaps=sum(
             len(batch) < slots and waits > 0 for batch, waits in zip(batches, waiting, strict=True)
         ),
+        tokenless_rows=sum(len(batch) for batch in batches) - sum(len(o.token_steps) for o in outcomes),
     )

@@ -21,18 +21,19 @@ class Failure:
     error_type: str
     """The exception that whoever starts it, or uses it afterwards, sees; empty if none."""
     live_requests: Annotated[int, "requests"]
-    """Unfinished when it failed."""
+    """Unfinished before step `fails_at_step`."""
     ended_with_error: Annotated[int, "requests"]
     finished_before: Annotated[int, "requests"]
     accepts_new_requests: bool
     """Afterwards, by the same engine."""
+    preemptions: int
 
 
 @experiment("E53")
 def engine_failure(
     ctx: Context,
     *,
-    where: Literal["boot", "step", "request"] = "step",
+    where: Literal["boot", "step", "request", "pool"] = "step",
     num_requests: Annotated[int, Field(ge=1, le=8)] = 4,
     short_tokens: Annotated[int, Field(ge=1, le=8)] = 2,
     fails_at_step: Annotated[int, Field(ge=1, le=30)] = 5,
@@ -41,14 +42,15 @@ def engine_failure(
 
     boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step` runs
     out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker reports an
-    error of one request, and the others go on.
+    error of one request, and the others go on. pool: nothing fails, but there are so few blocks that requests lose theirs.
     """
     if where == "boot":
         return _boot(ctx)
     from engine import SamplingParams
     from engine.core.errors import EngineDeadError
 
-    with ctx.llm(max_num_seqs=8, max_model_len=256) as llm:
+    blocks = 8 if where == "pool" else 512
+    with ctx.llm(max_num_seqs=8, max_model_len=96, num_gpu_blocks_override=blocks) as llm:
         engine = llm.llm_engine
         core = engine.engine_core
         for index in range(num_requests):
@@ -56,14 +58,16 @@ def engine_failure(
                 temperature=0, max_tokens=short_tokens if index == 0 else 40, ignore_eos=True
             )
             engine.add(engine.input_processor.process(str(index), f"Question number {index}", params))
-        _put_in_fault(core.executor, where, fails_at_step)
+        if where != "pool":
+            _put_in_fault(core.executor, where, fails_at_step)
         reasons: dict[str, str] = {}
-        live, error = 0, ""
-        for step in range(1, 61):
+        live, error, preemptions = 0, "", 0
+        for step in range(1, 400):
             if step == fails_at_step:
                 live = num_requests - len(reasons)
             with _quiet():
                 outputs = core.step()
+            preemptions += sum(o.num_preemptions for o in outputs)
             reasons |= {o.request_id: o.finish_reason for o in outputs if o.finish_reason}
             if core.is_dead or not core.has_unfinished():
                 break
@@ -78,6 +82,7 @@ def engine_failure(
             ended_with_error=sum(reason == "error" for reason in reasons.values()),
             finished_before=sum(reason == "length" for reason in reasons.values()),
             accepts_new_requests=not core.is_dead,
+            preemptions=preemptions,
         )
 
 
@@ -117,6 +122,6 @@ def _boot(ctx: Context) -> Failure:
 
     try:
         with ctx.llm(num_gpu_blocks_override=None, kv_cache_memory_bytes=1 << 20, max_model_len=2048):
-            return Failure(True, "", 0, 0, 0, True)
+            return Failure(True, "", 0, 0, 0, True, 0)
     except ConfigError as error:
-        return Failure(False, type(error).__name__, 0, 0, 0, False)
+        return Failure(False, type(error).__name__, 0, 0, 0, False, 0)

@@ -16,6 +16,8 @@ class SameText:
 
     num_requests: int
     num_preemptions: int
+    preempted: Annotated[list[int], "preemptions"]
+    """By request, in order of arrival."""
     same_answers: Annotated[int, "requests"]
     """Whose tokens are those of the run without pressure."""
     blocks_copied: Annotated[int, "blocks"]
@@ -55,6 +57,7 @@ def same_text(
     return SameText(
         num_requests=num_requests,
         num_preemptions=sum(output.metrics.num_preemptions for output in scarce),
+        preempted=[output.metrics.num_preemptions for output in scarce],
         same_answers=sum(
             a.outputs[0].token_ids == b.outputs[0].token_ids for a, b in zip(ample, scarce, strict=True)
         ),
