@@ -76,3 +76,23 @@ def cached_by_adapter(adapters: list[str], prompt: int, block_size: int) -> list
 
 def total_cached(adapters: list[str], prompt: int, block_size: int) -> int:
     return sum(cached_by_adapter(adapters, prompt, block_size))
+
+
+VOCABULARY = {"llama-3.1-8b": 128_256, "qwen3-8b": 151_936, "llama-2-13b": 32_000}
+HEAD_NORMS = {"qwen3-8b": 2 * 128}
+"""Per layer, beside the two norms of the hidden state."""
+
+
+def base_bytes(model: str) -> int:
+    """Matrices, norms, embedding and head in 16 bits."""
+    layers, hidden, *_ = SHAPES[model]
+    total = 2 * VOCABULARY[model] * hidden + hidden
+    for _ in range(layers):
+        total += sum(rows * columns for rows, columns in matrices(model).values())
+        total += 2 * hidden + HEAD_NORMS.get(model, 0)
+    return 2 * total
+
+
+def saving(model: str, max_rank: int, adapters: int) -> float:
+    """Merged copies over one base with a slot for each."""
+    return adapters * base_bytes(model) / (base_bytes(model) + slot_bytes(model, max_rank, adapters))
