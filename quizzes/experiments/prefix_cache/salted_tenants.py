@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -37,14 +37,16 @@ def salted_tenants(
     system: Annotated[int, Field(ge=1, le=4000)] = 400,
     own: Annotated[int, Field(ge=1, le=400)] = 50,
     block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    key: Literal["salt", "adapter"] = "salt",
 ) -> PriceOfSalt:
     """Tenants that share a system prompt send `requests` prompts each, in turn; then a stranger probes the cache.
 
-    Every prompt is the system prompt and `own` tokens that no other request has. Nothing is evicted.
+    Every prompt is the system prompt and `own` tokens that no other request has. Nothing is evicted. key: what keeps
+    the groups apart, a salt per tenant or a LoRA adapter per group.
     """
     shape = (tenants, requests, system, own, block_size)
-    shared, probe_shared = _serve(ctx, False, *shape)
-    salted, probe_salted = _serve(ctx, True, *shape)
+    shared, probe_shared = _serve(ctx, None, *shape)
+    salted, probe_salted = _serve(ctx, key, *shape)
     total = tenants * requests * (system + own)
     computed_shared, computed_salted = _computed(shared), _computed(salted)
     return PriceOfSalt(
@@ -60,7 +62,7 @@ def salted_tenants(
 
 
 def _serve(
-    ctx: Context, salted: bool, tenants: int, requests: int, system: int, own: int, block_size: int
+    ctx: Context, key: str | None, tenants: int, requests: int, system: int, own: int, block_size: int
 ) -> tuple[CoreEngine, int]:
     """The engine before the stranger came, and what he hit."""
     fresh = Fresh()
@@ -69,16 +71,15 @@ def _serve(
         block_size=block_size,
         num_blocks=(tenants * requests + 2) * ((system + own) // block_size + 2),
         max_num_batched_tokens=system + own,
-        traced=salted,
+        traced=key is not None,
     )
     first: list[int] = []
     for turn in range(requests):
         for tenant in range(tenants):
             prompt = instructions + fresh(own)
             first = first or prompt
-            salt = f"tenant-{tenant}" if salted else None
-            engine.run([Ask(f"t{tenant}r{turn}", prompt, fresh(1), cache_salt=salt)])
-    stranger = engine.add(Ask("stranger", first, fresh(1), cache_salt="stranger" if salted else None))
+            engine.run([Ask(f"t{tenant}r{turn}", prompt, fresh(1), **_identity(key, f"tenant-{tenant}"))])
+    stranger = engine.add(Ask("stranger", first, fresh(1), **_identity(key, "stranger")))
     hit = engine.scheduler.kv.match(stranger).num_blocks * block_size
     engine.abort("stranger")
     engine.close()
@@ -87,3 +88,7 @@ def _serve(
 
 def _computed(engine: CoreEngine) -> int:
     return sum(outcome.computed_tokens for outcome in engine.outcomes.values())
+
+
+def _identity(key: str | None, who: str) -> dict[str, str]:
+    return {"salt": {"cache_salt": who}, "adapter": {"lora": who}}.get(key or "", {})
