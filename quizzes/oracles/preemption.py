@@ -120,3 +120,10 @@ def llama_8b_swap_ms(tokens: int, gigabytes_per_s: float) -> float:
 def safe_limit(prompt: int, output: int, num_blocks: int, block_size: int = 16) -> int:
     """Requests that all fit at their final length; the last token is never computed."""
     return num_blocks // blocks_for(prompt + output - 1, block_size)
+
+
+def recomputed_with_cache(prompt: int, num_blocks: int, block_size: int = 16, output: int = 60) -> int:
+    """Two equal requests: the survivor reuses the victim's last blocks while it grows; the others are still hits."""
+    kept_full = tokens_at_shortage([prompt, prompt], num_blocks, block_size) // block_size
+    taken = blocks_for(prompt + output - 1, block_size) - (kept_full + 1)
+    return block_size * taken

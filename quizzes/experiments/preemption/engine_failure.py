@@ -42,7 +42,7 @@ def engine_failure(
 
     boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step` runs
     out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker reports an
-    error of one request, and the others go on. pool: nothing fails, but there are so few blocks that requests lose theirs.
+    error of one request, and the others go on. pool: nothing fails, but so few blocks that requests lose theirs.
     """
     if where == "boot":
         return _boot(ctx)
