@@ -202,6 +202,13 @@ def test_a_broken_entry_is_named_with_its_line_and_the_others_stay(bank: Path) -
     assert problems["lora.yaml"].startswith("lora.yaml:1: S0-04 is of topic batching")
 
 
+def test_a_file_that_is_not_named_for_a_topic_holds_claims_of_any(bank: Path) -> None:
+    (bank / "facts_s0.yaml").write_text(GOOD.format(n=1))
+    claims = load_claims(bank)
+    assert list(claims.entries) == ["S0-01"]
+    assert claims.problems == []
+
+
 def test_an_id_is_there_once(bank: Path) -> None:
     (bank / "batching.yaml").write_text(GOOD.format(n=1) * 2)
     claims = load_claims(bank)
