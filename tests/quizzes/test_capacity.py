@@ -6,15 +6,24 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import yaml
 
 from engine.sim.models import MODELS
+from quizzes.claims.claim import Claim
+from quizzes.claims.court import check_flip, judge
 from quizzes.experiments import Context, get
 from quizzes.experiments.capacity._tensors import tensor_shapes
+from quizzes.experiments.running import run_here
 from quizzes.lint import lint_files
 from quizzes.oracles import capacity as oracle
 
-BANK = Path(__file__).parents[2] / "quizzes" / "bank" / "capacity"
+QUIZZES = Path(__file__).parents[2] / "quizzes"
+BANK = QUIZZES / "bank" / "capacity"
+CLAIMS = yaml.safe_load((QUIZZES / "claims" / "bank" / "capacity.yaml").read_text())
 DENSE = [name for name, shape in MODELS.items() if shape.moe is None and shape.mla is None]
+
+KNOWN = {"S1-21": "confirmed", "S1-88": "refuted", "S0-62": "refuted", "S3-21": "refuted", "S2-25": "depends"}
+"""Worked out by hand; the court finds them by experiment."""
 
 
 def run(name: str, **args: object):
@@ -114,3 +123,12 @@ def test_slots_are_as_large_before_as_after_loading(adapter: str) -> None:
 def test_impossible_figures_are_refused(name: str, args: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(name, **args)
+
+
+@pytest.mark.parametrize("data", CLAIMS, ids=lambda data: data["id"])
+def test_a_claim_gets_its_verdict_from_results(data: dict[str, object]) -> None:
+    claim = Claim.model_validate(data)
+    ruling = judge(claim, run_here)
+    assert ruling.verdict in ("confirmed", "refuted", "depends") and ruling.wording
+    assert ruling.verdict == KNOWN.get(claim.id, ruling.verdict)
+    check_flip(claim, run_here)
