@@ -95,3 +95,10 @@ def test_a_table_is_small_beside_what_it_points_to() -> None:
     found = table_traffic(Context(), context=4096, block_size=16)
     assert found.table_share < 0.01 and found.entries == 256
     assert table_traffic(Context(), context=4096, block_size=1).table_share > found.table_share
+
+
+def test_a_reserved_cache_is_read_in_full_where_the_length_is_not_known() -> None:
+    known = table_traffic(Context(), context=500)
+    padded = table_traffic(Context(), context=500, reserved=2000)
+    assert known.paged_bytes > known.contiguous_bytes == known.kv_bytes
+    assert padded.contiguous_bytes == 4 * padded.kv_bytes

@@ -18,6 +18,8 @@ from quizzes.experiments.performance.moe_reads import moe_reads
 from quizzes.experiments.performance.precision_speedup import precision_speedup
 from quizzes.experiments.performance.reduction_order import reduction_order
 from quizzes.experiments.performance.roofline import roofline
+from quizzes.experiments.performance.rows_computed import rows_computed
+from quizzes.experiments.performance.tokeniser_load import tokeniser_load
 from quizzes.experiments.registry import BadArguments
 
 
@@ -105,3 +107,15 @@ def test_the_parts_of_the_cpu_path_add_up() -> None:
     found = cpu_path(Context(), batch=2, output=4)
     assert sum(getattr(found, part) for part in PARTS) + found.other == pytest.approx(1, abs=0.02)
     assert found.steps >= 4 and found.forward > 0
+
+
+def test_prefill_computes_all_rows_and_the_logits_of_one() -> None:
+    plain, scored = (rows_computed(Context(), prompt=30, prompt_logprobs=asked) for asked in (False, True))
+    assert (plain.prefill_qkv, plain.prefill_logits) == (30, 1)
+    assert scored.prefill_logits == 30
+    assert (plain.decode_qkv, plain.decode_keys) == (1, 31)
+
+
+def test_more_output_leaves_the_device_more_time_to_wait_for_the_tokeniser() -> None:
+    short, long = (tokeniser_load(Context(), output=output) for output in (1, 100))
+    assert short.device_us < long.device_us and short.lo <= short.tokenise_us <= short.hi

@@ -6,6 +6,7 @@ import pytest
 
 from quizzes.experiments.context import Context
 from quizzes.experiments.quantization.answers import answers
+from quizzes.experiments.quantization.awq_scales import awq_scales
 from quizzes.experiments.quantization.calibration_shift import calibration_shift
 from quizzes.experiments.quantization.effective_bits import effective_bits
 from quizzes.experiments.quantization.fp4_block import fp4_block
@@ -74,3 +75,9 @@ def test_what_stays_float_is_counted() -> None:
 def test_eight_bit_caches_leave_the_answers_as_they_were() -> None:
     found = answers(Context(), quantization="none", kv_cache_dtype="int8_per_token_head", cases=12)
     assert found.right == found.right_float > 0 and found.kv_bytes_ratio > 3
+
+
+def test_awq_protects_the_channel_with_loud_inputs() -> None:
+    found = awq_scales(Context())
+    assert found.protected == found.loud_channel and found.gain > 1 and found.changes_with_inputs
+    assert awq_scales(Context(), loud=1).protected != found.loud_channel

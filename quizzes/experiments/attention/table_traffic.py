@@ -26,6 +26,10 @@ class Traffic:
     """Table over table and KV."""
     table_once_bytes: Annotated[int, "B"]
     """The table itself: what has to fit into a cache."""
+    paged_bytes: Annotated[float, "B"]
+    """KV and table: what paged attention reads."""
+    contiguous_bytes: Annotated[float, "B"]
+    """What attention over one contiguous run of positions reads."""
     bytes_per_entry: Annotated[float, "B"]
     """KV that one look-up leads to: keys and values of a block, one layer, one kv head."""
 
@@ -38,8 +42,13 @@ def table_traffic(
     context: Annotated[int, Field(ge=1, le=10_000_000)] = 4096,
     block_size: Annotated[int, Field(ge=1, le=1024)] = 16,
     kv_cache_dtype: str = "bfloat16",
+    reserved: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
 ) -> Traffic:
-    """Bytes of the block table against bytes of KV, counted from a model's shape."""
+    """Bytes of the block table against bytes of KV, counted from a model's shape.
+
+    The contiguous cache to compare with reads `reserved` positions, as padded batches do, or the context if that is
+    more: 0 is a kernel that knows each row's length.
+    """
     from engine.sim.models import get_model
     from engine.sim.precision import get_precision, kv_bytes
 
@@ -50,4 +59,13 @@ def table_traffic(
     entries = -(-context // block_size)
     table = entries * ENTRY_BYTES * shape.num_layers * heads
     per_entry = shape.kv_elements_per_token() * width * block_size / shape.num_layers / heads
-    return Traffic(total, entries, table, table / (table + total), entries * ENTRY_BYTES, per_entry)
+    return Traffic(
+        kv_bytes=total,
+        entries=entries,
+        table_bytes=table,
+        table_share=table / (table + total),
+        table_once_bytes=entries * ENTRY_BYTES,
+        paged_bytes=total + table,
+        contiguous_bytes=max(context, reserved) * total / context,
+        bytes_per_entry=per_entry,
+    )

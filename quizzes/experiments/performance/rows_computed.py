@@ -1,0 +1,69 @@
+"""E24, E25 with a model that runs: rows through the projections, rows through the output head, keys looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of the first step (prefill) and of the second (decode) of one request."""
+
+    prefill_qkv: Annotated[int, "rows"]
+    """Positions that went through the first layer's query, key and value projections."""
+    prefill_logits: Annotated[int, "rows"]
+    """Positions whose logits were computed."""
+    decode_qkv: Annotated[int, "rows"]
+    decode_logits: Annotated[int, "rows"]
+    decode_keys: Annotated[int, "keys"]
+    """Positions that the decode step's query attended to, its own included."""
+
+
+@experiment("E24", "E25")
+def rows_computed(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=2, le=1000)] = 100,
+    prompt_logprobs: bool = False,
+) -> Rows:
+    """The model `shop` reads a prompt and writes two tokens; hooks on its layers count. prompt_logprobs: the request
+    also asks for the log-probabilities of its prompt."""
+    from engine import SamplingParams
+
+    counts: dict[str, list[int]] = {"qkv": [], "logits": [], "keys": []}
+    with ctx.llm(enforce_eager=True, enable_prefix_caching=False, max_num_batched_tokens=2048) as llm:
+        worker = llm.llm_engine.engine_core.executor.worker
+        layer = next(iter(worker.model.model.layers.values()))
+        handle = layer.self_attn.qkv_proj.register_forward_pre_hook(
+            lambda _, inputs: counts["qkv"].append(len(inputs[0]))
+        )
+        build, compute = worker.backend.build, worker.model.compute_logits
+
+        def counted_build(metadata: Any) -> None:
+            counts["keys"].append(max(metadata.seq_lens_cpu))
+            counts["logits"].append(0)
+            build(metadata)
+
+        def counted_logits(hidden: Any) -> Any:
+            counts["logits"][-1] += len(hidden)
+            return compute(hidden)
+
+        worker.backend.build, worker.model.compute_logits = counted_build, counted_logits
+        tokens = [ctx.rng.randrange(10, 2000) for _ in range(prompt)]
+        params = SamplingParams(
+            temperature=0, max_tokens=2, ignore_eos=True, prompt_logprobs=1 if prompt_logprobs else None
+        )
+        llm.generate({"prompt_token_ids": tokens}, params, use_tqdm=False)
+        handle.remove()
+    return Rows(
+        prefill_qkv=counts["qkv"][0],
+        prefill_logits=counts["logits"][0],
+        decode_qkv=counts["qkv"][1],
+        decode_logits=counts["logits"][1],
+        decode_keys=counts["keys"][1],
+    )

@@ -1,0 +1,65 @@
+"""E33: by what does AWQ choose the channels that it protects? A loud input and a large weight compete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+
+@dataclass(frozen=True)
+class Scales:
+    protected: int
+    """The channel with the largest scale."""
+    loud_channel: int
+    """The one whose inputs are large."""
+    heavy_channel: int
+    """The one whose weights are large."""
+    alpha: float
+    """Exponent that the search chose; 0 is plain rounding."""
+    gain: Annotated[float, "x"]
+    """Output error of plain rounding over AWQ's."""
+    changes_with_inputs: bool
+    """Whether other inputs, with the same weights, give other scales."""
+
+
+@experiment("E33")
+def awq_scales(
+    ctx: Context,
+    *,
+    loud: Annotated[float, Field(ge=1, le=100)] = 20.0,
+    heavy: Annotated[float, Field(ge=1, le=100)] = 3.0,
+    columns: Annotated[int, Field(ge=32, le=256, multiple_of=16)] = 64,
+) -> Scales:
+    """The engine's scale search on a random matrix: the inputs of one channel are `loud` times larger, the weights of
+    another one `heavy` times."""
+    import torch
+
+    from engine.quant.quantizer.awq import search_scale
+    from engine.quant.quantizer.calibration import InputStatistics
+
+    generator = torch.Generator().manual_seed(ctx.seed)
+    weight = torch.randn(columns, columns, generator=generator)
+    inputs = torch.randn(512, columns, generator=generator)
+    loud_channel, heavy_channel = 5, columns - 9
+    weight[:, heavy_channel] *= heavy
+
+    def scales(channel: int) -> object:
+        x = inputs.clone()
+        x[:, channel] *= loud
+        statistics = InputStatistics.zeros(columns)
+        statistics.add(x)
+        return search_scale([weight], statistics, 16)
+
+    choice, other = scales(loud_channel), scales(loud_channel + 7)
+    return Scales(
+        protected=int(choice.scale.argmax()),  # type: ignore[attr-defined]
+        loud_channel=loud_channel,
+        heavy_channel=heavy_channel,
+        alpha=choice.alpha,  # type: ignore[attr-defined]
+        gain=choice.error_unscaled / choice.error,  # type: ignore[attr-defined]
+        changes_with_inputs=not torch.equal(choice.scale, other.scale),  # type: ignore[attr-defined]
+    )
