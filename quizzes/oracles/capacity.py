@@ -122,3 +122,26 @@ def is_enough(rate: float, share: float, base: float, bad: float) -> bool:
 
 def low_percent(cases: int, right: int) -> float:
     return 100 * wilson_low(cases, right)
+
+
+def moe_params(shape: list[int], tied: bool = False) -> int:
+    """Every expert of every layer. shape: layers, hidden, query width, key width, head dim of a norm on queries and
+    keys (0: none), experts, expert width, vocabulary."""
+    layers, hidden, query, key, norm, experts, inner, vocab = shape
+    attention = 2 * hidden * query + 2 * hidden * key + 2 * norm
+    layer = attention + experts * 3 * hidden * inner + hidden * experts + 2 * hidden
+    return layers * layer + hidden + vocab * hidden * (1 if tied else 2)
+
+
+def moe_gib(shape: list[int], tp: int) -> float:
+    """16-bit weights of one GPU."""
+    return 2 * moe_params(shape) / tp / GIB
+
+
+def moe_has_room(shape: list[int], tp: int, gpu: str) -> bool:
+    """Whether anything of 92 % is left after weights, 1 GiB, and the hidden states of 8192 tokens (at most 1 GiB)."""
+    usable = {"h100": 81_559, "h200": 143_771}[gpu] / 1024 * 0.92
+    left = usable - moe_gib(shape, tp) - 1
+    if 0 < left < 1.5:
+        raise ValueError("too close to tell on paper")
+    return left > 0
