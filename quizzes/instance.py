@@ -34,7 +34,7 @@ def render_text(text: str, names: dict[str, Any]) -> str:
     """A Jinja template with names; mappings among them are read with a dot. Raises jinja2.TemplateError, or what the
     template's arithmetic raises."""
     shown = {name: dotted(value) for name, value in names.items()}
-    return _templates().from_string(text).render(shown).strip()
+    return _templates().from_string(text).render(shown).strip("\n").rstrip()
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,9 @@ def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> 
 
 def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
     question = instance.question
-    texts = [question.prompt, question.exhibit, *(hint.text for hint in question.hints)]
-    shown = [instance.render(text) for text in texts]
+    instance.render(question.exhibit, **({"result": result} if question.run_first else {}))
+    shown = [instance.render(hint.text) for hint in question.hints]
+    instance.render(question.prompt)
     instance.render(question.explain, result=result, expected=expected)
     for mistake in question.mistakes:
         instance.render(mistake.say, result=result, expected=expected)
@@ -131,7 +132,7 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
             yield f"answer {answer.id} has no expected value"
         elif not _fits(answer, value):
             yield f"answer {answer.id}: expected {value!r} is no {answer.type}"
-        if answer.type in ("int", "float") and _given_away(value, shown[2:]):
+        if answer.type in ("int", "float") and _given_away(value, shown):
             yield f"a hint contains the answer {value}"
     for answer_id, oracle in question.oracle.items():
         second = ask_oracle(oracle, instance)

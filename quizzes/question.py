@@ -237,6 +237,8 @@ class Question(Strict):
     exhibit: str = ""
     """Code, a log or a table to look at: shown as it is, after the prompt."""
     experiment: Run | None = None
+    run_first: bool = False
+    """The experiment runs before the question is asked, and the exhibit is a template over its result: a dashboard."""
     choices: list[Choice] = []
     shuffle: bool = True
     items: list[Item] = []
@@ -290,6 +292,8 @@ def _problems(q: Question) -> list[str]:
         "design": ("keypoints", "interview"),
     }[q.kind]
     found += [f"kind {q.kind} needs {name}" for name in needs if not getattr(q, name)]
+    if q.run_first and q.experiment is None:
+        found.append("run_first needs an experiment")
     if q.kind == "debug" and not (q.answers or q.choices):
         found.append("kind debug needs answers or choices")
     if q.choices and len(q.choices) < 3:

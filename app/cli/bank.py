@@ -118,7 +118,6 @@ def preview(
     question = bank.question(question_id)
     instance = draw(question, seed)
     showing.header(instance, 1, 1)
-    showing.body(instance)
     where = showing.console()
     result = None
     if question.experiment is not None:
@@ -127,6 +126,7 @@ def preview(
         run = question.experiment
         with Runner() as runner:
             result = told(lambda: runner.run(run.run, instance.run_args())).result
+    showing.body(instance, result)
     expected = instance.expected(result)
     for key, value in expected.items():
         where.print(f" [bold]{key}[/] {showing.plain(value)}")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quizzes.experiments import Context, get
+from quizzes.experiments.running import run_here
 from quizzes.oracles import operations as paper
 
 
@@ -89,3 +90,32 @@ def test_percentiles_do_not_average() -> None:
     result = run("percentile_trap")
     assert result.p99_all_ms == paper.mixture_p99(900, 100, 120, 900) != result.p99_mean_ms
     assert result.bucket_low_ms <= result.p99_histogram_ms <= result.bucket_high_ms
+
+
+def test_every_fault_shows_on_a_line_that_no_other_fault_moves() -> None:
+    """An incident question is fair only if its dashboard tells the causes apart."""
+    from quizzes.experiments.operations.incident import FAULTS
+
+    marks = {
+        "volatile_prompt": lambda r: r["today"]["hit_rate"] == 0,
+        "small_pool": lambda r: r["today"]["preemptions"] > 0,
+        "no_chunking": lambda r: r["ratio"]["itl_max"] > 3 and r["today"]["preemptions"] == 0,
+        "tiny_budget": lambda r: r["ratio"]["itl_max"] < 0.7,
+        "missing_stop": lambda r: r["ratio"]["answer_tokens"] > 2,
+        "overload": lambda r: r["ratio"]["requests_per_s"] > 2,
+        "throttled_gpu": lambda r: (
+            r["ratio"]["itl_p50"] > 2
+            and r["ratio"]["requests_per_s"] <= 1
+            and r["ratio"]["answer_tokens"] == 1
+        ),
+    }
+    assert set(marks) == set(FAULTS) - {"none"}
+    for seed in (0, 1):
+        seen = {fault: run_here("operations.incident", {"fault": fault, "seed": seed}) for fault in marks}
+        for name, shows in marks.items():
+            assert [fault for fault, result in seen.items() if shows(result)] == [name], (seed, name)
+
+
+def test_a_healthy_day_is_like_yesterday() -> None:
+    result = run_here("operations.incident", {"fault": "none", "seed": 4})
+    assert result["today"] == result["yesterday"]

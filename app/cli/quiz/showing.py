@@ -63,14 +63,14 @@ def header(instance: Instance, number: int, total: int, kind: str = "") -> None:
     rule(where)
 
 
-def body(instance: Instance) -> None:
-    """The prompt, what there is to look at, and the options."""
+def body(instance: Instance, result: dict[str, Any] | None = None) -> None:
+    """The prompt, what there is to look at, and the options. result: where the exhibit shows one."""
     question = instance.question
     where = console()
     where.print(prose(instance.prompt))
     if question.exhibit:
         where.print()
-        where.print(Padding(Text(instance.render(question.exhibit)), (0, 0, 0, 3)))
+        where.print(Padding(Text(instance.render(question.exhibit, result=result)), (0, 0, 0, 3)))
     where.print()
     options = [(choice.id, choice.text) for choice in instance.choices()]
     if question.kind == "order":

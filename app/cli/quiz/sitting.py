@@ -136,9 +136,18 @@ class Sitting:
         self._judge(instance, record, menu=menu)
 
     def show(self, instance: Instance, number: int, total: int) -> None:
-        if not self.quiet:
-            showing.header(instance, number, total)
-            showing.body(instance)
+        """The question; where it is about what a run shows, that run comes first."""
+        if self.quiet:
+            return
+        showing.header(instance, number, total)
+        result = None
+        if instance.question.run_first:
+            try:
+                with screen.loading("the run that this question is about"):
+                    result = self.runner.run(instance.question.experiment.run, instance.run_args()).result  # type: ignore[union-attr]
+            except (Inconclusive, NeedsHardware, RunFailed) as error:
+                raise QuestionError(f"{instance.id}: {error}") from None
+        showing.body(instance, result)
 
     # -- asking
 

@@ -1,0 +1,156 @@
+"""E52: one thing goes wrong in a chat service, and the dashboard shows it beside yesterday's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from random import Random
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+
+Fault = Literal[
+    "none",
+    "volatile_prompt",
+    "small_pool",
+    "no_chunking",
+    "tiny_budget",
+    "missing_stop",
+    "overload",
+    "throttled_gpu",
+]
+FAULTS: tuple[Fault, ...] = Fault.__args__  # type: ignore[attr-defined]
+SYSTEM, QUESTION, ANSWER = 1200, 200, 100
+LONG_PROMPT = 7000
+MAX_TOKENS = 600
+RATE = 8.0
+THROTTLE = 3.0
+"""How many times slower a card runs that has become too hot."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What the dashboard shows of a few minutes. Seconds are those of the simulated card."""
+
+    waiting: Annotated[float, "requests"]
+    """Mean."""
+    running: Annotated[float, "requests"]
+    kv_usage: Annotated[float, "share"]
+    """Peak."""
+    preemptions: Annotated[int, ""]
+    hit_rate: Annotated[float, "share"]
+    ttft_p50: Annotated[float, "s"]
+    ttft_p99: Annotated[float, "s"]
+    itl_p50: Annotated[float, "s"]
+    itl_p99: Annotated[float, "s"]
+    itl_max: Annotated[float, "s"]
+    tokens_per_step: Annotated[float, "tokens"]
+    answer_tokens: Annotated[float, "tokens"]
+    """Mean length of an answer."""
+    requests_per_s: Annotated[float, "1/s"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same requests, with and without the fault."""
+
+    yesterday: Annotated[dict[str, float], "panel"]
+    today: Annotated[dict[str, float], "panel"]
+    ratio: Annotated[dict[str, float], "x"]
+    """Today over yesterday, where yesterday is not zero."""
+
+
+@experiment("E52", seconds=30)
+def incident(
+    ctx: Context,
+    *,
+    fault: Fault = "volatile_prompt",
+    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
+    minutes: Annotated[float, Field(ge=0.5, le=10)] = 1.0,
+) -> Comparison:
+    """A healthy service and the same with one fault, on the same requests: the real scheduler in virtual time.
+
+    Chats behind one system prompt, and one long document in twenty, on one H100 with an 8 B model. Faults: a time stamp
+    at the head of the prompt, a KV pool of a fortieth, prompts that are not chunked, a token budget of 64, a stop token
+    that is not recognised, eight times the arrivals, a card that is three times slower.
+    """
+    healthy = asdict(_panel("none", seed, minutes))
+    faulty = asdict(_panel(fault, seed, minutes))
+    ratio = {name: round(faulty[name] / value, 3) for name, value in healthy.items() if value}
+    return Comparison(_rounded(healthy), _rounded(faulty), ratio)
+
+
+def _panel(fault: Fault, seed: int, minutes: float) -> Panel:
+    from engine.sim.cost import CostModel, Efficiency, Rates
+    from engine.sim.hardware import get_hardware
+    from engine.sim.memory import Deployment, plan_memory
+    from engine.sim.models import get_model
+    from engine.sim.run import make_engine, simulate
+
+    budget = {"no_chunking": 16384, "tiny_budget": 64}.get(fault, 1024)
+    deployment = Deployment(
+        get_model("llama-3-8b"),
+        get_hardware("h100"),
+        max_num_batched_tokens=budget,
+        max_num_seqs=128,
+        max_model_len=8192,
+    )
+    rates = Rates.of(deployment.hardware, "bfloat16", Efficiency())
+    if fault == "throttled_gpu":
+        slow = {
+            name: getattr(rates, name) / THROTTLE
+            for name in ("bytes_per_s", "flops", "attention_bytes_per_s", "attention_flops")
+        }
+        rates = replace(rates, **slow, step_overhead=rates.step_overhead * THROTTLE)
+    num_blocks = plan_memory(deployment).num_blocks // (40 if fault == "small_pool" else 1)
+    engine = make_engine(deployment, rates=rates, num_blocks=num_blocks)
+    assert isinstance(engine.cost, CostModel)
+    report = simulate(engine, _requests(fault, seed, minutes))
+    ttft, itl = report.ttft, report.itl
+    assert ttft is not None and itl is not None
+    return Panel(
+        waiting=report.mean_waiting,
+        running=report.mean_running,
+        kv_usage=report.peak_kv_cache_usage,
+        preemptions=report.num_preemptions,
+        hit_rate=report.prefix_cache_hit_rate,
+        ttft_p50=ttft.p50,
+        ttft_p99=ttft.p99,
+        itl_p50=itl.p50,
+        itl_p99=itl.p99,
+        itl_max=itl.max,
+        tokens_per_step=(report.prefill_tokens + report.output_tokens) / report.num_steps,
+        answer_tokens=report.output_tokens / report.num_finished,
+        requests_per_s=report.requests_per_s,
+    )
+
+
+def _requests(fault: Fault, seed: int, minutes: float) -> list[object]:
+    from engine.sim.workload import SimRequest
+
+    rng = Random(f"incident:{seed}")
+    rate = RATE * (8 if fault == "overload" else 1)
+    requests: list[object] = []
+    now, index = 0.0, 0
+    while now < 60 * minutes:
+        now += rng.expovariate(rate)
+        is_long = rng.random() < 0.05
+        own = rng.randint(QUESTION // 2, 2 * QUESTION)
+        answer = rng.randint(ANSWER // 2, 2 * ANSWER)
+        requests.append(
+            SimRequest(
+                index=index,
+                arrival=now,
+                prompt_len=LONG_PROMPT if is_long else SYSTEM + own,
+                output_len=MAX_TOKENS if fault == "missing_stop" else answer,
+                prefix_id=-1 if is_long or fault == "volatile_prompt" else 0,
+                prefix_len=SYSTEM,
+            )
+        )
+        index += 1
+    return requests
+
+
+def _rounded(panel: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in panel.items()}
