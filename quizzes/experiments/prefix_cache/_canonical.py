@@ -21,9 +21,8 @@ def canonical_prompt(parts: dict[str, Any]) -> bytes:
     return f"{text}\n{tools}\n{volatile}".encode()
 
 
-def naive_prompt(parts: dict[str, Any]) -> bytes:
-    """Whatever order things came in, with request id and date on top."""
+def naive_prompt(parts: dict[str, Any], stamped: bool = True) -> bytes:
+    """Whatever order and blanks things came in; stamped: with request id and date on top."""
+    stamp = f"request: {parts['request']}\ndate: {parts['date']}\n" if stamped else ""
     tools = json.dumps(parts["tools"], ensure_ascii=False)
-    return (
-        f"request: {parts['request']}\ndate: {parts['date']}\n{parts['instructions']}\n{tools}\n{parts['question']}"
-    ).encode()
+    return f"{stamp}{parts['instructions']}\n{tools}\n{parts['question']}".encode()

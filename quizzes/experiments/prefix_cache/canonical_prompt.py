@@ -46,19 +46,21 @@ def canonical_prompt(
     *,
     requests: Annotated[int, Field(ge=2, le=40)] = 12,
     block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    stamped: bool = True,
     seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
 ) -> Canonical:
     """Clients send the same instructions and tools with other blanks, another order and another date each time.
 
-    naive: date and request id on top, the rest as it came. canonical: stable parts first, in one spelling.
+    naive: request id and date on top (stamped) or nowhere, the rest as it came. canonical: stable parts first, in one
+    spelling.
     """
     rng = Random(seed)
     sent = [_from_a_client(rng, number) for number in range(requests)]
-    naive, canonic = [naive_prompt(parts) for parts in sent], [canonical(parts) for parts in sent]
+    naive, canonic = [naive_prompt(parts, stamped) for parts in sent], [canonical(parts) for parts in sent]
     naive_hits = _hits(ctx, naive, block_size, traced=False)
     canonical_hits = _hits(ctx, canonic, block_size, traced=True)
     heads = {prompt.split(b"\ndate:")[0] for prompt in canonic}
-    bodies = {prompt.split(b"\n", 2)[2].rsplit(b"\n", 1)[0] for prompt in naive}
+    bodies = {naive_prompt(parts, False).rsplit(b"\n", 1)[0] for parts in sent}
     return Canonical(
         stable_bytes=_common_prefix(canonic),
         naive_hit_rate=sum(naive_hits) / sum(map(len, naive)),
