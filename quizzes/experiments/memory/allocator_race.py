@@ -135,3 +135,21 @@ def _count(run: _Run, taken: int, stored: int, running: int, slots: int, *, crow
     run.wasted += taken - stored
     run.idle += (slots - stored) * crowded
     run.crowded += crowded
+
+
+def chart(result: dict[str, list[float]]) -> dict[str, object]:
+    """Share of the slots taken that hold no token, by allocator."""
+    rows = [
+        {"allocator": name, "empty": waste, "steps": steps}
+        for name, waste, steps in zip(result["names"], result["waste"], result["steps"], strict=True)
+    ]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "data": {"values": rows},
+        "mark": "bar",
+        "encoding": {
+            "y": {"field": "allocator", "type": "nominal", "sort": None},
+            "x": {"field": "empty", "type": "quantitative", "axis": {"format": "%"}},
+            "tooltip": [{"field": "steps", "type": "quantitative"}],
+        },
+    }

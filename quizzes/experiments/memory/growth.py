@@ -65,3 +65,17 @@ def growth(
         kv_tokens=written,
         reserved_blocks=-(-max_model_len // block_size),
     )
+
+
+def chart(result: dict[str, list[int]]) -> dict[str, object]:
+    """Blocks held in every step."""
+    rows = [{"step": step, "blocks": blocks} for step, blocks in enumerate(result["held"])]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "data": {"values": rows},
+        "mark": {"type": "line", "interpolate": "step-after"},
+        "encoding": {
+            "x": {"field": "step", "type": "quantitative"},
+            "y": {"field": "blocks", "type": "quantitative"},
+        },
+    }
