@@ -172,6 +172,14 @@ def ask_oracle(oracle: str, instance: Instance) -> Any:
     return function(**{name: value for name, value in args.items() if name in wanted})
 
 
+def needs_model(experiment: str) -> bool:
+    """Whether it loads a model or computes tensors: seconds instead of milliseconds."""
+    from quizzes.experiments.registry import source_file
+
+    text = source_file(experiment).read_text(encoding="utf-8")
+    return "ctx.llm(" in text or "torch" in text
+
+
 def is_exact(question: Question) -> bool:
     from quizzes.experiments.registry import get
 

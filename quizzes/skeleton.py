@@ -19,8 +19,8 @@ status: draft
 
 _COUNT = """\
 params:
-  slots: {choice: [2, 4, 8]}
-  lens: {ints: {n: 8, lo: 4, hi: 64}}
+  slots: {choice: [2, 3, 4]}
+  lens: {ints: {n: 10, lo: 4, hi: 64}}
 prompt: |
   {{ slots }} slots, lengths {{ lens | join(', ') }}. How many steps?
 experiment:

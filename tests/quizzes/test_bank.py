@@ -1,0 +1,196 @@
+"""The bank as a whole: sound in form, true for a few seeds (for twenty in the slow test), and nothing left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quizzes import lint
+from quizzes.experiments import registry
+from quizzes.experiments.running import run_here
+from quizzes.instance import draw
+from quizzes.library import load_bank
+from quizzes.question import Question
+
+BANK = load_bank()
+NUMBERED = {f"Q{number:03d}" for number in range(1, 151)}
+"""The numbered interview questions, follow-ups, traps, reverse questions and repairs."""
+PAIRS = {f"X{number}" for number in range(1, 31)} | {f"Y{number}" for number in range(1, 25)}
+"""Pairs of statements in prep guides that contradict each other."""
+SCHEMA = Path(__file__).resolve().parents[2] / "quizzes" / "question.schema.json"
+
+_results: dict[str, dict[str, Any]] = {}
+
+
+def run(name: str, args: dict[str, Any]) -> dict[str, Any]:
+    """In this process, each run once."""
+    key = json.dumps([name, args], sort_keys=True, default=str)
+    if key not in _results:
+        _results[key] = run_here(name, args)
+    return _results[key]
+
+
+def seeds_of(question: Question, count: int) -> range:
+    """One for what is measured: it may come out differently each time, and costs seconds."""
+    exact = question.experiment is None or registry.get(question.experiment.run).determinism == "exact"
+    return range(count if exact else 1)
+
+
+def test_every_file_is_a_question() -> None:
+    assert BANK.problems == []
+
+
+def test_there_are_enough_and_machines_decide_most() -> None:
+    graded = sum(BANK.question(entry.id).is_machine_graded for entry in BANK)
+    assert len(BANK) >= 220 and graded / len(BANK) >= 0.8
+
+
+def test_every_numbered_question_is_covered() -> None:
+    covered = {number for entry in BANK for number in entry.covers}
+    assert sorted(NUMBERED - covered) == [] and sorted(covered - NUMBERED) == []
+
+
+def test_every_contradiction_is_somebodys_question() -> None:
+    covered = {pair for entry in BANK for pair in BANK.question(entry.id).contradictions}
+    assert sorted(PAIRS - covered, key=lambda pair: (pair[0], int(pair[1:]))) == []
+
+
+@pytest.mark.parametrize("question_id", sorted(BANK.entries))
+def test_the_form_is_sound(question_id: str) -> None:
+    assert list(lint.lint_form(BANK.question(question_id), BANK)) == []
+
+
+@pytest.mark.parametrize("question_id", sorted(BANK.entries))
+def test_engine_and_oracle_agree_for_two_seeds(question_id: str) -> None:
+    question = BANK.question(question_id)
+    if question.experiment is not None and lint.needs_model(question.experiment.run):
+        pytest.skip("runs a model: in the slow test")
+    findings = [f for f in lint.lint_truth(question, run, range(2)) if f.seed is not None]
+    assert findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question_id", sorted(BANK.entries))
+def test_engine_and_oracle_agree_for_twenty_seeds(question_id: str) -> None:
+    question = BANK.question(question_id)
+    assert list(lint.lint_truth(question, run, seeds_of(question, lint.SEEDS))) == []
+
+
+def test_no_place_in_the_list_is_a_good_guess() -> None:
+    """Over all choice questions and five seeds, the right option stands everywhere about equally often."""
+    places: dict[float, int] = {}
+    for entry in BANK:
+        question = BANK.question(entry.id)
+        right = [choice.id for choice in question.choices if choice.right is True]
+        if entry.kind != "choice" or len(right) != 1 or len(question.choices) != 4:
+            continue
+        for seed in range(5):
+            place = [choice.id for choice in draw(question, seed).choices()].index(right[0])
+            places[place] = places.get(place, 0) + 1
+    total = sum(places.values())
+    assert total and max(places.values()) / total < 0.4, places
+
+
+def test_the_longest_option_is_not_the_right_one() -> None:
+    """Length gives nothing away: over all choice questions the right option is the longest in less than half."""
+    longest = total = 0
+    for entry in BANK:
+        question = BANK.question(entry.id)
+        if entry.kind != "choice" or (question.experiment and lint.needs_model(question.experiment.run)):
+            continue
+        for seed in range(2):
+            instance = draw(question, seed)
+            result = run(question.experiment.run, instance.run_args()) if question.experiment else None
+            texts = {choice.id: instance.render(choice.text) for choice in question.choices}
+            total += 1
+            longest += len(texts[instance.expected(result)["choice"][0]]) == max(map(len, texts.values()))
+    assert longest / total < 0.5, f"{longest} of {total}"
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    assert json.loads(SCHEMA.read_text()) == Question.model_json_schema(by_alias=True), (
+        "prep bank schema > quizzes/question.schema.json"
+    )
+
+
+def test_explained_questions_say_it_in_thirty_seconds_and_in_two_minutes() -> None:
+    """150 words a minute are spoken; some slack."""
+    for entry in BANK:
+        view = BANK.question(entry.id).interview
+        if view is not None:
+            assert len(view.short.split()) <= 110, entry.id
+            assert len(view.long.split()) <= 380, entry.id
+            assert len(view.long.split()) > len(view.short.split()), entry.id
+
+
+def test_a_question_with_an_error_names_its_line_and_the_rest_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "bank" / "batching"
+    folder.mkdir(parents=True)
+    good = Path(__file__).resolve().parents[2] / "quizzes/bank/batching/static_vs_continuous.yaml"
+    (folder / "static_vs_continuous.yaml").write_text(good.read_text())
+    (folder / "wrong_type.yaml").write_text(good.read_text().replace("difficulty: 2", "difficulty: no"))
+    (folder / "no_yaml.yaml").write_text("schema: 1\nid: [batching\n")
+    (folder / "elsewhere.yaml").write_text(good.read_text())
+    bank = load_bank(tmp_path / "bank")
+    assert list(bank.entries) == ["batching.static_vs_continuous"]
+    told = {problem.path.split("/")[-1]: str(problem) for problem in bank.problems}
+    line = 1 + good.read_text().splitlines().index("difficulty: 2")
+    assert f"wrong_type.yaml:{line}: difficulty" in told["wrong_type.yaml"]
+    assert "not valid YAML" in told["no_yaml.yaml"] and ":3:" in told["no_yaml.yaml"]
+    assert "its place says" in told["elsewhere.yaml"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["predict", "numeric", "choice", "multi", "order", "debug", "free", "design", "code"]
+)
+def test_a_new_question_is_complete_in_form(kind: str) -> None:
+    import yaml
+
+    from quizzes.skeleton import skeleton
+
+    question = Question.model_validate(yaml.safe_load(skeleton("memory.my_question", kind)))
+    assert question.kind == kind
+
+
+def test_lint_finds_what_it_is_for() -> None:
+    """A question with one fault of each kind: each is found."""
+    import yaml
+
+    from quizzes.skeleton import skeleton
+
+    sound = yaml.safe_load(skeleton("memory.my_question", "predict"))
+    faults: dict[str, dict[str, Any]] = {
+        "oracle says": {"oracle": {"steps": "=max(lens)"}},
+        "no oracle": {"oracle": {}},
+        "a hint contains the answer": {
+            "params": {"slots": {"const": 2}, "lens": {"const": [30, 40, 50, 60]}},
+            "hints": [{"text": "It is 100."}],
+        },
+        "trivial guess": {"params": {"slots": {"const": 1}, "lens": {"ints": {"n": 1, "lo": 20, "hi": 60}}}},
+        "mistake same is right": {
+            "mistakes": [
+                {"id": "same", "when": {"answer": "steps", "equals": "=result.continuous_steps"}, "say": "x"}
+            ]
+        },
+        "`require` held in none": {"require": ["slots > 100"]},
+        "no witness": {
+            "followups": [
+                {
+                    "ask": "x",
+                    "experiment": {"run": "batching.static_vs_continuous", "args": {"lens": "=reply"}},
+                    "pass": "result.speedup > 1",
+                }
+            ]
+        },
+        "cannot be read in": {"prompt": "word " * 3000},
+        "is undefined": {"explain": "{{ nothing }}"},
+    }
+    for words, change in faults.items():
+        question = Question.model_validate({**sound, **change})
+        found = [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))]
+        assert any(words in str(finding) for finding in found), (words, found)
+    question = Question.model_validate(sound)
+    assert [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))] == []
