@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, NeedsHardware, experiment
 from quizzes.experiments.measure import paired_ratio
 
 SHIPPED = ("recommend", "support", "ja")
@@ -37,13 +37,21 @@ def overhead(
     batch: Annotated[int, Field(ge=1, le=32)] = 8,
     tokens: Annotated[int, Field(ge=4, le=64)] = 24,
     seconds: Annotated[float, Field(ge=1, le=20)] = 6.0,
+    device: Literal["auto", "cuda"] = "auto",
 ) -> Overhead:
-    """Decode the same batch on the base alone and with shipped adapters, in one engine, interleaved."""
+    """Decode the same batch on the base alone and with shipped adapters, in one engine, interleaved.
+
+    device: cuda asks for a GPU, auto takes what is there.
+    """
+    import torch
+
     from engine import SamplingParams
 
+    if device == "cuda" and not torch.cuda.is_available():
+        raise NeedsHardware("this asks what adapters cost on a GPU, and there is none (CUDA)")
     prompts = [[30 + (11 * row + i) % 1500 for i in range(8)] for row in range(batch)]
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-    settings = {"enable_lora": True, "max_loras": 3, "enable_prefix_caching": False}
+    settings = {"enable_lora": True, "max_loras": 3, "enable_prefix_caching": False, "device": device}
     with ctx.llm(max_num_seqs=batch, **settings) as llm:
         loaded = [llm.load_lora_adapter(name, f"shop-lora-{name}") for name in SHIPPED[:adapters]]
         with_adapters = [loaded[row % adapters] for row in range(batch)]

@@ -37,6 +37,9 @@ class Speedup:
     plain_finish_spread: Annotated[float, "share"]
     """(slowest - median) / median of the requests' durations; all have the same lengths."""
     speculative_finish_spread: Annotated[float, "share"]
+    plain_slowest_ms: Annotated[float, "ms"]
+    """The request that took longest, from arrival to its last token."""
+    speculative_slowest_ms: Annotated[float, "ms"]
     positions: Annotated[int, "positions"]
     """That one verifying step puts through the target: batch x (k + 1)."""
 
@@ -84,6 +87,8 @@ def speedup(
         speculative_worst_gap_ms=1e3 * drafts.itl.p99,
         plain_finish_spread=_spread(plain),
         speculative_finish_spread=_spread(drafts),
+        plain_slowest_ms=1e3 * plain.e2e.max,
+        speculative_slowest_ms=1e3 * drafts.e2e.max,
         positions=batch * (k + 1),
     )
 
