@@ -108,7 +108,7 @@ def test_samples_of_a_prompt_share_its_full_blocks(
 
 
 @quick
-@given(st.integers(1, 5), st.integers(1, 60), st.integers(0, 50), block_sizes)
+@given(st.integers(1, 5), st.integers(1, 60), st.integers(1, 50), block_sizes)
 def test_beams_of_one_parent_copy_whenever_a_block_is_part_full(
     beams: int, prompt: int, generated: int, block_size: int
 ) -> None:
