@@ -98,3 +98,9 @@ def sectors_along_dim(bytes_per_number: int) -> int:
 
 def block_bytes(num_layers: int, kv_heads: int, block_size: int, head_dim: int, bytes_per_number: int) -> int:
     return num_layers * 2 * kv_heads * head_dim * bytes_per_number * block_size
+
+
+def mla_break_even(latent: int, rope: int, nope: int, value: int) -> float:
+    """Per head and cached token: making keys and values against what each pair then saves."""
+    saved = (2 * latent + rope) - (nope + rope + value)
+    return latent * (nope + value) / saved

@@ -157,3 +157,41 @@ def graph_size(rows: int) -> int:
     """The smallest recorded size that holds the batch: 1, 2, 4 to 8, then multiples of 8."""
     recorded = [1, 2, 4, 5, 6, 7, 8, *range(16, 513, 8)]
     return next(size for size in recorded if size >= rows)
+
+
+def free_chunk(hardware: str, rows: int) -> int:
+    """Prompt tokens that fit into a decode step before the ridge."""
+    return knee(hardware) - rows
+
+
+def free_drafts(hardware: str, rows: int) -> int:
+    """rows (k + 1) tokens must stay below the border."""
+    k = 0
+    while rows * (k + 2) < knee(hardware):
+        k += 1
+    return k
+
+
+def kv_percent(model: str, rows: int, context: int, kv_cache_dtype: str = "bfloat16") -> float:
+    """Of all bytes that a decode step reads; weights in 16 bits."""
+    layers, hidden, _, _, kv_heads, dim, vocabulary = SHAPES[model]
+    width = 1 if kv_cache_dtype == "fp8" else 2
+    kv = rows * (context + 1) * layers * 2 * kv_heads * dim * width
+    return 100 * kv / (kv + 2 * (_linear_params(model) + vocabulary * hidden))
+
+
+# layers, hidden, heads, kv heads, head dim, expert size, experts, chosen, numbers of the head norms
+MIXTURES = {
+    "mixtral-8x7b": (32, 4096, 32, 8, 128, 14336, 8, 2, 0),
+    "qwen3-30b-a3b": (48, 2048, 32, 4, 128, 768, 128, 8, 256),
+}
+
+
+def moe_knee(model: str, hardware: str) -> int:
+    """All weights are moved for the arithmetic of the active ones."""
+    layers, hidden, heads, kv_heads, dim, inner, experts, chosen, norms = MIXTURES[model]
+    attention = 2 * hidden * heads * dim + 2 * hidden * kv_heads * dim + norms
+    shared = layers * (attention + hidden * experts + 2 * hidden) + hidden
+    expert = layers * 3 * hidden * inner
+    ratio = (shared + experts * expert) / (shared + chosen * expert)
+    return int(ratio * ridge_point(hardware)) + 1
