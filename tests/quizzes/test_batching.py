@@ -65,6 +65,13 @@ def test_the_live_model_gets_one_list_of_tokens_and_everybody_his_own_answer() -
     assert result.equal_outputs == result.requests == 4
 
 
+def test_padding_is_right_and_wasteful() -> None:
+    result = run("padded_attention", lens=[3, 40, 11])
+    assert result.right_rows == result.rows == 3
+    assert result.useful_pairs == sum(n * (n + 1) // 2 for n in (3, 40, 11))
+    assert result.padded_pairs == 3 * 40 * 40
+
+
 def test_decode_batches_are_padded_to_the_next_captured_size() -> None:
     batches = list(range(1, 520))
     result = run("graph_padding", batches=batches[:256], max_num_seqs=256)

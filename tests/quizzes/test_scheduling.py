@@ -95,6 +95,11 @@ def test_max_tokens_counts_only_where_it_is_promised(rule: str, limit: int) -> N
     assert (result.preemptions == 0) == (rule == "full")
 
 
+def test_what_could_never_finish_is_refused_at_the_door() -> None:
+    assert run("admission", blocks=20, requests=3, prompt=50, output=80, max_tokens=400).refused == 3
+    assert run("admission", blocks=20, requests=3, prompt=50, output=80, max_tokens=200).refused == 0
+
+
 def test_a_watermark_admits_fewer_and_preempts_less() -> None:
     plain, kept = run("admission"), run("admission", rule="watermark", watermark=0.3)
     assert kept.admitted_first < plain.admitted_first
@@ -137,10 +142,38 @@ def test_more_slots_lower_ttft_and_raise_itl_while_requests_queue() -> None:
     assert result.itl_p50_ms[1] > result.itl_p50_ms[0]
 
 
+def test_a_bounded_queue_beats_a_faster_model_only_under_a_large_overload() -> None:
+    large = run("spike_relief", every=2, faster=1.3)
+    small = run("spike_relief", every=4, faster=1.4)
+    assert large.bounded_met > large.faster_met
+    assert small.bounded_met < small.faster_met
+    assert large.bounded_worst_wait < large.faster_worst_wait
+
+
+def test_a_step_of_both_kinds_reads_the_weights_once() -> None:
+    result = run("mixed_step", decodes=16, chunk=256)
+    assert max(result.decode_ms, result.chunk_ms) < result.mixed_ms < result.decode_ms + result.chunk_ms
+    assert (result.decode_intensity, result.chunk_intensity) == (
+        16,
+        256,
+    )  # bfloat16: one FLOP per byte and token
+
+
+def test_the_gain_of_paging_grows_with_what_was_reserved() -> None:
+    gains = [run("reservation_race", max_tokens=limit).concurrency for limit in (100, 300, 600)]
+    assert 1 < gains[0] < gains[1] < gains[2]
+
+
+def test_chunks_do_not_change_the_answer_of_the_live_engine() -> None:
+    result = run("live_chunking", prompt=300, chunk=32)
+    assert result.same_token and result.passes == 10
+    assert result.lo <= result.ratio <= result.hi
+
+
 def test_arguments_that_cannot_be_are_refused() -> None:
     with pytest.raises(BadArguments, match="one entry for each"):
         run("policy_lab", lens=[3, 4], priorities=[1])
-    with pytest.raises(BadArguments, match="alone must fit"):
-        run("admission", blocks=4, prompt=100)
+    with pytest.raises(BadArguments, match="less than output"):
+        run("admission", output=50, max_tokens=20)
     with pytest.raises(BadArguments, match="could never run"):
         run("head_of_line", blocks=10, large_blocks=11)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from engine.core.errors import RequestRejected
 from quizzes.experiments import Ask, Context, experiment
 from quizzes.experiments.registry import BadArguments
 
@@ -33,6 +34,8 @@ class Admissions:
     """Why the first one that was turned away could not start; empty if nobody was."""
     first_need: Annotated[int, "blocks"]
     """What that reason says was missing or needed."""
+    refused: Annotated[int, "requests"]
+    """At the door: with max_tokens they could not finish alone on an empty cache."""
 
 
 @experiment("E19")
@@ -60,8 +63,6 @@ def admission(
         raise BadArguments(
             f"max_tokens {limit} is less than output {output}: nobody can generate more than it asked for"
         )
-    if prompt + limit - 1 > blocks * block_size:
-        raise BadArguments("one request alone must fit: raise blocks, or lower prompt and max_tokens")
     from quizzes.experiments.scheduling import _reserve
 
     makers = {"watermark": _reserve.watermark(watermark), "full": _reserve.ReservingScheduler}
@@ -74,8 +75,14 @@ def admission(
         traced=True,
         **own,
     )
+    refused = 0
     for index in range(requests):
-        engine.add(Ask(f"r{index}", prompt, output, max_tokens=limit))
+        try:
+            engine.add(Ask(f"r{index}", prompt, output, max_tokens=limit))
+        except RequestRejected:
+            refused += 1
+    if refused == requests:
+        return Admissions(0, 0, 0, 0, 0, 0, 0.0, "", 0, refused)
     engine.run()
     first = next(step for step in engine.steps if step.stats.num_admitted)
     reasons = [entry for entry in first.plan.not_scheduled if entry.request_id]
@@ -90,4 +97,5 @@ def admission(
         sum(len(step.rows) for step in engine.steps) / engine.num_steps,
         str(reasons[0].reason) if reasons else "",
         reasons[0].details.get("need", 0) if reasons else 0,
+        refused,
     )

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 
-Knob = Literal["max_num_seqs", "max_num_batched_tokens", "rate", "kv_blocks", "long_prefill_token_threshold"]
+if TYPE_CHECKING:
+    from engine.sim.workload import SimRequest
+
+Knob = Literal[
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "rate",
+    "kv_blocks",
+    "long_prefill_token_threshold",
+    "long_every",
+]
+Arrivals = Literal["poisson", "gamma", "constant"]
+
+
+@dataclass(frozen=True)
+class _Load:
+    """Who asks, apart from what a knob changes."""
+
+    requests: int
+    prompt: str
+    output: str
+    arrivals: Arrivals
+    long_prompt: int
+    long_output: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -27,6 +53,7 @@ class Sweep:
     e2e_p99_ms: Annotated[list[float], "ms"]
     queue_mean_ms: Annotated[list[float], "ms"]
     """Waiting time between arrival and admission."""
+    queue_p95_ms: Annotated[list[float], "ms"]
     queue_p99_ms: Annotated[list[float], "ms"]
     tokens_per_s: Annotated[list[float], "tokens/s"]
     """Output tokens, from the first arrival to the last token."""
@@ -59,7 +86,7 @@ def load_sweep(
     requests: Annotated[int, Field(ge=1, le=400)] = 200,
     prompt: str = "200-1000",
     output: str = "50-250",
-    arrivals: Literal["poisson", "gamma", "constant"] = "poisson",
+    arrivals: Arrivals = "poisson",
     long_every: Annotated[int, Field(ge=0, le=200)] = 0,
     long_prompt: Annotated[int, Field(ge=16, le=60_000)] = 16_000,
     long_output: Annotated[int, Field(ge=0, le=1000)] = 0,
@@ -84,8 +111,9 @@ def load_sweep(
         "rate": rate,
         "kv_blocks": kv_blocks,
         "long_prefill_token_threshold": 0,
+        "long_every": long_every,
     }
-    load = (requests, prompt, output, arrivals, long_every, long_prompt, long_output, seed)
+    load = _Load(requests, prompt, output, arrivals, long_prompt, long_output, seed)
     runs = [
         _serve({**fixed, knob: value}, load, (ttft_limit_ms, tpot_limit_ms), model, gpu) for value in values
     ]
@@ -93,7 +121,9 @@ def load_sweep(
     return Sweep(values=list(values), **columns)
 
 
-def _serve(settings: dict, load: tuple, limits: tuple[float, float], model: Model, gpu: Gpu) -> dict:
+def _serve(
+    settings: dict[str, float], load: _Load, limits: tuple[float, float], model: Model, gpu: Gpu
+) -> dict[str, float]:
     from engine.sim.run import make_engine, scheduler_config, simulate
 
     replica = deployment(
@@ -108,9 +138,10 @@ def _serve(settings: dict, load: tuple, limits: tuple[float, float], model: Mode
         num_blocks=int(settings["kv_blocks"]) or None,
         scheduler=scheduler_config(replica, long_prefill=threshold),
     )
-    report = simulate(engine, _requests(settings["rate"], load))
+    report = simulate(engine, _requests(settings["rate"], int(settings["long_every"]), load))
     records = engine.recorder.finished
     met = sum(1000 * r.ttft <= limits[0] and 1000 * r.tpot <= limits[1] for r in records)
+    waits = sorted(record.queue_time for record in records)
     in_system = sum(record.e2e for record in records) / report.seconds
     ttft, itl, queue, e2e = report.ttft, report.itl, report.queue, report.e2e
     assert ttft and itl and queue and e2e
@@ -123,6 +154,7 @@ def _serve(settings: dict, load: tuple, limits: tuple[float, float], model: Mode
         "e2e_mean_ms": 1000 * e2e.mean,
         "e2e_p99_ms": 1000 * e2e.p99,
         "queue_mean_ms": 1000 * queue.mean,
+        "queue_p95_ms": 1000 * waits[math.ceil(0.95 * len(waits)) - 1],
         "queue_p99_ms": 1000 * queue.p99,
         "tokens_per_s": report.output_tokens_per_s,
         "seconds": report.seconds,
@@ -137,13 +169,12 @@ def _serve(settings: dict, load: tuple, limits: tuple[float, float], model: Mode
     }
 
 
-def _requests(rate: float, load: tuple):
+def _requests(rate: float, long_every: int, load: _Load) -> Iterator[SimRequest]:
     from engine.sim.workload import Lengths, Workload
 
-    count, prompt, output, arrivals, long_every, long_prompt, long_output, seed = load
-    drawn = Workload(count, rate, Lengths.parse(prompt), Lengths.parse(output), arrivals=arrivals, seed=seed)
-    for request in drawn:
+    prompt, output = Lengths.parse(load.prompt), Lengths.parse(load.output)
+    for request in Workload(load.requests, rate, prompt, output, arrivals=load.arrivals, seed=load.seed):
         if long_every and request.index % long_every == long_every - 1:
-            request.prompt_len = long_prompt
-            request.output_len = long_output or request.output_len
+            request.prompt_len = load.long_prompt
+            request.output_len = load.long_output or request.output_len
         yield request

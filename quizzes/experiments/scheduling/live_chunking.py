@@ -1,0 +1,57 @@
+"""E15, E30: the live engine's time for one prompt, whole and in chunks, measured in pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from quizzes.experiments import Context, experiment
+from quizzes.experiments.measure import paired_ratio
+
+if TYPE_CHECKING:
+    from engine import LLM
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """Time of the chunked prompt over that of the whole one; [lo, hi] is a 95 % interval."""
+
+    ratio: Annotated[float, "x"]
+    lo: Annotated[float, "x"]
+    hi: Annotated[float, "x"]
+    repeats: int
+    passes: Annotated[int, "passes"]
+    """Forward passes of the chunked prompt."""
+    same_token: bool
+    """Both say the same first token (greedy)."""
+
+
+@experiment("E15", "E30", determinism="statistical", seconds=60)
+def live_chunking(
+    ctx: Context,
+    *,
+    prompt: Annotated[int, Field(ge=16, le=1900)] = 1024,
+    chunk: Annotated[int, Field(ge=8, le=1900)] = 64,
+) -> Chunked:
+    """One prompt on the shipped model, alone, until its first token: budget `chunk` against a budget that takes it
+    whole. No prefix cache, so that every repeat computes everything."""
+    from engine import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
+    rng = Random(2)
+    tokens: Any = {"prompt_token_ids": [rng.randrange(300, 2000) for _ in range(prompt)]}
+
+    def once(llm: LLM) -> list[int]:
+        return list(llm.generate([tokens], params, use_tqdm=False)[0].outputs[0].token_ids)
+
+    settings = {"enable_prefix_caching": False, "max_num_seqs": 1}
+    with (
+        ctx.llm(max_num_batched_tokens=chunk, **settings) as cut,
+        ctx.llm(max_num_batched_tokens=2048, **settings) as whole,
+    ):
+        same = once(cut) == once(whole)
+        measured = paired_ratio(lambda: once(cut), lambda: once(whole), seconds=4.0)
+    return Chunked(measured.median, measured.lo, measured.hi, measured.repeats, -(-prompt // chunk), same)
