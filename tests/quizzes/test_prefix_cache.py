@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -329,3 +332,20 @@ def test_a_window_changes_a_model_that_was_trained_without_one() -> None:
     result = run("window_on_full_model", window=32, prompt=100, answer=4)
     assert result.logprob_change > 0.1
     assert result.window_blocks < result.full_blocks
+
+
+@pytest.mark.parametrize("name", ["conversation", "prompt_budget", "router_lab", "noisy_neighbour"])
+def test_a_chart_shows_every_figure_of_the_result(name: str) -> None:
+    result = run(name)
+    found = registry.get(f"prefix_cache.{name}")
+    spec = sys.modules[found.function.__module__].chart(SimpleNamespace(**asdict(result)))
+    rows = spec["data"]["values"]
+    expected = {
+        "conversation": 2 * len(asdict(result).get("prompt_tokens", [])),
+        "prompt_budget": 60,
+        "router_lab": 6,
+        "noisy_neighbour": 5,
+    }
+    assert len(rows) == expected[name]
+    fields = {channel["field"] for channel in spec["encoding"].values()}
+    assert all(fields <= set(row) for row in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -72,3 +72,21 @@ def _play(
         lengths.append(len(prompt))
         history = prompt + reply
     return [engine.outcomes[f"turn{turn}"].cached_tokens for turn in range(turns)], lengths
+
+
+def chart(result: ConversationHits) -> dict[str, Any]:
+    """Prompt tokens by turn: found in the cache and computed."""
+    values = [
+        {"turn": turn, "tokens": tokens, "what": what}
+        for what, column in (("cached", result.cached_tokens), ("computed", result.computed_tokens))
+        for turn, tokens in enumerate(column, 1)
+    ]
+    return {
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "turn", "type": "ordinal"},
+            "y": {"field": "tokens", "type": "quantitative"},
+            "color": {"field": "what", "type": "nominal"},
+        },
+    }

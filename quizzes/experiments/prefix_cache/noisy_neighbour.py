@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -98,3 +98,16 @@ def _play(
             scanner.run([Ask(f"scan{sent}", document, fresh(1), cache_salt=salts[1])])
             sent += 1
     return hits / ((rounds - 1) * sessions * blocks * BLOCK)
+
+
+def chart(result: ChatHitRates) -> dict[str, Any]:
+    """The chat's hit rate by measure."""
+    names = ("alone", "shared", "salted", "quota", "partitioned")
+    return {
+        "data": {"values": [{"measure": name, "hit rate": getattr(result, name)} for name in names]},
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "measure", "type": "nominal", "sort": list(names)},
+            "y": {"field": "hit rate", "type": "quantitative", "scale": {"domain": [0, 1]}},
+        },
+    }

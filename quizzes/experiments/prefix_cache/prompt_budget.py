@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -100,3 +100,21 @@ def _chat(
         hits.append(engine.outcomes[f"t{turn}"].cached_tokens)
         chat.add(question + reply)
     return lengths, hits, chat.num_cuts
+
+
+def chart(result: Budgeted) -> dict[str, Any]:
+    """The sliding budget: prompt length and what the cache finds of it, by turn."""
+    values = [
+        {"turn": turn, "tokens": tokens, "what": what}
+        for what, column in (("prompt", result.lengths_slide), ("hit", result.hits_slide))
+        for turn, tokens in enumerate(column, 1)
+    ]
+    return {
+        "data": {"values": values},
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {"field": "turn", "type": "quantitative"},
+            "y": {"field": "tokens", "type": "quantitative"},
+            "color": {"field": "what", "type": "nominal"},
+        },
+    }

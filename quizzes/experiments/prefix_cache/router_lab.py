@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -67,3 +67,20 @@ def router_lab(
         imbalance[key] = report.balance
     rates = {name: count / (len(trace) * prompt) for name, count in hits.items()}
     return Routed(rates, hits, imbalance, ttft)
+
+
+def chart(result: Routed) -> dict[str, Any]:
+    """Hit rate against balance, a point per router: top left is where one wants to be."""
+    values = [
+        {"router": name, "hit rate": rate, "busiest over mean": result.imbalance[name]}
+        for name, rate in result.hit_rate.items()
+    ]
+    return {
+        "data": {"values": values},
+        "mark": {"type": "point", "filled": True, "size": 90},
+        "encoding": {
+            "x": {"field": "busiest over mean", "type": "quantitative", "scale": {"zero": False}},
+            "y": {"field": "hit rate", "type": "quantitative", "scale": {"zero": False}},
+            "color": {"field": "router", "type": "nominal"},
+        },
+    }
