@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from engine.config import ConfigError
 from quizzes.experiments.context import Context
-from quizzes.experiments.registry import get
+from quizzes.experiments.registry import BadArguments, get
 
 
 class BadResult(TypeError):
@@ -27,7 +28,10 @@ def run_here(
     """
     experiment = get(name)
     values = experiment.check(args or {})
-    result = experiment.function(Context(seed=seed, trace=trace), **values)
+    try:
+        result = experiment.function(Context(seed=seed, trace=trace), **values)
+    except ConfigError as error:  # values that are fine each, and together nothing that the engine can do
+        raise BadArguments(f"{name}: {error}") from error
     if not dataclasses.is_dataclass(result) or isinstance(result, type):
         raise BadResult(f"{name} returned {type(result).__name__}; an experiment returns a dataclass")
     plain = dataclasses.asdict(result)

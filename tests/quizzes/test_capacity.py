@@ -13,6 +13,7 @@ from quizzes.claims.claim import Claim
 from quizzes.claims.court import check_flip, judge
 from quizzes.experiments import Context, get
 from quizzes.experiments.capacity._tensors import tensor_shapes
+from quizzes.experiments.registry import BadArguments
 from quizzes.experiments.running import run_here
 from quizzes.lint import lint_files
 from quizzes.oracles import capacity as oracle
@@ -132,3 +133,18 @@ def test_a_claim_gets_its_verdict_from_results(data: dict[str, object]) -> None:
     assert ruling.verdict in ("confirmed", "refuted", "depends") and ruling.wording
     assert ruling.verdict == KNOWN.get(claim.id, ruling.verdict)
     check_flip(claim, run_here)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("capacity.plan", {"model": "llama-3-9b"}, "did you mean 'llama-3-8b'"),
+        ("memory.model_kv", {"model": "qwen2.5-7b", "tp": 8}, "does not divide the 28 heads"),
+        ("capacity.fleet_size", {"model": "llama-3-70b", "gpu": "l4"}, "does not fit on l4"),
+    ],
+)
+def test_what_the_engine_refuses_is_an_argument_error(
+    name: str, args: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BadArguments, match=message):
+        run_here(name, args)

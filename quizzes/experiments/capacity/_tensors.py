@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from engine.sim.models import ModelShape
+from quizzes.experiments.registry import BadArguments
 
 
 def tensor_shapes(model: ModelShape) -> dict[str, tuple[int, ...]]:
     """As in a Hugging Face checkpoint of the Llama layout. Not for mixtures of experts and MLA."""
     if model.moe is not None or model.mla is not None:
-        raise ValueError(f"{model.name} is no dense model; choose a Llama, Mistral or Qwen")
+        raise BadArguments(f"{model.name} is no dense model; choose a Llama, Mistral or Qwen")
     hidden, inner = model.hidden_size, model.intermediate_size
     query, key = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (model.vocab_size, hidden)}

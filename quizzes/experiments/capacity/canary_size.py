@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.registry import BadArguments
 
 CONFIDENCE, POWER = 0.95, 0.8
 
@@ -42,7 +43,7 @@ def canary_size(
     base: the share of bad answers now; bad: the share that must not go unnoticed.
     """
     if base == bad:
-        raise ValueError("base and bad are equal: there is nothing to tell apart")
+        raise BadArguments("base and bad are equal: there is nothing to tell apart")
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2), NormalDist().inv_cdf(POWER)
     mean = (base + bad) / 2
     pooled = z[0] * math.sqrt(2 * mean * (1 - mean))

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from engine.zoo.gates import paired_difference, wilson
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.registry import BadArguments
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def paired_eval(
 ) -> Paired:
     """Did quantisation cost more than `limit`? `won`: only the new model is right, `lost`: only the reference."""
     if lost > reference_right or reference_right + won > cases:
-        raise ValueError(f"{won} won and {lost} lost do not fit {reference_right} right of {cases}")
+        raise BadArguments(f"{won} won and {lost} lost do not fit {reference_right} right of {cases}")
     low, high = paired_difference(won, lost, cases)
     verdict = "pass" if low >= limit else "fail" if high < limit else "inconclusive"
     spread = 0.0

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from engine.zoo.gates import wilson
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.registry import BadArguments
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def pass_rate(
 ) -> PassRate:
     """Does `right` of `cases` prove a pass rate of at least `gate`, with 95 % confidence?"""
     if right > cases:
-        raise ValueError(f"{right} right of {cases} cases")
+        raise BadArguments(f"{right} right of {cases} cases")
     low, high = wilson(right, cases)
     verdict = "pass" if low >= gate else "fail" if high < gate else "inconclusive"
     allowed = -1

@@ -10,6 +10,7 @@ from pydantic import Field
 from quizzes.experiments import Context, experiment
 from quizzes.experiments.memory._allocators import Allocator, Buddy, Contiguous, Paged
 from quizzes.experiments.memory._shapes import BlockSize
+from quizzes.experiments.registry import BadArguments
 
 Numbers = Annotated[list[Annotated[int, Field(ge=1, le=2000)]], Field(min_length=1, max_length=64)]
 
@@ -54,13 +55,13 @@ def allocator_race(
     running request. If the paged pool runs out, the request that came last gives everything back and starts again.
     """
     if len(prompts) != len(outputs):
-        raise ValueError(f"{len(prompts)} prompts and {len(outputs)} outputs: one of each per request")
+        raise BadArguments(f"{len(prompts)} prompts and {len(outputs)} outputs: one of each per request")
     finals = [prompt + output - 1 for prompt, output in zip(prompts, outputs, strict=True)]
     if max(finals) > max_len:
-        raise ValueError(f"a request needs {max(finals)} slots, more than max_len={max_len}")
+        raise BadArguments(f"a request needs {max(finals)} slots, more than max_len={max_len}")
     room = min(slots // block_size * block_size, 1 << (slots.bit_length() - 1))
     if max_len > slots or 1 << (max(finals) - 1).bit_length() > room:
-        raise ValueError(f"{slots} slots cannot hold the longest request on its own; raise slots")
+        raise BadArguments(f"{slots} slots cannot hold the longest request on its own; raise slots")
     contestants: dict[str, Allocator] = {
         "reserve_max": Contiguous(slots, max_len),
         "buddy": Buddy(slots),

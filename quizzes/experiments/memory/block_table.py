@@ -11,6 +11,7 @@ from engine.core.block_space_manager import BlockSpaceManager
 from engine.core.blocks import FreeQueue
 from quizzes.experiments import Context, experiment
 from quizzes.experiments.memory._shapes import BlockSize
+from quizzes.experiments.registry import BadArguments
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ def block_table(
     free_order: ids of the free blocks, next one first. There must be enough of them for `tokens`, and token < tokens.
     """
     if len(set(free_order)) < len(free_order):
-        raise ValueError("free_order names a block twice")
+        raise BadArguments("free_order names a block twice")
     if token >= tokens:
-        raise ValueError(f"token {token} does not exist in a sequence of {tokens}; they count from 0")
+        raise BadArguments(f"token {token} does not exist in a sequence of {tokens}; they count from 0")
     manager = BlockSpaceManager(max(free_order), 0, block_size)
     pool = manager.device
     for block in list(pool.free):
