@@ -92,3 +92,19 @@ def dispatch_bytes(tokens: int, top_k: int, hidden: int, ranks: int, value_bytes
 def replicas_kv(kv_heads: int, attention_dp: int) -> float:
     """Copies of the KV cache with attention data parallel: each replica keeps its own requests only."""
     return 1.0 if attention_dp >= 1 and kv_heads else 0.0
+
+
+def imbalance_of_load(load: list[int], per_rank: int) -> float:
+    """Busiest rank over the mean, experts dealt out in order."""
+    ranks = [sum(load[start : start + per_rank]) for start in range(0, len(load), per_rank)]
+    return max(ranks) * len(ranks) / sum(load)
+
+
+def imbalance_of_load_with_copy(load: list[int], per_rank: int) -> float:
+    """The same when the most visited expert is copied to the idlest rank and each copy serves half."""
+    hot = load.index(max(load))
+    ranks = [sum(load[start : start + per_rank]) for start in range(0, len(load), per_rank)]
+    idlest = ranks.index(min(ranks))
+    ranks[hot // per_rank] -= load[hot] / 2
+    ranks[idlest] += load[hot] / 2
+    return max(ranks) * len(ranks) / sum(load)

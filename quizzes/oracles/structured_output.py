@@ -48,3 +48,12 @@ def texts_of(regex: str, alphabet: str, longest: int) -> int:
         for length in range(longest + 1)
         for letters in itertools.product(alphabet, repeat=length)
     )
+
+
+def forced_positions(texts: list[str], said: str) -> int:
+    """Places of `said` at which all texts that agree so far go on alike, its end included."""
+    count = 0
+    for place in range(len(said) + 1):
+        following = {text[place : place + 1] for text in texts if text[:place] == said[:place]}
+        count += len(following) == 1
+    return count

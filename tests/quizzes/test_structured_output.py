@@ -6,6 +6,7 @@ import pytest
 
 from quizzes.experiments.context import Context
 from quizzes.experiments.structured_output.draft_masks import draft_masks
+from quizzes.experiments.structured_output.forced import forced
 from quizzes.experiments.structured_output.nesting import nesting
 from quizzes.experiments.structured_output.token_mask import token_mask
 from quizzes.experiments.structured_output.tool_calls import tool_calls
@@ -50,3 +51,9 @@ def test_a_forced_call_is_a_call_and_not_the_right_one() -> None:
     assert forced.called == forced.schema_valid == 4 and forced.right_argument < 4
     free = tool_calls(Context(), choice="none", answers=4)
     assert free.called == free.masked_positions == 0 and not free.tools_in_prompt
+
+
+@pytest.mark.parametrize("said", ["small", "smart", "medium"])
+def test_where_texts_agree_the_grammar_leaves_one_token(said: str) -> None:
+    texts = ["small", "smart", "medium"]
+    assert forced(Context(), texts=texts, said=said).forced == oracle.forced_positions(texts, said)
