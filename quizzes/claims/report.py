@@ -99,3 +99,40 @@ def table(rulings: Iterable[Ruling], kinds: dict[str, str]) -> list[tuple[str, .
 def brier(vote: str, confidence: int, verdict: str) -> float:
     """(probability given to "I am right" - what came true) squared: 0 is best, 0.25 is a coin, 1 is worst."""
     return (confidence / 100 - (vote == verdict)) ** 2
+
+
+def markdown(claims: Iterable[tuple[Claim, Ruling]], command: str) -> str:
+    """What the guides get wrong or leave open, with the right number: a page to read, made by a run."""
+    pairs = list(claims)
+    found = Counter(ruling.verdict for _, ruling in pairs)
+    lines = [
+        "# What the court found",
+        "",
+        f"Made by `{command}`; no verdict of a test is typed. {len(pairs)} claims: "
+        + ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict])
+        + ".",
+        "",
+        "`prep claims show ID` shows the test, `prep claims run ID` runs it, `prep claims flip ID` turns it over.",
+    ]
+    for verdict in ("refuted", "depends"):
+        lines += [
+            "",
+            f"## {verdict.capitalize()}",
+            "",
+            "| | claim | it says | found | in an interview |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [_row(claim, ruling) for claim, ruling in pairs if ruling.verdict == verdict]
+    confirmed = [claim.id for claim, ruling in pairs if ruling.verdict == "confirmed"]
+    lines += ["", "## Confirmed", "", ", ".join(confirmed) or "none", ""]
+    return "\n".join(lines)
+
+
+def _row(claim: Claim, ruling: Ruling) -> str:
+    figure = ruling.figure
+    unit = f" {figure.unit}" if figure and figure.unit else ""
+    says = "" if figure is None or figure.says is None else f"{number(figure.says)}{unit}"
+    value = "" if figure is None else f"{number(figure.value)}{unit}"
+    wording = ruling.wording or (claim.fact.says if claim.fact else "")
+    cells = [claim.id, claim.claim, says, value, wording]
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,9 @@ def verify(
     ] = False,
     all_: Annotated[bool, typer.Option("--all", help="Also tests that measure time.")] = False,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Also write what was found as a Markdown page.")
+    ] = None,
     json: common.Json = False,
 ) -> None:
     """Run the test of every claim and tell the verdicts. Exit code 1 if a test is broken.
@@ -33,6 +37,7 @@ def verify(
     Examples:
       prep claims verify
       prep claims verify --all --json
+      prep claims verify --all --page found.md
     """
     from quizzes.claims import verdicts
     from quizzes.topics import TOPICS, resolve
@@ -48,6 +53,12 @@ def verify(
     rulings, broken = _judge_all(claims, chosen)
     verdicts.remember(rulings)
     broken += [f"claims/bank/{problem}" for problem in claims.problems]
+    if page is not None:
+        from quizzes.claims.report import markdown
+
+        options = f"{' --all' if all_ else ''}{f' --topic {topic}' if topic else ''}"
+        command = f"prep claims verify{options} --page {page.name}"
+        page.write_text(markdown([(claims.claim(r.id), r) for r in rulings], command), encoding="utf-8")
     if json:
         screen.print_json(
             {

@@ -40,8 +40,8 @@ def reservation_race(
     max_tokens: Annotated[int, Field(ge=1, le=700)] = 400,
     seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
 ) -> Reservation:
-    """Outputs are exponential with that mean, cut at max_tokens. Reserved: a request starts when room for its prompt and
-    all of max_tokens is free for it. Paged: as the engine does it. Steps count, so each costs the same."""
+    """Outputs are exponential with that mean, cut at max_tokens. Reserved: a request starts when room for its prompt
+    and all of max_tokens is free for it. Paged: as the engine does it. Steps count, so each costs the same."""
     from quizzes.experiments.scheduling._reserve import ReservingScheduler
 
     rng = Random(f"reservation-{seed}")
