@@ -41,7 +41,8 @@ def reservation_race(
     seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
 ) -> Reservation:
     """Outputs are exponential with that mean, cut at max_tokens. Reserved: a request starts when room for its prompt
-    and all of max_tokens is free for it. Paged: as the engine does it. Steps count, so each costs the same."""
+    and all of max_tokens is free for it. Paged: as the engine does it. Every step counts the same.
+    """
     from quizzes.experiments.scheduling._reserve import ReservingScheduler
 
     rng = Random(f"reservation-{seed}")
