@@ -316,3 +316,15 @@ def hybrid_hit(window: int, full: int, run: int) -> int:
         if all(position < 0 or position // 16 != run for position in seen):
             return 16 * blocks
     return 0
+
+
+def break_even_link(billions: int, layers: int, heads: int, width: int, tflops: int) -> float:
+    """GB/s at which a thousand tokens take as long over the link as through the model."""
+    tokens = 1000
+    num_bytes = tokens * layers * heads * width * (2 + 2)  # a key and a value of two bytes each
+    seconds = tokens * 2 * billions / (tflops * 1000)
+    return num_bytes / seconds / 1e9
+
+
+def loading_is_faster(billions: int, layers: int, heads: int, width: int, tflops: int, link: int) -> bool:
+    return link > break_even_link(billions, layers, heads, width, tflops)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.prefix_cache._live import Watched
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def disk_tier(
         with ctx.llm(**settings) as other:
             outputs.append(ask(other))
         with ctx.llm(**shared) as third:
-            watched = _Watched(third.llm_engine.engine_core.scheduler)
+            watched = Watched(third)
             outputs.append(ask(third))
             block_bytes = third.llm_engine.engine_core.config.cache.tiers.block_bytes
     hits = [output.num_cached_tokens for output in outputs]
@@ -65,26 +66,7 @@ def disk_tier(
         other_hit=hits[2],
         shared_hit=hits[3],
         shared_source=",".join(sorted(watched.requests[-1].cached_tokens_by_source)),
-        bytes_read=watched.bytes_received,
+        bytes_read=watched.total("kv_bytes_received"),
         block_bytes=block_bytes,
         tokens_equal=all(o.outputs[0].token_ids == outputs[0].outputs[0].token_ids for o in outputs),
     )
-
-
-class _Watched:
-    """A live scheduler's requests, and what its connector brought."""
-
-    def __init__(self, scheduler: Any) -> None:
-        self.requests: list[Any] = []
-        self.bytes_received = 0
-        self._scheduler, self._add, self._update = scheduler, scheduler.add, scheduler.update
-        scheduler.add, scheduler.update = self.add, self.update
-
-    def add(self, request: Any) -> None:
-        self.requests.append(request)
-        self._add(request)
-
-    def update(self, *args: Any) -> Any:
-        outputs = self._update(*args)
-        self.bytes_received += self._scheduler.stats.kv_bytes_received
-        return outputs

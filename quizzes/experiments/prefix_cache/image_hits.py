@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.prefix_cache._live import Watched
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,7 @@ def image_hits(
         limit_mm_per_prompt={"image": 1}, max_model_len=512, block_size=block_size, enforce_eager=True
     ) as llm:
         outputs = []
-        scheduler = llm.llm_engine.engine_core.scheduler
-        queries = hits = 0
-        update = scheduler.update
-
-        def watch(*args: object) -> object:
-            nonlocal queries, hits
-            queries += scheduler.stats.encoder_cache_queries
-            hits += scheduler.stats.encoder_cache_hits
-            return update(*args)
-
-        scheduler.update = watch
+        watched = Watched(llm)
         for picture, (first, second) in zip(pictures, words, strict=True):
             text = f"{first}{' manga' * words_before} <image> {second}{' manga' * words_behind}"
             prompt = {"prompt": text, "multi_modal_data": {"image": picture}}
@@ -74,6 +65,6 @@ def image_hits(
         placeholder_tokens=NUM_TOKENS,
         image_at=ids[1].index(0),
         cached_tokens=outputs[1].num_cached_tokens,
-        encoder_runs=queries - hits,
+        encoder_runs=watched.total("encoder_cache_queries") - watched.total("encoder_cache_hits"),
         same_token_ids=ids[0] == ids[1],
     )

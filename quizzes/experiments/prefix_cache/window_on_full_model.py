@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.prefix_cache._live import Watched
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,12 @@ def _answer(ctx: Context, window: int | None, prompt: int, answer: int) -> tuple
     """(answer, log probabilities of the prompt's tokens, blocks held before the last token)."""
     from engine.sampling_params import SamplingParams
 
-    settings: dict = {"max_model_len": prompt + answer + 16}
+    settings: dict[str, Any] = {"max_model_len": prompt + answer + 16}
     if window is not None:
         settings["hf_overrides"] = {"architectures": ["MistralForCausalLM"], "sliding_window": window}
     params = SamplingParams(max_tokens=answer, temperature=0, ignore_eos=True, prompt_logprobs=0)
     with ctx.llm(**settings) as llm:
-        scheduler = llm.llm_engine.engine_core.scheduler
-        held, update = [], scheduler.update
-
-        def watch(*args: object) -> object:
-            held.append(scheduler.kv.pool.num_used)
-            return update(*args)
-
-        scheduler.update = watch
+        watched = Watched(llm)
         (output,) = llm.generate(
             [{"prompt_token_ids": [3 + 7 * i % 2000 for i in range(prompt)]}], params, use_tqdm=False
         )
@@ -71,4 +65,4 @@ def _answer(ctx: Context, window: int | None, prompt: int, answer: int) -> tuple
         for token, entry in zip(output.prompt_token_ids, output.prompt_logprobs or [], strict=True)
         if entry is not None
     ]
-    return list(output.outputs[0].token_ids), chosen, held[-1]
+    return list(output.outputs[0].token_ids), chosen, watched.blocks[-1]
