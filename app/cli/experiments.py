@@ -25,6 +25,8 @@ def list_(
 
     Example: prep experiments list --topic memory
     """
+    from rich.padding import Padding
+
     from quizzes.experiments import registry
     from quizzes.topics import TOPICS, resolve
 
@@ -42,7 +44,7 @@ def list_(
         last = group
         mark = "" if experiment.determinism == "exact" else " [dim](measured)[/]"
         console.print(f"  [cyan]{short}[/]{mark}", soft_wrap=True)
-        console.print(f"      {experiment.title}", style="dim")
+        console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")
     console.print(
         f"\n{len(found)} experiments; those not marked as measured count: the same on every machine."
     )
@@ -67,8 +69,9 @@ def show(
         return
     console = screen.out()
     console.print(f"[bold]{name}[/]  [dim]{', '.join(experiment.catalogue)} · {experiment.determinism}[/]\n")
-    console.print(experiment.doc, markup=False)
-    console.print("\n[bold]takes[/]")
+    for paragraph in experiment.doc.split("\n\n"):
+        console.print(_unwrapped(paragraph) + "\n", markup=False)
+    console.print("[bold]takes[/]")
     for parameter in experiment.parameters.values():
         kind = _type_name(parameter.annotation)
         console.print(f"  [cyan]{parameter.name}[/]={plain(_as_list(parameter.default))}  [dim]{kind}[/]")
@@ -80,6 +83,13 @@ def show(
         soft_wrap=True,
     )
     screen.next_command(f"prep run {name}")
+
+
+def _unwrapped(paragraph: str) -> str:
+    """One line, so that the terminal wraps it; lists keep their lines."""
+    lines = paragraph.splitlines()
+    is_list = any(line.startswith(("    ", "- ")) for line in lines)
+    return paragraph if is_list else " ".join(line.strip() for line in lines)
 
 
 def _summary(experiment: Any) -> dict[str, Any]:

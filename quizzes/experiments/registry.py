@@ -73,7 +73,9 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        return (inspect.getdoc(self.function) or self.name).splitlines()[0]
+        """The first sentence of its doc."""
+        paragraph = " ".join(self.doc.split("\n\n")[0].split())
+        return paragraph.split(". ")[0].rstrip(".") + "."
 
     @property
     def doc(self) -> str:
