@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from quizzes.paths import cache_dir, write_atomically
 
+logger = logging.getLogger(__name__)
 _FORMAT = 1
 Checker = Callable[[dict[str, Any]], Any]
 
@@ -147,7 +149,10 @@ def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | 
         if kept["key"] != key:
             return None
         return [Document(**entry) for entry in kept["documents"]], [BadFile(**entry) for entry in kept["bad"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        logger.warning("%s is damaged; it is made anew", path)
         return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from quizzes.experiments.registry import Experiment
 from quizzes.paths import cache_dir, write_atomically
 
+logger = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parents[2]
 _SUFFIXES = {".py", ".cpp", ".h", ".cu", ".cuh", ".json", ".jinja", ".safetensors"}
 MEASURED_FOR_SECONDS = 86_400
@@ -42,7 +44,10 @@ def read(experiment: Experiment, key: str) -> dict[str, Any] | None:
             return None
         kept = json.loads(path.read_text(encoding="utf-8"))
         return dict(kept["result"]) if kept["name"] == experiment.name else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        logger.warning("%s is damaged; the experiment runs again", path)
         return None
 
 

@@ -239,11 +239,13 @@ def test_a_damaged_state_file_is_named_and_the_quiz_goes_on(home: Path, tmp_path
     assert "2 of 2 points" in done.stdout
 
 
-def test_a_damaged_compiled_bank_is_made_anew(home: Path, tmp_path: Path) -> None:
+def test_a_damaged_compiled_bank_is_named_and_made_anew(home: Path, tmp_path: Path) -> None:
     prep("bank", "list")
     for path in (home / "cache").glob("bank-*.json"):
         path.write_text(path.read_text()[:100])
-    assert QUESTION in prep("bank", "list").stdout
+    done = prep("bank", "list")
+    assert QUESTION in done.stdout and "is damaged" in done.stderr
+    assert "is damaged" not in prep("bank", "list").stderr
 
 
 def _read_until(process: subprocess.Popen[str], words: str) -> None:

@@ -86,11 +86,14 @@ def test_an_edit_of_the_engine_forgets_results(runner: Runner, monkeypatch: pyte
     assert not runner.run(NAME, {"slots": 5}).cached
 
 
-def test_a_damaged_result_is_computed_again(runner: Runner) -> None:
+def test_a_damaged_result_is_named_and_computed_again(
+    runner: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
     runner.run(NAME, {"slots": 6})
     for path in (Path(os.environ["PREP_HOME"]) / "cache" / "results").glob("*/*.json"):
         path.write_text(path.read_text()[:20])
     assert not runner.run(NAME, {"slots": 6}).cached
+    assert "is damaged" in caplog.text and ".json" in caplog.text
 
 
 @pytest.mark.parametrize(

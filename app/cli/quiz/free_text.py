@@ -167,7 +167,7 @@ def _mark(
 def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, list[bool]]:
     """One machine-graded question for each point that must be there. Skipping one leaves it out."""
     found: dict[str, list[bool]] = {}
-    asked: dict[str, bool] = {}
+    asked: dict[str, bool | None] = {}
     for point in points:
         probe = next((name for name in point.probes if name in sitting.bank), None)
         if not point.must or probe is None:
@@ -175,10 +175,11 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
         if probe not in asked:
             sitting.say(f"\n [bold]Probe[/] of: {showing.inline(point.say)}")
             record = sitting.ask_probe(probe, seed)
-            if record.status not in ("right", "partly", "wrong"):
-                continue
-            asked[probe] = record.status == "right"
-        found[point.id] = [asked[probe]]
+            judged = record.status in ("right", "partly", "wrong")
+            asked[probe] = record.status == "right" if judged else None
+        right = asked[probe]
+        if right is not None:
+            found[point.id] = [right]
     return found
 
 
