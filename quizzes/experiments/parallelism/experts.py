@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -96,3 +96,21 @@ def experts(
         bytes_all_to_all=round(2 * crossing * hidden * 2),
         bytes_all_reduce=tokens * hidden * 2 if ranks > 1 else 0,
     )
+
+
+def chart(result: Experts) -> dict[str, Any]:
+    """Visits by expert, coloured by the rank that computes them."""
+    per_rank = len(result.visits) // len(result.rank_visits)
+    values = [
+        {"expert": expert, "visits": count, "rank": expert // per_rank}
+        for expert, count in enumerate(result.visits)
+    ]
+    return {
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "expert", "type": "ordinal"},
+            "y": {"field": "visits", "type": "quantitative"},
+            "color": {"field": "rank", "type": "nominal"},
+        },
+    }

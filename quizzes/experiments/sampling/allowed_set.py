@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -63,3 +63,16 @@ def allowed_set(
         entropy_bits=-sum(p * math.log2(p) for p in found if p > 0),
         order_free=allowed == [token for token, p in enumerate(cold) if p > 0],
     )
+
+
+def chart(result: Allowed) -> dict[str, Any]:
+    """What each token is drawn with; tokens that were filtered out have no bar."""
+    values = [{"token": token, "probability": p} for token, p in enumerate(result.probs)]
+    return {
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "token", "type": "ordinal"},
+            "y": {"field": "probability", "type": "quantitative"},
+        },
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -58,3 +58,17 @@ def workloads(
             shares.append(counted.rows / rows)
     order = sorted(zip(rates, kinds, strict=True))
     return ByWorkload(list(kinds), rates, per_step, shares, best=order[-1][1], worst=order[0][1])
+
+
+def chart(result: ByWorkload) -> dict[str, Any]:
+    """Tokens per step by workload; 1 is what decoding without drafts gives."""
+    pairs = zip(result.workloads, result.tokens_per_step, strict=True)
+    values = [{"workload": name, "tokens per step": value} for name, value in pairs]
+    return {
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "workload", "type": "nominal", "sort": "-y"},
+            "y": {"field": "tokens per step", "type": "quantitative"},
+        },
+    }
