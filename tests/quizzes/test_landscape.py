@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quizzes.claims.library import BANK, read_claims
 from quizzes.experiments import Context, get
 from quizzes.library import load_bank
 from quizzes.oracles import landscape as paper
@@ -69,3 +70,19 @@ def test_the_topic_answers_its_interview_questions_and_dates_its_sources() -> No
         typed = any(choice.right is True for choice in question.choices)
         if typed and question.stage != "manager":
             assert any(source.as_of or source.version for source in question.sources), question.id
+
+
+def test_every_external_fact_of_the_first_three_documents_can_be_looked_up() -> None:
+    facts = []
+    for name in ("facts_s0.yaml", "facts_s1.yaml", "facts_s2.yaml"):
+        claims = read_claims(BANK / name)
+        assert not claims.problems
+        facts += [claims.claim(entry.id) for entry in claims]
+    assert len(facts) == 54 and {claim.kind for claim in facts} == {"external-fact"}
+    for claim in facts:
+        assert claim.fact is not None, claim.id
+        source = claim.fact.source
+        assert source.as_of and (source.version or source.url), claim.id
+        assert len(claim.fact.says.split()) > 5, claim.id
+        if claim.test is not None:
+            assert claim.wording, claim.id
