@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 from typing import Any
 
@@ -170,10 +171,28 @@ def test_chunks_do_not_change_the_answer_of_the_live_engine() -> None:
     assert result.lo <= result.ratio <= result.hi
 
 
+@pytest.mark.parametrize("name", ["prefill_interference", "policy_lab", "load_sweep"])
+def test_charts_show_figures_of_the_result(name: str) -> None:
+    found = get(f"scheduling.{name}")
+    result = found.function(Context(), **found.check({}))
+    values = sys.modules[found.function.__module__].chart(result)["data"]["values"]
+    assert len(values) >= 3 and all(len(value) == 3 for value in values)
+
+
 def test_arguments_that_cannot_be_are_refused() -> None:
     with pytest.raises(BadArguments, match="one entry for each"):
         run("policy_lab", lens=[3, 4], priorities=[1])
     with pytest.raises(BadArguments, match="less than output"):
         run("admission", output=50, max_tokens=20)
+    with pytest.raises(BadArguments, match="leave nothing"):
+        run("token_budget", decodes=64, budget=64)
+    with pytest.raises(BadArguments, match="take too long"):
+        run("token_budget", decodes=250, budget=251, prompt=40_000)
+    with pytest.raises(BadArguments, match="keep it to 2000"):
+        run("load_sweep", output="1-900000")
+    with pytest.raises(BadArguments, match="expected a number of tokens"):
+        run("open_vs_closed", prompt="many")
+    with pytest.raises(BadArguments, match="must fit into"):
+        run("reservation_race", blocks=50, prompt=400, max_tokens=700)
     with pytest.raises(BadArguments, match="could never run"):
         run("head_of_line", blocks=10, large_blocks=11)

@@ -74,7 +74,8 @@ def _serve(
     engine: CoreEngine, jobs: list[tuple[int, int, int]], slots: int, window: int, *, collects: bool = True
 ) -> tuple[list[int], list[int]]:
     """(wait, step of the last token) of each job; the clock is the engine's step counter, idle steps included."""
-    to_come, outside = list(jobs), []
+    to_come = list(jobs)
+    outside: list[tuple[int, int, int]] = []
     while to_come or outside or engine.scheduler.has_unfinished():
         now = engine.num_steps
         while to_come and to_come[0][0] <= now:

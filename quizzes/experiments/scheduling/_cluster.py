@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from engine.config import ConfigError
 from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment
 from engine.sim.models import get_model
+from engine.sim.workload import Lengths
+from quizzes.experiments.registry import BadArguments
 
 Model = Literal["llama-3.1-8b", "qwen2.5-7b", "qwen3-14b", "llama-3.1-70b"]
 Gpu = Literal["l4", "a10g", "a100-80", "h100", "h200"]
@@ -30,3 +33,14 @@ def deployment(
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
     )
+
+
+def lengths(name: str, text: str, most: int) -> Lengths:
+    """Lengths from an argument's text. Raises BadArguments for what is none, or could go on for ever."""
+    try:
+        found = Lengths.parse(text)
+    except ConfigError as error:
+        raise BadArguments(f"{name}: {error}") from None
+    if found.longest > most:
+        raise BadArguments(f"{name} = {text!r} may be {found.longest} tokens long; keep it to {most}")
+    return found

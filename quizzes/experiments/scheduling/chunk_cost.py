@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
+
+if TYPE_CHECKING:
+    from engine.sim.cost import CostModel, StepLoad
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ def chunk_cost(
     ctx: Context,
     *,
     prompt: Annotated[int, Field(ge=16, le=60_000)] = 8192,
-    chunk: Annotated[int, Field(ge=1, le=60_000)] = 512,
+    chunk: Annotated[int, Field(ge=16, le=60_000)] = 512,
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
 ) -> ChunkCost:
@@ -70,14 +73,14 @@ def chunk_cost(
     )
 
 
-def _serve(prompt: int, budget: int, model: Model, gpu: Gpu) -> list:
+def _serve(prompt: int, budget: int, model: Model, gpu: Gpu) -> list[tuple[StepLoad, float]]:
     """(load, seconds) of each step until the first token of a lone prompt."""
     from engine.config import CacheConfig
     from engine.sim.engine import SimEngine
     from engine.sim.run import scheduler_config
     from engine.sim.workload import SimRequest
 
-    steps: list = []
+    steps: list[tuple[StepLoad, float]] = []
     replica = deployment(model, gpu, budget=budget, max_num_seqs=1)
     engine = SimEngine(
         scheduler_config(replica),
@@ -89,7 +92,7 @@ def _serve(prompt: int, budget: int, model: Model, gpu: Gpu) -> list:
     return steps
 
 
-def _cost(model: Model, gpu: Gpu):
+def _cost(model: Model, gpu: Gpu) -> CostModel:
     from engine.sim.cost import CostModel
 
     return CostModel(deployment(model, gpu))

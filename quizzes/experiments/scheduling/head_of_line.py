@@ -9,7 +9,7 @@ from pydantic import Field
 
 from engine.core.sched_output import Reason
 from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments.core_engine import CoreEngine, StepView
 from quizzes.experiments.registry import BadArguments
 
 
@@ -79,7 +79,7 @@ def head_of_line(
     )
 
 
-def _is_held_back(step, small: int) -> bool:
+def _is_held_back(step: StepView, small: int) -> bool:
     """Some small request waits in this step because of the one ahead."""
     reasons = [step.why_not(f"small{i}") for i in range(small)]
     waits = [reason for reason in reasons if reason is not None]

@@ -47,7 +47,7 @@ def live_chunking(
     def once(llm: LLM) -> list[int]:
         return list(llm.generate([tokens], params, use_tqdm=False)[0].outputs[0].token_ids)
 
-    settings = {"enable_prefix_caching": False, "max_num_seqs": 1}
+    settings: dict[str, Any] = {"enable_prefix_caching": False, "max_num_seqs": 1}
     with (
         ctx.llm(max_num_batched_tokens=chunk, **settings) as cut,
         ctx.llm(max_num_batched_tokens=2048, **settings) as whole,

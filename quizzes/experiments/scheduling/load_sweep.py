@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
-from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
+from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment, lengths
 
 if TYPE_CHECKING:
     from engine.sim.workload import SimRequest
@@ -117,7 +117,7 @@ def load_sweep(
     runs = [
         _serve({**fixed, knob: value}, load, (ttft_limit_ms, tpot_limit_ms), model, gpu) for value in values
     ]
-    columns = {name: [run[name] for run in runs] for name in runs[0]}
+    columns: dict[str, Any] = {name: [run[name] for run in runs] for name in runs[0]}
     return Sweep(values=list(values), **columns)
 
 
@@ -170,11 +170,30 @@ def _serve(
 
 
 def _requests(rate: float, long_every: int, load: _Load) -> Iterator[SimRequest]:
-    from engine.sim.workload import Lengths, Workload
+    from engine.sim.workload import Workload
 
-    prompt, output = Lengths.parse(load.prompt), Lengths.parse(load.output)
+    prompt, output = lengths("prompt", load.prompt, 60_000), lengths("output", load.output, 2000)
     for request in Workload(load.requests, rate, prompt, output, arrivals=load.arrivals, seed=load.seed):
         if long_every and request.index % long_every == long_every - 1:
             request.prompt_len = load.long_prompt
             request.output_len = load.long_output or request.output_len
         yield request
+
+
+def chart(result: Sweep) -> dict[str, Any]:
+    """Time to the first token and between tokens by the knob's value, on a logarithmic scale."""
+    columns = {"mean TTFT": result.ttft_mean_ms, "p99 TTFT": result.ttft_p99_ms, "p99 ITL": result.itl_p99_ms}
+    values = [
+        {"value": value, "ms": ms, "what": what}
+        for what, column in columns.items()
+        for value, ms in zip(result.values, column, strict=True)
+    ]
+    return {
+        "data": {"values": values},
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {"field": "value", "type": "ordinal", "sort": None},
+            "y": {"field": "ms", "type": "quantitative", "scale": {"type": "log"}},
+            "color": {"field": "what", "type": "nominal"},
+        },
+    }

@@ -51,7 +51,9 @@ def mixed_step(
     seconds = [cost.seconds(load) for load in (alone, prompt, both)]
     ridge = cost.rates.flops / cost.rates.bytes_per_s
     return Mixed(
-        *(1000 * value for value in seconds),
+        1000 * seconds[0],
+        1000 * seconds[1],
+        1000 * seconds[2],
         1 - seconds[2] / (seconds[0] + seconds[1]),
         cost.intensity(alone),
         cost.intensity(prompt),

@@ -9,8 +9,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from engine.sim.engine import SimEngine
+from engine.sim.memory import Deployment
+from engine.sim.report import RunReport, summarise
+from engine.sim.run import make_engine, simulate
+from engine.sim.workload import SimRequest, Workload
 from quizzes.experiments import Context, experiment
-from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
+from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment, lengths
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,10 @@ def open_vs_closed(
 
     A closed loop slows down with the server, so its queue can never exceed the number of users; an open loop goes on.
     """
-    closed = [_closed(count, requests, prompt, output, max_num_seqs, model, gpu, seed) for count in users]
-    opened = [_open(rate, requests, prompt, output, max_num_seqs, model, gpu, seed) for rate in rates]
+    drawn = (lengths("prompt", prompt, 20_000), lengths("output", output, 1000))
+    replica = deployment(model, gpu, max_num_seqs=max_num_seqs)
+    closed = [_closed(count, Workload(requests, 1.0, *drawn, seed=seed), replica) for count in users]
+    opened = [simulate(make_engine(replica), Workload(requests, rate, *drawn, seed=seed)) for rate in rates]
     return Loads(
         [run.requests_per_s for run in closed],
         [1000 * run.ttft.p99 for run in closed],
@@ -63,37 +70,22 @@ def open_vs_closed(
     )
 
 
-def _open(rate, requests, prompt, output, max_num_seqs, model, gpu, seed):
-    from engine.sim.run import make_engine, simulate
-    from engine.sim.workload import Lengths, Workload
-
-    load = Workload(requests, rate, Lengths.parse(prompt), Lengths.parse(output), seed=seed)
-    return simulate(make_engine(deployment(model, gpu, max_num_seqs=max_num_seqs)), load)
-
-
-def _closed(users, requests, prompt, output, max_num_seqs, model, gpu, seed):
+def _closed(users: int, load: Workload, replica: Deployment) -> RunReport:
     """Looks for answers at every step end: who is answered sends again at that moment."""
-    from engine.sim.report import summarise
-    from engine.sim.run import make_engine
-    from engine.sim.workload import Lengths, SimRequest, Workload
-
-    load: Iterator[SimRequest] = iter(
-        Workload(requests, 1.0, Lengths.parse(prompt), Lengths.parse(output), seed=seed)
-    )
-    engine = make_engine(deployment(model, gpu, max_num_seqs=max_num_seqs))
+    engine, requests = make_engine(replica), iter(load)
     ends = [0.0]
     engine.on_step = lambda _, load, seconds: ends.append(engine.now + seconds)
     engine.fast_forward = False
-    _send(engine, load, users)
+    _send(engine, requests, users)
     while engine.num_unfinished:
         done = engine.run_until(engine.now + 1e-9)  # begins a step, which ends after that
         done += engine.run_until(ends[-1])
-        _send(engine, load, len(done))
+        _send(engine, requests, len(done))
     return summarise([engine.recorder], engine.scheduler.kv.pool.num_usable, engine.rejected)
 
 
-def _send(engine, load, count):
+def _send(engine: SimEngine, requests: Iterator[SimRequest], count: int) -> None:
     """The next `count` requests arrive now."""
-    for request in islice(load, count):
+    for request in islice(requests, count):
         request.arrival = engine.now
         engine.add(request, engine.now)

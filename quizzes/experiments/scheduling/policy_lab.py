@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from quizzes.experiments import Ask, Context, experiment
 from quizzes.experiments.registry import BadArguments
+
+if TYPE_CHECKING:
+    from engine.core.request import Request
 
 Policy = Literal["fcfs", "priority", "sjf", "aging", "fair"]
 Numbers = Annotated[list[Annotated[int, Field(ge=0, le=2000)]], Field(max_length=120)]
@@ -50,7 +53,16 @@ def policy_lab(
         "aging",
         "fair",
     ),
-    lens: Annotated[Numbers, Field(min_length=1)] = (40, 3, 5, 30, 4, 6, 3, 20),
+    lens: Annotated[list[Annotated[int, Field(ge=1, le=500)]], Field(min_length=1, max_length=120)] = (
+        40,
+        3,
+        5,
+        30,
+        4,
+        6,
+        3,
+        20,
+    ),
     arrivals: Numbers = (),
     priorities: Annotated[list[Annotated[int, Field(ge=-10, le=10)]], Field(max_length=120)] = (),
     tenants: Annotated[list[str], Field(max_length=120)] = (),
@@ -70,8 +82,6 @@ def policy_lab(
     tenants = list(tenants) or ["a"] * count
     if not len(arrivals) == len(priorities) == len(tenants) == count:
         raise BadArguments("arrivals, priorities and tenants need one entry for each of lens, or none at all")
-    if min(lens) < 1:
-        raise BadArguments("a job has at least one token: every entry of lens must be 1 or more")
     rng = Random(f"predictions-{seed}")
     guesses = [length * pow(2.718281828, prediction_error * rng.gauss(0, 1)) for length in lens]
     asks = [
@@ -90,7 +100,7 @@ def policy_lab(
         mean_wait=[sum(row) / count for row in waits],
         longest_wait=[max(row) for row in waits],
         starved_job=[row.index(max(row)) for row in waits],
-        finish_order=[sorted(range(count), key=lambda i, run=run: (run[i][1], i)) for run in runs],
+        finish_order=[_by_end(run) for run in runs],
         latencies=latencies,
         waits=waits,
         steps=[max(end for _, end in run) + 1 for run in runs],
@@ -106,7 +116,7 @@ def _serve(
     """(step of admission, step of the last token) of each job."""
     from quizzes.experiments.scheduling import _policies
 
-    def predict(request):
+    def predict(request: Request) -> float:
         return guesses[int(request.request_id.split("/")[1])]
 
     own = {
@@ -114,7 +124,7 @@ def _serve(
         "aging": lambda: _policies.aging(predict, weight),
         "fair": lambda: _policies.fair(predict),
     }
-    settings = {"make_scheduler": own[policy]()} if policy in own else {"policy": policy}
+    settings: dict[str, Any] = {"make_scheduler": own[policy]()} if policy in own else {"policy": policy}
     engine = ctx.core(max_num_seqs=slots, traced=True, **settings)
     to_come = sorted(asks, key=lambda ask: ask.arrival)
     while to_come or engine.scheduler.has_unfinished():
@@ -126,8 +136,27 @@ def _serve(
     return [(outcome.admitted, outcome.finished) for outcome in outcomes]  # type: ignore[misc]
 
 
+def _by_end(run: list[tuple[int, int]]) -> list[int]:
+    """Jobs in the order in which they end."""
+    return sorted(range(len(run)), key=lambda job: (run[job][1], job))
+
+
 def _by_tenant(latencies: list[int], tenants: list[str]) -> dict[str, float]:
     groups: dict[str, list[int]] = {}
     for tenant, latency in zip(tenants, latencies, strict=True):
         groups.setdefault(tenant, []).append(latency)
     return {tenant: sum(row) / len(row) for tenant, row in groups.items()}
+
+
+def chart(result: Race) -> dict[str, Any]:
+    """Mean against worst latency, a point per policy: bottom left is where one wants to be."""
+    rows = zip(result.policies, result.mean_latency, result.worst_latency, strict=True)
+    return {
+        "data": {"values": [{"policy": name, "mean": mean, "worst": worst} for name, mean, worst in rows]},
+        "mark": {"type": "point", "filled": True, "size": 90},
+        "encoding": {
+            "x": {"field": "mean", "type": "quantitative", "title": "mean latency (steps)"},
+            "y": {"field": "worst", "type": "quantitative", "title": "worst latency (steps)"},
+            "color": {"field": "policy", "type": "nominal"},
+        },
+    }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
+
+if TYPE_CHECKING:
+    from engine.core.sched_output import SchedulerOutput
+    from engine.sim.cost import StepLoad
 
 TICK = 0.05
 """Virtual seconds between two looks at who has got how far."""
@@ -36,7 +40,7 @@ class Interference:
 def prefill_interference(
     ctx: Context,
     *,
-    budgets: Annotated[list[Annotated[int, Field(ge=64, le=65_536)]], Field(min_length=1, max_length=8)] = (
+    budgets: Annotated[list[Annotated[int, Field(ge=128, le=65_536)]], Field(min_length=1, max_length=8)] = (
         512,
         2048,
         8192,
@@ -90,7 +94,7 @@ def _serve(
     replica = deployment(model, gpu, budget=budget, max_num_seqs=66)
     steps: list[tuple[float, list[str], int]] = []
 
-    def on_step(out, load, seconds):
+    def on_step(out: SchedulerOutput, load: StepLoad, seconds: float) -> None:
         steps.append((seconds, [row.request_id for row in out.scheduled], load.num_tokens))
 
     engine = SimEngine(
@@ -118,3 +122,24 @@ def _serve(
     chunks = [seconds for seconds, rows, _ in steps if str(decodes) in rows]
     gap = max(chunks) if prompt else sum(quiet) / max(1, len(quiet))
     return ttft[0] if prompt else 0.0, 1000 * gap, len(chunks), ttft[-1] if short_prompt else 0.0
+
+
+def chart(result: Interference) -> dict[str, Any]:
+    """What a larger budget costs those that decode, and what it saves the long prompt."""
+    values = [
+        {"budget": str(budget), "ms": ms, "what": what}
+        for what, column in (
+            ("worst gap of decodes", result.worst_gap_ms),
+            ("TTFT of the prompt", result.ttft_ms),
+        )
+        for budget, ms in zip(result.budgets, column, strict=True)
+    ]
+    return {
+        "data": {"values": values},
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {"field": "budget", "type": "ordinal", "sort": None, "title": "max_num_batched_tokens"},
+            "y": {"field": "ms", "type": "quantitative"},
+            "color": {"field": "what", "type": "nominal"},
+        },
+    }

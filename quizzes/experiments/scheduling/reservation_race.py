@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from quizzes.experiments import Ask, Context, experiment
 from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments.registry import BadArguments
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ def reservation_race(
     """
     from quizzes.experiments.scheduling._reserve import ReservingScheduler
 
+    if prompt + max_tokens > 16 * blocks:
+        raise BadArguments(
+            f"one request of {prompt} + {max_tokens} tokens must fit into {blocks} blocks of 16"
+        )
     rng = Random(f"reservation-{seed}")
     asks = [
         Ask(
@@ -52,7 +57,7 @@ def reservation_race(
         )
         for i in range(requests)
     ]
-    settings = {"num_blocks": blocks, "max_num_batched_tokens": 100_000, "max_num_seqs": 256}
+    settings: dict[str, Any] = {"num_blocks": blocks, "max_num_batched_tokens": 100_000, "max_num_seqs": 256}
     reserved = ctx.core(make_scheduler=ReservingScheduler, **settings).run(asks)
     paged = ctx.core(traced=True, **settings).run(asks)
     at = max(0, -(-99 * requests // 100) - 1)

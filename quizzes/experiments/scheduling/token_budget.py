@@ -8,9 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments.registry import BadArguments
 
 WARM_STEPS = 2
 """The decoding requests read their prompts (one token each) before the long prompt comes."""
+
+MOST_ROWS = 400_000
+"""Rows of all steps together: some seconds."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ def token_budget(
     Running requests come first, one token each; the prompt gets what is left, at most `threshold`
     (long_prefill_token_threshold; 0: no limit). chunked=False: the whole prompt must fit into one step.
     """
+    _check(decodes, prompt, budget, threshold, chunked)
     engine = ctx.core(
         max_num_seqs=decodes + 1,
         max_num_batched_tokens=budget,
@@ -73,3 +78,20 @@ def token_budget(
         decodes * len(steps) - computed,
         computed,
     )
+
+
+def _check(decodes: int, prompt: int, budget: int, threshold: int, chunked: bool) -> None:
+    left = budget - decodes
+    if left < 1:
+        raise BadArguments(
+            f"{decodes} decodes leave nothing of a budget of {budget}: raise budget above decodes"
+        )
+    if not chunked and prompt >= left:
+        raise BadArguments(
+            f"without chunks a prompt of {prompt} tokens needs a budget above {prompt + decodes}, not {budget}"
+        )
+    chunk = min(left, threshold or left)
+    if -(-prompt // chunk) * (decodes + 1) > MOST_ROWS:
+        raise BadArguments(
+            f"{-(-prompt // chunk)} steps of {decodes + 1} rows take too long here: raise budget"
+        )
