@@ -204,7 +204,7 @@ class Interview(Strict):
 
 
 class Code(Strict):
-    """A program to mend: folder `quizzes/autopsies/<folder>/` with given.py, checks.py, solution.py, mutants/."""
+    """A program to mend: folder `quizzes/autopsies/<folder>/` with given.py, checks.py, solution.py, mutants.py."""
 
     folder: Id
     seconds: float = 20.0

@@ -4,5 +4,5 @@
 <folder>/probes.py     what happens when it is used: each returns plain values, or raises what the program raises
 <folder>/checks.py     what a mended one must do: functions check_*, one sentence each, no hidden ones
 <folder>/solution.py   passes all of them
-<folder>/mutants/      plausible repairs that are still wrong; the first line names the check that catches each
+<folder>/mutants.py    plausible repairs that are still wrong, each with the check that catches it
 """

@@ -18,6 +18,20 @@ class UnknownProgram(ValueError):
     """No folder of that name."""
 
 
+class Mutant:
+    """A plausible repair that is still wrong: the solution with replacements, each of a text that occurs once."""
+
+    def __init__(self, name: str, check: str, why: str, *changes: tuple[str, str]) -> None:
+        self.name, self.check, self.why, self.changes = name, check, why, changes
+
+    def source(self, solution: str) -> str:
+        for old, new in self.changes:
+            if solution.count(old) != 1:
+                raise ValueError(f"{self.name}: {old!r} occurs {solution.count(old)} times in the solution")
+            solution = solution.replace(old, new)
+        return solution
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """One check of a repair."""
@@ -85,6 +99,11 @@ def run_checks(folder: str, source: str) -> list[CheckResult]:
         else:
             results.append(CheckResult(name, says, True))
     return results
+
+
+def mutants(folder: str) -> tuple[Mutant, ...]:
+    """Wrong repairs of a program, each with the check that must see it."""
+    return importlib.import_module(f"{__package__}.{folder}.mutants").MUTANTS
 
 
 def _tell(error: Exception) -> str:

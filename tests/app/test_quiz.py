@@ -268,10 +268,11 @@ def _eventually_has_a_worker(pid: int) -> list[int]:
 
 
 def test_a_program_is_mended_with_checks_in_between(home: Path, tmp_path: Path) -> None:
-    from quizzes.autopsies.programs import FOLDER
+    from quizzes.autopsies.programs import FOLDER, mutants, read
 
     half = tmp_path / "half.py"
-    half.write_text((FOLDER / "block_manager" / "mutants" / "double_free_is_silent.py").read_text())
+    wrong = next(m for m in mutants("block_manager") if m.check == "check_freeing_twice_is_refused")
+    half.write_text(wrong.source(read("block_manager", "solution")))
     path = script(tmp_path, "", str(half), str(FOLDER / "block_manager" / "solution.py"))
     done = prep("quiz", "--question", "code_review.mend_block_manager", "--script", path)
     assert "10/10 checks" in done.stdout and "1 of 1 points" in done.stdout, done.stdout + done.stderr

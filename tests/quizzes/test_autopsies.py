@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-from quizzes.autopsies.programs import FOLDER, UnknownProgram, checks, programs, read, run_checks
+from quizzes.autopsies.programs import Mutant, UnknownProgram, checks, mutants, programs, read, run_checks
 
-MUTANTS = sorted(FOLDER.glob("*/mutants/*.py"))
+MUTANTS = [(folder, mutant) for folder in programs() for mutant in mutants(folder)]
 
 
 @pytest.mark.parametrize("folder", programs())
@@ -21,20 +18,18 @@ def test_the_given_program_fails_and_the_solution_passes(folder: str) -> None:
     assert failed == []
 
 
-@pytest.mark.parametrize("path", MUTANTS, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
-def test_a_mutant_is_caught_by_the_check_that_it_names(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    named = re.match(r'"""Caught by (check_\w+):', source)
-    assert named is not None, "the first line names the check: Caught by check_...: why"
-    folder = path.parent.parent.name
+@pytest.mark.parametrize(("folder", "mutant"), MUTANTS, ids=lambda value: getattr(value, "name", value))
+def test_a_mutant_is_caught_by_the_check_that_it_names(folder: str, mutant: Mutant) -> None:
+    source = mutant.source(read(folder, "solution"))
     failed = {result.name for result in run_checks(folder, source) if not result.ok}
-    assert named[1] in failed, f"caught by {failed or 'nothing'}"
+    assert mutant.check in failed, f"caught by {failed or 'nothing'}"
 
 
 @pytest.mark.parametrize("folder", programs())
 def test_every_check_catches_something(folder: str) -> None:
     """A check that the given program and all mutants pass could be left out, or is broken."""
-    sources = [read(folder), *(path.read_text() for path in MUTANTS if path.parent.parent.name == folder)]
+    solution = read(folder, "solution")
+    sources = [read(folder), *(mutant.source(solution) for mutant in mutants(folder))]
     failing = {result.name for source in sources for result in run_checks(folder, source) if not result.ok}
     assert {name for name, _ in checks(folder)} == failing
 
@@ -43,7 +38,7 @@ def test_every_check_catches_something(folder: str) -> None:
 def test_there_are_mutants_and_a_question(folder: str) -> None:
     from quizzes.library import load_bank
 
-    assert sum(path.parent.parent.name == folder for path in MUTANTS) >= 3
+    assert len(mutants(folder)) >= 3
     bank = load_bank()
     repairs = [bank.question(entry.id) for entry in bank if entry.kind == "code"]
     assert folder in {question.code.folder for question in repairs}
