@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.structured_output._masked_rows import MaskedRows
 
 QUESTIONS = (
     "Where is my order {n}?",
@@ -62,18 +63,8 @@ def tool_calls(
         for text in questions
     ]
     settings = {"load_format": "dummy"} if model == "random" else {}
-    masked = 0
     with ctx.llm(max_num_seqs=32, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
-        core = llm.llm_engine.engine_core
-        step = core.step
-
-        def counting() -> list:
-            nonlocal masked
-            outputs = step()
-            masked += core.scheduler.stats.num_masked_rows
-            return outputs
-
-        core.step = counting
+        rows = MaskedRows(llm)
         params = [SamplingParams(temperature=0.7, seed=i, max_tokens=max_tokens) for i in range(answers)]
         outputs = llm.chat(
             chats,
@@ -103,6 +94,6 @@ def tool_calls(
             for question, given, number in zip(questions, arguments, numbers, strict=True)
         ),
         cut=sum(output.outputs[0].finish_reason == "length" for output in outputs),
-        masked_positions=masked,
+        masked_positions=rows.count,
         tools_in_prompt=shown,
     )

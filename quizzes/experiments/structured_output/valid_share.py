@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quizzes.experiments import Context, experiment
+from quizzes.experiments.structured_output._masked_rows import MaskedRows
 
 SCHEMA = {
     "type": "object",
@@ -57,18 +58,8 @@ def valid_share(
     prompts = [f"Catalogue entry {number} as JSON: " for number in range(answers)]
     structure = StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True)
     settings = {"load_format": "dummy"} if model == "random" else {}
-    masked_positions = 0
     with ctx.llm(max_num_seqs=64, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
-        core = llm.llm_engine.engine_core
-        step = core.step
-
-        def counting() -> list:
-            nonlocal masked_positions
-            outputs = step()
-            masked_positions += core.scheduler.stats.num_masked_rows
-            return outputs
-
-        core.step = counting
+        rows = MaskedRows(llm)
 
         def ask(**extra: object) -> list:
             params = [
@@ -87,7 +78,7 @@ def valid_share(
         cut_masked=sum(completion.finish_reason == "length" for completion in masked),
         invalid_whole_masked=sum(not is_valid(completion.text) for completion in whole),
         distinct_masked=len({completion.text for completion in masked}),
-        masked_positions=masked_positions,
+        masked_positions=rows.count,
     )
 
 

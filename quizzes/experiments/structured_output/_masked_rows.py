@@ -1,0 +1,23 @@
+"""Counting the positions at which a grammar masked the vocabulary, step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine import LLM
+
+
+class MaskedRows:
+    """Watches an engine from now on: `count` is the sum over its steps."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.count = 0
+        self._core = llm.llm_engine.engine_core
+        self._step = self._core.step
+        self._core.step = self._counting
+
+    def _counting(self) -> Any:
+        outputs = self._step()
+        self.count += self._core.scheduler.stats.num_masked_rows
+        return outputs
