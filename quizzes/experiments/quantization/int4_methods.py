@@ -37,7 +37,7 @@ def int4_methods(
     group_size: Literal[8, 16] = 16,
     calibrate: Language = "ja",
     judge: Language = "ja",
-    samples: Annotated[int, Field(ge=1, le=16)] = 8,
+    samples: Annotated[int, Field(ge=1, le=16)] = 3,
 ) -> Methods:
     """`shop-draft` in 4 bits by the engine's quantiser, three times."""
     from engine.quant.quantizer.run import load_float_model
