@@ -27,6 +27,7 @@ def _templates() -> SandboxedEnvironment:
     environment.filters["gib"] = lambda value: f"{value / 2**30:,.2f} GiB"
     environment.filters["mib"] = lambda value: f"{value / 2**20:,.1f} MiB"
     environment.filters["pct"] = lambda value: f"{100 * value:.1f} %"
+    environment.filters["plural"] = lambda value, noun: f"{value:,} {noun}" + ("" if value == 1 else "s")
     return environment
 
 
