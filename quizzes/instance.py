@@ -74,10 +74,11 @@ class Instance:
         return shown
 
     def items(self) -> list[str]:
-        """Ids of the things to order, shuffled, never in the expected order by luck of the seed alone."""
-        shown = [item.id for item in self.question.items]
+        """Ids of the things to order, shuffled, and never as they are written, which is often the right order."""
+        written = [item.id for item in self.question.items]
+        shown = list(written)
         Random(f"{self.id}:{self.seed}:order").shuffle(shown)
-        return shown
+        return shown if shown != written else [*shown[1:], shown[0]]
 
     def expected(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
         """What is right: answer id -> value; for choices `{"choice": [ids]}`, for order `{"order": [ids]}`.

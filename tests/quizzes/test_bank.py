@@ -194,3 +194,12 @@ def test_lint_finds_what_it_is_for() -> None:
         assert any(words in str(finding) for finding in found), (words, found)
     question = Question.model_validate(sound)
     assert [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))] == []
+
+
+def test_things_to_order_are_never_shown_in_the_order_in_which_they_are_written() -> None:
+    for entry in BANK:
+        question = BANK.question(entry.id)
+        written = [item.id for item in question.items]
+        for seed in range(50 if written else 0):
+            shown = draw(question, seed).items()
+            assert shown != written and sorted(shown) == sorted(written), (entry.id, seed)
