@@ -6,6 +6,7 @@ stranger can compute but not act.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -52,14 +53,15 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     Raises:
         ExpressionError: it does not parse, uses an unknown name, or fails.
     """
-    source = text[1:] if text.startswith("=") else text
+    source = (text[1:] if text.startswith("=") else text).strip()
     evaluator = EvalWithCompoundTypes(
         names={name: dotted(value) for name, value in names.items()}, functions=FUNCTIONS
     )
     try:
-        return evaluator.eval(source.strip())
+        # as an expression: `n = 4` where `n == 4` was meant would otherwise be 4, and so true
+        return evaluator.eval(source, ast.parse(source, mode="eval").body)
     except Exception as error:
-        raise ExpressionError(f"cannot evaluate {source.strip()!r}: {error}") from error
+        raise ExpressionError(f"cannot evaluate {source!r}: {error}") from error
 
 
 def resolve(value: Any, names: Mapping[str, Any]) -> Any:
