@@ -140,14 +140,16 @@ class Sitting:
         if self.quiet:
             return
         showing.header(instance, number, total)
-        result = None
-        if instance.question.run_first:
-            try:
-                with screen.loading("the run that this question is about"):
-                    result = self.runner.run(instance.question.experiment.run, instance.run_args()).result  # type: ignore[union-attr]
-            except (Inconclusive, NeedsHardware, RunFailed) as error:
-                raise QuestionError(f"{instance.id}: {error}") from None
-        showing.body(instance, result)
+        run = instance.question.experiment
+        if run is None or not instance.question.run_first:
+            showing.body(instance)
+            return
+        try:
+            with screen.loading("the run that this question is about"):
+                outcome = self.runner.run(run.run, instance.run_args())
+        except (Inconclusive, NeedsHardware, RunFailed) as error:
+            raise QuestionError(f"{instance.id}: {error}") from None
+        showing.body(instance, outcome.result)
 
     # -- asking
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -73,7 +72,7 @@ def hold(
         planned = [[item.question_id, item.seed] for item in items]
         session = state.begin_session(kind, {**(spec or {}), "items": planned, "exam": exam})
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    with Runner() as runner, _ctrl_c_leaves():
+    with Runner() as runner:
         dialogue = dialogue or Dialogue(script, quiet=json)
         sitting = Sitting(bank, state, session, dialogue, runner, exam, deadline, quiet=json or quiet)
         done = sitting.run(items, first=first, total=total)
@@ -91,17 +90,3 @@ def hold(
     elif not quiet:
         summary.show(sitting)
     return sitting
-
-
-@contextmanager
-def _ctrl_c_leaves() -> Iterator[None]:
-    """A first Ctrl-C is an exception where it is dealt with, however often it is pressed."""
-    before = signal.getsignal(signal.SIGINT)
-    if before == signal.SIG_IGN:  # started in the background by a shell: stays out of its way
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
