@@ -15,8 +15,8 @@ FACTORS = (
     (1 / 100, "a hundredth of the right one: a share for per cent?"),
     (2**30 / 10**9, "1.074 times the right one: GB for GiB?"),
     (10**9 / 2**30, "the right one divided by 1.074: GiB for GB?"),
-    (2.0, "twice the right one: K and V, or bytes per value?"),
-    (0.5, "half of the right one: K and V, or bytes per value?"),
+    (2.0, "twice the right one: is something counted twice (K and V, out and in)?"),
+    (0.5, "half of the right one: is a two missing (K and V, out and in, bytes per value)?"),
     (-1.0, "the right size with the other sign"),
 )
 CLOSE = 1e-3

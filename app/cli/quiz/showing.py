@@ -35,10 +35,16 @@ def inline(text: str) -> str:
 
 
 def prose(text: str, indent: int = 1) -> Padding:
-    """Paragraphs that flow; lines that start with a number, a dash or three spaces keep their breaks."""
+    """Paragraphs that flow. Numbered items (1, 2, 3 in turn), dashes and lines behind three spaces keep their breaks;
+    an indented line below a numbered item belongs to it."""
     lines: list[str] = []
+    items = 0
     for line in text.strip().splitlines():
-        keeps = bool(re.match(r"\s*(\d+\. |[-*] |   )", line)) or not line.strip()
+        is_item = bool(re.match(rf"\s*{items + 1}\. ", line))
+        items += is_item
+        goes_on = bool(items and lines and re.match(rf"\s*{items}\. ", lines[-1]))
+        is_set_off = bool(re.match(r"\s*[-*] ", line)) or line.startswith("   ") and not goes_on
+        keeps = is_item or is_set_off or not line.strip()
         if lines and lines[-1].strip() and not keeps:
             lines[-1] += " " + line.strip()
         else:
