@@ -101,14 +101,14 @@ def total_steps(prompts: list[int], outputs: list[int], num_blocks: int, block_s
     return max(_paper(prompts, outputs, num_blocks, block_size, [])[2]) + 1
 
 
-def swapped_blocks(prompt: int, num_blocks: int, block_size: int = 16) -> int:
-    """Full blocks of the second of two equal requests when the pool is used up."""
-    return tokens_at_shortage([prompt, prompt], num_blocks, block_size) // block_size
+def swapped_blocks(prompt: int, num_blocks: int, block_size: int = 16, victim_prompt: int = 0) -> int:
+    """Full blocks of the second of two requests when the pool is used up; victim_prompt 0: both are equal."""
+    return tokens_at_shortage([prompt, victim_prompt or prompt], num_blocks, block_size) // block_size
 
 
-def swap_leftover(prompt: int, num_blocks: int, block_size: int = 16) -> int:
+def swap_leftover(prompt: int, num_blocks: int, block_size: int = 16, victim_prompt: int = 0) -> int:
     """Tokens in its last block, which is not full and is not copied."""
-    return tokens_at_shortage([prompt, prompt], num_blocks, block_size) % block_size
+    return tokens_at_shortage([prompt, victim_prompt or prompt], num_blocks, block_size) % block_size
 
 
 def llama_8b_swap_ms(tokens: int, gigabytes_per_s: float) -> float:

@@ -33,16 +33,22 @@ def swap_counts(
     ctx: Context,
     *,
     prompt: Annotated[int, Field(ge=1, le=2000)] = 50,
+    victim_prompt: Annotated[int, Field(ge=0, le=2000)] = 0,
     output: Annotated[int, Field(ge=2, le=1000)] = 60,
     num_blocks: Annotated[int, Field(ge=2, le=1000)] = 10,
     host_blocks: Annotated[int, Field(ge=1, le=10_000)] = 64,
     block_size: Annotated[int, Field(ge=1, le=256)] = 16,
     budget: Annotated[int, Field(ge=2, le=8192)] = 8192,
 ) -> Counts:
-    """Two equal requests that outgrow the pool. Prefix caching is off, so nothing comes back by luck."""
+    """Two requests that outgrow the pool. Prefix caching is off, so nothing comes back by luck.
+
+    victim_prompt: tokens of the second one's prompt; 0: as many as the first one's. Equal requests reach the end of a
+    block together, so that the victim has no part of a block to lose.
+    """
     from engine.config import TierConfig
 
-    asks = [Ask("r0", prompt, output), Ask("r1", prompt, output)]
+    second = victim_prompt or prompt
+    asks = [Ask("r0", prompt, output), Ask("r1", second, output)]
     settings: dict[str, Any] = {
         "num_blocks": num_blocks,
         "block_size": block_size,
@@ -51,7 +57,7 @@ def swap_counts(
     }
     swap = ctx.core(tiers=TierConfig(host_blocks, swap=True), traced=True, **settings).run(asks)
     plain = ctx.core(**settings).run(asks)
-    needed = 2 * (prompt + output - 1)
+    needed = prompt + second + 2 * (output - 1)
     lost = [(step.index, name) for step in swap.steps for name in step.preempted]
     return Counts(
         had_tokens=computed_before(swap, lost[0][1], lost[0][0]) if lost else 0,
