@@ -78,7 +78,7 @@ class Instance:
         written = [item.id for item in self.question.items]
         shown = list(written)
         Random(f"{self.id}:{self.seed}:order").shuffle(shown)
-        return shown if shown != written else [*shown[1:], shown[0]]
+        return shown if shown != written else [*shown[1:], *shown[:1]]
 
     def expected(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
         """What is right: answer id -> value; for choices `{"choice": [ids]}`, for order `{"order": [ids]}`.
