@@ -203,3 +203,50 @@ def test_things_to_order_are_never_shown_in_the_order_in_which_they_are_written(
         for seed in range(50 if written else 0):
             shown = draw(question, seed).items()
             assert shown != written and sorted(shown) == sorted(written), (entry.id, seed)
+
+
+def test_lint_finds_faults_of_options_and_of_right_answers_that_are_refused() -> None:
+    """Faults that only a draw shows."""
+    import yaml
+
+    from quizzes.skeleton import skeleton
+
+    base = yaml.safe_load(skeleton("memory.my_question", "choice"))
+    base |= {"params": {"n": {"int": {"lo": 1, "hi": 9}}}, "mistakes": [], "oracle": {}, "answers": []}
+    base.pop("experiment", None)
+    options = [
+        {"id": letter, "text": letter, "why": "it is not", "right": letter == "b"} for letter in "abcd"
+    ]
+    same = [{**option, "text": "{{ n }}" if option["id"] in "ab" else option["text"]} for option in options]
+    two = [{**option, "right": option["id"] in "bc" and "=n > 0"} for option in options]
+    word = {"kind": "numeric", "choices": [], "answers": [{"id": "x", "type": "word", "expect": "!?"}]}
+    for words, change in {
+        "two options read the same": {"choices": same},
+        "2 choices are right": {"choices": two},
+        "is refused": word,
+    }.items():
+        question = Question.model_validate({**base, "choices": options, **change})
+        found = [str(finding) for finding in lint.lint_truth(question, run, range(3))]
+        assert any(words in finding for finding in found), (words, found)
+    sound = Question.model_validate({**base, "choices": options})
+    found = [finding.message for finding in lint.lint_truth(sound, run, range(3)) if finding.seed is not None]
+    assert found == []
+
+
+def test_lint_says_how_often_a_mistake_or_a_witness_fails() -> None:
+    """The bounds themselves: one wrong oracle in six seeds is told, and a witness that misses."""
+    import yaml
+
+    from quizzes.skeleton import skeleton
+
+    sound = yaml.safe_load(skeleton("memory.my_question", "predict"))
+    follow_up = {
+        "ask": "x",
+        "experiment": {"run": "batching.static_vs_continuous", "args": {"slots": 1, "lens": [4, 4]}},
+        "pass": "result.speedup > 100",
+        "witness": {"n": 1},
+    }
+    question = Question.model_validate({**sound, "followups": [follow_up]})
+    found = [str(finding) for finding in lint.lint_truth(question, run, range(2))]
+    assert any("witness does not meet" in finding for finding in found), found
+    assert not lint._agree(100, 101) and lint._agree(100.0, 100.00001) and not lint._agree(1, True)

@@ -7,11 +7,13 @@ import os
 import signal
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from quizzes.experiments import registry, results_cache
+from quizzes.experiments import runner as running
 from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment
 from quizzes.experiments.runner import OverMemory, OverTime, RunFailed, Runner
 
@@ -131,6 +133,120 @@ def test_a_run_that_gives_no_result_says_why_and_the_next_one_works(
     with pytest.raises(error, match=words):
         runner.run("trials.trouble", {"what": what})
     assert runner.run("trials.trouble", {"what": "nothing"}, fresh=True).result == {"value": 1.0}
+
+
+class Spent:
+    """What a worker has used so far, by the clock and of the processor, in seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock, self.processor, self.mebibytes = 1000.0, 50.0, 100
+        monkeypatch.setattr(running.time, "monotonic", lambda: self.clock)
+        monkeypatch.setattr(running, "_processor_seconds", lambda pid: self.processor)
+        monkeypatch.setattr(running, "_megabytes", lambda pid: self.mebibytes)
+
+    def passes(self, clock: float, processor: float) -> None:
+        self.clock += clock
+        self.processor += processor
+
+
+def test_a_limit_is_processor_time_and_a_hanging_run_ends_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spent = Spent(monkeypatch)
+    limit = running._Limit("x", 10.0, 400)
+    spent.passes(60, 30)  # imports are not the run's
+    limit.check(1)
+    limit.begin(1)
+    spent.passes(50, 19)  # a machine that is busy with other things
+    limit.check(1)
+    spent.passes(1, 2)  # 21 s on two cores
+    with pytest.raises(OverTime, match="limit of 10 s"):
+        limit.check(1)
+    limit = running._Limit("x", 10.0, 400)
+    limit.begin(1)
+    spent.passes(61, 0)  # it waits for something that does not come
+    with pytest.raises(OverTime, match="limit of 10 s"):
+        limit.check(1)
+
+
+def test_a_worker_that_does_not_start_and_one_that_grows_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = Spent(monkeypatch)
+    limit = running._Limit("x", 10.0, 400)
+    spent.passes(running.START_SECONDS + 1, 0)
+    with pytest.raises(OverTime, match="did not start"):
+        limit.check(1)
+    limit.begin(1)
+    limit.check(1)
+    spent.mebibytes = 401
+    with pytest.raises(OverMemory, match="its limit is 400 MiB"):
+        limit.check(1)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("inconclusive", Inconclusive),
+        ("hardware", NeedsHardware),
+        ("arguments", BadArguments),
+        ("unknown", UnknownExperiment),
+        ("memory", OverMemory),
+        ("failed", RunFailed),
+    ],
+)
+def test_what_the_worker_tells_is_raised_here(error: str, kind: type[Exception]) -> None:
+    told = running._error("x", {"ok": False, "error": error, "message": "why", "traceback": "T: why"})
+    assert type(told) is kind and "why" in str(told)
+
+
+# ---- the cache of results ---------------------------------------------------------------------------------------
+
+
+def test_a_result_is_found_only_for_the_same_experiment_arguments_seed_and_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exact = registry.get(NAME)
+    key = results_cache.key_of(exact, {"slots": 2, "lens": [1]}, 0)
+    assert key == results_cache.key_of(exact, {"lens": [1], "slots": 2}, 0)
+    others = {
+        results_cache.key_of(exact, {"slots": 3, "lens": [1]}, 0),
+        results_cache.key_of(exact, {"slots": 2, "lens": [1]}, 1),
+        results_cache.key_of(replace(exact, name="batching.other"), {"slots": 2, "lens": [1]}, 0),
+        results_cache.key_of(replace(exact, version=exact.version + 1), {"slots": 2, "lens": [1]}, 0),
+    }
+    monkeypatch.setattr(results_cache, "source_revision", lambda: "edited")
+    others.add(results_cache.key_of(exact, {"slots": 2, "lens": [1]}, 0))
+    assert len(others | {key}) == 6
+
+
+def test_only_a_measured_result_belongs_to_a_machine_and_to_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    exact = registry.get(NAME)
+    measured = replace(exact, determinism="statistical")
+    here = [results_cache.key_of(each, {}, 0) for each in (exact, measured)]
+    for each, key in zip((exact, measured), here, strict=True):
+        results_cache.write(each, key, {"value": 1})
+        assert results_cache.read(each, key) == {"value": 1}
+    now = results_cache.time.time()
+    monkeypatch.setattr(results_cache.time, "time", lambda: now + 2 * 86_400)
+    assert [results_cache.read(each, key) for each, key in zip((exact, measured), here, strict=True)] == [
+        {"value": 1},
+        None,
+    ]
+    monkeypatch.setattr(results_cache.platform, "node", lambda: "another machine")
+    assert results_cache.key_of(exact, {}, 0) == here[0]
+    assert results_cache.key_of(measured, {}, 0) != here[1]
+
+
+def test_a_result_of_another_experiment_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    exact = registry.get(NAME)
+    results_cache.write(replace(exact, name="batching.other"), "abc", {"value": 1})
+    assert results_cache.read(exact, "abc") is None
+
+
+# ---- the worker -------------------------------------------------------------------------------------------------
 
 
 def test_what_an_experiment_prints_is_no_answer(runner: Runner) -> None:
