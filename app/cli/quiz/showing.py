@@ -28,9 +28,10 @@ def console() -> Console:
 
 
 def inline(text: str) -> str:
-    """Markdown's **bold** and `code` as our markup; everything else stays as it is."""
+    """Markdown's **bold**, *italic* and `code` as our markup; everything else stays as it is."""
     text = escape(text)
     text = re.sub(r"\*\*(.+?)\*\*", r"[bold]\1[/]", text)
+    text = re.sub(r"(?<![\w*`])\*(\w[\w '-]*)\*(?![\w*`])", r"[italic]\1[/]", text)
     return re.sub(r"`([^`\n]+)`", r"[cyan]\1[/]", text)
 
 
