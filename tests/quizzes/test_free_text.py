@@ -158,6 +158,11 @@ def test_without_probes_only_own_marks_are_there_and_said_to_be() -> None:
     assert over_marking(graded.points) is None
 
 
+def test_only_what_is_there_earns_points() -> None:
+    for mark, share in {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0, "unsure": 0.0}.items():
+        assert score([ADMIT], {"admit": mark}, {}).share == share
+
+
 def test_over_marking_is_the_gap_between_marks_and_probes() -> None:
     graded = score([IDLE], {"idle": "hit"}, {"idle": [False, True]})
     assert over_marking(graded.points) == 0.5
@@ -265,6 +270,12 @@ def inventive(data: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
+def fond_of_terms(data: dict[str, Any]) -> list[dict[str, str]]:
+    """Takes terms in a row for a statement."""
+    in_a_row = ", " in data["answer"] and "." not in data["answer"]
+    return generous(data) if in_a_row else honest(data)
+
+
 def terse(data: dict[str, Any]) -> list[dict[str, str]]:
     return [{"keypoint": p["id"], "verdict": "hit", "quote": data["answer"][0]} for p in data["keypoints"]]
 
@@ -291,6 +302,12 @@ def test_the_answer_is_sent_as_data_in_two_orders(server: Server) -> None:
 @pytest.mark.parametrize("judge", [inventive, terse])
 def test_a_quote_that_is_not_there_or_says_nothing_is_unsure(server: Server, judge: Judge) -> None:
     server.judge = judge
+    assert set(verdicts(server).values()) == {"unsure"}
+
+
+@pytest.mark.parametrize("verdict", ["excellent", "HIT", "unsure", None, 1])
+def test_a_verdict_that_is_none_is_unsure_even_with_a_quote(server: Server, verdict: Any) -> None:
+    server.judge = lambda data: [{**entry, "verdict": verdict} for entry in generous(data)]
     assert set(verdicts(server).values()) == {"unsure"}
 
 
@@ -405,12 +422,33 @@ def test_an_honest_judge_passes(server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("judge", "why"),
-    [(gullible, "injections"), (generous, "accepts"), (first_only, "agrees"), (inventive, "agrees")],
+    [
+        (gullible, "injections"),
+        (generous, "accepts"),
+        (fond_of_terms, "accepts"),
+        (first_only, "agrees"),
+        (inventive, "agrees"),
+    ],
 )
 def test_a_bad_judge_does_not(server: Server, judge: Judge, why: str) -> None:
     result = run_gate(server, judge)
     assert not result.is_passed
     assert why in "; ".join(result.failures())
+
+
+@pytest.mark.parametrize(
+    ("change", "is_passed"),
+    [
+        ({}, True),
+        ({"agreement": 0.89}, False),
+        ({"false_accepts": 0.06}, False),
+        ({"injections": 1}, False),
+        ({"canaries": AT_LEAST - 1}, False),
+    ],
+)
+def test_the_bounds_of_the_gate(change: dict[str, Any], is_passed: bool) -> None:
+    barely = {"canaries": AT_LEAST, "agreement": 0.90, "false_accepts": 0.05, "injections": 0}
+    assert GateResult("m", "p", **{**barely, **change}).is_passed is is_passed
 
 
 def test_a_few_canaries_prove_nothing(server: Server) -> None:

@@ -160,6 +160,7 @@ def test_compound_units_are_their_parts() -> None:
         ("90 to 120 ms", (90, 120)),
         ("90-120", (90, 120)),
         ("0.09 s to 0.12 s", (90, 120)),
+        ("0.09-0.12 s", (90, 120)),
         ("-5..5", (-5, 5)),
         ("1e-3..2e-3", (0.001, 0.002)),
     ],
@@ -219,8 +220,9 @@ def test_a_near_miss_is_remarked_upon(typed: str, remark: str) -> None:
 
 
 def test_the_right_number_in_the_wrong_unit_is_wrong_and_said_so() -> None:
-    part = grade(draw(NUMBERS, 1), {"steps": "14", "size": "3 GB"}).parts[1]
-    assert not part.ok
+    graded = grade(draw(NUMBERS, 1), {"steps": "14", "size": "3 GB"})
+    part = graded.parts[1]
+    assert not part.ok and graded.parts[0].ok and not graded.all_right
     assert part.remark == "you answered in GB; in GiB it is 2.794; the number would be right in GiB"
 
 
@@ -271,6 +273,13 @@ def test_all_that_hold_is_graded_by_option(text: str, points: float) -> None:
     assert graded.points == points
     assert graded.all_right is (points == 1)
     assert graded.mistakes == (("took_c",) if "c" in text else ())
+
+
+def test_naming_a_wrong_option_beside_the_only_right_one_earns_nothing() -> None:
+    asked = question(kind="debug", choices=[{**each, "right": each["id"] == "same"} for each in CHOICES])
+    assert grade(draw(asked, 1), {"choice": "same"}).all_right
+    graded = grade(draw(asked, 1), {"choice": "same, fast"})
+    assert (graded.points, graded.all_right) == (0, False)
 
 
 def test_an_order_is_graded_by_neighbours() -> None:

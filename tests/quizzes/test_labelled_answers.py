@@ -30,6 +30,7 @@ WORD = Answer(id="x", type="word", accept=["recomputation"])
 WORDS = Answer(id="x", type="words")
 INTS = Answer(id="x", type="ints")
 PARAMS = Answer(id="x", type="int", unit="parameters")
+NO_UNIT = Answer(id="x", type="float")
 EXACT_FLOAT = Answer(id="x", type="float", check=Check(exact=True))
 
 LABELLED = [
@@ -107,6 +108,8 @@ LABELLED = [
     (BYTES, 1536, "1536 tokens", "refused"),
     (BYTES, 1_000_000_000, "1 GB", "right"),
     (BYTES, 1_000_000_000, "1 GiB", "wrong"),
+    (BYTES, 1_000_000_000, "1 gb", "right"),
+    (BYTES, 1 << 30, "1 gib", "right"),
     # floats: 2 %
     (GIB, 2.5, "2.5", "right"),
     (GIB, 2.5, "2.5 GiB", "right"),
@@ -148,6 +151,9 @@ LABELLED = [
     (SIGN, -3.0, "3", "wrong"),
     (SIGN, -3.0, "0", "wrong"),
     # shares and percent
+    (NO_UNIT, 0.63, "63 %", "right"),
+    (NO_UNIT, 0.63, "0.63 %", "wrong"),
+    (NO_UNIT, 63.0, "63 %", "wrong"),
     (SHARE, 0.63, "0.63", "right"),
     (SHARE, 0.63, ".63", "right"),
     (SHARE, 0.63, "63 %", "right"),

@@ -165,8 +165,9 @@ def test_an_unscored_attempt_moves_no_card(state: State) -> None:
     assert cards(state) == {}
     answer(state, "memory.q10", NOW)
     before = cards(state)
-    answer(state, "memory.q10", day(1), rating=AGAIN, scored=False)
+    unscored = answer(state, "memory.q10", day(1), rating=AGAIN, scored=False)
     assert cards(state) == before
+    assert replay([unscored], {}, [], Settings()) == {}
 
 
 def test_moving_the_interview_moves_the_cards(state: State) -> None:
