@@ -106,6 +106,12 @@ def test_an_assignment_where_a_comparison_was_meant_is_no_truth() -> None:
     assert evaluate("n == 4", {"n": 5}) is False
 
 
+def test_lists_of_other_lengths_are_not_paired() -> None:
+    assert evaluate("=zip([1, 2], [3, 4])", {}) == [(1, 3), (2, 4)]
+    with pytest.raises(ExpressionError):
+        evaluate("=zip([1, 2], [3])", {})
+
+
 def test_the_largest_range_is_ten_thousand() -> None:
     assert evaluate("=sum(range(10_000))", {}) == 49_995_000
 

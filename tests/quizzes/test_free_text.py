@@ -159,8 +159,8 @@ def test_without_probes_only_own_marks_are_there_and_said_to_be() -> None:
 
 
 def test_only_what_is_there_earns_points() -> None:
-    for mark, share in {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0, "unsure": 0.0}.items():
-        assert score([ADMIT], {"admit": mark}, {}).share == share
+    for given, share in {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0, "unsure": 0.0}.items():
+        assert score([ADMIT], {"admit": given}, {}).share == share
 
 
 def test_over_marking_is_the_gap_between_marks_and_probes() -> None:
