@@ -23,11 +23,16 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
     chosen = [_one(part, shown, key, every=every) for part in _parts(cleaned, shown)]
     twice = sorted({each for each in chosen if chosen.count(each) > 1})
     if twice:
-        raise ParseError(f"{', '.join(twice)} named twice", _how(shown, every=every), key)
+        raise ParseError(f"{_numbers(twice, shown)} named twice", _how(shown, every=every), key)
     missing = [each for each in shown if each not in chosen]
     if every and missing:
-        raise ParseError(f"{', '.join(missing)} not named", _how(shown, every=every), key)
+        raise ParseError(f"{_numbers(missing, shown)} not named", _how(shown, every=every), key)
     return chosen
+
+
+def _numbers(ids: list[str], shown: list[str]) -> str:
+    """As the screen shows them."""
+    return ", ".join(str(shown.index(each) + 1) for each in ids)
 
 
 def _parts(text: str, shown: list[str]) -> list[str]:

@@ -72,14 +72,6 @@ def cases_needed(gate: float) -> int:
     return math.ceil(gate * Z * Z / (1 - gate))
 
 
-def errors_allowed(cases: int, gate: float) -> int:
-    allowed = -1
-    for errors in range(cases):
-        if wilson_low(cases, cases - errors) >= gate:
-            allowed = errors
-    return allowed
-
-
 def per_arm(base: float, bad: float) -> int:
     """Fewest requests per arm with power 80 %: search on the power of the test, not on its inverse."""
     normal = NormalDist()

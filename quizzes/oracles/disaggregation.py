@@ -42,17 +42,3 @@ def placed_blocks(prompt: int, block_size: int) -> int:
 def first_step(prompt: int, block_size: int) -> int:
     """What the decode replica computes at first: the rest of the last block, and the first token."""
     return prompt - placed_blocks(prompt, block_size) * block_size + 1
-
-
-def prefill_replicas(rate: float, prompt: int, tokens_per_s: float) -> int:
-    """Replicas that keep up with rate x prompt tokens per second."""
-    count = 1
-    while count * tokens_per_s < rate * prompt:
-        count += 1
-    return count
-
-
-def decode_in_flight(rate: float, output: int, tpot_ms: float) -> float:
-    """Little's law: requests that decode at the same time."""
-    seconds = output * tpot_ms / 1e3
-    return rate * seconds

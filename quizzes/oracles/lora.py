@@ -55,14 +55,6 @@ def rounds(adapters: list[str], max_loras: int, output: int) -> int:
     return -(-different // max_loras) * output
 
 
-def replica_devices(model_gb: float, device_gb: float, adapters: int) -> int:
-    """A merged copy per adapter, each on devices of its own."""
-    one = 1
-    while one * device_gb < model_gb:
-        one += 1
-    return adapters * one
-
-
 def cached_by_adapter(adapters: list[str], prompt: int, block_size: int) -> list[int]:
     """Hits of equal prompts sent one after the other: only what the same adapter computed counts, and the last
     token is always computed."""
@@ -72,10 +64,6 @@ def cached_by_adapter(adapters: list[str], prompt: int, block_size: int) -> list
         hits.append((prompt - 1) // block_size * block_size if name in seen else 0)
         seen.add(name)
     return hits
-
-
-def total_cached(adapters: list[str], prompt: int, block_size: int) -> int:
-    return sum(cached_by_adapter(adapters, prompt, block_size))
 
 
 VOCABULARY = {"llama-3.1-8b": 128_256, "qwen3-8b": 151_936, "llama-2-13b": 32_000}

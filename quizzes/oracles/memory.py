@@ -90,10 +90,6 @@ def wasted_slots(lens: list[int], block_size: int) -> int:
     return sum(-length % block_size for length in lens)
 
 
-def waste_shares(lens: list[int], block_sizes: list[int]) -> list[float]:
-    return [wasted_slots(lens, size) / (wasted_slots(lens, size) + sum(lens)) for size in block_sizes]
-
-
 def hit_tokens(shared: int, block_sizes: list[int]) -> list[int]:
     """Only full blocks can be shared."""
     return [shared - shared % size for size in block_sizes]
@@ -146,15 +142,6 @@ def free_blocks_in(hole_sizes: list[int], block_size: int) -> int:
     return sum(size // block_size for size in hole_sizes)
 
 
-def blocks_needed(request: int, block_size: int) -> int:
-    return len(range(0, request, block_size))
-
-
 def table_share(layers: int, kv_heads: int, head_dim: int, block_size: int) -> float:
     """4 bytes of block table over a block of 16-bit keys and values."""
     return 4 / (4 * layers * kv_heads * head_dim * block_size)
-
-
-def scale_share(head_dim: int) -> float:
-    """Of an int8 cache with a float32 scale for every vector."""
-    return 4 / (head_dim + 4)

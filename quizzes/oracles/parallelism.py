@@ -15,12 +15,6 @@ def all_reduce_bytes_per_token(layers: int, hidden: int, value_bytes: int = 2) -
     return sum(hidden * value_bytes for _ in range(all_reduces(layers)))
 
 
-def ring_bytes(payload: float, ranks: int) -> float:
-    """What each link carries in a ring all-reduce: ranks - 1 chunks to sum, ranks - 1 to spread."""
-    chunk = payload / ranks
-    return sum(chunk for _ in range(2 * (ranks - 1)))
-
-
 def pipeline_bytes_per_token(stages: int, hidden: int, value_bytes: int = 2) -> int:
     """Every boundary carries the layer's output and the residual stream."""
     return sum(2 * hidden * value_bytes for _ in range(stages - 1))
@@ -87,11 +81,6 @@ def dispatch_bytes(tokens: int, top_k: int, hidden: int, ranks: int, value_bytes
     visits = tokens * top_k
     leaving = visits * (ranks - 1) / ranks
     return 2 * leaving * hidden * value_bytes
-
-
-def replicas_kv(kv_heads: int, attention_dp: int) -> float:
-    """Copies of the KV cache with attention data parallel: each replica keeps its own requests only."""
-    return 1.0 if attention_dp >= 1 and kv_heads else 0.0
 
 
 def imbalance_of_load(load: list[int], per_rank: int) -> float:

@@ -130,10 +130,6 @@ def reuse_order(chains: list[int], touched: list[int], take: int) -> list[str]:
     return queue[: max(0, min(take, sum(chains) + 1) - 1)]  # one free block holds nothing
 
 
-def first_reused(chains: list[int], touched: list[int]) -> str:
-    return reuse_order(chains, touched, sum(chains) + 1)[0]
-
-
 def kept_blocks(chains: list[int], touched: list[int], take: int) -> int:
     return sum(chains) - len(reuse_order(chains, touched, take))
 
@@ -227,10 +223,6 @@ def tiered_host_tokens(prompt_blocks: int, others_blocks: int, pool: int) -> int
     """Blocks of the first prompt that others pushed out, its tail first. One free block holds nothing."""
     pushed = max(0, min(others_blocks, prompt_blocks + others_blocks - pool))
     return 16 * min(prompt_blocks, pushed)
-
-
-def tier_bytes(prompt_blocks: int, others_blocks: int, pool: int, block_bytes: int) -> int:
-    return tiered_host_tokens(prompt_blocks, others_blocks, pool) // 16 * block_bytes
 
 
 def window_most(window: int, prompt: int, output: int, chunk: int, block_size: int = 16) -> int:

@@ -13,10 +13,6 @@ def int8_zeros(values: list[float]) -> int:
     return sum(1 for v in values if v and abs(v) <= step / 2)
 
 
-def int8_step(values: list[float]) -> float:
-    return max(abs(v) for v in values) / 127
-
-
 def e4m3(x: float) -> float:
     """Nearest number with 3 bits of fraction: eight steps to each power of two from 2**-6 on, 448 at most."""
     size = min(abs(x), 448.0)

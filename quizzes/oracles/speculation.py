@@ -27,15 +27,6 @@ def best_k(acceptance: float, cost: float, most: int = 16) -> int:
     return max(range(most + 1), key=lambda k: (round(speedup(acceptance, k, cost), 12), -k))
 
 
-def break_even_acceptance(k: int, cost: float) -> float:
-    """The acceptance at which k drafts neither help nor hurt, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if speedup(middle, k, cost) < 1 else (low, middle)
-    return high
-
-
 def overlap(target: list[float], draft: list[float]) -> float:
     """Chance that a draft from q is accepted for p: 1 minus their total variation distance."""
     p_sum, q_sum = sum(target), sum(draft)
@@ -57,10 +48,6 @@ def looked_up(tokens: list[int], shortest: int, longest: int, k: int) -> list[in
             if start >= 0 and tokens[start : start + size] == ending and size < len(tokens):
                 return tokens[start + size : start + size + k]
     return []
-
-
-def num_looked_up(tokens: list[int], shortest: int, longest: int, k: int) -> int:
-    return len(looked_up(tokens, shortest, longest, k))
 
 
 def tree_tokens(acceptance: float, branches: int, depth: int) -> float:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
-
 
 def allowed_tokens(vocabulary: list[str], texts: list[str], said: list[str]) -> list[str]:
     """For a choice among `texts`: tokens that keep what was said a beginning of one of them; "<eos>" at an end."""
@@ -39,15 +36,6 @@ def legal_prefix(texts: list[str], said: list[str], drafts: list[str]) -> int:
             break
         count += 1
     return count
-
-
-def texts_of(regex: str, alphabet: str, longest: int) -> int:
-    """How many texts of at most `longest` letters match: all of them are tried."""
-    return sum(
-        bool(re.fullmatch(regex, "".join(letters)))
-        for length in range(longest + 1)
-        for letters in itertools.product(alphabet, repeat=length)
-    )
 
 
 def forced_positions(texts: list[str], said: str) -> int:

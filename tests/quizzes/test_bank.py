@@ -250,3 +250,23 @@ def test_lint_says_how_often_a_mistake_or_a_witness_fails() -> None:
     found = [str(finding) for finding in lint.lint_truth(question, run, range(2))]
     assert any("witness does not meet" in finding for finding in found), found
     assert not lint._agree(100, 101) and lint._agree(100.0, 100.00001) and not lint._agree(1, True)
+
+
+def test_every_oracle_is_asked() -> None:
+    """A function of quizzes/oracles that no question, oracle or test uses is dead."""
+    import ast
+    import re
+
+    here = Path(__file__).resolve().parent
+    folder = here.parents[1] / "quizzes"
+    asked = "\n".join(path.read_text() for path in folder.glob("bank/*/*.yaml"))
+    code = "\n".join(path.read_text() for path in [*folder.glob("oracles/*.py"), *here.glob("*.py")])
+    dead = [
+        f"{path.stem}.{node.name}"
+        for path in folder.glob("oracles/*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and f"{path.stem}.{node.name}" not in asked
+        and len(re.findall(rf"\b{node.name}\b", code)) == 1
+    ]
+    assert dead == []

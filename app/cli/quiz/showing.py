@@ -156,12 +156,14 @@ def shown(instance: Instance, part: Part, value: Any) -> str:
     question = instance.question
     if part.id == "choice" and isinstance(value, list):
         order = [choice.id for choice in instance.choices()]
-        return ", ".join(str(order.index(v) + 1) for v in value) or "none"
+        return ", ".join(map(str, sorted(order.index(v) + 1 for v in value))) or "none"
     if part.id == "order" and isinstance(value, list):
         order = instance.items()
         return " ".join(str(order.index(v) + 1) for v in value)
-    unit = f" {part.unit}" if part.unit and question.kind != "choice" and not isinstance(value, list) else ""
-    return plain(value) + unit
+    if not part.unit or question.kind == "choice" or isinstance(value, list):
+        return plain(value)
+    is_word = len(part.unit) > 3 and part.unit.endswith("s")
+    return f"{plain(value)} {part.unit.removesuffix('s') if is_word and value == 1 else part.unit}"
 
 
 def why_options(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> None:
