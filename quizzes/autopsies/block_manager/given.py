@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 
+
+@dataclass(eq=False)
 class Block:
-    def __init__(self, block_id: int, block_size: int) -> None:
-        self.block_id = block_id
-        self.block_size = block_size
-        self.ref_count = 0
-        self.tokens: list[int] = []
-        self.is_free = True
+    block_id: int
+    block_size: int
+    ref_count: int = 0
+    tokens: list[int] = field(default_factory=list)
+    is_free: bool = True
 
     def can_append(self, count: int) -> bool:
         return self.is_free and len(self.tokens) + count <= self.block_size
@@ -36,14 +38,12 @@ class BlockManager:
 
     def allocate(self, num_tokens: int) -> list[Block] | None:
         needed = (num_tokens + self.block_size - 1) // self.block_size
-        free = [block for block in self.blocks if block.is_free]
-        if len(free) < needed:
+        taken = [b for b in self.blocks if b.is_free][:needed]
+        if len(taken) < needed:
             return None
-        taken = []
-        for i in range(needed):
-            free[i].is_free = False
-            self.allocated[free[i].block_id] = free[i]
-            taken.append(free[i])
+        for block in taken:
+            block.is_free = False
+            self.allocated[block.block_id] = block
         return taken
 
     def free(self, blocks: list[Block]) -> None:

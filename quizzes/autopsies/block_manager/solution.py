@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 
+@dataclass(eq=False)
 class Block:
-    def __init__(self, block_id: int, block_size: int) -> None:
-        self.block_id = block_id
-        self.block_size = block_size
-        self.ref_count = 0
-        self.tokens: list[int] = []
+    block_id: int
+    block_size: int
+    ref_count: int = 0
+    tokens: list[int] = field(default_factory=list)
 
     def append(self, tokens: list[int]) -> bool:
         if len(self.tokens) + len(tokens) > self.block_size:

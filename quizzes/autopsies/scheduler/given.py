@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import heapq
 import time
+from dataclasses import dataclass, field
 
 
+@dataclass(eq=False)
 class Sequence:
-    def __init__(self, request_id: str, prompt: str, priority: int = 0) -> None:
-        self.request_id = request_id
-        self.prompt = prompt
-        self.priority = priority
-        self.arrival_time = time.time()
-        self.is_finished = False
+    request_id: str
+    prompt: str
+    priority: int = 0
+    arrival_time: float = field(default_factory=time.time)
+    is_finished: bool = False
 
     def __lt__(self, other: Sequence) -> bool:
-        if self.priority != other.priority:
-            return self.priority > other.priority
-        return self.arrival_time < other.arrival_time
+        return (-self.priority, self.arrival_time) < (-other.priority, other.arrival_time)
 
 
 class SimpleScheduler:
