@@ -23,8 +23,8 @@ from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
 from quizzes.grading.typed import typed_replies
 from quizzes.instance import Instance, draw
-from quizzes.library import BANK, Bank
 from quizzes.question import Answer, Question
+from quizzes.question_bank import BANK, Bank
 
 SEEDS = 20
 WORDS_PER_MINUTE = 220
@@ -261,7 +261,7 @@ def _witnesses(question: Question, run: RunExperiment, seed: int) -> Iterator[Fi
 def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -> list[str]:
     """Complaints about files, for authors at work; the experiments run in this process."""
     from quizzes.experiments.running import run_here
-    from quizzes.library import load_bank
+    from quizzes.question_bank import load_bank
     from quizzes.yaml_files import read_file
 
     bank = load_bank()

@@ -9,7 +9,7 @@ import typer
 from app.cli import screen
 
 if TYPE_CHECKING:
-    from quizzes.library import Bank
+    from quizzes.question_bank import Bank
 
 app = screen.command_app()
 

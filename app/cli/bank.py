@@ -67,8 +67,8 @@ def lint(
       prep bank lint --run batching.static_vs_continuous
     """
     from quizzes.experiments.runner import Runner
-    from quizzes.library import load_bank
     from quizzes.lint import is_exact, lint_form, lint_truth
+    from quizzes.question_bank import load_bank
 
     bank = load_bank()
     findings = [str(problem) for problem in bank.problems]
@@ -152,7 +152,7 @@ def new(
 
     Example: prep bank new memory.block_count --kind numeric
     """
-    from quizzes.library import BANK
+    from quizzes.question_bank import BANK
     from quizzes.skeleton import skeleton
     from quizzes.topics import KINDS, TOPICS, resolve
 

@@ -179,7 +179,7 @@ def _test_tools() -> Check:
 
 
 def _bank() -> Check:
-    from quizzes.library import load_bank
+    from quizzes.question_bank import load_bank
 
     bank = load_bank()
     text = f"bank: {len(bank):,} questions in {len({entry.topic for entry in bank})} topics"
@@ -189,7 +189,7 @@ def _bank() -> Check:
 
 
 def _claims() -> Check:
-    from quizzes.claims.library import load_claims
+    from quizzes.claims.claim_list import load_claims
 
     claims = load_claims()
     text = f"claims: {len(claims):,}"

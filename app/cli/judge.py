@@ -99,7 +99,7 @@ def off() -> None:
 
 def _questions() -> list[Question]:
     """Those with key points, retired ones left out."""
-    from quizzes.library import load_bank
+    from quizzes.question_bank import load_bank
 
     bank = load_bank()
     return [bank.question(entry.id) for entry in bank if entry.kind in ("free", "design")]

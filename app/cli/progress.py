@@ -13,7 +13,7 @@ from app.cli import screen
 if TYPE_CHECKING:
     from quizzes.learning.calibration import Calibration, OwnMarks
     from quizzes.learning.progress import Progress, TopicProgress
-    from quizzes.library import Bank
+    from quizzes.question_bank import Bank
     from quizzes.state import State
 
 app = screen.command_app()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.cli.quiz.sitting import Sitting
     from quizzes.learning.review import Card
     from quizzes.learning.selection import Picked
-    from quizzes.library import Bank
+    from quizzes.question_bank import Bank
     from quizzes.state import State
 
 app = screen.command_app()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.cli.quiz.dialogue import Dialogue
     from app.cli.quiz.sitting import Item
     from quizzes.learning.placement import Placement, Result
-    from quizzes.library import Bank
+    from quizzes.question_bank import Bank
     from quizzes.state import Session, Settings, State
 
 app = screen.command_app()

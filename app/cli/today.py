@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quizzes.learning.calibration import Calibration
     from quizzes.learning.plan import Plan
     from quizzes.learning.progress import Progress
-    from quizzes.library import Bank
+    from quizzes.question_bank import Bank
     from quizzes.state import Settings, State
 
 app = screen.command_app()

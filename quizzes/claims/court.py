@@ -252,7 +252,7 @@ def _results(cases: tuple[CaseOutcome, ...]) -> list[Any]:
 
 def main(arguments: list[str]) -> int:
     """Judge claims in this process and print the rulings. Exit status 1 if a test is broken."""
-    from quizzes.claims.library import load_claims, read_claims
+    from quizzes.claims.claim_list import load_claims, read_claims
     from quizzes.claims.report import counts, ruling_lines
 
     as_json = "--json" in arguments

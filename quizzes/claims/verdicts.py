@@ -41,7 +41,7 @@ def _path() -> Path:
 
 def _revision() -> str:
     """Of the engine, the experiments and the claims."""
-    from quizzes.claims import library
+    from quizzes.claims import claim_list
 
-    claims = [(path.name, path.stat().st_mtime_ns) for path in sorted(library.BANK.glob("*.yaml"))]
+    claims = [(path.name, path.stat().st_mtime_ns) for path in sorted(claim_list.BANK.glob("*.yaml"))]
     return f"{source_revision()}:{claims}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from quizzes.learning.selection import figures_seed
-from quizzes.library import Bank, Entry
+from quizzes.question_bank import Bank, Entry
 
 ITEMS, PER_TOPIC = 12, 2
 LONGEST = 6.0

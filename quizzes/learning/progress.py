@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from quizzes.learning.placement import LEVELS
 from quizzes.learning.review import Card, cards
 from quizzes.learning.selection import is_ready, local_now
-from quizzes.library import Bank, Entry
+from quizzes.question_bank import Bank, Entry
 from quizzes.state import Attempt, State
 
 ENOUGH = 8

@@ -9,7 +9,7 @@ from random import Random
 from typing import Literal
 
 from quizzes.learning.review import AGAIN, Card, cards
-from quizzes.library import Bank, Entry
+from quizzes.question_bank import Bank, Entry
 from quizzes.state import State
 
 Why = Literal["surprise", "due", "new", "ahead"]

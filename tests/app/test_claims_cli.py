@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from quizzes.claims import library
+from quizzes.claims import claim_list
 from quizzes.state import State
 
 BANK = """\
@@ -70,7 +70,7 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bank"
     folder.mkdir()
     (folder / "batching.yaml").write_text(BANK)
-    monkeypatch.setattr(library, "BANK", folder)
+    monkeypatch.setattr(claim_list, "BANK", folder)
     return folder
 
 

@@ -21,7 +21,7 @@ from quizzes.experiments.running import run_here
 from quizzes.instance import draw
 from quizzes.learning.review import AGAIN, GOOD, cards
 from quizzes.learning.selection import due, local_now
-from quizzes.library import load_bank
+from quizzes.question_bank import load_bank
 from quizzes.state import Attempt, IntervalForecast, State
 from quizzes.state.paths import state_path
 from quizzes.state.schema import SCHEMA

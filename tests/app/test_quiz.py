@@ -15,7 +15,7 @@ import pytest
 
 from quizzes.experiments.running import run_here
 from quizzes.instance import draw
-from quizzes.library import load_bank
+from quizzes.question_bank import load_bank
 from quizzes.state import State
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -36,7 +36,7 @@ def test_every_check_catches_something(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", programs())
 def test_there_are_mutants_and_a_question(folder: str) -> None:
-    from quizzes.library import load_bank
+    from quizzes.question_bank import load_bank
 
     assert len(mutants(folder)) >= 3
     bank = load_bank()

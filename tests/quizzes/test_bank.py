@@ -12,8 +12,8 @@ from quizzes import lint
 from quizzes.experiments import registry
 from quizzes.experiments.running import run_here
 from quizzes.instance import draw
-from quizzes.library import load_bank
 from quizzes.question import Question
+from quizzes.question_bank import load_bank
 
 BANK = load_bank()
 NUMBERED = {f"Q{number:03d}" for number in range(1, 151)}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from quizzes.claims.claim import Claim
+from quizzes.claims.claim_list import BANK, read_claims
 from quizzes.claims.court import check_flip, judge
-from quizzes.claims.library import BANK, read_claims
 from quizzes.experiments.registry import get
 from quizzes.experiments.running import run_here
 

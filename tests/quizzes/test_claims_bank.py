@@ -10,8 +10,8 @@ import pytest
 
 from quizzes import lint
 from quizzes.claims.claim import RUNNABLE
+from quizzes.claims.claim_list import load_claims
 from quizzes.claims.court import check_flip, judge
-from quizzes.claims.library import load_claims
 from quizzes.experiments.running import run_here
 
 CLAIMS = load_claims()

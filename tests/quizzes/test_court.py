@@ -9,8 +9,8 @@ import pytest
 
 from quizzes.claims import court
 from quizzes.claims.claim import Claim
+from quizzes.claims.claim_list import UnknownClaim, load_claims, read_claims
 from quizzes.claims.court import BrokenTest, flip, judge, verdict_of
-from quizzes.claims.library import UnknownClaim, load_claims, read_claims
 from quizzes.claims.report import brier, ruling_lines
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.running import run_here

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from quizzes import library
+from quizzes import question_bank
 from quizzes.free_text import closest, lints, over_marking, score, sentences
 from quizzes.free_text.canaries import AT_LEAST, Canary, GateResult, agrees, build, gate
 from quizzes.free_text.endpoint import KEY_VARIABLE, Endpoint, JudgeError, checked_url, complete
@@ -480,8 +480,8 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for item in QUESTIONS:
         path = folder / "batching" / f"{item.id.split('.')[1]}.yaml"
         path.write_text(json.dumps(item.model_dump(by_alias=True, exclude_unset=True)))
-    real = library.load_bank
-    monkeypatch.setattr(library, "load_bank", lambda: real(folder))
+    real = question_bank.load_bank
+    monkeypatch.setattr(question_bank, "load_bank", lambda: real(folder))
     return folder
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from quizzes.claims.library import BANK, read_claims
+from quizzes.claims.claim_list import BANK, read_claims
 from quizzes.experiments import Context, get
-from quizzes.library import load_bank
 from quizzes.oracles import landscape as paper
+from quizzes.question_bank import load_bank
 
 QUESTIONS = ("Q002", "Q049", "Q091", "Q125", "Q126", "Q127", "Q136")
 

@@ -35,7 +35,7 @@ from quizzes.learning.review import (
     scheduler,
 )
 from quizzes.learning.selection import due, pick
-from quizzes.library import Bank, Entry
+from quizzes.question_bank import Bank, Entry
 from quizzes.state import Attempt, IntervalForecast, KeypointMark, Settings, State, Vote
 
 NOW = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quizzes.claims.claim import Claim
+    from quizzes.claims.claim_list import Claims
     from quizzes.claims.court import CaseOutcome, Ruling, Run
-    from quizzes.claims.library import Claims
 
 ClaimId = Annotated[str, typer.Argument(metavar="ID", help="A claim from: prep claims list")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -30,7 +30,7 @@ WORD = {True: "[green]holds[/]", False: "[red]fails[/]", None: "[dim]undecided[/
 
 def load() -> Claims:
     """The claims; broken files are named on stderr and left out."""
-    from quizzes.claims.library import load_claims
+    from quizzes.claims.claim_list import load_claims
 
     claims = load_claims()
     for problem in claims.problems:

@@ -14,8 +14,8 @@ from app.cli.settings import SetOption, parse_settings
 
 if TYPE_CHECKING:
     from quizzes.claims.claim import Claim
+    from quizzes.claims.claim_list import Claims
     from quizzes.claims.court import Ruling
-    from quizzes.claims.library import Claims
     from quizzes.state import State
 
 

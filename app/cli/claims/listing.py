@@ -10,7 +10,7 @@ from app.cli import screen
 from app.cli.claims import common
 
 if TYPE_CHECKING:
-    from quizzes.claims.library import Entry
+    from quizzes.claims.claim_list import Entry
 
 KINDS = ("derivable", "simulate", "measure-cpu", "measure-gpu", "external-fact", "judgement")
 

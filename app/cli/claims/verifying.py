@@ -16,8 +16,8 @@ from app.cli.claims import common
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from quizzes.claims.claim_list import Claims, Entry
     from quizzes.claims.court import Ruling, Run
-    from quizzes.claims.library import Claims, Entry
 
 
 def verify(

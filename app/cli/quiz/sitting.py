@@ -20,7 +20,7 @@ from quizzes.experiments.runner import Outcome, RunFailed, Runner
 from quizzes.grading import Graded, ParseError, check_reply, grade, reply_keys
 from quizzes.instance import Instance, QuestionError, draw
 from quizzes.learning.review import SURE, rate
-from quizzes.library import Bank
+from quizzes.question_bank import Bank
 from quizzes.state import Attempt, IntervalForecast, KeypointMark, Session, State
 
 

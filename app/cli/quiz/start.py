@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.cli import screen
 from app.cli.quiz.dialogue import Dialogue
-from quizzes.library import Bank, load_bank
+from quizzes.question_bank import Bank, load_bank
 from quizzes.state import Session, State
 
 if TYPE_CHECKING:

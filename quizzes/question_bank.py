@@ -17,7 +17,7 @@ from quizzes import yaml_files
 from quizzes.yaml_files import BadFile
 
 BANK = Path(__file__).parent / "bank"
-_SCHEMA_FILES = [Path(__file__).parent / name for name in ("question.py", "topics.py", "library.py")]
+_SCHEMA_FILES = [Path(__file__).parent / name for name in ("question.py", "topics.py", "question_bank.py")]
 
 
 class UnknownQuestion(ValueError):
