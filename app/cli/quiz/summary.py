@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import Any
 
 from app.cli import screen
 from app.cli.quiz import showing
 from app.cli.quiz.sitting import Record, Sitting
+from quizzes.learning.calibration import Forecast, brier_score
 from quizzes.learning.review import SURE
 
 
 def figures(records: list[Record]) -> dict[str, Any]:
     """The sitting in numbers; field names are part of the JSON that scripts read."""
     asked = [record for record in records if record.status not in ("skipped", "unscored")]
-    stated = [record for record in asked if record.confidence is not None]
+    brier = brier_score(_forecasts(records))
     return {
         "items": len(records),
         "right": sum(record.status == "right" for record in asked),
@@ -24,7 +26,7 @@ def figures(records: list[Record]) -> dict[str, Any]:
         "points": round(sum(record.points for record in asked), 3),
         "points_max": round(sum(record.points_max for record in asked), 3),
         "surprises": sum(_is_surprise(record) for record in asked),
-        "brier": _brier(stated),
+        "brier": None if brier is None else round(brier, 4),
     }
 
 
@@ -44,12 +46,12 @@ def show(sitting: Sitting) -> None:
     where.print(f" [bold]{found['points']:g} of {found['points_max']:g} points[/]   {', '.join(parts)}")
     if found["surprises"]:
         where.print(f" {found['surprises']} surprise{'s' * (found['surprises'] > 1)}: sure, and wrong")
-    if found["brier"] is not None:
-        said = [r for r in records if r.confidence is not None and r.status not in ("skipped", "unscored")]
-        mean = sum(r.confidence or 0 for r in said) / len(said)
-        was = 100 * sum(r.status == "right" for r in said) / len(said)
+    forecasts = _forecasts(records)
+    if forecasts:
+        said = mean(forecast.confidence for forecast in forecasts)
+        was = 100 * mean(forecast.correct for forecast in forecasts)
         where.print(
-            f" you said {mean:.0f} %, {was:.0f} % were right (n={len(said)}); "
+            f" you said {said:.0f} %, {was:.0f} % were right (n={len(forecasts)}); "
             f"Brier {found['brier']:.2f}, less is better"
         )
 
@@ -83,9 +85,10 @@ def _is_surprise(record: Record) -> bool:
     return record.status in ("wrong", "partly") and (record.confidence or 0) >= SURE
 
 
-def _brier(stated: list[Record]) -> float | None:
-    """Mean squared distance between what was said and what was: 0 is perfect, 0.25 is always saying 50 %."""
-    if not stated:
-        return None
-    gaps = [((record.confidence or 0) / 100 - (record.status == "right")) ** 2 for record in stated]
-    return round(sum(gaps) / len(gaps), 4)
+def _forecasts(records: list[Record]) -> list[Forecast]:
+    """What was said and judged."""
+    return [
+        Forecast(record.confidence, record.status == "right")
+        for record in records
+        if record.confidence is not None and record.status not in ("skipped", "unscored")
+    ]
