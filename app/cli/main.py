@@ -31,6 +31,7 @@ CARE = "Care for the installation"
 
 COMMANDS = {
     "demo": Entry("app.cli.demo", "A tour of the live engine, under a minute, no input needed.", SEE),
+    "app": Entry("app.cli.app", "The visual debugger in the browser: blocks and batch, step by step.", SEE),
     "chat": Entry("app.cli.chat", "Talk to a model; the answer streams.", SEE),
     "start": Entry("app.cli.start", "Role, interview date, twelve questions: where to begin.", PRACTISE),
     "today": Entry("app.cli.today", "What is due, what is new, where you stand.", PRACTISE),

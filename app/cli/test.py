@@ -26,6 +26,8 @@ TOOLS = (
     "transformers",
     "peft",
     "jsonschema",
+    "streamlit",
+    "playwright",
     "ruff",
     "importlinter",
     "mypy",

@@ -1,0 +1,145 @@
+"""`prep app`: the workbench in the browser. Starts Streamlit on this machine and ends with Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import screen
+
+app = screen.command_app()
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "app" / "debugger" / "main.py"
+START_SECONDS = 60
+SETTINGS = {
+    "server.headless": "true",
+    "server.address": "127.0.0.1",
+    "server.fileWatcherType": "none",
+    "server.showEmailPrompt": "false",
+    "browser.gatherUsageStats": "false",
+    "client.toolbarMode": "minimal",
+    "client.showErrorDetails": "none",
+    "logger.level": "error",
+    "runner.magicEnabled": "false",
+    "theme.base": "dark",
+    "theme.primaryColor": "#56B4E9",
+    "theme.backgroundColor": "#0b1020",
+    "theme.secondaryBackgroundColor": "#111827",
+    "theme.textColor": "#e5e7eb",
+}
+
+
+@app.command()
+def start(
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Open this trace file.", metavar="FILE")
+    ] = None,
+    attach: Annotated[
+        str | None, typer.Option("--attach", help="Attach to a running engine: the URL that it printed.")
+    ] = None,
+    page: Annotated[str, typer.Option("--page", help="Page to open: runs, step, metrics, …")] = "",
+    step: Annotated[int, typer.Option("--step", help="Step to open the trace at.")] = 0,
+    port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0: a free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+) -> None:
+    """The visual debugger: block table and batch, step by step, forwards and backwards.
+
+    Runs on this machine only (127.0.0.1), needs no model for recorded runs, and ends with Ctrl-C.
+
+    \b
+    Examples:
+      prep app
+      prep app --trace run.itrace --step 418
+      prep app --attach http://127.0.0.1:PORT/?token=…
+    """
+    serve(query(trace, attach, step), page or ("step" if trace else "live" if attach else ""), port, browser)
+
+
+def query(trace: Path | None, attach: str | None, step: int = 0) -> dict[str, str]:
+    """The permalink's parameters."""
+    if trace is not None:
+        if not trace.is_file():
+            raise screen.Problem(f"there is no file {trace}", next_step="prep trace record makes one")
+        return {"run": f"file:{trace.resolve()}", **({"step": str(step)} if step else {})}
+    return {"attach": attach} if attach else {}
+
+
+def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> None:
+    """Run the server in the foreground until Ctrl-C."""
+    missing = [name for name in ("streamlit", "altair") if find_spec(name) is None]
+    if missing:
+        raise screen.Problem(
+            f"the workbench needs {' and '.join(missing)}, not installed here",
+            next_step="./prep app   (installs them)   or   pip install -e '.[app]'",
+            code=screen.ENVIRONMENT,
+        )
+    port = port or _free_port()
+    command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), "--server.port", str(port)]
+    for name, value in SETTINGS.items():
+        command += [f"--{name}", value]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        _wait_until_healthy(server, port)
+        suffix = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        url = f"http://127.0.0.1:{port}/{page}{suffix}"
+        print(url, flush=True)
+        screen.err().print("[dim]the workbench runs until Ctrl-C[/]")
+        if browser:
+            webbrowser.open(url)
+        code = server.wait()
+        raise screen.Problem(f"the server ended by itself with code {code}", code=screen.CHECKS_FAILED)
+    except KeyboardInterrupt:
+        screen.err().print("[dim]stopped[/]")
+    finally:
+        _stop(server)
+
+
+def _wait_until_healthy(server: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    with screen.loading("the workbench"):
+        while time.monotonic() < deadline:
+            if server.poll() is not None:
+                raise screen.Problem(
+                    f"the server did not start (code {server.returncode})",
+                    next_step=f"is port {port} free?  prep app --port 0 takes a free one",
+                    code=screen.ENVIRONMENT,
+                )
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=1):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.05)
+    raise screen.Problem(f"the server did not answer within {START_SECONDS} s", code=screen.ENVIRONMENT)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """The server and whatever it started."""
+    if server.poll() is None:
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()

@@ -1,0 +1,61 @@
+"""The script that Streamlit runs: the list of pages, and what stands above each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import streamlit as st
+
+from app.debugger import session
+
+ICON = Path(__file__).with_name("icon.svg")
+
+
+class PageEntry(NamedTuple):
+    module: str
+    title: str
+    icon: str
+
+
+PAGES = {
+    "runs": PageEntry("app.debugger.pages.runs", "Runs", ":material/folder_open:"),
+    "step": PageEntry("app.debugger.pages.step", "Step", ":material/grid_view:"),
+    "requests": PageEntry("app.debugger.pages.requests", "Requests", ":material/view_timeline:"),
+    "blocks": PageEntry("app.debugger.pages.blocks", "Blocks & prefix tree", ":material/account_tree:"),
+    "metrics": PageEntry("app.debugger.pages.metrics", "Metrics", ":material/monitoring:"),
+    "compare": PageEntry("app.debugger.pages.compare", "Compare", ":material/compare_arrows:"),
+    "live": PageEntry("app.debugger.pages.live", "Live engine", ":material/play_circle:"),
+    "kernel": PageEntry("app.debugger.pages.kernel", "Kernel view", ":material/memory:"),
+    "capacity": PageEntry("app.debugger.pages.capacity", "Capacity", ":material/calculate:"),
+    "learn": PageEntry("app.debugger.pages.learn", "Learn", ":material/school:"),
+}
+"""By URL path. A page is a module with a function `show()`."""
+
+
+def _page(path: str, entry: PageEntry) -> st.Page:
+    def show() -> None:
+        function: Callable[[], None] = import_module(entry.module).show
+        function()
+        session.write_url()
+
+    show.__name__ = path
+    return st.Page(show, title=entry.title, icon=entry.icon, url_path=path, default=path == _home())
+
+
+def _home() -> str:
+    return os.environ.get("PREP_APP_PAGE", "runs")
+
+
+def main() -> None:
+    # An icon of our own: for a page's Material icon the browser would be sent to fonts.gstatic.com.
+    st.set_page_config(page_title="prep", page_icon=str(ICON), layout="wide", initial_sidebar_state="auto")
+    session.selection()
+    pages = [_page(path, entry) for path, entry in PAGES.items()]
+    st.navigation(pages, position="top").run()
+
+
+main()

@@ -1,0 +1,106 @@
+"""Which runs there are, and opening one. Nothing here knows Streamlit.
+
+A run's id names it in permalinks and on the command line:
+
+    memory-pressure           recorded, ships with prep (`recorded/`)
+    mine:chat-burst           recorded by this user (`runs_dir()`)
+    file:/home/me/run.itrace  any other file
+    live:1                    an engine that runs now (`live/`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from app.debugger.trace_index import TraceIndex
+from engine.core.trace_format import TraceError
+from engine.core.trace_reader import TraceReader
+from quizzes.paths import data_dir
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+class Run(Protocol):
+    """A run that a page shows. Pages read; only `live/` writes."""
+
+    run_id: str
+    title: str
+    is_live: bool
+
+    @property
+    def index(self) -> TraceIndex:
+        """Figures of the whole run, as far as it has come."""
+
+    def reader(self, step: int) -> TraceReader:
+        """Everything around a step: tables, rows, reasons. Covers the step and its neighbours, and may cover
+        only a window of a long run."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is missing or doubtful, in sentences."""
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run in a list, not opened."""
+
+    run_id: str
+    path: Path
+
+
+@dataclass
+class RecordedRun:
+    """A trace file."""
+
+    run_id: str
+    title: str
+    path: Path
+    index: TraceIndex
+    _reader: TraceReader
+    is_live: bool = False
+
+    def reader(self, step: int) -> TraceReader:
+        return self._reader
+
+    @property
+    def warnings(self) -> list[str]:
+        return self._reader.warnings
+
+
+def runs_dir() -> Path:
+    """Where a user's own recordings are kept."""
+    return data_dir() / "runs"
+
+
+def list_runs() -> list[RunEntry]:
+    """Those that ship, then the user's own; by name."""
+    shipped = [RunEntry(path.stem, path) for path in sorted(RECORDED.glob("*.itrace"))]
+    mine = [RunEntry(f"mine:{path.stem}", path) for path in sorted(runs_dir().glob("*.itrace"))]
+    return shipped + mine
+
+
+def path_of(run_id: str) -> Path:
+    """The file of a recorded run. Raises TraceError for an id that names none."""
+    kind, _, name = run_id.rpartition(":") if not run_id.startswith("file:") else run_id.partition(":")
+    if kind == "file":
+        path = Path(name)
+    elif kind == "mine" and "/" not in name:
+        path = runs_dir() / f"{name}.itrace"
+    elif not kind and "/" not in name:
+        path = RECORDED / f"{name}.itrace"
+    else:
+        raise TraceError(f"no run is called {run_id!r}: the page Runs lists them")
+    if not path.is_file():
+        raise TraceError(
+            f"there is no run {run_id!r}: no file {path.name}. The page Runs lists what there is"
+        )
+    return path
+
+
+def open_run(run_id: str) -> RecordedRun:
+    """Read a recorded run. Raises TraceError for what is none."""
+    path = path_of(run_id)
+    reader = TraceReader(path)
+    return RecordedRun(run_id, path.stem, path, TraceIndex(reader), reader)

@@ -1,0 +1,87 @@
+"""What a browser tab looks at: run, step, request, block. The URL says the same, so that it can be sent to others.
+
+    /step?run=memory-pressure&step=42&request=c&block=17
+
+Pages read `selection()` and change it with `select(...)`. Runs are shared by all tabs and never changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from app.debugger.runs import Run, open_run, path_of
+
+_KEY = "selection"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Strings and numbers as they stand in the URL; None: nothing chosen."""
+
+    run: str | None = None
+    step: int = 0
+    request: str | None = None
+    block: int | None = None
+    other: str | None = None
+    """On the page Compare: the second run."""
+
+
+def selection() -> Selection:
+    """Of this tab. The first call reads the URL."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = _from_url(dict(st.query_params))
+    found: Selection = st.session_state[_KEY]
+    return found
+
+
+def select(**changes: Any) -> Selection:
+    """Change fields by name; another run starts at step 0 with nothing chosen."""
+    before = selection()
+    if "run" in changes and changes["run"] != before.run:
+        before = Selection(other=before.other)
+    st.session_state[_KEY] = after = replace(before, **changes)
+    return after
+
+
+def write_url() -> None:
+    """Make the address a permalink. Called at the end of every page."""
+    wanted = {name: str(value) for name, value in asdict(selection()).items() if value not in (None, 0)}
+    if dict(st.query_params) != wanted:
+        st.query_params.from_dict(wanted)
+
+
+def _from_url(parameters: dict[str, str]) -> Selection:
+    """What does not parse is left out: a damaged link still opens its run."""
+
+    def number(name: str) -> int | None:
+        text = parameters.get(name, "")
+        return int(text) if text.isdecimal() else None
+
+    return Selection(
+        parameters.get("run"),
+        number("step") or 0,
+        parameters.get("request"),
+        number("block"),
+        parameters.get("other"),
+    )
+
+
+def current_run() -> Run | None:
+    """The selected run, opened; None if none is selected. Raises TraceError for what cannot be opened."""
+    run_id = selection().run
+    return None if run_id is None else get_run(run_id)
+
+
+def get_run(run_id: str) -> Run:
+    """A run by id; recorded ones are opened once and kept while their file does not change."""
+    path = path_of(run_id)
+    state = path.stat()
+    return _open(run_id, state.st_mtime_ns, state.st_size)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the run …")
+def _open(run_id: str, mtime_ns: int, size: int) -> Run:
+    return open_run(run_id)

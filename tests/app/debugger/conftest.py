@@ -1,0 +1,108 @@
+"""A real server and a real browser: `prep app` on a free port, Debian's Chromium without a window."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from tempfile import gettempdir
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).resolve().parents[3]
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def find_chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("PREP_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+def install_chromium() -> None:
+    """On a Debian where we are root; two test processes do it one after the other."""
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        return
+    with open(Path(gettempdir()) / "prep-chromium.lock", "w") as lock:
+        flock(lock, LOCK_EX)
+        if find_chromium() is None:
+            subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True)
+            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
+            subprocess.run(
+                install,
+                check=False,
+                capture_output=True,
+                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            )
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    if find_chromium() is None:
+        install_chromium()
+    executable = find_chromium()
+    if executable is None:
+        pytest.skip("needs Chromium: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def app_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`PREP_HOME` of the server."""
+    return tmp_path_factory.mktemp("prep-home")
+
+
+@pytest.fixture(scope="session")
+def app_url(app_home: Path) -> Iterator[str]:
+    """The address of a running `prep app`, without a slash at its end."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREP_HOME": str(app_home)}
+    command = [sys.executable, "-m", "app.cli.main", "app", "--no-browser"]
+    server = subprocess.Popen(command, env=environment, cwd=app_home, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    url = server.stdout.readline().strip()
+    assert url.startswith("http://127.0.0.1:"), url
+    yield url.rstrip("/")
+    server.send_signal(signal.SIGINT)
+    server.wait(20)
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    """A tab 1280 px wide. Fails the test if the page asks for anything off this machine or logs an error."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    outside: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: outside.append(request.url) if _is_outside(request.url) else None)
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert not outside, f"the page asked for {outside}"
+    assert not errors, f"the browser's console says {errors}"
+
+
+def _is_outside(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))
