@@ -135,6 +135,16 @@ class TraceIndex:
             spans.append(Span(phase, position, last))  # type: ignore[arg-type]
         return spans
 
+    def token_steps(self, number: int) -> NDArray[np.int32]:
+        """The step of every output token of a request, in order: a step that accepted drafts appears as often."""
+        request = self._reader.requests[number]
+        outputs = np.diff(np.array(request.row_outputs, np.int32), prepend=0)
+        return np.repeat(np.array(request.row_steps, np.int32), outputs)
+
+    def counter_totals(self) -> dict[str, int]:
+        """`stats.TRACED_COUNTERS` of all steps together, by name; those that stayed 0 are left out."""
+        return self._reader.counter_totals()
+
     def next_event(self, kind: str, step: int) -> EventPlace | None:
         """The first event of a kind after a step (kinds: BLOCK_EVENTS and REQUEST_EVENTS of `trace_format`)."""
         event = self._reader.next_event(kind, step)
