@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
@@ -29,6 +30,7 @@ from engine.core.sched_output import NotScheduled, Reason
 from engine.core.trace_format import (
     BLOCK_EVENTS,
     CHECK_EVERY,
+    HASH_BYTES,
     REQUEST_EVENTS,
     VERSION,
     TraceError,
@@ -47,6 +49,15 @@ class Event(NamedTuple):
     request_id: str | None
     block: int | None
     """None for what happens to requests."""
+
+
+class Content(NamedTuple):
+    """What a block held: whose tokens, under which hash."""
+
+    request: int
+    """Number of the request that computed it."""
+    hash_hex: str
+    """The first bytes of the hash."""
 
 
 class Row(NamedTuple):
@@ -216,6 +227,8 @@ class TraceReader:
         self._lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
         self._positions: dict[str, array[int]] = {}
         """Per kind of block event, where in `_replay.changes` it stands; made when asked for."""
+        self._seals: dict[int, list[int]] = {}
+        self._num_seals_seen = 0
         self._play(lines)
         if damage:
             self.warnings.append(f"the file is {damage}; read to the last whole record")
@@ -294,6 +307,10 @@ class TraceReader:
             copy_out=[(device, host) for device, host in record.get("out", ())],
             copy_in=[(host, device) for host, device in record.get("in", ())],
         )
+
+    def record(self, step: int) -> dict[str, Any]:
+        """The step's line as it stands in the file (`trace_format`), for what `step` leaves out or is too slow for."""
+        return self._record(step)
 
     def counter_totals(self) -> dict[str, int]:
         """The counters of all steps together, by name; those that stayed 0 are left out."""
@@ -390,6 +407,25 @@ class TraceReader:
         steps = self._replay.changes.step
         return [self._block_event(n) for n in range(bisect_left(steps, step), bisect_right(steps, step))]
 
+    def content_before(self, block: int, step: int) -> Content | None:
+        """What a block was last published as before a step; None if the trace does not say."""
+        seals = self._seals_of(block)
+        index = bisect_left(seals, step, key=self._replay.changes.step.__getitem__)
+        if not index:
+            return None
+        changes, position = self._replay.changes, seals[index - 1]
+        value: int = changes.after.hash[position]
+        return Content(changes.request[position], value.to_bytes(HASH_BYTES, sys.byteorder).hex())
+
+    def _seals_of(self, block: int) -> list[int]:
+        """Where in `changes` a block's hashes were published. Goes on from where the last call stopped."""
+        changes, seal = self._replay.changes, BLOCK_EVENTS.index("seal")
+        for position in range(self._num_seals_seen, len(changes)):
+            if changes.kind[position] == seal:
+                self._seals.setdefault(changes.block[position], []).append(position)
+        self._num_seals_seen = len(changes)
+        return self._seals.get(block, [])
+
     def tokens(self, request_id: str) -> list[tuple[int, int]]:
         """The output of a request: (step, token id), in order."""
         request = self.find(request_id)
@@ -414,6 +450,10 @@ class TraceReader:
         for request in self.requests:
             by_name.setdefault(request.request_id, []).append(request)
         return by_name
+
+    def lifecycle_at(self, kind: str, step: int) -> list[Event]:
+        """What happened to requests in one step: events of one of REQUEST_EVENTS."""
+        return self._lifecycle_at(kind, step)
 
     def _lifecycle_at(self, kind: str, step: int) -> list[Event]:
         events = self._lifecycle[kind]

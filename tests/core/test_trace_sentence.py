@@ -1,0 +1,161 @@
+"""The sentence of a step: its figures are those of the engine's own objects, captured while it ran."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from engine.core.kv_manager import KVManager, PrefixHit
+from engine.core.request import Request
+from engine.core.scheduler import Scheduler
+from engine.core.trace_format import TraceError
+from engine.core.trace_reader import TraceReader
+from engine.core.trace_sentence import LIMIT, preemption_cost, sentence
+from tests.core.trace_workloads import Run, random_run
+
+
+@dataclass
+class Loss:
+    """A preemption as it happened in the scheduler."""
+
+    step: int
+    request_id: str
+    blocks: int
+    shared: int
+    tokens: int
+
+
+@dataclass
+class Witness:
+    """What the scheduler's objects said at the moments that count."""
+
+    losses: list[Loss] = field(default_factory=list)
+    starts: list[tuple[int, str, int, int]] = field(default_factory=list)
+    """(step, request, tokens of the hit, of these from the host)"""
+    slid: int = 0
+    """Blocks that the last updated request gave back because they are behind its window."""
+    returned: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(step, request that ended) -> blocks of its table, and those that slid out of its window in that step."""
+
+
+@pytest.fixture
+def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
+    seen = Witness()
+    preempt, start, finish = Scheduler._preempt, Scheduler._start, Scheduler._finish
+    slide = KVManager.free_behind_window
+
+    def spy_preempt(self: Scheduler, victim: Request) -> None:
+        blocks = [block for block in victim.blocks if block is not self.kv.pool.null_block]
+        shared = sum(block.ref_count > 1 for block in blocks)
+        loss = Loss(self.stats.step, victim.request_id, len(blocks), shared, victim.num_computed_tokens)
+        preempt(self, victim)
+        seen.losses.append(loss)
+
+    def spy_start(self: Scheduler, request: Request, num_hit_tokens: int, hit: PrefixHit) -> None:
+        host = len(hit.host) * self.kv.block_size
+        seen.starts.append((self.stats.step, request.request_id, num_hit_tokens, host))
+        start(self, request, num_hit_tokens, hit)
+
+    def spy_slide(self: KVManager, request: Request) -> int:
+        seen.slid = slide(self, request)
+        return seen.slid
+
+    def spy_finish(self: Scheduler, request: Request, status: object) -> None:
+        held = sum(block is not self.kv.pool.null_block for block in request.blocks)
+        seen.returned[self.stats.step, request.request_id] = held + seen.slid
+        finish(self, request, status)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(KVManager, "free_behind_window", spy_slide)
+    monkeypatch.setattr(Scheduler, "_preempt", spy_preempt)
+    monkeypatch.setattr(Scheduler, "_start", spy_start)
+    monkeypatch.setattr(Scheduler, "_finish", spy_finish)
+    return seen
+
+
+def recorded(path: Path, seed: int, witness: Witness) -> tuple[Run, TraceReader]:
+    for memory in (witness.losses, witness.starts, witness.returned):
+        memory.clear()
+    run = random_run(path / "run.itrace", seed)
+    return run, TraceReader(run.path)
+
+
+@pytest.mark.parametrize("first_seed", range(0, 60, 20))
+def test_the_cost_of_every_preemption_is_what_the_scheduler_took(
+    tmp_path: Path, witness: Witness, first_seed: int
+) -> None:
+    num_checked = num_back = 0
+    for seed in range(first_seed, first_seed + 20):
+        _, reader = recorded(tmp_path, seed, witness)
+        for loss in witness.losses:
+            if loss.request_id not in reader.step(loss.step).preempted:
+                continue  # aborted while the step was in flight
+            cost = preemption_cost(reader, loss.request_id, loss.step)
+            assert (cost.blocks, cost.blocks_shared) == (loss.blocks, loss.shared)
+            assert cost.tokens_lost == loss.tokens
+            request = reader.find(loss.request_id, loss.step)
+            back = next((s for s in witness.starts if s[1] == loss.request_id and s[0] > loss.step), None)
+            ended = reader.num_steps if request.ended is None else request.ended - request.aborted
+            if back is None or back[0] > ended:  # aborted in the step that started it: the trace has no row
+                assert (cost.steps_waited, cost.tokens_found) == (None, None)
+            else:
+                assert cost.steps_waited == back[0] - loss.step
+                assert (cost.tokens_found, cost.tokens_swapped_in) == (back[2], back[3])
+                num_back += 1
+            num_checked += 1
+    assert num_checked > 20 and num_back > 10
+
+
+@pytest.mark.parametrize("first_seed", range(0, 60, 20))
+def test_a_sentence_names_the_preempted_or_counts_them_and_its_figures_are_the_engines(
+    tmp_path: Path, witness: Witness, first_seed: int
+) -> None:
+    for seed in range(first_seed, first_seed + 20):
+        run, reader = recorded(tmp_path, seed, witness)
+        for step, out in enumerate(run.outputs):
+            text = sentence(reader, step)
+            assert text == sentence(reader, step)
+            assert len(text) <= LIMIT + 40 and text.endswith(".") and "?" not in text, text
+            names = reader.step(step).preempted
+            losses = [loss for loss in witness.losses if loss.step == step and loss.request_id in names]
+            if len(losses) == 1:
+                (loss,) = losses
+                (entry,) = [e for e in out.not_scheduled if e.request_id == loss.request_id]
+                assert text.startswith(f"{loss.request_id} was preempted: ")
+                assert_mentions(text, entry.details["need"], "block", f" with {entry.details['free']} free")
+            elif losses:
+                assert text.startswith(f"{len(losses)} requests were preempted, ")
+            if losses:
+                assert_mentions(text, sum(loss.blocks for loss in losses), "block")
+                assert_mentions(text, sum(loss.tokens for loss in losses), "computed token")
+            else:
+                assert "preempted" not in text
+            assert_admissions(text, step, witness, reader)
+            for name, reason in reader.step(step).finished:
+                if f"{name} finished (" in text:
+                    blocks = witness.returned[step, name]
+                    assert f"{name} finished ({reason}) and returned {blocks} block" in text
+
+
+def assert_mentions(text: str, count: int, noun: str, behind: str = "") -> None:
+    assert re.search(rf"\b{count} {noun}{'' if count == 1 else 's'}\b{re.escape(behind)}", text), text
+
+
+def assert_admissions(text: str, step: int, witness: Witness, reader: TraceReader) -> None:
+    admitted = reader.step(step).admitted
+    if len(admitted) != 1 or f"{admitted[0]} was admitted" not in text:
+        return
+    (hit,) = [s[2] for s in witness.starts if s[:2] == (step, admitted[0])]
+    prompt = reader.find(admitted[0], step).num_prompt_tokens
+    said = f"({hit} of its {prompt} prompt token" if hit else "(no prefix cached)"
+    assert said in text, text
+
+
+def test_the_cost_of_what_was_no_preemption_is_refused(tmp_path: Path) -> None:
+    reader = TraceReader(random_run(tmp_path / "run.itrace", 1).path)
+    name = reader.requests[0].request_id
+    step = next(s for s in range(reader.num_steps) if name not in reader.step(s).preempted)
+    with pytest.raises(TraceError, match=f"not preempted in step {step}"):
+        preemption_cost(reader, name, step)
