@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.core.sched_output import Reason
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_replay import RequestHistory
 
@@ -157,6 +158,10 @@ class TraceIndex:
     def event_steps(self, kind: str) -> NDArray[np.int32]:
         """The step of every event of a kind, in order; a step with several appears as often."""
         return np.array([event.step for event in self._reader.events(kind)], np.int32)
+
+    def reason_steps(self, reason: Reason) -> NDArray[np.int32]:
+        """The steps in which the scheduler left a request out for this reason, in order."""
+        return np.array(self._reader.steps_with(reason), np.int32)
 
     def block_states(self, step: int) -> NDArray[np.uint8]:
         """The state of every block after a step, by block id; step -1: before the first."""

@@ -324,6 +324,11 @@ class TraceReader:
         """Why requests were not scheduled; an entry for `None` stands for every waiting request not named."""
         return self._not_scheduled(self._record(step))
 
+    def steps_with(self, reason: Reason) -> list[int]:
+        """The steps in which somebody was not scheduled for this reason."""
+        word = f'"{reason}"'.encode()  # a step's line has numbers for requests: the word is nothing else
+        return [step for step, line in enumerate(self._steps) if word in line]
+
     def _not_scheduled(self, record: dict[str, Any]) -> list[NotScheduled]:
         return [
             NotScheduled(None if number is None else self._name(number), Reason(reason), details)

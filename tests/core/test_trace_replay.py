@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.core.request import Request
-from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput, reason_of
+from engine.core.sched_output import ModelRunnerOutput, Reason, SchedulerOutput, reason_of
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_why import why, why_spans
 from engine.core.trace_writer import TraceWriter
@@ -209,3 +209,15 @@ def step(scheduler, tracer: TraceWriter) -> SchedulerOutput:  # type: ignore[no-
     result = sample(scheduler, out, random.Random(0)) if out.scheduled else ModelRunnerOutput()
     tracer.step(out, result, scheduler.update(out, result), 0.001)
     return out
+
+
+def test_the_steps_with_a_reason_are_those_whose_reasons_name_it(tmp_path: Path) -> None:
+    for seed in range(4):
+        reader = TraceReader(random_run(tmp_path / "run.itrace", seed).path)
+        for reason in Reason:
+            named = [
+                step
+                for step in range(reader.num_steps)
+                if any(entry.reason is reason for entry in reader.reasons(step))
+            ]
+            assert reader.steps_with(reason) == named
