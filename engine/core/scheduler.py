@@ -113,7 +113,6 @@ class Scheduler:
         """Most important first, always sorted."""
         self.encoder_cache = EncoderCacheManager(config.encoder_cache_size or config.max_num_batched_tokens)
         self.stats = StepStats()
-        self.sort_key = POLICIES[config.policy]
         self.compiling: dict[str, Request] = {}
         """Those of the waiting whose grammar is not ready."""
         self._order = count()
@@ -137,6 +136,10 @@ class Scheduler:
             request.status = RequestStatus.WAITING_GRAMMAR
             self.compiling[request.request_id] = request
         self._record(request, "QUEUED")
+
+    def sort_key(self, request: Request, order: int) -> SortKey:
+        """The place of a request among all others, smaller is more important. A policy of one's own overrides it."""
+        return POLICIES[self.config.policy](request, order)
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
         """End requests at any moment, also while their step is in flight.

@@ -7,15 +7,23 @@ Requests are numbered 0, 1, 2... in the order in which they arrive; `q` is that 
 in `add`, where `r` gives the name. Steps count from 0. Everything that happens between step i-1 and step
 i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" is the state after it.
 
-    hdr    v, model, config, blocks, block_size, seed, code_rev, machine, workload_hash
+    hdr    v, model, config, blocks, block_size, seed, code_rev, machine, workload_hash, fingerprint,
+               scheduler_cls, clock, fork
                first line; `workload_hash` is null when the workload was not known before the run
                (`TraceReader.workload_hash` computes it from what arrived)
+               config         {scheduler: {...}, cache: {...}, args: {...}}; the first two suffice to run the
+                              scheduler again
+               fingerprint    of the model, part of every block's hash
+               scheduler_cls  module:Class
+               clock          left out: seconds are wall time. steps: a millisecond stands for a step
+               fork           {of, at, set, before}: made by `trace_fork`, and from what
     add    i, ts, q, r, key, prompt [token ids], params {sampling parameters that are not defaults},
-               priority, arrival, seed, lora, salt
+               priority, arrival, seed, lora, salt, late
                key       [importance, arrival, order]: running and waiting requests are sorted by it
-    abort  i, ts, q, why            why: abort, or stop when the frontend found a stop string
+               late      true if step i was planned already and is in flight; else left out
+    abort  i, ts, q, why, late      why: abort, or stop when the frontend found a stop string
     step   i, ts, dur, run, wait, free, cached, kv, cnt, q, n, tok, new, res, slid,
-               out, in, pre, fin, ev, why
+               out, in, pre, fin, ev, why, rekey
                ts, dur   seconds since the trace began, and seconds spent in the step
                run, wait, free, cached, kv   after the step: running, waiting, free blocks, published
                          hashes, and tokens of running requests whose KV exists
@@ -35,10 +43,12 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
                          one kind and request together; `seal` has a fourth member with the hashes
                          (hex). Where q is null a transfer of the KV connector takes and lets go
                why       [[q or null, reason, {figures}], ...]; null stands for all other waiting requests
+               rekey     [[q, key], ...] before the step was planned: requests whose place has changed
     chk    i, crc, log   every 64 steps, after the step: CRC of the engine's state, and of all lines before
     error  i, ts, message, log   step i raised. If all requests were dropped and the engine goes on, a step
                without rows follows; otherwise the engine is dead and this is the last record
-    end    i, ts, crc, log, ev   the writer was closed before step i; `ev` is what happened since the last
+    end    i, ts, crc, log, ev, notes   the writer was closed before step i; `ev` is what happened since the
+               last; notes are sentences about the run as a whole
 
 Empty lists are left out of `step`. Block events (`ev`):
 

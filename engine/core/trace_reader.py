@@ -218,6 +218,10 @@ class TraceReader:
         """The writer was closed: nothing is missing at the end."""
         self.error: str | None = None
         """What the engine raised, if it did."""
+        self.error_steps: list[int] = []
+        """Steps that raised; after all but the last the engine went on, without its requests."""
+        self.notes: list[str] = []
+        """What the writer had to say about the run as a whole, in sentences."""
         self._replay = Replay(self.header)
         self.series = StepSeries()
         self._steps: list[bytes] = []
@@ -373,7 +377,9 @@ class TraceReader:
         frame = (step + 1) // CHECK_EVERY
         newcomers = range(bisect_left(self._added, frame * CHECK_EVERY), bisect_right(self._added, step))
         live = [self.requests[number] for number in (*self._keyframes[frame].live, *newcomers)]
-        return TraceState(step, blocks, sorted((r for r in live if r.lives_at(step)), key=_key))
+        return TraceState(
+            step, blocks, sorted((r for r in live if r.lives_at(step)), key=lambda r: r.key_at(step))
+        )
 
     def _check_step(self, step: int) -> None:
         if not 0 <= step < self.num_steps:
@@ -561,10 +567,12 @@ class TraceReader:
         elif kind == "error":
             replay.check(record, log_crc)
             self.error = record["message"]
+            self.error_steps.append(step)
         elif kind == "end":
             replay.play_events(record["ev"], step)
             replay.check(record, log_crc)
             self.is_complete = True
+            self.notes = record.get("notes", [])
         else:
             raise ValueError(f"unknown record {kind!r}")
 
@@ -607,10 +615,6 @@ def _decompress(data: bytes) -> tuple[bytes, str]:
         if not member.eof:
             return b"".join(text), "cut off in the middle"
     return b"".join(text), ""
-
-
-def _key(request: RequestHistory) -> tuple[float, ...]:
-    return request.key
 
 
 def _event_step(event: Event) -> int:

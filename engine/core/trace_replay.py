@@ -69,7 +69,7 @@ class RequestHistory:
     number: int
     request_id: str
     key: tuple[float, ...]
-    """Running and waiting requests are in the order of their keys."""
+    """At its arrival. Running and waiting requests are in the order of their keys: `key_at`."""
     record: dict[str, Any]
     """The `add` record: prompt, params, priority, arrival, seed, lora, salt."""
     num_prompt_tokens: int
@@ -82,6 +82,10 @@ class RequestHistory:
     finish_reason: str | None = None
     aborted: bool = False
     """Ended from outside, between two steps: by a client, or by a stop string in the text."""
+    aborted_late: bool = False
+    """While a step was in flight, not before it was planned."""
+    rekeyed: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
+    """(step, key): from that step on its place was another."""
     stays: list[Stay] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     """Steps."""
@@ -115,6 +119,12 @@ class RequestHistory:
 
     def lives_at(self, step: int) -> bool:
         return self.added <= step and (self.ended is None or step < self.ended)
+
+    def key_at(self, step: int) -> tuple[float, ...]:
+        for since, key in reversed(self.rekeyed):
+            if since <= step:
+                return key
+        return self.key
 
     def row_before(self, step: int) -> int:
         """Index of its last row up to a step; -1 if there is none."""
@@ -246,12 +256,15 @@ class Replay:
     def abort(self, record: dict[str, Any]) -> RequestHistory:
         request: RequestHistory = self.requests[record["q"]]
         request.aborted = True
+        request.aborted_late = record.get("late", False)
         self._end(request, record["i"], record["ts"], record["why"])
         return request
 
     def step(self, record: dict[str, Any]) -> None:
         """Play one step: admissions, then block events, then what the rows computed, then who left."""
         step = record["i"]
+        for number, key in record.get("rekey", ()):
+            self.requests[number].rekeyed.append((step, tuple(key)))
         for number, start, *behind in (*record.get("new", ()), *record.get("res", ())):
             self._admit(self.requests[number], step, start, *behind)
         came_back = self._copy(record)
@@ -303,7 +316,7 @@ class Replay:
 
     def crc(self) -> str:
         """`state_crc` of the state that the records lead to."""
-        order = sorted(self.running, key=lambda number: self.requests[number].key)
+        order = sorted(self.running, key=lambda number: self.requests[number].key_at(self.num_steps))
         requests = [self.requests[number] for number in order]
         return state_crc(
             self.blocks.ref,

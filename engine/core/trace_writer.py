@@ -16,7 +16,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cache
@@ -108,6 +108,8 @@ class TraceWriter:
         self._aborted = False
         """Somebody was aborted since the last step, maybe while the next was in flight."""
         self._preempted: set[int] = set()
+        self._rekeyed: list[tuple[int, Any]] = []
+        """Requests that got another place since the last step: q, key."""
         self._slides = getattr(scheduler.kv, "sliding_window", None) is not None
         self._behind_window: dict[int, int] = {}
         """By request number, as last written."""
@@ -126,7 +128,10 @@ class TraceWriter:
             "workload_hash": None,
         }
         defaults["machine"] = machine()
-        self._write({"t": "hdr", "v": VERSION, **defaults, **header, **pool})
+        defaults["fingerprint"] = getattr(getattr(scheduler.kv, "hasher", None), "model_fingerprint", "")
+        defaults["scheduler_cls"] = class_path(type(scheduler))
+        config = {**_settings_of(scheduler), **header.get("config", {})}
+        self._write({"t": "hdr", "v": VERSION, **defaults, **header, "config": config, **pool})
         self.flush()
 
     # ------------------------------------------------------------------ what the engine calls
@@ -152,6 +157,7 @@ class TraceWriter:
                 "seed": request.seed,
                 "lora": request.lora_key,
                 "salt": request.cache_salt,
+                **self._late(),
             }
         )
 
@@ -163,7 +169,13 @@ class TraceWriter:
             number = self._numbers.pop(request_id, None)
             if number is not None:
                 self._aborted = True
-                self._write({"t": "abort", "i": self._steps, "ts": self._now(), "q": number, "why": why})
+                record = {"t": "abort", "i": self._steps, "ts": self._now(), "q": number, "why": why}
+                self._write({**record, **self._late()})
+
+    def rekey(self, requests: Iterable[Request]) -> None:
+        """The scheduler's order has changed: live requests have other sort keys from the next step on."""
+        if self.active:
+            self._rekeyed += [(self._numbers[request.request_id], request.sort_key) for request in requests]
 
     def step(
         self,
@@ -232,10 +244,14 @@ class TraceWriter:
             self._undo_partial_write(start)
             self._stop(f"{error.strerror or error}. Free some space or record to another disk")
 
-    def close(self) -> None:
-        """Write the end record and let go of the scheduler. A second call does nothing."""
+    def close(self, notes: Iterable[str] = ()) -> None:
+        """Write the end record and let go of the scheduler. A second call does nothing.
+
+        notes: sentences about the run as a whole, for whoever reads it.
+        """
         if not self.active:
             return
+        said = list(notes)
         self._write(
             {
                 "t": "end",
@@ -243,6 +259,7 @@ class TraceWriter:
                 "ts": self._now(),
                 **self._checks(),
                 "ev": list(self._event_runs()),
+                **({"notes": said} if said else {}),
             }
         )
         self.flush()
@@ -256,6 +273,11 @@ class TraceWriter:
         self.close()
 
     # ------------------------------------------------------------------ records
+
+    def _late(self) -> dict[str, bool]:
+        """Marks what happens while a step is in flight: planned, and not yet complete."""
+        planned = getattr(getattr(self._scheduler, "stats", None), "step", -1)
+        return {"late": True} if planned == self._steps else {}
 
     def _on_event(self, kind: str, block: Block, request_id: str | None) -> None:
         number = None if request_id is None else self._numbers.get(request_id)
@@ -288,7 +310,9 @@ class TraceWriter:
             for row in rows
             if row.init is not None
         }
+        rekeyed, self._rekeyed = self._rekeyed, []
         lists = {
+            "rekey": rekeyed,
             "q": [numbers[row.request_id] for row in rows],
             "n": [row.num_tokens for row in rows],
             "tok": [accepted.get(row.request_id) for row in rows],
@@ -483,13 +507,27 @@ def trace_header(config: EngineConfig) -> dict[str, Any]:
         "model": config.model.model,
         "fingerprint": config.model.fingerprint,
         "config": {
-            "scheduler": {f.name: getattr(config.scheduler, f.name) for f in fields(config.scheduler)},
-            "cache": {f.name: getattr(config.cache, f.name) for f in fields(config.cache)},
+            "scheduler": _plain(config.scheduler),
+            "cache": _plain(config.cache),
             "args": {name: _plain(value) for name, value in args.items()},
         },
         "seed": config.args.seed,
         "code_rev": code_revision(),
     }
+
+
+def _settings_of(scheduler: Scheduler) -> dict[str, Any]:
+    """The settings by which a scheduler decides, as far as it has them: enough to run it again."""
+    parts = {
+        "scheduler": getattr(scheduler, "config", None),
+        "cache": getattr(scheduler, "cache_config", None),
+    }
+    return {name: _plain(part) for name, part in parts.items() if is_dataclass(part)}
+
+
+def class_path(cls: type) -> str:
+    """`package.module:Class`, by which it can be imported again."""
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def unused_path(path: str | os.PathLike[str]) -> Path:
@@ -555,6 +593,8 @@ def _plain(value: Any) -> Any:
         return [_plain(entry) for entry in value]
     if isinstance(value, StructuredOutputsParams):
         return {value.kind: _plain(getattr(value, value.kind))}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Integral):
