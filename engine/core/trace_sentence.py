@@ -66,13 +66,20 @@ def preemption_cost(reader: TraceReader, request_id: str, step: int) -> Preempti
 def sentence(reader: TraceReader, step: int) -> str:
     """What happened in a step: who, why and what it cost, in about `LIMIT` characters."""
     facts = _Facts(reader, step, reader.record(step))
-    first, *others = [clause for tell in _CLAUSES for clause in tell(facts)] or ["nothing happened"]
+    first, *others = [clause for tell in _CLAUSES.values() for clause in tell(facts)] or ["nothing happened"]
     text = _capital(first)
     for clause in others:
         more = f". {_capital(clause)}" if text == first and ". " in first else f"; {clause}"
         if len(text) + len(more) < LIMIT:
             text += more
     return text + "."
+
+
+def main_kind(reader: TraceReader, step: int) -> str:
+    """What the sentence of a step tells first: preempt, evict, abort, resume, admit, prefill, finish, swap, decode
+    or idle."""
+    facts = _Facts(reader, step, reader.record(step))
+    return next((kind for kind, tell in _CLAUSES.items() if next(tell(facts), None)), "idle")
 
 
 class _Facts(NamedTuple):
@@ -166,7 +173,7 @@ def _return(cost: PreemptionCost) -> str:
 
 
 def _evictions(facts: _Facts) -> Iterator[str]:
-    evicted = list(_evicted(facts.record))
+    evicted = list(evicted_blocks(facts.record))
     if not evicted:
         forgotten = sum(len(blocks) for kind, _, blocks, *_ in facts.record.get("ev", ()) if kind == "evict")
         if forgotten:
@@ -185,7 +192,7 @@ def _evictions(facts: _Facts) -> Iterator[str]:
     yield f"cached block {block}{what} was evicted{for_whom}"
 
 
-def _evicted(record: dict[str, Any]) -> Iterator[tuple[int, int | None]]:
+def evicted_blocks(record: dict[str, Any]) -> Iterator[tuple[int, int | None]]:
     """(block, who took it). A reset of the cache also drops hashes, but hands the blocks to nobody."""
     events = record.get("ev", ())
     for (kind, _, blocks, *_), following in zip(events, events[1:], strict=False):
@@ -339,20 +346,20 @@ def _idle(facts: _Facts) -> Iterator[str]:
         yield "nothing was computed"
 
 
-_CLAUSES: tuple[Callable[[_Facts], Iterator[str]], ...] = (
-    _preemptions,
-    _evictions,
-    _aborts,
-    _resumes,
-    _admissions,
-    _prefills,
-    _finishes,
-    _swaps,
-    _decodes,
-    _idle,
-    _starved,
-    _waiting,
-)
+_CLAUSES: dict[str, Callable[[_Facts], Iterator[str]]] = {
+    "preempt": _preemptions,
+    "evict": _evictions,
+    "abort": _aborts,
+    "resume": _resumes,
+    "admit": _admissions,
+    "prefill": _prefills,
+    "finish": _finishes,
+    "swap": _swaps,
+    "decode": _decodes,
+    "idle": _idle,
+    "starved": _starved,
+    "waiting": _waiting,
+}
 
 _SHORT_CAUSES = {
     Reason.BUDGET_EXHAUSTED: "{need} tokens to compute, {left} of the budget left",
