@@ -25,6 +25,7 @@ from typing import Any, Self, TypeVar
 
 from engine.config import EngineArgs
 from engine.core.errors import EngineDeadError
+from engine.engine_core import EngineCore
 from engine.frontend.input_processor import InvalidRequestError, Prompt
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
@@ -58,6 +59,8 @@ class AsyncLLM:
         self._streams: dict[str, OutputStream] = {}
         self._calls: set[Future[Any]] = set()
         self._end: EngineDeadError | None = None
+        if isinstance(core := self.llm_engine.engine_core, EngineCore) and core.debug is not None:
+            core.debug.control.on_command = lambda: self._commands.put(lambda: None)
         self._thread = threading.Thread(target=self._run, name="prep-engine", daemon=True)
         self._thread.start()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -41,6 +42,7 @@ from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.core.stats import StepStats
+from engine.core.trace_format import TraceError
 from engine.exec.base import Executor, PendingStep
 from engine.grammar.manager import GrammarManager
 from engine.grammar.vocabulary import TokenSource, Vocabulary
@@ -62,6 +64,7 @@ from engine.worker.worker import resolve_device
 
 if TYPE_CHECKING:
     from engine.core.trace_writer import TraceWriter
+    from engine.debug.port import DebugPort
 
 GRAMMAR_POLL_S = 0.02
 """How long a step that can do nothing else waits for a grammar, before it looks at requests and aborts again."""
@@ -94,7 +97,11 @@ class EngineCore:
         """The unfinished requests that have a grammar."""
         self._retired_loras: list[str] = []
         """Keys of unloaded adapters that unfinished requests still use."""
-        self.tracer = _make_tracer(config, scheduler)
+        self.debug = None if config.args.debug_port is None else _open_debug_port(config)
+        self.tracer = _make_tracer(config, scheduler, self.debug)
+        if self.debug is not None:
+            self.debug.engine = self
+            print(f"debug port: prep app --attach '{self.debug.url}'", file=sys.stderr, flush=True)
         self.kv_events = KVEventFeed.create(config.kv_events, scheduler) if config.kv_events else None
         self._failure: BaseException | None = None
         self._sends_tokens = config.args.tensor_parallel_size * config.args.pipeline_parallel_size > 1
@@ -118,7 +125,8 @@ class EngineCore:
         check_parallel(args, model)
         executor = resolve_executor(args)(model, args, processors)
         # The replay of a trace knows one step at a time.
-        depth = 1 if _trace_path(args) else executor.max_concurrent_batches
+        is_traced = _trace_path(args) or args.debug_port is not None
+        depth = 1 if is_traced else executor.max_concurrent_batches
         scheduler_config = replace(scheduler_config, max_concurrent_batches=depth)
         num_blocks = executor.determine_num_blocks(scheduler_config)
         cache_config = CacheConfig(
@@ -182,7 +190,9 @@ class EngineCore:
 
     def has_unfinished(self) -> bool:
         """Whether `step` has something to do. A dead engine has not."""
-        return self._failure is None and self.scheduler.has_unfinished()
+        if self._failure is not None:
+            return False
+        return self.scheduler.has_unfinished() or (self.debug is not None and self.debug.control.has_commands)
 
     @property
     def has_transfers(self) -> bool:
@@ -190,8 +200,25 @@ class EngineCore:
         return bool(self.scheduler.transfers)
 
     def step(self) -> list[EngineCoreOutput]:
-        """Plan, compute, take in: one iteration over all running requests."""
+        """Plan, compute, take in: one iteration over all running requests.
+
+        While a debugger holds the engine, this returns soon with nothing done: call it again.
+        """
         self.check_alive()
+        if self.debug is not None:
+            return self._step_with_leave(self.debug)
+        return self._guarded_step()
+
+    def _step_with_leave(self, debug: DebugPort) -> list[EngineCoreOutput]:
+        outputs, may_step = debug.before_step()
+        if not may_step:
+            return outputs
+        try:
+            return self._guarded_step()
+        finally:
+            debug.control.left_step()
+
+    def _guarded_step(self) -> list[EngineCoreOutput]:
         try:
             return self._step()
         except KeyboardInterrupt as interrupt:
@@ -327,6 +354,8 @@ class EngineCore:
         """End the trace and give back the device's memory."""
         if self.tracer is not None:
             self.tracer.close()
+        if self.debug is not None:
+            self.debug.close()
         if self.kv_events is not None:
             self.kv_events.close()
         if self.grammars is not None:
@@ -411,13 +440,30 @@ def _vocabulary_maker(model: ModelConfig, tokenizer: TokenSource | None) -> Call
     return partial(Vocabulary.of, tokenizer, model.vocab_size, eos)
 
 
-def _make_tracer(config: EngineConfig, scheduler: Scheduler) -> TraceWriter | None:
-    if not _trace_path(config.args):
+def _make_tracer(config: EngineConfig, scheduler: Scheduler, debug: DebugPort | None) -> TraceWriter | None:
+    wanted = _trace_path(config.args)
+    if not wanted and debug is None:
         return None
     from engine.core.trace_writer import TraceWriter, trace_header, unused_path
 
-    path = config.args.trace or unused_path(_trace_path(config.args))
-    return TraceWriter(path, trace_header(config), scheduler)
+    path = config.args.trace or (unused_path(wanted) if wanted else None)
+    try:
+        return TraceWriter(path, trace_header(config), scheduler, tap=debug)
+    except TraceError:
+        if debug is not None:
+            debug.close()
+        raise
+
+
+def _open_debug_port(config: EngineConfig) -> DebugPort:
+    from engine.debug.breakpoints import DebugError
+    from engine.debug.port import DebugPort
+
+    assert config.args.debug_port is not None
+    try:
+        return DebugPort(config.args.debug_port, {"model": config.model.model})
+    except DebugError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _trace_path(args: EngineArgs) -> str:

@@ -45,6 +45,7 @@ _LEAST = {
     "max_num_batched_tokens": 1,
     "max_num_seqs": 1,
     "long_prefill_token_threshold": 0,
+    "debug_port": 0,
     "max_logprobs": -1,
     "seed": -(2**63),
     "tensor_parallel_size": 1,
@@ -65,6 +66,12 @@ def check_args(args: EngineArgs) -> None:
         value = getattr(args, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
             raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if args.debug_port is not None and not 0 <= args.debug_port <= 65535:
+        raise ConfigError(f"debug_port is a port number from 0 to 65535, got {args.debug_port!r}")
+    if args.debug_port is not None and args.data_parallel_size > 1:
+        raise ConfigError(
+            "debug_port looks into one engine, and data_parallel_size > 1 makes several: leave one of them out"
+        )
     for name, choices in _CHOICES.items():
         if getattr(args, name) not in choices:
             raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {getattr(args, name)!r}")

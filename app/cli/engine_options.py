@@ -64,6 +64,7 @@ HELP = {
     "limit_mm_per_prompt": "JSON: most images of one prompt.",
     "disable_log_stats": "Keep no statistics.",
     "trace": "Write a step trace to this file; look at it with prep trace.",
+    "debug_port": "Port on 127.0.0.1 where prep app --attach looks into the engine; 0: a free one.",
     "debug_checks": "Check the cache's invariants after every step (slow).",
 }
 JSON_OPTIONS = {

@@ -97,6 +97,9 @@ class EngineArgs:
     disable_log_stats: bool = False
     trace: str | None = None
     """Write a step trace to this file (`prep trace`)."""
+    debug_port: int | None = None
+    """Let others look into the engine while it runs, on this port of 127.0.0.1 and with the token that is printed; 0: a
+    free port. None: nobody can (`engine/debug`)."""
     debug_checks: bool = False
     """Check the cache's invariants after every step and every block hash for collisions: slow, for tests
     and hunting bugs."""

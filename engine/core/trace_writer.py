@@ -23,7 +23,7 @@ from functools import cache
 from io import FileIO
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.core.block_events import add_listener, remove_listener
 from engine.core.request import Request, RequestStatus
@@ -58,6 +58,16 @@ COMPRESSION = 1
 logger = logging.getLogger(__name__)
 
 
+class Tap(Protocol):
+    """Somebody who gets every record at once, while a run goes on."""
+
+    def take(self, record: dict[str, Any], line: bytes) -> None:
+        """A record, and the same as a line of the file."""
+
+    def end(self, why: str) -> None:
+        """No record will follow."""
+
+
 class TraceWriter:
     """Records one scheduler, from its first step on.
 
@@ -73,12 +83,14 @@ class TraceWriter:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None,
         header: dict[str, Any],
         scheduler: Scheduler,
         *,
+        tap: Tap | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """path: the file to write; None with a `tap`: there is no file, who listens keeps the lines."""
         if not hasattr(getattr(scheduler, "kv", None), "pool"):
             raise TraceError(
                 f"{type(scheduler).__name__} cannot be traced: it has no kv.pool, the BlockPool that a trace "
@@ -89,7 +101,8 @@ class TraceWriter:
                 "tracing must start with a fresh scheduler, this one already has requests or cached "
                 "blocks: create the TraceWriter right after the scheduler"
             )
-        self.path = Path(path)
+        self.path = None if path is None else Path(path)
+        self._tap = tap
         self._scheduler = scheduler
         self._pool = scheduler.kv.pool
         self._clock = clock
@@ -115,7 +128,7 @@ class TraceWriter:
         """By request number, as last written."""
         self._events: list[tuple[str, int | None, int, str | None]] = []
         """Since the last step: kind, q, block, hash."""
-        self._file = _open(self.path)
+        self._file = None if self.path is None else _open(self.path)
         self.active = True
         add_listener(self._pool, self._on_event)
         atexit.register(self.close)
@@ -220,7 +233,7 @@ class TraceWriter:
         )
         if self._numbers:
             self.flush()
-            self._detach()
+            self._detach(f"the engine died: {message}")
         else:
             self.step(SchedulerOutput(self._steps), ModelRunnerOutput(), [], 0.0)
             self.flush()
@@ -235,13 +248,15 @@ class TraceWriter:
         self._compressor = _new_member()
         self._compressed = []
         self._flushed_at = self._clock()
+        if self._file is None:
+            return
         start = self._file.tell()
         try:
             view = memoryview(data)
             while view:
                 view = view[self._file.write(view) :]
         except OSError as error:
-            self._undo_partial_write(start)
+            self._undo_partial_write(self._file, start)
             self._stop(f"{error.strerror or error}. Free some space or record to another disk")
 
     def close(self, notes: Iterable[str] = ()) -> None:
@@ -264,7 +279,7 @@ class TraceWriter:
         )
         self.flush()
         if self.active:
-            self._detach()
+            self._detach("the engine was shut down")
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -429,8 +444,20 @@ class TraceWriter:
 
     def _write(self, record: dict[str, Any]) -> None:
         self._records.append(record)
-        if len(self._records) >= ENCODE_EVERY:
+        if self._tap is not None:
+            self._hand_over(self._tap)
+        elif len(self._records) >= ENCODE_EVERY:
             self._encode_records()
+
+    def _hand_over(self, tap: Tap) -> None:
+        """Records to the tap, one by one: who looks at a paused engine wants to see its last step."""
+        records, self._records = self._records, []
+        for record in records:
+            line = (self._encode(record) + "\n").encode()
+            self._log_crc = zlib.crc32(line, self._log_crc)
+            if self._file is not None:
+                self._compressed.append(self._compressor.compress(line))
+            tap.take(record, line)
 
     def _encode_records(self) -> None:
         lines = "".join([self._encode(record) + "\n" for record in self._records]).encode()
@@ -441,25 +468,28 @@ class TraceWriter:
     def _now(self) -> float:
         return round(self._clock() - self._began, 6)
 
-    def _undo_partial_write(self, start: int) -> None:
+    def _undo_partial_write(self, file: FileIO, start: int) -> None:
         try:
-            self._file.truncate(start)
+            file.truncate(start)
         except OSError:
             logger.debug("could not cut %s back to its last flush; readers skip the rest", self.path)
 
     def _stop(self, cause: str) -> None:
         logger.warning(
             "tracing to %s stopped at step %d: %s. The engine goes on; what was written is readable",
-            self.path,
+            self.path or "the debug port",
             self._steps,
             cause,
         )
-        self._detach()
+        self._detach(f"tracing stopped at step {self._steps}: {cause}")
 
-    def _detach(self) -> None:
+    def _detach(self, why: str) -> None:
         self.active = False
         remove_listener(self._pool, self._on_event)
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+        if self._tap is not None:
+            self._tap.end(why)
         atexit.unregister(self.close)
 
 

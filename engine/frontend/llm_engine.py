@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
 from engine.exec.dp import DataParallelCore
+from engine.frontend.debug_requests import read_requests
 from engine.frontend.input_processor import InputProcessor, InvalidRequestError
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
@@ -35,6 +37,8 @@ class LLMEngine:
         """Adapters that requests may name."""
         self.input_processor = InputProcessor(engine_core.config, tokenizer, self.loras)
         self.output_processor = OutputProcessor(tokenizer)
+        if isinstance(engine_core, EngineCore) and engine_core.debug is not None:
+            engine_core.debug.read_requests = partial(read_requests, self.input_processor, self.loras)
 
     @classmethod
     def from_args(cls, args: EngineArgs) -> LLMEngine:

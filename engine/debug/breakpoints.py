@@ -1,0 +1,76 @@
+"""Where a run stops by itself: conditions on what a step did, evaluated on the step's trace record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+EVENTS = ("preempt", "evict", "hit", "oom", "finish", "admit")
+"""preempt: blocks taken from a running request. evict: a cached block's content forgotten. hit: a prefix found in the
+cache. oom: somebody was not scheduled because no block is free. finish, admit: a request's end and its first row."""
+
+
+class DebugError(ValueError):
+    """A wish that cannot be met: says what, why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoint:
+    """Stop after a step in which an event happened, to this request if one is named; or with few free blocks."""
+
+    event: str | None = None
+    """One of EVENTS; None with a request: any of them."""
+    request: str | None = None
+    free_below: int | None = None
+
+    @classmethod
+    def parse(cls, wish: Any) -> Breakpoint:
+        """`{"event": "preempt"}`, `{"event": "finish", "request": "r3"}`, `{"request": "r3"}`, `{"free_below": 4}`."""
+        if not isinstance(wish, dict) or not wish or wish.keys() - {"event", "request", "free_below"}:
+            raise DebugError(
+                f"a breakpoint is an object with event, request or free_below, got {wish!r}; "
+                'for example {"event": "preempt"}'
+            )
+        found = cls(wish.get("event"), wish.get("request"), wish.get("free_below"))
+        if found.event is not None and found.event not in EVENTS:
+            raise DebugError(f"there is no event {found.event!r} to stop at; there are {', '.join(EVENTS)}")
+        if found.request is not None and not isinstance(found.request, str):
+            raise DebugError(f"a breakpoint's request is a request id, got {found.request!r}")
+        if found.free_below is not None and (type(found.free_below) is not int or found.free_below < 1):
+            raise DebugError(f"free_below is a number of blocks of at least 1, got {found.free_below!r}")
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def hit_by(self, record: dict[str, Any], names: dict[int, str]) -> str | None:
+        """What of this step's record it was set for, in words; None if the step did nothing like it.
+
+        names: request number -> id.
+        """
+        if self.free_below is not None and record["free"] < self.free_below:
+            return f"{record['free']} free blocks are left, fewer than {self.free_below}"
+        if self.event is None and self.request is None:
+            return None
+        for event in EVENTS if self.event is None else (self.event,):
+            for number in _whom(event, record):
+                name = None if number is None else names.get(number)
+                if self.request is None or name == self.request:
+                    return f"{event}{f' of {name}' if name else ''}"
+        return None
+
+
+def _whom(event: str, record: dict[str, Any]) -> Sequence[int | None]:
+    """The requests to which an event happened in a step, by number; None where it concerns nobody in particular."""
+    if event == "preempt":
+        return record.get("pre", ())
+    if event == "finish":
+        return [number for number, _ in record.get("fin", ())]
+    if event == "admit":
+        return [number for number, *_ in record.get("new", ())]
+    if event == "hit":
+        return [entry[0] for name in ("new", "res") for entry in record.get(name, ()) if entry[1]]
+    if event == "oom":
+        return [number for number, reason, _ in record.get("why", ()) if reason == "no_blocks"]
+    return [number for kind, number, *_ in record.get("ev", ()) if kind == "evict"]

@@ -1,0 +1,151 @@
+"""Who says whether the next step may run: pause, resume, step by step, at a pace, up to a breakpoint.
+
+The engine's thread asks `may_step` before each step. It is never kept long: after `WAIT_S` it hears "not yet", the
+engine's `step` returns with nothing done, and whoever calls it in a loop can take in new requests, aborts, Ctrl-C and
+shutdown before it asks again. That is why a paused engine still answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from engine.debug.breakpoints import Breakpoint, DebugError
+
+WAIT_S = 0.05
+
+
+class Control:
+    """Settings come from any thread, `may_step`, `stepped` and `run_commands` from the engine's."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._paused = False
+        self._steps_left: int | None = None
+        self._steps_per_s: float | None = None
+        self._next_at = 0.0
+        """By the monotonic clock: not before this time, so that the pace is kept."""
+        self._in_step = False
+        self._breakpoints: list[Breakpoint] = []
+        self._stopped_by: str | None = None
+        self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self.on_command: Callable[[], None] = lambda: None
+        """Wakes whoever steps the engine when it waits for requests elsewhere."""
+
+    # ------------------------------------------------------------------ from any thread
+
+    def pause(self, wait_s: float = 5.0) -> None:
+        """No further step begins. Returns when the step under way, if any, is over."""
+        with self._changed:
+            self._stop("the user")
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._in_step, wait_s)
+
+    def resume(self, steps_per_s: float | None = None) -> None:
+        """Run on, as fast as it goes or at a pace."""
+        if steps_per_s is not None and (
+            not isinstance(steps_per_s, (int, float)) or not 0 < steps_per_s <= 1e6
+        ):
+            raise DebugError(f"steps_per_s is a number of steps per second above 0, got {steps_per_s!r}")
+        with self._changed:
+            self._paused, self._steps_left, self._stopped_by = False, None, None
+            self._steps_per_s, self._next_at = steps_per_s, 0.0
+            self._changed.notify_all()
+
+    def step(self, num_steps: int = 1) -> None:
+        """Run this many steps, then pause."""
+        if type(num_steps) is not int or num_steps < 1:
+            raise DebugError(f"n is a number of steps of at least 1, got {num_steps!r}")
+        with self._changed:
+            self._paused, self._steps_left, self._stopped_by = False, num_steps, None
+            self._next_at = 0.0
+            self._changed.notify_all()
+
+    def set_breakpoints(self, breakpoints: list[Breakpoint]) -> None:
+        with self._changed:
+            self._breakpoints = list(breakpoints)
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Have the engine's thread run something between two steps, paused or not."""
+        future: Future[Any] = Future()
+        with self._changed:
+            self._commands.append((function, future))
+            self._changed.notify_all()
+        self.on_command()
+        return future
+
+    def describe(self) -> dict[str, Any]:
+        with self._changed:
+            return {
+                "paused": self._paused,
+                "steps_left": self._steps_left,
+                "steps_per_s": self._steps_per_s,
+                "stopped_by": self._stopped_by,
+                "breakpoints": [breakpoint.describe() for breakpoint in self._breakpoints],
+            }
+
+    @property
+    def has_commands(self) -> bool:
+        return bool(self._commands)
+
+    # ------------------------------------------------------------------ from the engine's thread
+
+    def may_step(self) -> bool:
+        """Wait a little for leave to run the next step. A command ends the waiting too."""
+        deadline = time.monotonic() + WAIT_S
+        with self._changed:
+            while not self._commands:
+                now = time.monotonic()
+                if not self._paused and now >= self._next_at:
+                    self._in_step = True
+                    return True
+                if now >= deadline:
+                    return False
+                self._changed.wait((deadline if self._paused else min(deadline, self._next_at)) - now)
+            return False
+
+    def stepped(self, record: dict[str, Any], names: dict[int, str]) -> None:
+        """A step is complete, and this is its trace record."""
+        with self._changed:
+            if self._steps_per_s is not None:
+                self._next_at = max(time.monotonic(), self._next_at + 1 / self._steps_per_s)
+            if self._steps_left is not None:
+                self._steps_left -= 1
+                if not self._steps_left:
+                    self._stop("it has run the steps it was told")
+            for breakpoint in self._breakpoints:
+                if what := breakpoint.hit_by(record, names):
+                    self._stop(f"breakpoint in step {record['i']}: {what}")
+
+    def left_step(self) -> None:
+        with self._changed:
+            self._in_step = False
+            self._changed.notify_all()
+
+    def run_commands(self) -> list[Any]:
+        """What was submitted, in order; their results. An error is the submitter's, not the engine's."""
+        results = []
+        while self._commands:
+            function, future = self._commands.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                results.append(function())
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(results[-1])
+        return results
+
+    def close(self) -> None:
+        """The engine ends: nobody will run what was submitted."""
+        while self._commands:
+            _, future = self._commands.popleft()
+            future.cancel()
+
+    def _stop(self, why: str) -> None:
+        self._paused, self._steps_left, self._stopped_by = True, None, why

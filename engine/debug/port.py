@@ -1,0 +1,221 @@
+"""A running engine's debug port: what it shows and what it can be told.
+
+    engine thread                                 HTTP threads
+    EngineCore.step:   before_step  <- commands --  inject, abort
+                                    <- leave -----  pause, resume, step
+                       TraceWriter  -- records ->   feed ---> /debug/trace
+                                    -- record --->  breakpoints
+
+Everything that touches the engine runs on the engine's thread, between two steps.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.core.errors import EngineDeadError
+from engine.core.request import Request
+from engine.debug.breakpoints import Breakpoint, DebugError
+from engine.debug.control import Control
+from engine.debug.feed import TraceFeed
+from engine.debug.server import DebugServer
+from engine.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from engine.core.sched_output import EngineCoreOutput
+    from engine.core.scheduler import Scheduler
+
+COMMAND_S = 5.0
+"""How long a caller waits for the engine's thread to do what was asked."""
+LAST_LINES_S = 0.3
+"""How long a closing engine waits for an attached reader to fetch the last lines."""
+
+
+class Engine(Protocol):
+    """What the port needs of `EngineCore`."""
+
+    scheduler: Scheduler
+
+    def add_request(self, request: Request) -> None: ...
+    def abort(self, request_ids: list[str]) -> list[EngineCoreOutput]: ...
+
+
+class DebugPort:
+    """Open from its creation. `tracer` gets `take` and `end` as the tap of its records."""
+
+    def __init__(self, port: int, about: dict[str, Any]) -> None:
+        """about: what `/debug/info` says of the engine besides its state. Raises DebugError if the port is taken."""
+        self.feed = TraceFeed()
+        self.control = Control()
+        self.engine: Engine | None = None
+        """Set once the engine is complete."""
+        self.read_requests: Callable[[str, dict[str, Any]], list[Request]] = _token_request
+        """Makes requests of what `inject` was told; a frontend puts one here that knows text and adapters."""
+        self.actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "pause": self._pause,
+            "resume": self._resume,
+            "step": self._step,
+            "breakpoints": self._set_breakpoints,
+            "inject": self._inject,
+            "abort": self._abort,
+        }
+        self._about = about
+        self._names: dict[int, str] = {}
+        """Live requests by number."""
+        self._num_steps = 0
+        self._num_injected = 0
+        self._aborted: list[EngineCoreOutput] = []
+        try:
+            self._server = DebugServer(port, secrets.token_urlsafe(16), self)
+        except OSError as error:
+            raise DebugError(
+                f"the debug port cannot listen on 127.0.0.1:{port}: {error.strerror or error}. "
+                "debug_port=0 takes a free one"
+            ) from error
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    # ------------------------------------------------------------------ the engine's thread
+
+    def before_step(self) -> tuple[list[EngineCoreOutput], bool]:
+        """Last outputs of requests that were aborted here, and whether the next step may run now."""
+        self.control.run_commands()
+        outputs, self._aborted = self._aborted, []
+        return outputs, not outputs and self.control.may_step()
+
+    def take(self, record: dict[str, Any], line: bytes) -> None:
+        """A record of the trace, as an object and as a line."""
+        self.feed.append(line)
+        kind = record["t"]
+        if kind == "step":
+            self._num_steps = record["i"] + 1
+            self.control.stepped(record, self._names)
+            for number, _ in record.get("fin", ()):
+                self._names.pop(number, None)
+        elif kind == "add":
+            self._names[record["q"]] = record["r"]
+        elif kind == "abort":
+            self._names.pop(record["q"], None)
+
+    def end(self, why: str) -> None:
+        """The trace is over, though the engine may go on."""
+        self.feed.close(why)
+
+    def close(self) -> None:
+        """The engine ends, and its port with it; an attached reader gets the last lines first."""
+        self.feed.close("the engine was shut down")
+        self.control.close()
+        self.feed.wait_until_read(LAST_LINES_S)
+        self._server.close()
+
+    # ------------------------------------------------------------------ HTTP threads
+
+    def info(self) -> dict[str, Any]:
+        state: dict[str, Any] = {}
+        if self.engine is not None:
+            scheduler = self.engine.scheduler
+            pool = scheduler.kv.pool
+            state = {
+                "num_running": len(scheduler.running),
+                "num_waiting": len(scheduler.requests) - len(scheduler.running),
+                "num_free_blocks": len(pool.free),
+                "num_blocks": len(pool.blocks),
+                "has_work": scheduler.has_unfinished(),
+            }
+        return {
+            **self._about,
+            "pid": os.getpid(),
+            "step": self._num_steps - 1,
+            **state,
+            **self.control.describe(),
+            "num_lines": self.feed.num_lines,
+            "end": self.feed.end,
+        }
+
+    def _pause(self, _wish: dict[str, Any]) -> dict[str, Any]:
+        self.control.pause()
+        return self.info()
+
+    def _resume(self, wish: dict[str, Any]) -> dict[str, Any]:
+        self.control.resume(wish.get("steps_per_s"))
+        return self.info()
+
+    def _step(self, wish: dict[str, Any]) -> dict[str, Any]:
+        self.control.step(wish.get("n", 1))
+        return self.info()
+
+    def _set_breakpoints(self, wish: dict[str, Any]) -> dict[str, Any]:
+        wishes = wish.get("breakpoints")
+        if not isinstance(wishes, list):
+            raise DebugError(
+                'breakpoints is a list, empty to remove all; for example [{"event": "preempt"}], '
+                f"got {wishes!r}"
+            )
+        self.control.set_breakpoints([Breakpoint.parse(each) for each in wishes])
+        return self.info()
+
+    def _inject(self, wish: dict[str, Any]) -> dict[str, Any]:
+        return {"request_ids": self._on_engine_thread(lambda: self._add(wish))}
+
+    def _abort(self, wish: dict[str, Any]) -> dict[str, Any]:
+        request_id = wish.get("request_id")
+        if not isinstance(request_id, str):
+            raise DebugError(f"request_id names the request to abort, got {request_id!r}")
+        if not self._on_engine_thread(lambda: self._drop(request_id)):
+            raise DebugError(
+                f"no request {request_id!r} lives: it has finished, or it never was. /debug/trace names who arrived"
+            )
+        return {"aborted": request_id}
+
+    def _on_engine_thread(self, function: Callable[[], Any]) -> Any:
+        future = self.control.submit(function)
+        try:
+            return future.result(COMMAND_S)
+        except FutureTimeout:
+            raise DebugError(
+                f"nobody has stepped the engine for {COMMAND_S:g} s: it is idle or in a long step. "
+                "What you asked for is done before its next step"
+            ) from None
+        except CancelledError:
+            raise DebugError("the engine has ended: it takes no more requests or aborts") from None
+        except (ValueError, EngineDeadError) as error:
+            raise DebugError(str(error)) from None
+
+    def _add(self, wish: dict[str, Any]) -> list[str]:
+        assert self.engine is not None
+        self._num_injected += 1
+        requests = self.read_requests(wish.get("request_id") or f"injected-{self._num_injected}", wish)
+        added: list[str] = []
+        try:
+            for request in requests:
+                self.engine.add_request(request)
+                added.append(request.request_id)
+        except ValueError:
+            self.engine.abort(added)
+            raise
+        return added
+
+    def _drop(self, request_id: str) -> bool:
+        assert self.engine is not None
+        outputs = self.engine.abort([request_id])
+        self._aborted += outputs
+        return bool(outputs)
+
+
+def _token_request(request_id: str, wish: dict[str, Any]) -> list[Request]:
+    """A request of token ids: all that an engine without a frontend understands."""
+    prompt = wish.get("prompt_token_ids")
+    if not isinstance(prompt, list) or not all(type(token) is int for token in prompt):
+        raise DebugError(
+            "this engine has no tokenizer: give the prompt as prompt_token_ids, a list of integers"
+        )
+    params = SamplingParams(max_tokens=wish.get("max_tokens", 16), temperature=0, ignore_eos=True)
+    return [Request(request_id, prompt, params, time.monotonic(), wish.get("priority", 0))]

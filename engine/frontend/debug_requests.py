@@ -1,0 +1,51 @@
+"""Requests that arrive through the debug port: `{"prompt": "..."}` in JSON becomes what the core runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.core.request import Request
+from engine.frontend.input_processor import InputProcessor, InvalidRequestError, Prompt
+from engine.lora.request import LoRAError, LoRARegistry
+from engine.sampling_params import SamplingParams
+
+PROMPTS = ("messages", "prompt", "prompt_token_ids")
+OPTIONS = ("request_id", "max_tokens", "temperature", "seed", "ignore_eos", "priority", "lora")
+
+
+def read_requests(
+    processor: InputProcessor, loras: LoRARegistry | None, request_id: str, wish: dict[str, Any]
+) -> list[Request]:
+    """The core's requests for one wish: a prompt as text, token ids or chat messages, and options.
+
+    Nobody waits for the answer: tokens are seen in the trace. The seed is 0 if none is given, so that the engine's own
+    draw of seeds goes on as if nobody had been here.
+    """
+    unknown = wish.keys() - {*PROMPTS, *OPTIONS}
+    given = [name for name in PROMPTS if name in wish]
+    if unknown or len(given) != 1:
+        problem = f"it does not know {', '.join(sorted(unknown))}" if unknown else f"got {given or 'none'}"
+        raise InvalidRequestError(
+            f"a request has one of {', '.join(PROMPTS)}, and may have {', '.join(OPTIONS)}; {problem}"
+        )
+    prompt: Prompt = wish[given[0]]
+    if given[0] == "messages":
+        prompt = processor.chat_prompt(wish["messages"])
+    params = SamplingParams(
+        max_tokens=wish.get("max_tokens", 32),
+        temperature=wish.get("temperature", 0.0),
+        seed=wish.get("seed", 0),
+        ignore_eos=bool(wish.get("ignore_eos", False)),
+    )
+    lora = None
+    if wish.get("lora"):
+        if loras is None:
+            raise InvalidRequestError("this engine takes no adapters: start it with enable_lora=True")
+        try:
+            lora = loras.find(wish["lora"])
+        except LoRAError as error:
+            raise InvalidRequestError(str(error)) from error
+    submitted = processor.process(
+        request_id, prompt, params, lora_request=lora, priority=wish.get("priority", 0)
+    )
+    return submitted.children
