@@ -9,6 +9,13 @@
 
 Opening plays the whole file once; then a state is the keyframe before it and at most 63 steps of block
 changes, and a step is one JSON line parsed on demand. Everything is read-only and may be shared.
+
+The trace of an engine that still runs is read line by line, as it comes:
+
+    reader = TraceReader.growing("live", first_line)
+    reader.feed(line)
+
+One thread may feed while others read: the steps before `num_steps` are complete and never change.
 """
 
 from __future__ import annotations
@@ -35,9 +42,20 @@ from engine.core.trace_format import (
     VERSION,
     TraceError,
 )
-from engine.core.trace_replay import NOBODY, BlockColumns, Blocks, Problem, Replay, RequestHistory, Stay
+from engine.core.trace_replay import (
+    NOBODY,
+    BlockChanges,
+    BlockColumns,
+    Blocks,
+    Problem,
+    Replay,
+    RequestHistory,
+    Stay,
+)
 
 _CHUNK_BYTES = 1 << 16
+_NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What playing a record raises that no writer wrote."""
 
 
 class Event(NamedTuple):
@@ -205,15 +223,56 @@ class _Keyframe(NamedTuple):
     """Numbers of the requests that live."""
 
 
+class _Positions(NamedTuple):
+    """Where the events of one kind stand among the first `seen` changes."""
+
+    places: array[int]
+    seen: int
+
+
 class TraceReader:
     """One trace in memory. Raises TraceError for what is no trace or too new to read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        lines, damage = self._load()
+        self._begin(lines[0] if lines else b"")
+        self._play(lines[1:])
+        if damage:
+            self.warnings.append(f"the file is {damage}; read to the last whole record")
+            message = f"the file is {damage}: what follows step {self.num_steps - 1} is lost"
+            self.problems.append(Problem(self.num_steps, message))
+        elif not (self.is_complete or self.error or self.problems):
+            self.warnings.append(
+                "there is no end record: the engine was killed or still runs; read to its last flush"
+            )
+
+    @classmethod
+    def growing(cls, name: str, header: bytes) -> TraceReader:
+        """A trace without steps, for `feed`. `name` stands in messages, `header` is the first line."""
+        reader = cls.__new__(cls)
+        reader.path = Path(name)
+        reader._begin(header.rstrip(b"\n"))
+        return reader
+
+    def feed(self, line: bytes) -> None:
+        """Take in the next line of a trace that grows, with or without its line end.
+
+        Raises TraceError for one that cannot be replayed: it is lost, and so is what follows.
+        """
+        line = line.rstrip(b"\n")
+        try:
+            record = json.loads(line)
+            self._play_record(record, line)
+        except _NONSENSE as error:
+            raise TraceError(f"{self.path.name}: {self._nonsense(error)}") from error
+        if record["t"] == "error":
+            self._warn_of_error()
+
+    def _begin(self, header: bytes) -> None:
+        self.header: dict[str, Any] = self._read_header(header)
         self.warnings: list[str] = []
         """What is missing from the file, in sentences; empty for a complete one."""
-        lines, damage = self._load()
-        self.header: dict[str, Any] = self._read_header(lines)
         self.is_complete = False
         """The writer was closed: nothing is missing at the end."""
         self.error: str | None = None
@@ -229,19 +288,14 @@ class TraceReader:
         """Per request, `RequestHistory.added`."""
         self._keyframes = [_Keyframe(self._replay.blocks.copy(), array("i"))]
         self._lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
-        self._positions: dict[str, array[int]] = {}
-        """Per kind of block event, where in `_replay.changes` it stands; made when asked for."""
+        self._positions: dict[str, _Positions] = {}
+        """Per kind of block event, where in `changes` it stands; made when asked for."""
+        self._by_name: dict[str, list[RequestHistory]] = {}
         self._seals: dict[int, list[int]] = {}
         self._num_seals_seen = 0
-        self._play(lines)
-        if damage:
-            self.warnings.append(f"the file is {damage}; read to the last whole record")
-            message = f"the file is {damage}: what follows step {self.num_steps - 1} is lost"
-            self.problems.append(Problem(self.num_steps, message))
-        elif not (self.is_complete or self.error or self.problems):
-            self.warnings.append(
-                "there is no end record: the engine was killed or still runs; read to its last flush"
-            )
+        self._num_lines = 1
+        self._log_crc = zlib.crc32(header + b"\n")
+        """Of all lines so far."""
 
     # ------------------------------------------------------------------ overview
 
@@ -272,7 +326,12 @@ class TraceReader:
         """From the beginning of the trace to the end of its last step."""
         return self.series.time_s[-1] + self.series.duration_s[-1] if self._steps else 0.0
 
-    @cached_property
+    @property
+    def changes(self) -> BlockChanges:
+        """Every change of every block."""
+        return self._replay.changes
+
+    @property
     def workload_hash(self) -> str:
         """The same for two runs that were asked the same, however the engine was set up."""
         digest = sha256()
@@ -455,13 +514,6 @@ class TraceReader:
         arrived = [request for request in namesakes if step is None or request.added <= step]
         return arrived[-1] if arrived else namesakes[0]
 
-    @cached_property
-    def _by_name(self) -> dict[str, list[RequestHistory]]:
-        by_name: dict[str, list[RequestHistory]] = {}
-        for request in self.requests:
-            by_name.setdefault(request.request_id, []).append(request)
-        return by_name
-
     def lifecycle_at(self, kind: str, step: int) -> list[Event]:
         """What happened to requests in one step: events of one of REQUEST_EVENTS."""
         return self._lifecycle_at(kind, step)
@@ -474,11 +526,12 @@ class TraceReader:
     def _block_positions(self, kind: str) -> array[int]:
         if kind not in BLOCK_EVENTS:
             raise TraceError(f"no event kind {kind!r}: {', '.join((*REQUEST_EVENTS, *BLOCK_EVENTS))}")
-        if kind not in self._positions:
-            code = BLOCK_EVENTS.index(kind)
-            kinds = self._replay.changes.kind
-            self._positions[kind] = array("q", [n for n, each in enumerate(kinds) if each == code])
-        return self._positions[kind]
+        found, seen = self._positions.get(kind, _Positions(array("q"), 0))
+        if seen < len(self.changes):
+            code, news = BLOCK_EVENTS.index(kind), self.changes.kind[seen:]
+            found = found + array("q", [n for n, each in enumerate(news, seen) if each == code])
+            self._positions[kind] = _Positions(found, seen + len(news))
+        return found
 
     def _block_event(self, position: int) -> Event:
         changes = self._replay.changes
@@ -504,9 +557,9 @@ class TraceReader:
         text, damage = _decompress(data)
         return text.split(b"\n")[:-1], damage
 
-    def _read_header(self, lines: list[bytes]) -> dict[str, Any]:
+    def _read_header(self, line: bytes) -> dict[str, Any]:
         try:
-            header = json.loads(lines[0])
+            header = json.loads(line)
             version = header["v"]
             if header["t"] != "hdr" or not isinstance(version, int):
                 raise ValueError("the first record is no header")
@@ -527,54 +580,56 @@ class TraceReader:
         return found
 
     def _play(self, lines: list[bytes]) -> None:
-        replay = self._replay
-        log_crc = zlib.crc32(lines[0] + b"\n")
-        for number, line in enumerate(lines[1:], start=2):
+        for line in lines:
             try:
-                record = json.loads(line)
-                self._play_record(record, line, log_crc)
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                step = self.num_steps
-                message = (
-                    f"line {number} makes no sense ({type(error).__name__}: {error}): step {step} is lost"
-                )
-                replay.problems.append(Problem(step, message))
-                self.warnings.append(f"line {number} cannot be replayed; read up to there")
+                self._play_record(json.loads(line), line)
+            except _NONSENSE as error:
+                self.problems.append(Problem(self.num_steps, self._nonsense(error)))
+                self.warnings.append(f"line {self._num_lines + 1} cannot be replayed; read up to there")
                 return
-            log_crc = zlib.crc32(line + b"\n", log_crc)
         if self.error is not None:
-            self.warnings.append(f"the engine raised {self.error}")
+            self._warn_of_error()
 
-    def _play_record(self, record: dict[str, Any], line: bytes, log_crc: int) -> None:
+    def _warn_of_error(self) -> None:
+        self.warnings.append(f"the engine raised {self.error}")
+
+    def _nonsense(self, error: Exception) -> str:
+        what = f"{type(error).__name__}: {error}"
+        return f"line {self._num_lines + 1} makes no sense ({what}): step {self.num_steps} is lost"
+
+    def _play_record(self, record: dict[str, Any], line: bytes) -> None:
         replay, kind, step = self._replay, record["t"], record["i"]
         if kind == "step":
             if step != self.num_steps:
                 raise ValueError(f"step {step} where {self.num_steps} is due")
             replay.step(record)
-            self._steps.append(line)
             self.series.append(record)
             self._note_lifecycle(record)
-            if self.num_steps % CHECK_EVERY == 0:
+            if replay.num_steps % CHECK_EVERY == 0:
                 self._keyframes.append(_Keyframe(replay.blocks.copy(), array("i", replay.live)))
+            self._steps.append(line)  # last: readers in other threads see the step from here on
         elif kind == "add":
             request = replay.add(record)
             self._added.append(request.added)
+            self._by_name.setdefault(request.request_id, []).append(request)
             self._note("add", step, request)
         elif kind == "abort":
             self._note("abort", step, replay.abort(record))
         elif kind == "chk":
-            replay.check(record, log_crc)
+            replay.check(record, self._log_crc)
         elif kind == "error":
-            replay.check(record, log_crc)
+            replay.check(record, self._log_crc)
             self.error = record["message"]
             self.error_steps.append(step)
         elif kind == "end":
             replay.play_events(record["ev"], step)
-            replay.check(record, log_crc)
+            replay.check(record, self._log_crc)
             self.is_complete = True
             self.notes = record.get("notes", [])
         else:
             raise ValueError(f"unknown record {kind!r}")
+        self._num_lines += 1
+        self._log_crc = zlib.crc32(line + b"\n", self._log_crc)
 
     def _note_lifecycle(self, record: dict[str, Any]) -> None:
         step = record["i"]
