@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from engine.core.sched_output import Reason
 from engine.core.trace_format import TraceError
@@ -82,7 +83,8 @@ def main_kind(reader: TraceReader, step: int) -> str:
     return next((kind for kind, tell in _CLAUSES.items() if next(tell(facts), None)), "idle")
 
 
-class _Facts(NamedTuple):
+@dataclass
+class _Facts:
     reader: TraceReader
     step: int
     record: dict[str, Any]
@@ -97,10 +99,26 @@ class _Facts(NamedTuple):
             names[2:] = [f"{len(names) - 2} more"]
         return _and(names)
 
-    @property
-    def rows(self) -> list[tuple[int, int]]:
-        """(request, tokens computed)"""
-        return list(zip(self.record.get("q", ()), self.record.get("n", ()), strict=True))
+    @cached_property
+    def rows(self) -> dict[int, int]:
+        """request -> tokens computed"""
+        return dict(zip(self.record.get("q", ()), self.record.get("n", ()), strict=True))
+
+    @cached_property
+    def decodes(self) -> list[int]:
+        """Requests whose row only continued behind their newest token."""
+        columns = zip(
+            self.record.get("q", ()), self.record.get("n", ()), self.record.get("tok", ()), strict=True
+        )
+        return [number for number, count, tokens in columns if self._is_decode(number, count, tokens)]
+
+    def _is_decode(self, number: int, count: int, tokens: Any) -> bool:
+        request = self.reader.requests[number]
+        outputs = request.num_outputs_at(self.step - 1)
+        if not outputs or tokens is None:
+            return False
+        # A single token that gave output was the last known one: no need to look up where it stood.
+        return count == 1 or _position(request, self.step) == request.num_prompt_tokens + outputs - 1
 
     def let_go(self, number: int) -> tuple[int, int]:
         """Blocks that a request gave back in this step: (all, those of them that others still hold)."""
@@ -220,7 +238,7 @@ def _aborts(facts: _Facts) -> Iterator[str]:
 
 
 def _resumes(facts: _Facts) -> Iterator[str]:
-    computed = dict(facts.rows)
+    computed = facts.rows
     for number, start, *_ in facts.record.get("res", ()):
         request = facts.reader.requests[number]
         known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
@@ -234,7 +252,7 @@ def _admissions(facts: _Facts) -> Iterator[str]:
     admitted = facts.record.get("new", ())
     if not admitted:
         return
-    computed = dict(facts.rows)
+    computed = facts.rows
     took = _took(facts, sum(computed.get(number, 0) for number, *_ in admitted))
     hits = sum(start for _, start, *_ in admitted)
     prompts = sum(facts.reader.requests[number].num_prompt_tokens for number, *_ in admitted)
@@ -247,7 +265,8 @@ def _admissions(facts: _Facts) -> Iterator[str]:
 def _prefills(facts: _Facts) -> Iterator[str]:
     """Chunks of those who were already running; a newcomer's first chunk is part of its admission."""
     started = {number for key in ("new", "res") for number, *_ in facts.record.get(key, ())}
-    chunks = [row for row in facts.rows if row[0] not in started and not _is_decode(facts, row[0])]
+    started.update(facts.decodes)
+    chunks = [row for row in facts.rows.items() if row[0] not in started]
     if not chunks:
         return
     took = _took(facts, sum(count for _, count in chunks))
@@ -266,7 +285,7 @@ def _took(facts: _Facts, tokens: int) -> str:
 
 
 def _decodes(facts: _Facts) -> Iterator[str]:
-    rows = [number for number, _ in facts.rows if _is_decode(facts, number)]
+    rows = facts.decodes
     if not rows:
         return
     who = facts.name(rows[0]) if len(rows) == 1 else f"{len(rows)} requests"
@@ -277,13 +296,6 @@ def _decodes(facts: _Facts) -> Iterator[str]:
         yield f"{who} decoded, {accepted} of {_count(drafted, 'drafted token')} accepted"
     else:
         yield f"{who} decoded one token{' each' if len(rows) > 1 else ''}"
-
-
-def _is_decode(facts: _Facts, number: int) -> bool:
-    """Whether its row only continued behind its newest token."""
-    request = facts.reader.requests[number]
-    outputs = request.num_outputs_at(facts.step - 1)
-    return outputs > 0 and _position(request, facts.step) == request.num_prompt_tokens + outputs - 1
 
 
 def _position(request: RequestHistory, step: int) -> int:

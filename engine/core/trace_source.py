@@ -26,6 +26,7 @@ from engine.core.trace_sentence import evicted_blocks, main_kind
 from engine.core.trace_writer import code_revision
 
 ROOT = Path(__file__).resolve().parents[2]
+OURS = "engine.core.scheduler:Scheduler"
 CONTEXT = 4
 """Lines shown before and after."""
 
@@ -375,8 +376,8 @@ def _located(reader: TraceReader, anchor: Anchor) -> SourceLine:
         notes.append(
             f"as in this checkout; the run was recorded with {recorded or 'code of no known version'}"
         )
-    path = reader.header.get("config", {}).get("args", {}).get("scheduler_cls")
-    if path and anchor.file == _SCHEDULER:
+    path = reader.header.get("scheduler_cls") or OURS
+    if path != OURS and anchor.file == _SCHEDULER:
         own, note = _own_line(str(path), anchor)
         line = own or line
         notes += [note] if note else []

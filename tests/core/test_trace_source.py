@@ -120,9 +120,10 @@ def test_a_run_with_a_scheduler_of_its_own_points_there(
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def line_with(path: str, kind: str = "preempt") -> trace_source.SourceLine:
-        reader.header["config"] = {"args": {"scheduler_cls": path}}
+        reader.header["scheduler_cls"] = path
         return event_line(reader, kind)
 
+    assert reader.header["scheduler_cls"] == trace_source.OURS
     own = line_with("my_policy:Kind")
     assert (own.file, own.line, own.code) == ("my_policy.py", 5, "self._preempt(victim)")
     assert own.function == "Kind._make_room" and "own scheduler my_policy:Kind" in own.note
