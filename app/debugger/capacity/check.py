@@ -1,0 +1,239 @@
+"""Check by simulation: the same scenario through the real scheduler in virtual time, beside what the formulas say.
+
+Only kernels are modelled (`engine/sim/cost.py`), with the rates that the formulas use as well; batching, chunking, the
+prefix cache, queueing and preemption are the engine's own. So a gap between the two columns is never about hardware: it
+is what a mean cannot say.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.debugger.capacity.figure import Capacity, ms
+from app.debugger.capacity.scenario import Scenario
+from app.debugger.capacity.steady_state import SteadyState
+from app.debugger.source_lines import definition_of
+from engine.sim.report import RunReport, summarise
+from engine.sim.run import make_engine
+
+FEWEST, MOST = 200, 3000
+"""Requests of a run."""
+RESIDENCES = 25
+"""A run lasts so many times as long as a request, if the bounds allow: its beginning and end then weigh little."""
+LIMIT_S = 30.0
+"""Wall-clock seconds after which a run stops by itself; what was served until then counts."""
+CLOSE = 1.05
+
+
+def sensible_count(found: Capacity) -> int:
+    """How many requests make a run long enough to compare with the long run."""
+    state = found.state
+    assert state is not None
+    first = state.ttft if math.isfinite(state.ttft) else 0.0
+    residence = first + found.scenario.output * state.step
+    return round(min(MOST, max(FEWEST, state.rate * RESIDENCES * residence)))
+
+
+class Check:
+    """One run in a thread of its own. Read its fields at any time; `cancel` ends it within a request."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        rate: float,
+        num_requests: int,
+        *,
+        limit_s: float = LIMIT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """rate: requests per second on the one replica that is simulated."""
+        self.scenario, self.rate, self.num_requests = scenario, rate, num_requests
+        self.num_sent = 0
+        self.report: RunReport | None = None
+        self.error = ""
+        self.stopped_because = ""
+        """Why fewer requests were served than asked for; empty if all were."""
+        self._limit_s, self._clock = limit_s, clock
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="capacity-check", daemon=True)
+
+    def start(self) -> Check:
+        self._thread.start()
+        return self
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def wait(self) -> Check:
+        self._thread.join()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # shown on the page: a thread's traceback would be lost
+            self.error = f"{type(error).__name__}: {error}"
+
+    def _serve(self) -> None:
+        """`SimEngine.run`, with a look at the clock and at `cancel` before each request."""
+        engine = make_engine(self.scenario.deployment)
+        end = self._clock() + self._limit_s
+        for request in self.scenario.workload(self.num_requests, self.rate):
+            if self._cancelled.is_set():
+                self.stopped_because = "it was cancelled"
+                break
+            if self._clock() > end:
+                self.stopped_because = f"it took longer than {self._limit_s:g} s"
+                break
+            engine.run_until(request.arrival)
+            engine.add(request, request.arrival)
+            self.num_sent += 1
+        if not self._cancelled.is_set():
+            engine.run_until(math.inf)
+        self.report = summarise([engine.recorder], engine.scheduler.kv.pool.num_usable, engine.rejected)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One number twice."""
+
+    title: str
+    unit: str
+    formula: float
+    run: float
+    why: str
+
+    @property
+    def ratio(self) -> float:
+        """run / formula."""
+        return self.run / self.formula if self.formula and math.isfinite(self.formula) else math.nan
+
+
+SIMULATOR = definition_of(make_engine)
+
+
+def compare(found: Capacity, report: RunReport) -> list[Gap]:
+    """Formula and run, number by number, each with a sentence on the difference."""
+    state, scenario = found.state, found.scenario
+    assert state is not None
+    if report.ttft is None or report.tpot is None:
+        return []
+    served = min(state.rate, found.value("most"))
+    made = served * scenario.output
+    hits = scenario.hit_tokens / scenario.prompt
+    gpu_price = scenario.price * scenario.deployment.num_devices
+    rows = [
+        ("Time to first token (TTFT), mean", "seconds", state.ttft, report.ttft.mean, _why_ttft),
+        ("Time per output token (TPOT), mean", "seconds", state.step, report.tpot.mean, _why_tpot),
+        ("Requests running at once", "requests", state.running, report.mean_running * report.busy_share, _why_running),
+        ("Busy", "share", state.busy, report.busy_share, _why_busy),
+        ("KV cache in use by running requests", "share", found.value("kv_use"),
+         report.mean_kv_cache_usage * report.busy_share, _why_kv),
+        ("Output tokens per second, one replica", "tokens/s", made, report.output_tokens_per_s, _why_throughput),
+        ("Cost per million output tokens", "$", gpu_price / made / 3600e-6,
+         gpu_price / report.output_tokens_per_s / 3600e-6, _why_throughput),
+        ("Prompt tokens found in the prefix cache", "share", hits, report.prefix_cache_hit_rate, _why_hits),
+        ("Preemptions", "preemptions", 0.0, float(report.num_preemptions), _why_preemptions),
+    ]  # fmt: skip
+    return [
+        Gap(title, unit, formula, run, _agree(formula, run) or why(state, report, scenario))
+        for title, unit, formula, run, why in rows
+    ]
+
+
+def _agree(formula: float, run: float) -> str:
+    if formula == run:
+        return "They agree."
+    if formula and math.isfinite(formula) and 1 / CLOSE < run / formula < CLOSE:
+        return f"They agree to {100 * abs(run / formula - 1):.1f} %."
+    return ""
+
+
+def _ends(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    """How much of the run is its beginning and its end."""
+    residence = scenario.output * state.step
+    share = min(1.0, residence / report.seconds) if report.seconds else 1.0
+    return f"The run fills up from empty and drains again, for about {100 * share:.0f} % of its time"
+
+
+def _why_ttft(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    assert report.queue is not None
+    if not state.is_stable:
+        return (
+            f"Requests come faster than they are served, so the queue grows for ever; after {report.num_requests:,} "
+            f"requests the run ends, and its mean wait of {ms(report.queue.mean)} says only how long it lasted."
+        )
+    if report.num_preemptions or report.peak_waiting > 2 * scenario.deployment.max_num_seqs:
+        return (
+            f"Requests waited {ms(report.queue.mean)} on average: for a while more came than memory held, which a "
+            f"mean load of {state.running:,.0f} does not show."
+        )
+    if report.ttft.mean > state.ttft:  # type: ignore[union-attr]
+        return (
+            f"Arrivals bunch: p99 is {ms(report.ttft.p99)} where p50 is {ms(report.ttft.p50)}. Prompts that come "  # type: ignore[union-attr]
+            "together share steps that are longer than the formula's, which lets the number running vary, "
+            "but not for long."
+        )
+    return f"{_ends(state, report, scenario)}, and whoever comes then waits less."
+
+
+def _why_tpot(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    if not state.is_stable:
+        return "The formula has the largest batch all the time; in the run the batch breathes, as blocks come free."
+    if report.tpot.mean > state.step:  # type: ignore[union-attr]
+        return (
+            f"Steps are longer when many run, and then more requests are there to notice: the batch was "
+            f"{report.mean_running:,.0f} on average and {report.peak_running:,} at most."
+        )
+    return f"{_ends(state, report, scenario)}, with smaller batches and shorter steps."
+
+
+def _why_running(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    if report.mean_running * report.busy_share < state.running:
+        return f"{_ends(state, report, scenario)}; Little's law speaks of the time between."
+    return "Requests stayed longer than the formula says (see TPOT), so more of them were there."
+
+
+def _why_busy(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    return (
+        f"With {report.num_requests:,} requests the pauses between them are a sample: few long ones decide. The formula "
+        "is the long run, with the number running taken as Poisson."
+    )
+
+
+def _why_kv(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    return (
+        f"The number running differs (above), and every request holds its last block whole, "
+        f"{scenario.deployment.block_size} tokens however few are in it; the peak was {100 * report.peak_kv_cache_usage:.0f} %."
+    )
+
+
+def _why_throughput(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    if not state.is_stable:
+        return "A full replica gives what it can; preempted requests compute tokens twice, and the drain is not full."
+    return (
+        f"{_ends(state, report, scenario)}: tokens are divided by all of it. Random arrivals also make the rate of "
+        "a short run differ from the rate asked for."
+    )
+
+
+def _why_hits(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    return (
+        f"The first request with each of {scenario.num_prefixes} beginnings computes it, and so does whoever comes "
+        "before that is done; of a beginning only whole blocks are found."
+    )
+
+
+def _why_preemptions(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    return (
+        f"At the peak {100 * report.peak_kv_cache_usage:.0f} % of the blocks were taken: running requests needed more "
+        "and the newest gave theirs back. The formula counts half of an output per request, always."
+    )

@@ -1,0 +1,108 @@
+"""A number that explains itself, and numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.debugger.capacity.scenario import Scenario
+from app.debugger.capacity.steady_state import SteadyState
+from app.debugger.source_lines import definition_of, find_line
+from engine.sim.hardware import GIB
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number and its story."""
+
+    name: str
+    title: str
+    value: float
+    unit: str
+    """bytes, seconds, tokens, requests, requests/s, share, GPUs, $ …"""
+    formula: str
+    filled: str
+    """The formula with this scenario's numbers, units included."""
+    source: str
+    """path:line (function) that says or computes the same."""
+    leaves_out: str
+    parents: tuple[str, ...] = ()
+    """Names of the figures that it is made of."""
+
+    def shown(self) -> str:
+        """The value for people."""
+        return show(self.value, self.unit)
+
+
+@dataclass
+class Capacity:
+    """All figures of a scenario, and what follows from them in words."""
+
+    scenario: Scenario
+    figures: dict[str, Figure] = field(default_factory=dict)
+    state: SteadyState | None = None
+    """Of one replica; None for what does not fit."""
+    problem: str = ""
+    """Why it cannot be: by how much, and what would help."""
+    verdicts: list[str] = field(default_factory=list)
+
+    @property
+    def root(self) -> str:
+        """The figure that the others lead to."""
+        return list(self.figures)[-1]
+
+    def value(self, name: str) -> float:
+        return self.figures[name].value
+
+    def add(
+        self, name: str, title: str, value: float, unit: str, formula: str, filled: str, source: Any,
+        leaves_out: str, parents: tuple[str, ...] = (),
+    ) -> float:  # fmt: skip
+        """Put a figure in. source: a function or class, or (path, fragment of its line), or words."""
+        if isinstance(source, tuple):
+            where = str(find_line(*source))
+        else:
+            where = source if isinstance(source, str) else definition_of(source)
+        self.figures[name] = Figure(name, title, value, unit, formula, filled, where, leaves_out, parents)
+        return value
+
+
+def gib(num_bytes: float) -> str:
+    return f"{num_bytes / GIB:,.2f} GiB"
+
+
+def gb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:,.2f} GB"
+
+
+def ms(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "no bound"
+    if seconds >= 10:
+        return f"{seconds:,.1f} s"
+    return f"{1000 * seconds:,.2f} ms" if seconds < 0.1 else f"{1000 * seconds:,.0f} ms"
+
+
+def _bytes(value: float) -> str:
+    return gib(value) if abs(value) >= 0.01 * GIB else f"{value / 1024:,.1f} KiB" if value >= 1024 else f"{value:,.0f} B"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
+
+
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "bytes": _bytes,
+    "seconds": ms,
+    "share": lambda value: f"{100 * value:,.1f} %",
+    "$": lambda value: f"${value:,.2f}" if value >= 0.1 else f"${value:,.4f}",
+    "requests/s": lambda value: f"{value:,.2f} requests/s" if value < 100 else f"{value:,.0f} requests/s",
+    "parameters": lambda value: f"{value / 1e9:,.2f} billion" if value >= 1e8 else f"{value / 1e6:,.2f} million",
+}
+
+
+def show(value: float, unit: str) -> str:
+    """A number with its unit."""
+    return _SHOWN[unit](value) if unit in _SHOWN else f"{_count(value)} {unit}"

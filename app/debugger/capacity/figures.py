@@ -1,0 +1,378 @@
+"""The capacity of a service as a tree of numbers, each of which can say where it comes from.
+
+    $/Mtok <- GPUs <- replicas <- most requests/s <- batch limit <- tokens resident <- KV budget <- weights
+                                       ^- prompt cost, decode step           ^- KV bytes per token
+
+Built in the order in which one works it out on a whiteboard: memory, time, load, cost.
+"""
+
+from __future__ import annotations
+
+import math
+
+from app.debugger.capacity.figure import Capacity, gb, gib, ms
+from app.debugger.capacity.scenario import Scenario
+from app.debugger.capacity.steady_state import Replica
+from engine.core.kv_manager import KVManager
+from engine.sim.cost import CostModel, Rates, StepLoad
+from engine.sim.memory import Deployment, DoesNotFit, divide_memory, plan_memory, remedies
+from engine.sim.models import ModelShape
+from engine.sim.sizing import size
+
+MOST_REPLICAS = 100_000
+
+
+def work_out(scenario: Scenario) -> Capacity:
+    """Every figure. What does not fit has those of memory only. Raises ConfigError for what is no deployment."""
+    found = Capacity(scenario)
+    deployment = scenario.deployment
+    _memory(found, deployment)
+    try:
+        plan_memory(deployment)
+    except DoesNotFit as error:
+        found.problem = _does_not_fit(deployment, error)
+        return found
+    replica = Replica(scenario, _batch_limit(found, deployment))
+    _time(found, deployment, replica)
+    _load(found, replica)
+    _cost(found, deployment)
+    _judge(found, replica)
+    return found
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def _memory(found: Capacity, deployment: Deployment) -> None:
+    model, precision, tp = deployment.model, deployment.precision, deployment.tp
+    plan = divide_memory(deployment)
+    linear = model.common_params + model.routed_params
+    found.add(
+        "params", "Parameters", model.num_params, "parameters",
+        "layers x (attention + MLP + norms) + embeddings",
+        f"{linear:,} in {model.num_layers} layers + {model.embedding_params:,} in embeddings "
+        f"(vocabulary {model.vocab_size:,} x hidden {model.hidden_size:,}"
+        f"{'' if model.tie_word_embeddings else ' x 2'})",
+        ModelShape,
+        "nothing: counted from the shape in config.json",
+    )  # fmt: skip
+    found.add(
+        "weights", "Weights on a GPU", plan.weights, "bytes",
+        "(layer parameters x bytes + embedding parameters x bytes) / tp",
+        f"({linear:,} x {precision.weight_bytes:g} B + {model.embedding_params:,} x {precision.other_bytes} B) / {tp}",
+        Deployment.weight_bytes.fget,
+        "padding of quantised layouts; embeddings and head stay in 16 bits when the layers are quantised",
+        ("params",),
+    )  # fmt: skip
+    found.add(
+        "kv_token", "KV bytes per token on a GPU", plan.kv_bytes_per_token, "bytes",
+        _kv_formula(deployment)[0], _kv_formula(deployment)[1],
+        ModelShape.kv_elements_per_token,
+        "when tp is more than the kv heads, every GPU still keeps one head: copies, not shares",
+    )  # fmt: skip
+    hardware = deployment.hardware
+    found.add(
+        "usable", "Memory that the engine may use", plan.usable, "bytes",
+        "GPU memory x gpu_memory_utilization",
+        f"{gib(hardware.memory_bytes)} x {deployment.gpu_memory_utilization:g}",
+        divide_memory,
+        f"other processes on the GPU. {hardware.source}",
+    )  # fmt: skip
+    found.add(
+        "working", "Activations and runtime", plan.activations + plan.runtime, "bytes",
+        "max(hidden states of a full step, logits of all rows) + CUDA context and graphs",
+        f"{gib(plan.activations)} for {deployment.max_num_batched_tokens:,} tokens or "
+        f"{deployment.max_num_seqs:,} rows + {gib(plan.runtime)}",
+        ("engine/sim/memory.py", "def _activation_bytes"),
+        "an estimate, good to a few percent of the card: vLLM and our worker measure it at start",
+    )  # fmt: skip
+    found.add(
+        "kv_budget", "Left for the KV cache on a GPU", plan.kv_budget, "bytes",
+        "usable - weights - activations and runtime",
+        f"{gib(plan.usable)} - {gib(plan.weights)} - {gib(plan.activations + plan.runtime)}",
+        divide_memory,
+        "fragmentation of the allocator",
+        ("usable", "weights", "working"),
+    )  # fmt: skip
+    found.add(
+        "resident", "Tokens resident", plan.num_tokens, "tokens",
+        "(floor(KV budget / (KV bytes per token x block size)) - 1) x block size",
+        f"({plan.num_blocks:,} - 1 null block) x {deployment.block_size} tokens",
+        plan_memory,
+        "slots that stay empty in each request's last block, half a block each on average",
+        ("kv_budget", "kv_token"),
+    )  # fmt: skip
+
+
+def _kv_formula(deployment: Deployment) -> tuple[str, str]:
+    model, tp = deployment.model, deployment.tp
+    dtype = deployment.kv_cache_dtype
+    if model.mla is not None:
+        latent, rope = model.mla.kv_lora_rank, model.mla.qk_rope_head_dim
+        return (
+            "layers x (latent + rope) x bytes   (MLA: one vector instead of keys and values)",
+            f"{model.num_layers} x ({latent} + {rope}) x {dtype}",
+        )
+    heads = max(1, model.num_kv_heads // tp)
+    scales = " + 4 B scale per head, for K and for V" if dtype == "int8_per_token_head" else ""
+    width = deployment.precision.other_bytes if dtype == "auto" else None
+    bytes_each = f"{width} B" if width else dtype
+    return (
+        "layers x 2 (K and V) x kv heads on this GPU x head dim x bytes" + (" + scales" if scales else ""),
+        f"{model.num_layers} x 2 x {heads} x {model.head_dim} x {bytes_each}{scales}",
+    )
+
+
+def _batch_limit(found: Capacity, deployment: Deployment) -> float:
+    """Requests at once, by memory and by setting."""
+    scenario, model = found.scenario, deployment.model
+    held = model.kv_tokens_held(scenario.prompt + scenario.output // 2)
+    shared = min(scenario.hit_tokens, held)
+    found.add(
+        "held", "Tokens that a running request holds", held, "tokens",
+        "prompt + output / 2" + (", at most the sliding window" if model.sliding_window else ""),
+        f"{scenario.prompt:,} + {scenario.output:,} / 2",
+        ModelShape.kv_tokens_held,
+        "spread: requests near their end hold more, and with random lengths the long ones are there longer",
+    )  # fmt: skip
+    resident = found.value("resident")
+    prefixes = scenario.num_prefixes * shared
+    by_memory = max(1.0, (resident - prefixes) / max(1, held - shared))
+    found.add(
+        "by_memory", "Requests that memory holds at once", by_memory, "requests",
+        "(tokens resident - shared prefixes) / (tokens held - shared part)",
+        f"({resident:,.0f} - {scenario.num_prefixes} x {shared:,}) / ({held:,} - {shared:,})",
+        size,
+        "the mean, not a guarantee: above it the scheduler preempts. vLLM's boot log counts sequences of "
+        f"max_model_len instead: here {resident / deployment.max_model_len:,.1f} of {deployment.max_model_len:,}",
+        ("resident", "held"),
+    )  # fmt: skip
+    return found.add(
+        "batch_limit", "Largest batch", min(by_memory, deployment.max_num_seqs), "requests",
+        "min(what memory holds, max_num_seqs)",
+        f"min({by_memory:,.1f}, {deployment.max_num_seqs:,})",
+        ("engine/resolve.py", "def resolve_scheduler_config"),
+        "max_num_seqs is vLLM's default for the card",
+        ("by_memory",),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- time
+
+
+def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
+    scenario, hardware, cost = found.scenario, deployment.hardware, replica.cost
+    one = StepLoad(1, 1, 1, replica.held)
+    moved = cost.bytes_and_flops(one)[0] + cost.attention_work(one)[0]
+    found.add(
+        "tpot_floor", "TPOT floor: one request alone, every byte at full bandwidth",
+        moved / hardware.bytes_per_s, "seconds",
+        "(weights read per token + KV of the context) / memory bandwidth",
+        f"{gb(moved)} / {hardware.bytes_per_s / 1e9:,.0f} GB/s",
+        CostModel.bytes_and_flops,
+        "kernels reach 75-80 % of the bandwidth; launching, sampling and tensor-parallel messages come on top. "
+        "A mixture of experts reads only the experts chosen",
+        ("weights", "kv_token", "held"),
+    )  # fmt: skip
+    flops = 2 * (deployment.model.common_params + deployment.model.active_routed_params) * replica.computed
+    peak = hardware.peak(deployment.precision.compute_dtype(hardware)) * deployment.tp
+    hits = scenario.hit_tokens
+    found.add(
+        "computed", "Prompt tokens computed", replica.computed, "tokens",
+        "prompt - whole blocks of the shared beginning",
+        f"{scenario.prompt:,} - {hits:,} of {scenario.prefix_len:,} shared tokens",
+        KVManager.match,
+        "the first request with each beginning finds nothing; blocks that were evicted are computed again",
+    )  # fmt: skip
+    found.add(
+        "prefill_floor", "Prefill floor: one prompt at the datasheet's peak", flops / peak, "seconds",
+        "2 x P x n / FLOP/s",
+        f"2 x {flops / 2 / replica.computed:,.0f} x {replica.computed:,} / {peak / 1e12:,.0f} TFLOP/s",
+        Rates.of,
+        "attention's own arithmetic, which grows with n squared; GEMMs reach about 70 % of the peak",
+        ("computed", "params"),
+    )  # fmt: skip
+    batch = replica.batch_limit
+    found.add(
+        "full_step", "Decode step of the largest batch", replica.decode_step(batch), "seconds",
+        "roofline: linear layers + head + attention over all contexts + messages + overhead",
+        f"{batch:,.0f} rows x {replica.held:,} tokens of context: {_parts(replica, batch)}",
+        CostModel.seconds,
+        "efficiencies are typical values of published measurements, not of your kernels",
+        ("batch_limit", "weights", "kv_token", "held"),
+    )  # fmt: skip
+    found.add(
+        "full_prompt", "What a prompt adds to steps of the largest batch", replica.prompt_cost(batch), "seconds",
+        "step(decodes + prompt) - step(decodes)" + (" x chunks" if replica.num_chunks(batch) > 1 else ""),
+        f"{replica.computed:,} tokens in {_steps(replica.num_chunks(batch))} of at most "
+        f"{deployment.max_num_batched_tokens:,}",
+        Replica.prompt_cost,
+        "at small batches the weights are read for the decodes anyway, so the first hundreds of tokens are nearly free",
+        ("computed", "prefill_floor"),
+    )  # fmt: skip
+
+
+def _parts(replica: Replica, batch: float) -> str:
+    rows = StepLoad(batch, batch, batch, batch * replica.held)  # type: ignore[arg-type]
+    return " + ".join(f"{name} {ms(part)}" for name, part in replica.cost.parts(rows).items() if part)
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+# ---------------------------------------------------------------------- load
+
+
+def _load(found: Capacity, replica: Replica) -> None:
+    scenario = found.scenario
+    most, batch = replica.most_requests_per_s(), replica.batch_limit
+    found.add(
+        "most", "Most requests per second of a replica", most, "requests/s",
+        "1 / (prompt cost + (output - 1) x decode step / batch)",
+        f"1 / ({ms(replica.prompt_cost(batch))} + {scenario.output - 1:,} x {ms(replica.decode_step(batch))} / {batch:,.1f})",
+        size,
+        "a replica at this rate is always full: the queue before it has no bound",
+        ("full_prompt", "full_step", "batch_limit"),
+    )  # fmt: skip
+    by_rate = math.ceil(scenario.rate / (scenario.headroom * most) - 1e-9)
+    replicas = _replicas(replica, max(1, by_rate))
+    found.add(
+        "replicas", "Replicas", replicas, "replicas",
+        "ceil(rate / (headroom x most)), more if TTFT or TPOT would miss their limits",
+        f"ceil({scenario.rate:g} / ({scenario.headroom:g} x {most:,.2f})) = {by_rate}"
+        + (f", and {replicas} to meet the limits" if replicas > max(1, by_rate) else ""),
+        size,
+        "how requests are spread: an uneven router needs more. Failures: add what may be down at once",
+        ("most",),
+    )  # fmt: skip
+    state = found.state = replica.at(scenario.rate / replicas)
+    found.add(
+        "rate", "Requests per second on each replica", state.rate, "requests/s",
+        "rate / replicas", f"{scenario.rate:g} / {replicas}", work_out,
+        "bursts: arrivals are taken as Poisson", ("replicas",),
+    )  # fmt: skip
+    found.add(
+        "utilisation", "Utilisation of a replica", state.rate / most, "share",
+        "requests per second / most", f"{state.rate:,.3g} / {most:,.3g}", work_out,
+        "of capacity. A replica that is busy all the time with small batches has plenty left", ("rate", "most"),
+    )  # fmt: skip
+    found.add(
+        "tpot", "Time per output token (TPOT)", state.step, "seconds",
+        "decode step at this load / (1 - rate x prompt cost)" if state.is_stable else "batch / most / output",
+        f"{ms(state.decode_step)} / (1 - {state.rate:,.3g}/s x {ms(state.prompt_cost)})"
+        if state.is_stable
+        else f"{batch:,.1f} / {most:,.2f} / {scenario.output:,}",
+        Replica.at,
+        "the mean of all tokens. Those that share a step with a prompt take longer: that is the p99",
+        ("running", "full_prompt", "rate"),
+    )  # fmt: skip
+    found.add(
+        "running", "Requests running at once", state.running, "requests",
+        "Little: requests per second x (TTFT + (output - 1) x TPOT)",
+        f"{state.rate:,.3g}/s x ({ms(state.ttft)} + {scenario.output - 1:,} x {ms(state.step)})"
+        if state.is_stable
+        else f"the largest batch, {batch:,.1f}: everybody else waits",
+        Replica.at,
+        "variation: the number at a moment is about Poisson, so its square root up or down",
+        ("rate", "ttft"),
+    )  # fmt: skip
+    found.add(
+        "ttft", "Time to first token (TTFT)", state.ttft, "seconds",
+        "rest of the step under way + own step: decodes + own prompt + prompts that arrived with it",
+        f"{ms(state.wait)} + {ms(state.ttft - state.wait)}" if state.is_stable else "grows as long as the load lasts",
+        Replica.at,
+        "tokenizing, HTTP, the queue at the router; waiting for a free block or a place in the batch",
+        ("rate", "full_prompt"),
+    )  # fmt: skip
+    resident = found.value("resident")
+    shared = min(scenario.hit_tokens, replica.held)
+    tokens = state.running * (replica.held - shared) + scenario.num_prefixes * shared
+    found.add(
+        "kv_use", "KV cache in use by running requests", min(1.0, tokens / resident), "share",
+        "requests running x tokens held / tokens resident",
+        f"{state.running:,.1f} x {replica.held - shared:,} + {scenario.num_prefixes * shared:,} shared) / {resident:,.0f}"
+        .replace(f"{state.running:,.1f}", f"({state.running:,.1f}", 1),
+        KVManager.usage.fget,
+        "blocks that are only cached count as free: they can be taken at once",
+        ("running", "held", "resident"),
+    )  # fmt: skip
+
+
+def _replicas(replica: Replica, least: int) -> int:
+    """The fewest from `least` on that meet both limits; `least` if no number would."""
+    scenario = replica.scenario
+
+    def meets(count: int) -> bool:
+        state = replica.at(scenario.rate / count)
+        return 1000 * state.ttft <= scenario.ttft_ms and 1000 * state.step <= scenario.tpot_ms
+
+    if meets(least) or not meets(MOST_REPLICAS):
+        return least
+    low, high = least, MOST_REPLICAS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return high
+
+
+# ---------------------------------------------------------------------- cost
+
+
+def _cost(found: Capacity, deployment: Deployment) -> None:
+    scenario = found.scenario
+    replicas = found.value("replicas")
+    gpus = found.add(
+        "gpus", "GPUs", replicas * deployment.num_devices, "GPUs",
+        "replicas x tp", f"{replicas:,.0f} x {deployment.num_devices}", size,
+        "spares, and the whole machines of eight that GPUs are rented in", ("replicas",),
+    )  # fmt: skip
+    hourly = found.add(
+        "hourly", "Cost per hour", gpus * scenario.price, "$",
+        "GPUs x price", f"{gpus:,.0f} x ${scenario.price:g}", "your price (an assumption until you change it)",
+        "CPUs, disks, network, people", ("gpus",),
+    )  # fmt: skip
+    served = scenario.rate * scenario.output * 3600
+    if found.state and not found.state.is_stable:
+        served = min(served, replicas * found.value("most") * scenario.output * 3600)
+    found.add(
+        "per_mtok", "Cost per million output tokens", hourly / served * 1e6, "$",
+        "cost per hour / output tokens per hour",
+        f"${hourly:,.2f} / ({served / 1e6:,.2f} million tokens)",
+        work_out,
+        "prompt tokens, which many price lists bill as well; hours with less traffic, in which GPUs cost the same",
+        ("hourly", "rate", "utilisation", "tpot", "ttft", "kv_use", "tpot_floor"),
+    )  # fmt: skip
+
+
+def _judge(found: Capacity, replica: Replica) -> None:
+    scenario, state = found.scenario, found.state
+    assert state is not None
+    idle = replica.at(1e-9)
+    for name, limit, value, least in (
+        ("TTFT", scenario.ttft_ms, state.ttft, idle.ttft),
+        ("TPOT", scenario.tpot_ms, state.step, idle.step),
+    ):
+        if 1000 * value <= limit:
+            found.verdicts.append(f"{name} of {ms(value)} keeps its limit of {limit:g} ms.")
+        elif 1000 * least > limit:
+            found.verdicts.append(
+                f"{name} cannot be kept: one request alone has {ms(least)}, the limit is {limit:g} ms. More replicas "
+                "do not help; more tensor parallelism, a narrower dtype, a faster GPU"
+                + (" or a shorter prompt do." if name == "TTFT" else " or a smaller model do.")
+            )
+        else:
+            found.verdicts.append(f"{name} of {ms(value)} misses its limit of {limit:g} ms.")
+
+
+_HELPS = {"--max-model-len": "max_model_len", "--dtype": "weights in", "--tp": "tensor parallel", "--gpu": "GPU"}
+
+
+def _does_not_fit(deployment: Deployment, error: DoesNotFit) -> str:
+    """The refusal in the page's words instead of the command line's."""
+    first, _, _ = str(error).partition(" What would fit")
+    first, _, _ = first.partition(" Nothing we know")
+    helps = [_HELPS[option] + " " + value for option, value in (help.split() for help in remedies(deployment))]
+    if not helps:
+        return f"{first} Nothing we know of would make it fit."
+    return f"{first} What would fit, each alone: {'; '.join(helps)}."

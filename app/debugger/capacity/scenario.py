@@ -1,0 +1,159 @@
+"""What is asked of a service: model, GPUs, traffic, limits. One line of JSON, or the parameters of a URL."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from app.cli.sim.options import make_deployment
+from engine.config import ConfigError
+from engine.sim.memory import Deployment
+from engine.sim.workload import Lengths, Workload
+from quizzes.paths import data_dir, write_atomically
+
+ASSUMED_PRICES = {
+    "a10g": 1.0,
+    "l4": 0.7,
+    "a100-40": 1.5,
+    "a100-80": 2.0,
+    "h100": 3.0,
+    "h200": 4.0,
+    "b200": 6.0,
+    "cpu": 0.1,
+}
+"""Dollars per GPU and hour: an assumption to be replaced by your own contract. Nothing was looked up."""
+
+_LIMITS: dict[str, tuple[float, float]] = {
+    "tp": (1, 64),
+    "rate": (0.001, 1e6),
+    "prompt": (1, 1e6),
+    "output": (2, 1e6),
+    "prefix_share": (0, 0.99),
+    "num_prefixes": (1, 1000),
+    "ttft_ms": (1, 1e6),
+    "tpot_ms": (0.1, 1e5),
+    "price": (0, 1e4),
+    "headroom": (0.01, 1),
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Lengths are in tokens and the same for every request; limits are on means, in milliseconds."""
+
+    model: str = "llama-3-8b"
+    gpu: str = "h100"
+    tp: int = 1
+    dtype: str = "bfloat16"
+    kv_cache_dtype: str = "auto"
+    rate: float = 10.0
+    """Requests per second of the whole service, arriving at random (Poisson)."""
+    prompt: int = 1000
+    output: int = 200
+    prefix_share: float = 0.0
+    """Of every prompt, the share that it has in common with others."""
+    num_prefixes: int = 1
+    """How many different beginnings there are."""
+    ttft_ms: float = 500.0
+    tpot_ms: float = 50.0
+    price: float = ASSUMED_PRICES["h100"]
+    """Dollars per GPU and hour."""
+    headroom: float = 0.7
+    """Share of a replica's most requests per second that is planned with."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _LIMITS.items():
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and low <= value <= high):
+                raise ConfigError(f"{name} must be between {low:g} and {high:g}, got {value!r}")
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """One replica, with the defaults that `prep sim run` takes. ConfigError for what cannot be built."""
+        return make_deployment(
+            model=self.model,
+            gpu=self.gpu,
+            tp=self.tp,
+            dtype=self.dtype,
+            kv_cache_dtype=self.kv_cache_dtype,
+            max_model_len=None,
+            longest=self.prompt + self.output,
+        )
+
+    @property
+    def prefix_len(self) -> int:
+        """Tokens of a shared beginning."""
+        return round(self.prefix_share * self.prompt)
+
+    @property
+    def hit_tokens(self) -> int:
+        """Of a prompt, found in the prefix cache once somebody has computed them: whole blocks only, and never the
+        last token, whose logits are needed."""
+        block_size = self.deployment.block_size
+        return min(self.prefix_len, self.prompt - 1) // block_size * block_size
+
+    def workload(self, num_requests: int, rate: float, seed: int = 0) -> Workload:
+        """Requests for one replica."""
+        return Workload(
+            num_requests,
+            rate,
+            Lengths(self.prompt, self.prompt),
+            Lengths(self.output, self.output),
+            num_prefixes=self.num_prefixes if self.prefix_len else 0,
+            prefix_len=self.prefix_len,
+            max_model_len=self.deployment.max_model_len,
+            seed=seed,
+        )
+
+    # -- keeping
+
+    def as_query(self) -> dict[str, str]:
+        """For a URL: the fields that are not at their default."""
+        standard = asdict(Scenario())
+        return {name: f"{value}" for name, value in asdict(self).items() if value != standard[name]}
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """From a URL or a file. What does not belong is left out; what is out of bounds raises ConfigError."""
+        values: dict[str, Any] = {}
+        for entry in fields(cls):
+            if entry.name not in given:
+                continue
+            kind = {"int": int, "float": float}.get(str(entry.type), str)
+            try:
+                values[entry.name] = kind(given[entry.name])
+            except (TypeError, ValueError):
+                raise ConfigError(f"{entry.name} cannot be {given[entry.name]!r}") from None
+        return cls(**values)
+
+
+def scenarios_dir() -> Path:
+    return data_dir() / "scenarios"
+
+
+def save(scenario: Scenario, name: str) -> Path:
+    """Keep it under a name. ConfigError for a name that is no file name."""
+    if not name or name != Path(name).name or name.startswith("."):
+        raise ConfigError(f"{name!r} cannot be a file's name: use letters, digits, spaces and -")
+    path = scenarios_dir() / f"{name}.json"
+    write_atomically(path, json.dumps(asdict(scenario), indent=2) + "\n")
+    return path
+
+
+def saved() -> list[str]:
+    """Names, in order."""
+    return sorted(path.stem for path in scenarios_dir().glob("*.json"))
+
+
+def load(name: str) -> Scenario:
+    """One that was saved. ConfigError if it cannot be read."""
+    path = scenarios_dir() / f"{name}.json"
+    try:
+        return Scenario.parse(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path.name} is no scenario: {error}") from error

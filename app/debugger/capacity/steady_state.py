@@ -1,0 +1,147 @@
+"""The load that a rate of requests makes of one replica, in the long run.
+
+Steps are what everything is made of. A step computes a token for each running request and the prompts that arrived
+during the step before:
+
+    T' = D + K p       K: arrivals during a step of length T, Poisson with mean rate x T
+                       D: the decode step of the running requests;  p: what one more prompt adds
+
+So the mean is T = D / (1 - rate p), the variance p^2 rate T / (1 - (rate p)^2), and a request that arrives waits for
+the rest of a step (a long one more likely than a short one) before the step with its own prompt begins. Running
+requests are counted by Little's law, N = rate x time in the system, and D grows with N: a fixed point.
+
+An empty replica does not make anybody wait. With Poisson arrivals and no limit on N it is empty for a share e^-N of the
+time (M/G/infinity).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from app.cli.sim.running import calibrated_rates
+from app.debugger.capacity.scenario import Scenario
+from engine.sim.cost import CostModel, StepLoad, pairs_of
+
+
+@dataclass(frozen=True)
+class SteadyState:
+    """Means over time, of one replica. Times in seconds."""
+
+    rate: float
+    """Requests per second."""
+    decode_step: float
+    """D: a step of the running requests, as one of them sees it."""
+    prompt_cost: float
+    """p: what a prompt adds to a step."""
+    step: float
+    """T: the mean step while somebody runs, the time per output token."""
+    ttft: float
+    wait: float
+    """Of `ttft`, until the step with the prompt begins."""
+    running: float
+    """N: Little's law."""
+    busy: float
+    """Share of the time in steps."""
+    is_stable: bool
+    """It keeps up. Otherwise the queue grows for ever, and the other numbers are those of a full replica."""
+
+
+class Replica:
+    """Costs of a scenario's requests on one replica."""
+
+    def __init__(self, scenario: Scenario, batch_limit: float) -> None:
+        self.scenario = scenario
+        self.batch_limit = batch_limit
+        """Requests that can run at once."""
+        self.cost = CostModel(scenario.deployment, calibrated_rates(scenario.deployment))
+        model = scenario.deployment.model
+        self.held = model.kv_tokens_held(scenario.prompt + scenario.output // 2)
+        """Tokens that a decoding request looks at, on average over its life."""
+
+    def decode_step(self, batch: float) -> float:
+        """Seconds of a step that gives each of `batch` requests a token."""
+        return self.cost.seconds(StepLoad(batch, batch, batch, batch * self.held))  # type: ignore[arg-type]
+
+    def prompt_cost(self, batch: float) -> float:
+        """Seconds that one prompt adds to steps of `batch` decodes, in all the steps that it takes."""
+        return self.num_chunks(batch) * self._chunk_cost(batch)
+
+    def num_chunks(self, batch: float) -> int:
+        """Steps that one prompt takes: the budget has room for so many tokens beside the decodes."""
+        budget = max(1.0, self.scenario.deployment.max_num_batched_tokens - batch)
+        return math.ceil(self.computed / budget)
+
+    @property
+    def computed(self) -> int:
+        """Tokens of a prompt that are not in the prefix cache."""
+        return self.scenario.prompt - self.scenario.hit_tokens
+
+    def _chunk_cost(self, batch: float) -> float:
+        """The average one: a chunk of the prompt's middle beside the decodes, less the decodes alone."""
+        tokens = self.computed / self.num_chunks(batch)
+        pairs = pairs_of(self.scenario.hit_tokens, self.computed, self.cost.window) / self.num_chunks(batch)
+        context = self.scenario.prompt if self.num_chunks(batch) == 1 else self.scenario.prompt / 2
+        sampled = batch + 1 / self.num_chunks(batch)
+        load = StepLoad(batch + 1, batch + tokens, sampled, batch * self.held, pairs, context)  # type: ignore[arg-type]
+        return self.cost.seconds(load) - (self.decode_step(batch) if batch else 0.0)
+
+    def most_requests_per_s(self) -> float:
+        """Of a replica that always has `batch_limit` requests: each takes its prompt's time, and its share of as many
+        decode steps as it has tokens."""
+        batch = self.batch_limit
+        decodes = (self.scenario.output - 1) * self.decode_step(batch) / batch
+        return 1 / (self.prompt_cost(batch) + decodes)
+
+    def at(self, rate: float) -> SteadyState:
+        """The long run at `rate` requests per second."""
+        if rate >= self.most_requests_per_s():
+            return self._saturated(rate)
+        running = 0.0
+        for _ in range(500):
+            state = self._with(rate, running)
+            if abs(state.running - running) < 1e-6 * (1 + running):
+                break
+            running += 0.5 * (min(state.running, self.batch_limit) - running)
+        return state if state.running <= self.batch_limit else self._saturated(rate)
+
+    def _with(self, rate: float, others: float) -> SteadyState:
+        """If a request finds `others` running, on average."""
+        batch = min(others + 1, self.batch_limit)
+        decode, prompt = self.decode_step(batch), self.prompt_cost(batch)
+        share = min(rate * prompt, 0.999)
+        step = decode / (1 - share)
+        variance = prompt**2 * rate * step / (1 - share**2)
+        biased = step + variance / step  # the step that an arrival falls into: E[T^2] / E[T]
+        first = decode * self.num_chunks(batch) + prompt * (1 + rate * biased)
+        empty = math.exp(-others)
+        wait = (1 - empty) * biased / 2
+        first = (1 - empty) * first + empty * self.prompt_cost(0)
+        running = rate * (first + (self.scenario.output - 1) * step)
+        return SteadyState(
+            rate=rate,
+            decode_step=decode,
+            prompt_cost=prompt,
+            step=step,
+            ttft=wait + first,
+            wait=wait,
+            running=running,
+            busy=1 - math.exp(-running),
+            is_stable=True,
+        )
+
+    def _saturated(self, rate: float) -> SteadyState:
+        """Always full: the rate that it completes is its most, and the queue before it grows for ever."""
+        batch = self.batch_limit
+        time_per_token = batch / self.most_requests_per_s() / self.scenario.output
+        return SteadyState(
+            rate=rate,
+            decode_step=self.decode_step(batch),
+            prompt_cost=self.prompt_cost(batch),
+            step=time_per_token,
+            ttft=math.inf,
+            wait=math.inf,
+            running=batch,
+            busy=1.0,
+            is_stable=False,
+        )

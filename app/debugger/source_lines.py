@@ -1,0 +1,37 @@
+"""Where something is written, found at run time: a line number in a text would be wrong after the next edit."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class SourceLine(NamedTuple):
+    """A line of this repository. `path` is relative to its root, lines count from 1."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+def definition_of(thing: Any) -> str:
+    """`path:line (name)` of a function or class."""
+    path = Path(inspect.getsourcefile(thing) or "").resolve().relative_to(ROOT)
+    _, line = inspect.getsourcelines(thing)
+    return f"{path}:{line} ({thing.__name__})"
+
+
+@cache
+def find_line(path: str, fragment: str) -> SourceLine | None:
+    """The first line that contains a fragment; None if the file has none any more."""
+    for number, text in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1):
+        if fragment in text:
+            return SourceLine(path, number, text.strip())
+    return None
