@@ -15,6 +15,7 @@ import streamlit as st
 from app.debugger.runs import Run, open_run, path_of
 
 _KEY = "selection"
+_PAGE_KEY = "page parameters"
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,15 @@ def select(**changes: Any) -> Selection:
     return after
 
 
+def add_to_url(parameters: dict[str, str]) -> None:
+    """What else the permalink of the page now being shown must say. The page reads it back from `st.query_params`."""
+    st.session_state[_PAGE_KEY] = parameters
+
+
 def write_url() -> None:
     """Make the address a permalink. Called at the end of every page."""
     wanted = {name: str(value) for name, value in asdict(selection()).items() if value not in (None, 0)}
+    wanted |= st.session_state.pop(_PAGE_KEY, {})
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
 

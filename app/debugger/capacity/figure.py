@@ -86,7 +86,13 @@ def ms(seconds: float) -> str:
 
 
 def _bytes(value: float) -> str:
-    return gib(value) if abs(value) >= 0.01 * GIB else f"{value / 1024:,.1f} KiB" if value >= 1024 else f"{value:,.0f} B"
+    return (
+        gib(value)
+        if abs(value) >= 0.01 * GIB
+        else f"{value / 1024:,.1f} KiB"
+        if value >= 1024
+        else f"{value:,.0f} B"
+    )
 
 
 def _count(value: float) -> str:
@@ -99,7 +105,9 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "share": lambda value: f"{100 * value:,.1f} %",
     "$": lambda value: f"${value:,.2f}" if value >= 0.1 else f"${value:,.4f}",
     "requests/s": lambda value: f"{value:,.2f} requests/s" if value < 100 else f"{value:,.0f} requests/s",
-    "parameters": lambda value: f"{value / 1e9:,.2f} billion" if value >= 1e8 else f"{value / 1e6:,.2f} million",
+    "parameters": lambda value: (
+        f"{value / 1e9:,.2f} billion" if value >= 1e8 else f"{value / 1e6:,.2f} million"
+    ),
 }
 
 

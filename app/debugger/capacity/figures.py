@@ -365,14 +365,21 @@ def _judge(found: Capacity, replica: Replica) -> None:
             found.verdicts.append(f"{name} of {ms(value)} misses its limit of {limit:g} ms.")
 
 
-_HELPS = {"--max-model-len": "max_model_len", "--dtype": "weights in", "--tp": "tensor parallel", "--gpu": "GPU"}
+_HELPS = {
+    "--max-model-len": "max_model_len",
+    "--dtype": "weights in",
+    "--tp": "tensor parallel",
+    "--gpu": "GPU",
+}
 
 
 def _does_not_fit(deployment: Deployment, error: DoesNotFit) -> str:
     """The refusal in the page's words instead of the command line's."""
     first, _, _ = str(error).partition(" What would fit")
     first, _, _ = first.partition(" Nothing we know")
-    helps = [_HELPS[option] + " " + value for option, value in (help.split() for help in remedies(deployment))]
+    helps = [
+        _HELPS[option] + " " + value for option, value in (help.split() for help in remedies(deployment))
+    ]
     if not helps:
         return f"{first} Nothing we know of would make it fit."
     return f"{first} What would fit, each alone: {'; '.join(helps)}."
