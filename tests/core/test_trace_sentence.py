@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from engine.core import trace_sentence
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request
-from engine.core.scheduler import Scheduler
+from engine.core.sched_output import SchedulerOutput
+from engine.core.scheduler import Scheduler, StepPlan
 from engine.core.trace_format import TraceError
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_sentence import LIMIT, preemption_cost, sentence
@@ -26,6 +29,8 @@ class Loss:
     blocks: int
     shared: int
     tokens: int
+    needy: str
+    """For whom."""
 
 
 @dataclass
@@ -35,6 +40,8 @@ class Witness:
     losses: list[Loss] = field(default_factory=list)
     starts: list[tuple[int, str, int, int]] = field(default_factory=list)
     """(step, request, tokens of the hit, of these from the host)"""
+    needy: str = ""
+    """For whom the scheduler is looking for blocks."""
     slid: int = 0
     """Blocks that the last updated request gave back because they are behind its window."""
     returned: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -45,14 +52,20 @@ class Witness:
 def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
     seen = Witness()
     preempt, start, finish = Scheduler._preempt, Scheduler._start, Scheduler._finish
-    slide = KVManager.free_behind_window
+    slide, room = KVManager.free_behind_window, Scheduler._make_room
 
     def spy_preempt(self: Scheduler, victim: Request) -> None:
         blocks = [block for block in victim.blocks if block is not self.kv.pool.null_block]
         shared = sum(block.ref_count > 1 for block in blocks)
-        loss = Loss(self.stats.step, victim.request_id, len(blocks), shared, victim.num_computed_tokens)
+        loss = Loss(
+            self.stats.step, victim.request_id, len(blocks), shared, victim.num_computed_tokens, seen.needy
+        )
         preempt(self, victim)
         seen.losses.append(loss)
+
+    def spy_room(self: Scheduler, request: Request, num_tokens: int, plan: StepPlan) -> list[int] | None:
+        seen.needy = request.request_id
+        return room(self, request, num_tokens, plan)
 
     def spy_start(self: Scheduler, request: Request, num_hit_tokens: int, hit: PrefixHit) -> None:
         host = len(hit.host) * self.kv.block_size
@@ -70,6 +83,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
 
     monkeypatch.setattr(KVManager, "free_behind_window", spy_slide)
     monkeypatch.setattr(Scheduler, "_preempt", spy_preempt)
+    monkeypatch.setattr(Scheduler, "_make_room", spy_room)
     monkeypatch.setattr(Scheduler, "_start", spy_start)
     monkeypatch.setattr(Scheduler, "_finish", spy_finish)
     return seen
@@ -83,60 +97,92 @@ def recorded(path: Path, seed: int, witness: Witness) -> tuple[Run, TraceReader]
 
 
 @pytest.mark.parametrize("first_seed", range(0, 60, 20))
-def test_the_cost_of_every_preemption_is_what_the_scheduler_took(
+def test_costs_and_sentences_have_the_figures_of_the_schedulers_own_objects(
     tmp_path: Path, witness: Witness, first_seed: int
 ) -> None:
-    num_checked = num_back = 0
-    for seed in range(first_seed, first_seed + 20):
-        _, reader = recorded(tmp_path, seed, witness)
-        for loss in witness.losses:
-            if loss.request_id not in reader.step(loss.step).preempted:
-                continue  # aborted while the step was in flight
-            cost = preemption_cost(reader, loss.request_id, loss.step)
-            assert (cost.blocks, cost.blocks_shared) == (loss.blocks, loss.shared)
-            assert cost.tokens_lost == loss.tokens
-            request = reader.find(loss.request_id, loss.step)
-            back = next((s for s in witness.starts if s[1] == loss.request_id and s[0] > loss.step), None)
-            ended = reader.num_steps if request.ended is None else request.ended - request.aborted
-            if back is None or back[0] > ended:  # aborted in the step that started it: the trace has no row
-                assert (cost.steps_waited, cost.tokens_found) == (None, None)
-            else:
-                assert cost.steps_waited == back[0] - loss.step
-                assert (cost.tokens_found, cost.tokens_swapped_in) == (back[2], back[3])
-                num_back += 1
-            num_checked += 1
-    assert num_checked > 20 and num_back > 10
-
-
-@pytest.mark.parametrize("first_seed", range(0, 60, 20))
-def test_a_sentence_names_the_preempted_or_counts_them_and_its_figures_are_the_engines(
-    tmp_path: Path, witness: Witness, first_seed: int
-) -> None:
+    num_back = 0
     for seed in range(first_seed, first_seed + 20):
         run, reader = recorded(tmp_path, seed, witness)
+        num_back += check_costs(reader, witness)
         for step, out in enumerate(run.outputs):
-            text = sentence(reader, step)
-            assert text == sentence(reader, step)
-            assert len(text) <= LIMIT + 40 and text.endswith(".") and "?" not in text, text
-            names = reader.step(step).preempted
-            losses = [loss for loss in witness.losses if loss.step == step and loss.request_id in names]
-            if len(losses) == 1:
-                (loss,) = losses
-                (entry,) = [e for e in out.not_scheduled if e.request_id == loss.request_id]
-                assert text.startswith(f"{loss.request_id} was preempted: ")
-                assert_mentions(text, entry.details["need"], "block", f" with {entry.details['free']} free")
-            elif losses:
-                assert text.startswith(f"{len(losses)} requests were preempted, ")
-            if losses:
-                assert_mentions(text, sum(loss.blocks for loss in losses), "block")
-                assert_mentions(text, sum(loss.tokens for loss in losses), "computed token")
-            else:
-                assert "preempted" not in text
-            assert_admissions(text, step, witness, reader)
-            for name, reason in reader.step(step).finished:
-                if f"{name} finished (" in text:
-                    blocks = witness.returned[step, name]
-                    assert f"{name} finished ({reason}) and returned {blocks} block" in text
+            check_sentence(reader, step, out, witness)
+    assert num_back > 10
+
+
+def check_costs(reader: TraceReader, witness: Witness) -> int:
+    """How many of the preempted came back."""
+    num_back = 0
+    for loss in witness.losses:
+        if loss.request_id not in reader.step(loss.step).preempted:
+            continue  # aborted while the step was in flight
+        cost = preemption_cost(reader, loss.request_id, loss.step)
+        assert (cost.blocks, cost.blocks_shared) == (loss.blocks, loss.shared)
+        assert cost.tokens_lost == loss.tokens
+        request = reader.find(loss.request_id, loss.step)
+        back = next((s for s in witness.starts if s[1] == loss.request_id and s[0] > loss.step), None)
+        ended = reader.num_steps if request.ended is None else request.ended - request.aborted
+        if back is None or back[0] > ended:  # aborted in the step that started it: the trace has no row
+            assert (cost.steps_waited, cost.tokens_found) == (None, None)
+        else:
+            assert cost.steps_waited == back[0] - loss.step
+            assert (cost.tokens_found, cost.tokens_swapped_in) == (back[2], back[3])
+            num_back += 1
+    return num_back
+
+
+def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness: Witness) -> None:
+    text = sentence(reader, step)
+    assert text == sentence(reader, step)
+    assert len(text) <= LIMIT + 40 and text.endswith(".") and "?" not in text, text
+    names = reader.step(step).preempted
+    losses = [loss for loss in witness.losses if loss.step == step and loss.request_id in names]
+    if len(losses) == 1:
+        (loss,) = losses
+        (entry,) = [e for e in out.not_scheduled if e.request_id == loss.request_id]
+        needy = "it" if loss.needy == loss.request_id else loss.needy
+        assert text.startswith(f"{loss.request_id} was preempted: {needy} needed "), text
+        assert_mentions(text, entry.details["need"], "block", f" with {entry.details['free']} free")
+    elif losses:
+        assert text.startswith(f"{len(losses)} requests were preempted, ")
+    if losses:
+        assert_mentions(text, sum(loss.blocks for loss in losses), "block")
+        assert_mentions(text, sum(loss.tokens for loss in losses), "computed token")
+    else:
+        assert "preempted" not in text
+    assert_admissions(text, step, witness, reader)
+    for name, reason in reader.step(step).finished:
+        if f"{name} finished (" in text:
+            blocks = witness.returned[step, name]
+            assert f"{name} finished ({reason}) and returned {blocks} block" in text
+
+
+def one_block_more(record: dict[str, Any], number: int) -> tuple[int, int]:
+    blocks, shared = _let_go(record, number)
+    return blocks + 1, shared
+
+
+_let_go, _position, _needy = trace_sentence._let_go, trace_sentence._position, trace_sentence._needy
+PLANTED = {
+    "one block more": ("_let_go", one_block_more),
+    "shared blocks are not told apart": ("_let_go", lambda *args: (_let_go(*args)[0], 0)),
+    "the state a step later": ("_position", lambda request, step: _position(request, step + 1)),
+    "a token less": ("_position", lambda request, step: max(0, _position(request, step) - 1)),
+    "the victim in place of who needed it": ("_needy", lambda record, victim: victim),
+    "always another request": ("_needy", lambda record, victim: None),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_wrong_figure_planted_in_the_sentence_is_caught(
+    tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    monkeypatch.setattr(trace_sentence, *PLANTED[planted])
+    with pytest.raises(AssertionError):
+        for seed in range(20):
+            run, reader = recorded(tmp_path, seed, witness)
+            check_costs(reader, witness)
+            for step, out in enumerate(run.outputs):
+                check_sentence(reader, step, out, witness)
 
 
 def assert_mentions(text: str, count: int, noun: str, behind: str = "") -> None:
