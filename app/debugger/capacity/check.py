@@ -204,15 +204,16 @@ def _why_running(state: SteadyState, report: RunReport, scenario: Scenario) -> s
 
 def _why_busy(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     return (
-        f"With {report.num_requests:,} requests the pauses between them are a sample: few long ones decide. The formula "
-        "is the long run, with the number running taken as Poisson."
+        f"With {report.num_requests:,} requests the pauses between them are a sample: few long ones decide. The "
+        "formula is the long run, with the number running taken as Poisson."
     )
 
 
 def _why_kv(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     return (
         f"The number running differs (above), and every request holds its last block whole, "
-        f"{scenario.deployment.block_size} tokens however few are in it; the peak was {100 * report.peak_kv_cache_usage:.0f} %."
+        f"{scenario.deployment.block_size} tokens however few are in it; the peak was "
+        f"{100 * report.peak_kv_cache_usage:.0f} %."
     )
 
 

@@ -1,0 +1,287 @@
+"""Capacity: what would it take to serve this traffic, by formula and by simulation, each number explained."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.capacity import scenario as scenarios
+from app.debugger.capacity.check import Check, compare, sensible_count
+from app.debugger.capacity.figure import Capacity, show as shown
+from app.debugger.capacity.figures import work_out
+from app.debugger.capacity.scenario import ASSUMED_PRICES, Scenario
+from engine.config import ConfigError
+from engine.sim.hardware import hardware_names
+from engine.sim.models import MODELS, get_model
+from engine.sim.precision import PRECISIONS
+
+HERE = Path(__file__).resolve().parents[1] / "capacity"
+_SCENARIO = "capacity scenario"
+_CHECK = "capacity check"
+_WIDGET = "capacity:"
+"""Before a field's name: the key of its widget."""
+
+RATES = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000]
+PROMPTS = [50, 100, 200, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000]
+OUTPUTS = [20, 50, 100, 200, 400, 600, 800, 1000, 2000, 4000]
+TTFTS = [50.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 2000.0, 5000.0]
+TPOTS = [5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 80.0, 100.0, 200.0]
+KV_DTYPES = ["auto", "bfloat16", "fp8", "int8_per_token_head"]
+HEADLINES = ("per_mtok", "gpus", "ttft", "tpot", "utilisation", "running", "resident")
+
+
+def show() -> None:
+    st.markdown("##### Capacity")
+    try:
+        before = _remembered()
+    except ConfigError as error:
+        st.error(f"The link asks for something that cannot be: {error}. These are the defaults instead.")
+        before = Scenario()
+    inputs, numbers = st.columns([1, 2.6], gap="medium")
+    with inputs:
+        scenario = _inputs(before)
+    st.session_state[_SCENARIO] = scenario
+    session.add_to_url(scenario.as_query())
+    with numbers:
+        try:
+            found = work_out(scenario)
+        except ConfigError as error:
+            st.error(str(error))
+            return
+        _results(found)
+
+
+# ---------------------------------------------------------------------- inputs
+
+
+def _remembered() -> Scenario:
+    """Of this tab; the first time, of the link."""
+    if _SCENARIO not in st.session_state:
+        return Scenario.parse(dict(st.query_params))
+    found: Scenario = st.session_state[_SCENARIO]
+    return found
+
+
+def _inputs(before: Scenario) -> Scenario:
+    for name, value in asdict(before).items():
+        st.session_state.setdefault(_WIDGET + name, value)
+    chosen: dict[str, Any] = {}
+    model_names = list(MODELS)
+    chosen["model"] = _select("Model", "model", model_names)
+    left, right = st.columns(2)
+    with left:
+        chosen["gpu"] = _select("GPU", "gpu", hardware_names(), on_change=_follow_price)
+        chosen["dtype"] = _select("Weights in", "dtype", list(PRECISIONS))
+    with right:
+        heads = get_model(chosen["model"]).num_heads
+        sizes = [size for size in (1, 2, 4, 8, 16) if heads % size == 0]
+        chosen["tp"] = _select("Tensor parallel (GPUs)", "tp", sizes)
+        chosen["kv_cache_dtype"] = _select("KV cache in", "kv_cache_dtype", KV_DTYPES)
+    st.caption("Traffic of the whole service (Poisson), and limits on means")
+    chosen["rate"] = _slide("Requests per second", "rate", RATES)
+    left, right = st.columns(2)
+    with left:
+        chosen["prompt"] = _slide("Prompt tokens", "prompt", PROMPTS)
+        chosen["prefix_share"] = st.slider(
+            "Shared beginning", 0.0, 0.99, step=0.01, key=_WIDGET + "prefix_share",
+            help="Share of every prompt that it has in common with others.",
+        )  # fmt: skip
+        chosen["ttft_ms"] = _slide("TTFT limit (ms)", "ttft_ms", TTFTS)
+    with right:
+        chosen["output"] = _slide("Output tokens", "output", OUTPUTS)
+        chosen["num_prefixes"] = st.number_input(
+            "Different beginnings", 1, 1000, key=_WIDGET + "num_prefixes", disabled=not chosen["prefix_share"]
+        )
+        chosen["tpot_ms"] = _slide("TPOT limit (ms)", "tpot_ms", TPOTS)
+    left, right = st.columns(2)
+    with left:
+        chosen["price"] = st.number_input(
+            "$ per GPU and hour", 0.0, 1e4, step=0.1, key=_WIDGET + "price",
+            help="An assumption until you put in your own price: nothing was looked up.",
+        )  # fmt: skip
+    with right:
+        chosen["headroom"] = st.slider(
+            "Plan with", 0.1, 1.0, step=0.05, key=_WIDGET + "headroom",
+            help="Share of a replica's most requests per second. Queues need the rest.",
+        )  # fmt: skip
+    _keeping(Scenario(**chosen))
+    return Scenario(**chosen)
+
+
+def _select(label: str, name: str, options: list[Any], **more: Any) -> Any:
+    if st.session_state[_WIDGET + name] not in options:
+        st.session_state[_WIDGET + name] = options[0]
+    return st.selectbox(label, options, key=_WIDGET + name, **more)
+
+
+def _slide(label: str, name: str, marks: list[Any]) -> Any:
+    """A slider over marks, with the value of a link or a saved scenario among them."""
+    value = st.session_state[_WIDGET + name]
+    return st.select_slider(label, sorted({*marks, value}), key=_WIDGET + name, format_func=lambda v: f"{v:,g}")
+
+
+def _follow_price() -> None:
+    """Another GPU has another assumed price; a price that you typed stays."""
+    if st.session_state[_WIDGET + "price"] in ASSUMED_PRICES.values():
+        st.session_state[_WIDGET + "price"] = ASSUMED_PRICES[st.session_state[_WIDGET + "gpu"]]
+
+
+def _keeping(scenario: Scenario) -> None:
+    with st.expander("Save or open a scenario"):
+        name = st.text_input("Name", key="capacity name", placeholder="chat on h100")
+        if st.button("Save", disabled=not name):
+            try:
+                st.caption(f"Saved as {scenarios.save(scenario, name.strip())}.")
+            except (ConfigError, OSError) as error:
+                st.error(f"It was not saved: {error}")
+        names = scenarios.saved()
+        if names:
+            st.selectbox("Saved", names, key="capacity saved")
+            st.button("Open", on_click=_open)
+        st.caption("The address of this page is a permalink to these inputs.")
+
+
+def _open() -> None:
+    try:
+        opened = scenarios.load(st.session_state["capacity saved"])
+    except ConfigError as error:
+        st.session_state["capacity problem"] = str(error)
+        return
+    st.session_state[_SCENARIO] = opened
+    for name, value in asdict(opened).items():
+        st.session_state[_WIDGET + name] = value
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def _results(found: Capacity) -> None:
+    if problem := st.session_state.pop("capacity problem", None):
+        st.error(problem)
+    if found.problem:
+        st.error(found.problem)
+    else:
+        st.html(_headline(found))
+        for verdict in found.verdicts:
+            (st.caption if "keeps" in verdict else st.warning)(verdict)
+    formula, run = st.columns([1.15, 1], gap="medium")
+    with formula:
+        st.markdown("**By formula** · open a line: how it comes about, and what it leaves out")
+        _tree(found)
+    with run:
+        st.markdown("**Check by simulation** · the real scheduler, virtual time")
+        if found.problem:
+            st.caption("There is nothing to run: the model does not fit.")
+        else:
+            _simulation(found)
+
+
+def _headline(found: Capacity) -> str:
+    cells = "".join(
+        f"<div><b>{figure.shown()}</b><span>{figure.title}</span></div>"
+        for name in HEADLINES
+        if (figure := found.figures.get(name))
+    )
+    return f"<style>{_css('headline.css')}</style><div class='figures'>{cells}</div>"
+
+
+def _tree(found: Capacity) -> None:
+    figures = {
+        name: {**asdict(figure), "shown": figure.shown(), "value": None}
+        for name, figure in found.figures.items()
+    }
+    component = _tree_component()
+    component(data={"root": found.root, "figures": figures}, key="capacity tree")
+    if st.toggle("Show as table", key="capacity table"):
+        rows = [
+            {
+                "figure": figure.title,
+                "value": figure.shown(),
+                "formula": figure.formula,
+                "here": figure.filled,
+                "leaves out": figure.leaves_out,
+                "source": figure.source,
+            }
+            for figure in found.figures.values()
+        ]
+        st.dataframe(rows, hide_index=True, width="stretch")
+
+
+@st.cache_resource
+def _tree_component() -> Any:
+    return st.components.v2.component(
+        "capacity_tree", html="<div class='tree'></div>", css=_css("tree.css"), js=(HERE / "tree.js").read_text()
+    )
+
+
+def _css(name: str) -> str:
+    return (HERE / name).read_text()
+
+
+# ---------------------------------------------------------------------- simulation
+
+
+def _simulation(found: Capacity) -> None:
+    state = found.state
+    assert state is not None
+    count = sensible_count(found)
+    st.caption(
+        f"One replica at {state.rate:,.3g} requests/s, {count:,} requests, the same lengths and the same cost of steps."
+    )
+    check: Check | None = st.session_state.get(_CHECK)
+    if check is not None and check.is_running:
+        _watch(check)
+        return
+    if st.button("Run the simulation", key="capacity run", type="primary"):
+        st.session_state[_CHECK] = Check(found.scenario, state.rate, count).start()
+        st.rerun()
+    if check is not None:
+        _outcome(found, check)
+
+
+@st.fragment(run_every=0.3)
+def _watch(check: Check) -> None:
+    st.progress(
+        min(1.0, check.num_sent / check.num_requests), f"{check.num_sent:,} of {check.num_requests:,} requests"
+    )
+    if st.button("Cancel", key="capacity cancel"):
+        check.cancel()
+    if not check.is_running:
+        st.rerun()
+
+
+def _outcome(found: Capacity, check: Check) -> None:
+    if check.error:
+        st.error(f"The run ended with an error: {check.error}")
+        return
+    assert check.report is not None
+    if replace(check.scenario, price=found.scenario.price) != found.scenario:
+        st.info("These are the numbers of a run with other inputs: run it again.")
+    if check.stopped_because:
+        st.warning(
+            f"The run was cut short after {check.num_sent:,} of {check.num_requests:,} requests: "
+            f"{check.stopped_because}. {check.report.num_finished:,} finished and count."
+        )
+    gaps = compare(work_out(check.scenario), check.report)
+    if not gaps:
+        st.caption("No request finished: there is nothing to compare.")
+        return
+    rows = "".join(
+        f"<tr><th scope='row'>{gap.title}</th><td>{shown(gap.formula, gap.unit)}</td><td>{shown(gap.run, gap.unit)}</td>"
+        f"<td>{_ratio(gap.ratio)}</td></tr><tr class='why'><td colspan='4'>{gap.why}</td></tr>"
+        for gap in gaps
+    )
+    st.html(
+        f"<style>{_css('gaps.css')}</style><table class='gaps'><caption>{check.report.num_finished:,} requests in "
+        f"{check.report.seconds:,.1f} s of virtual time, {check.report.num_steps:,} steps</caption>"
+        "<tr><th scope='col'></th><th scope='col'>formula</th><th scope='col'>run</th><th scope='col'>run / formula</th></tr>"
+        f"{rows}</table>"
+    )
+
+
+def _ratio(ratio: float) -> str:
+    return "" if ratio != ratio else f"{ratio:.2f}"
