@@ -23,7 +23,7 @@ from app.cli import screen
 app = screen.command_app()
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "app" / "debugger" / "main.py"
+SCRIPT = ROOT / "app" / "debugger" / "entry" / "workbench.py"
 START_SECONDS = 60
 SETTINGS = {
     "server.headless": "true",

@@ -1,4 +1,4 @@
-"""The script that Streamlit runs: the list of pages, and what stands above each of them."""
+"""The list of pages, and what stands above each of them. Streamlit runs `entry/workbench.py`, which calls `main`."""
 
 from __future__ import annotations
 
@@ -58,4 +58,5 @@ def main() -> None:
     st.navigation(pages, position="top").run()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -230,7 +230,8 @@ def _load(found: Capacity, replica: Replica) -> None:
     found.add(
         "most", "Most requests per second of a replica", most, "requests/s",
         "1 / (prompt cost + (output - 1) x decode step / batch)",
-        f"1 / ({ms(replica.prompt_cost(batch))} + {scenario.output - 1:,} x {ms(replica.decode_step(batch))} / {batch:,.1f})",
+        f"1 / ({ms(replica.prompt_cost(batch))} + {scenario.output - 1:,} x {ms(replica.decode_step(batch))} / "
+        f"{batch:,.1f})",
         size,
         "a replica at this rate is always full: the queue before it has no bound",
         ("full_prompt", "full_step", "batch_limit"),
@@ -287,12 +288,13 @@ def _load(found: Capacity, replica: Replica) -> None:
     )  # fmt: skip
     resident = found.value("resident")
     shared = min(scenario.hit_tokens, replica.held)
-    tokens = state.running * (replica.held - shared) + scenario.num_prefixes * shared
+    beginnings = scenario.num_prefixes * (1 - math.exp(-state.running / scenario.num_prefixes))
+    tokens = state.running * (replica.held - shared) + beginnings * shared
     found.add(
         "kv_use", "KV cache in use by running requests", min(1.0, tokens / resident), "share",
-        "requests running x tokens held / tokens resident",
-        f"{state.running:,.1f} x {replica.held - shared:,} + {scenario.num_prefixes * shared:,} shared) / {resident:,.0f}"
-        .replace(f"{state.running:,.1f}", f"({state.running:,.1f}", 1),
+        "(requests running x own tokens + beginnings in use x shared tokens) / tokens resident",
+        f"({state.running:,.1f} x {replica.held - shared:,} own + {beginnings:,.1f} x {shared:,} shared) / "
+        f"{resident:,.0f}",
         KVManager.usage.fget,
         "blocks that are only cached count as free: they can be taken at once",
         ("running", "held", "resident"),

@@ -11,7 +11,8 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.capacity import scenario as scenarios
 from app.debugger.capacity.check import Check, compare, sensible_count
-from app.debugger.capacity.figure import Capacity, show as shown
+from app.debugger.capacity.figure import Capacity
+from app.debugger.capacity.figure import show as shown
 from app.debugger.capacity.figures import work_out
 from app.debugger.capacity.scenario import ASSUMED_PRICES, Scenario
 from engine.config import ConfigError
@@ -121,7 +122,9 @@ def _select(label: str, name: str, options: list[Any], **more: Any) -> Any:
 def _slide(label: str, name: str, marks: list[Any]) -> Any:
     """A slider over marks, with the value of a link or a saved scenario among them."""
     value = st.session_state[_WIDGET + name]
-    return st.select_slider(label, sorted({*marks, value}), key=_WIDGET + name, format_func=lambda v: f"{v:,g}")
+    return st.select_slider(
+        label, sorted({*marks, value}), key=_WIDGET + name, format_func=lambda v: f"{v:,g}"
+    )
 
 
 def _follow_price() -> None:
@@ -214,7 +217,10 @@ def _tree(found: Capacity) -> None:
 @st.cache_resource
 def _tree_component() -> Any:
     return st.components.v2.component(
-        "capacity_tree", html="<div class='tree'></div>", css=_css("tree.css"), js=(HERE / "tree.js").read_text()
+        "capacity_tree",
+        html="<div class='tree'></div>",
+        css=_css("tree.css"),
+        js=(HERE / "tree.js").read_text(),
     )
 
 
@@ -246,7 +252,8 @@ def _simulation(found: Capacity) -> None:
 @st.fragment(run_every=0.3)
 def _watch(check: Check) -> None:
     st.progress(
-        min(1.0, check.num_sent / check.num_requests), f"{check.num_sent:,} of {check.num_requests:,} requests"
+        min(1.0, check.num_sent / check.num_requests),
+        f"{check.num_sent:,} of {check.num_requests:,} requests",
     )
     if st.button("Cancel", key="capacity cancel"):
         check.cancel()
@@ -271,14 +278,16 @@ def _outcome(found: Capacity, check: Check) -> None:
         st.caption("No request finished: there is nothing to compare.")
         return
     rows = "".join(
-        f"<tr><th scope='row'>{gap.title}</th><td>{shown(gap.formula, gap.unit)}</td><td>{shown(gap.run, gap.unit)}</td>"
-        f"<td>{_ratio(gap.ratio)}</td></tr><tr class='why'><td colspan='4'>{gap.why}</td></tr>"
+        f"<tr><th scope='row'>{gap.title}</th><td>{shown(gap.formula, gap.unit)}</td>"
+        f"<td>{shown(gap.run, gap.unit)}</td><td>{_ratio(gap.ratio)}</td></tr>"
+        f"<tr class='why'><td colspan='4'>{gap.why}</td></tr>"
         for gap in gaps
     )
     st.html(
         f"<style>{_css('gaps.css')}</style><table class='gaps'><caption>{check.report.num_finished:,} requests in "
         f"{check.report.seconds:,.1f} s of virtual time, {check.report.num_steps:,} steps</caption>"
-        "<tr><th scope='col'></th><th scope='col'>formula</th><th scope='col'>run</th><th scope='col'>run / formula</th></tr>"
+        "<tr><th scope='col'></th><th scope='col'>formula</th><th scope='col'>run</th>"
+        "<th scope='col'>run / formula</th></tr>"
         f"{rows}</table>"
     )
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page
 
+from app.cli.app import SCRIPT
+
 
 @pytest.mark.slow
 def test_the_first_page_lists_the_runs(app_url: str, tab: Page) -> None:
     tab.goto(app_url)
     tab.get_by_role("heading", name="Runs").wait_for()
+
+
+def test_no_folder_of_pages_lies_beside_the_script() -> None:
+    """Streamlit would run one of its files alone for the first direct link to a fresh server."""
+    assert SCRIPT.is_file()
+    assert not (SCRIPT.parent / "pages").exists()
