@@ -10,9 +10,9 @@
     POST /debug/inject         {"prompt": "..." | "prompt_token_ids": [...] | "messages": [...], "max_tokens": 32, ...}
     POST /debug/abort          {"request_id": "r3"}
 
-Whoever may open a socket on this machine could otherwise read every prompt, so each call carries the token, as `?token=`
-or as `Authorization: Bearer`. The Host header must name this machine: a web page whose name was made to point at
-127.0.0.1 (DNS rebinding) has its own name there. There are no CORS headers, so no page's script may read an answer.
+Whoever may open a socket on this machine could otherwise read every prompt, so each call carries the token
+(`?token=`, `Authorization: Bearer`). The Host header must name this machine: a web page whose name was made to point
+at 127.0.0.1 (DNS rebinding) has its own name there. There are no CORS headers: no page's script may read an answer.
 """
 
 from __future__ import annotations
