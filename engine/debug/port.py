@@ -68,7 +68,8 @@ class DebugPort:
         self._about = about
         self._names: dict[int, str] = {}
         """Live requests by number."""
-        self._num_steps = 0
+        self.num_steps = 0
+        """Complete steps."""
         self._num_injected = 0
         self._aborted: list[EngineCoreOutput] = []
         try:
@@ -96,7 +97,7 @@ class DebugPort:
         self.feed.append(line)
         kind = record["t"]
         if kind == "step":
-            self._num_steps = record["i"] + 1
+            self.num_steps = record["i"] + 1
             self.control.stepped(record, self._names)
             for number, _ in record.get("fin", ()):
                 self._names.pop(number, None)
@@ -133,7 +134,7 @@ class DebugPort:
         return {
             **self._about,
             "pid": os.getpid(),
-            "step": self._num_steps - 1,
+            "step": self.num_steps - 1,
             **state,
             **self.control.describe(),
             "num_lines": self.feed.num_lines,

@@ -1,0 +1,269 @@
+"""The process of a live engine: `python -m app.debugger.live.engine_process`, started by the page Live.
+
+    stdin    first line   {"settings": {...}, "workload": [[step, request id, wish], ...]}
+             then         {"rewind": 41}
+             end of file  the page's server is gone: so is this process
+    stdout   {"event": "engine", "url": ...}       an engine is ready; its debug port does the rest
+             {"event": "refused", "request_id": ..., "error": ...}
+             {"event": "answer", "request_id": ..., "text": ...}
+             {"event": "died", "error": ...}       in a step; its port stays open so that the last lines can be read
+             {"event": "failed", "error": ...}     it could not be started
+             {"event": "replayed", ...}            before the "engine" that it belongs to
+
+Rewinding is replay, not undo: a new engine with the same settings is given the same requests and aborts before the same
+steps. Steps are deterministic, so it comes to the same state; every record is compared with the first run's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import IO, Any
+
+from app.debugger.live.settings import Arrival, LiveSettings
+from engine.config import ConfigError, EngineArgs
+from engine.core.request import Request
+from engine.core.sched_output import EngineCoreOutput
+from engine.core.trace_format import TraceError
+from engine.debug.port import DebugPort
+from engine.engine_core import EngineCore
+from engine.frontend.llm_engine import LLMEngine
+
+IDLE_S = 0.5
+
+
+@dataclass
+class Inputs:
+    """What was asked of an engine before each step, read from its trace: what a replay needs."""
+
+    num_steps: int
+    added: dict[int, list[str]] = field(default_factory=dict)
+    """By step: the requests that arrived before it."""
+    aborted: dict[int, list[str]] = field(default_factory=dict)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """The step records, to compare with."""
+
+    @classmethod
+    def up_to(cls, step: int, records: Iterable[dict[str, Any]]) -> Inputs:
+        inputs = cls(step + 1)
+        names: dict[int, str] = {}
+        for record in records:
+            if record["t"] == "hdr" or record["i"] > step:
+                continue
+            if record["t"] == "add":
+                names[record["q"]] = record["r"]
+                inputs.added.setdefault(record["i"], []).append(record["r"])
+            elif record["t"] == "abort":
+                inputs.aborted.setdefault(record["i"], []).append(names[record["q"]])
+            elif record["t"] == "step":
+                inputs.steps.append(record)
+        return inputs
+
+
+class LiveEngine:
+    """One engine with its workload, from its start to its end or rewinding."""
+
+    def __init__(self, settings: LiveSettings, workload: list[Arrival], say: Any, wake: Any) -> None:
+        self._say = say
+        self._due = list(workload)
+        self._wishes: dict[str, dict[str, Any]] = {arrival.request_id: arrival.wish for arrival in workload}
+        """Of every request that ever came, injected ones too."""
+        self._tokens: dict[str, list[int]] = {}
+        self._is_over = False
+        self.llm = LLMEngine.from_args(EngineArgs.create(**settings.engine_args()))
+        core = self.llm.engine_core
+        assert isinstance(core, EngineCore) and core.debug is not None
+        self.core: EngineCore = core
+        self.debug: DebugPort = core.debug
+        for adapter in settings.adapters:
+            self.llm.load_lora_adapter(adapter, adapter)
+        self._read = self.debug.read_requests
+        self.debug.read_requests = self._read_and_remember
+        self.debug.control.on_command = wake
+
+    def _read_and_remember(self, request_id: str, wish: dict[str, Any]) -> list[Request]:
+        requests = self._read(request_id, wish)
+        self._wishes[requests[0].request_id] = wish
+        return requests
+
+    def run_once(self) -> bool:
+        """Bring in who is due and run a step. False if there is nothing to do."""
+        if self._is_over:
+            return False
+        self._bring_in_who_is_due()
+        if not self.core.has_unfinished():
+            return False
+        self._step()
+        return True
+
+    def _step(self) -> None:
+        for output in self.core.step():
+            self._note(output)
+        if self.core.is_dead and not self._is_over:
+            self._is_over = True
+            self._say(event="died", error=self.debug.feed.end or "the engine died")
+
+    def _note(self, output: EngineCoreOutput) -> None:
+        tokens = self._tokens.setdefault(output.request_id, [])
+        tokens += output.new_token_ids
+        if output.finish_reason is not None:
+            text = self.llm.tokenizer.decode(self._tokens.pop(output.request_id)) if self.llm.tokenizer else ""
+            self._say(
+                event="answer", request_id=output.request_id, reason=output.finish_reason, text=text.strip()
+            )
+
+    def _bring_in_who_is_due(self) -> None:
+        is_idle = not self.core.scheduler.has_unfinished()
+        now = self.debug.num_steps
+        if self._due and is_idle:
+            now = max(now, self._due[0].step)
+        while self._due and self._due[0].step <= now:
+            self._add(self._due.pop(0).request_id)
+
+    def _add(self, request_id: str) -> None:
+        try:
+            for request in self._read(request_id, self._wishes[request_id]):
+                self.core.add_request(request)
+        except ValueError as error:
+            self._say(event="refused", request_id=request_id, error=str(error))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The trace so far."""
+        lines: list[bytes] = []
+        while part := self.debug.feed.read(len(lines))[0]:
+            lines += part.splitlines()
+        return [json.loads(line) for line in lines]
+
+    def replay(self, inputs: Inputs, wishes: dict[str, dict[str, Any]]) -> int | None:
+        """Run as the earlier engine did, then pause. The first step that differed from the earlier run's, if any."""
+        self._wishes = {**wishes, **self._wishes}
+        came = {name for names in inputs.added.values() for name in names}
+        self._due = [arrival for arrival in self._due if arrival.request_id not in came]
+        for step in range(inputs.num_steps):
+            for name in inputs.added.get(step, ()):
+                self._add(name)
+            for output in self.core.abort(inputs.aborted.get(step, ())):
+                self._note(output)
+            self._step()
+            if self._is_over:
+                break
+        self.debug.control.pause()
+        again = [record for record in self.records() if record["t"] == "step"]
+        pairs = zip(inputs.steps, again, strict=False)
+        differs = next((a["i"] for a, b in pairs if _decisions(a) != _decisions(b)), None)
+        return len(again) if differs is None and len(again) < len(inputs.steps) else differs
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        """End it; the wishes it was told are handed back for a replay."""
+        self.llm.shutdown()
+        return self._wishes
+
+
+def _decisions(record: dict[str, Any]) -> dict[str, Any]:
+    """What a step did, without how long it took."""
+    return {name: value for name, value in record.items() if name not in ("ts", "dur", "cnt")}
+
+
+class Host:
+    """The loop: orders from the page, and steps of the engine in between."""
+
+    def __init__(self, orders: IO[str], events: IO[str]) -> None:
+        self._events = events
+        self._orders: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._wake = threading.Event()
+        first = json.loads(orders.readline())
+        self._settings = LiveSettings.from_dict(first["settings"])
+        self._workload = [Arrival(*arrival) for arrival in first["workload"]]
+        self._starts_paused: bool = first.get("paused", False)
+        self._steps_per_s: float | None = first.get("steps_per_s")
+        self._engine: LiveEngine | None = None
+        threading.Thread(target=self._read_orders, args=(orders,), daemon=True).start()
+
+    def _read_orders(self, orders: IO[str]) -> None:
+        for line in orders:
+            self._orders.put(json.loads(line))
+            self._wake.set()
+        self._orders.put(None)
+        self._wake.set()
+
+    def say(self, **event: Any) -> None:
+        print(json.dumps(event), file=self._events, flush=True)
+
+    def run(self) -> int:
+        if not self._start(paused=self._starts_paused):
+            return 1
+        assert self._engine is not None
+        while self._take_orders():
+            self._wake.clear()
+            if not self._engine.run_once() and self._orders.empty():
+                self._wake.wait(IDLE_S)
+        self._engine.close()
+        return 0
+
+    def _start(self, paused: bool) -> bool:
+        engine = self._make()
+        if engine is None:
+            return False
+        if paused:
+            engine.debug.control.pause()
+        else:
+            engine.debug.control.resume(self._steps_per_s)
+        self._engine = engine
+        self.say(event="engine", url=engine.debug.url)
+        return True
+
+    def _make(self) -> LiveEngine | None:
+        try:
+            return LiveEngine(self._settings, self._workload, self.say, self._wake.set)
+        except (ConfigError, TraceError, ValueError, OSError) as error:
+            self.say(event="failed", error=str(error))
+        except Exception as error:  # a scheduler class of the user's own may raise anything
+            self.say(event="failed", error=f"{type(error).__name__}: {error}")
+        return None
+
+    def _take_orders(self) -> bool:
+        """False: end."""
+        while True:
+            try:
+                order = self._orders.get_nowait()
+            except Empty:
+                return True
+            if order is None:
+                return False
+            if "rewind" in order:
+                self._rewind(order["rewind"])
+
+    def _rewind(self, step: int) -> None:
+        assert self._engine is not None
+        inputs = Inputs.up_to(step, self._engine.records())
+        wishes = self._engine.close()
+        began = time.perf_counter()
+        engine = self._make()
+        if engine is None:
+            return
+        differs = engine.replay(inputs, wishes)
+        self._engine = engine
+        self.say(
+            event="replayed", step=step, seconds=round(time.perf_counter() - began, 2), differs_at=differs
+        )
+        self.say(event="engine", url=engine.debug.url)
+
+
+def main() -> int:
+    # What libraries print must not get between the events.
+    events = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    orders = os.fdopen(os.dup(0), "r")
+    return Host(orders, events).run()
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a thread that waits for orders must not keep the process
