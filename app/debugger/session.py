@@ -83,10 +83,23 @@ def current_run() -> Run | None:
 
 
 def get_run(run_id: str) -> Run:
-    """A run by id; recorded ones are opened once and kept while their file does not change."""
+    """A run by id; recorded ones are opened once and kept while their file does not change, a live one has grown."""
+    if run_id.startswith("live:"):
+        return _live_view(run_id)
     path = path_of(run_id)
     state = path.stat()
     return _open(run_id, state.st_mtime_ns, state.st_size)
+
+
+def _live_view(run_id: str) -> Run:
+    """This tab's own view, so that it grows at no other moment than this."""
+    from app.debugger.live.registry import view
+
+    views = st.session_state.setdefault("live views", {})
+    if run_id not in views:
+        views[run_id] = view(run_id)
+    grown: Run = views[run_id].catch_up()
+    return grown
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the run …")

@@ -113,7 +113,9 @@ class LiveEngine:
         tokens = self._tokens.setdefault(output.request_id, [])
         tokens += output.new_token_ids
         if output.finish_reason is not None:
-            text = self.llm.tokenizer.decode(self._tokens.pop(output.request_id)) if self.llm.tokenizer else ""
+            text = (
+                self.llm.tokenizer.decode(self._tokens.pop(output.request_id)) if self.llm.tokenizer else ""
+            )
             self._say(
                 event="answer", request_id=output.request_id, reason=output.finish_reason, text=text.strip()
             )

@@ -59,7 +59,9 @@ def _bursts(traffic: Traffic, rng: Random) -> list[Arrival]:
     """Nothing for a while, then six at once."""
     shops = [open_shop(traffic.seed * 10 + n, titles=3) for n in range(4)]
     return [
-        _ask(30 * (n // 6), f"burst-{n // 6}-{n % 6}", shop := rng.choice(shops), [rng.choice(shop.questions)])
+        _ask(
+            30 * (n // 6), f"burst-{n // 6}-{n % 6}", shop := rng.choice(shops), [rng.choice(shop.questions)]
+        )
         for n in range(traffic.num_requests)
     ]
 

@@ -1,0 +1,249 @@
+"""The other end of a debug port: following its trace in a thread, and telling it what to do.
+
+    engine  --/debug/trace-->  LiveRun.lines, shared by all tabs
+                                  |             |
+                               LiveView      LiveView       one per tab: a reader of its own, grown when its tab asks
+
+A view is a run like a recorded one. It grows only in `catch_up`, so while a page is drawn nothing changes under it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from app.debugger.trace_index import TraceIndex
+from engine.core.trace_format import TraceError
+from engine.core.trace_reader import TraceReader
+from engine.debug.feed import TraceFeed
+
+POLL_S = 10.0
+TIMEOUT_S = 20.0
+RETRY_S = 0.1
+NUM_RETRIES = 5
+"""A port that does not answer this often in a row is gone."""
+
+
+class LiveError(TraceError):
+    """What could not be done with a live engine: what, why, and what to do."""
+
+
+class Port:
+    """The address of a debug port."""
+
+    def __init__(self, url: str) -> None:
+        """url: as the engine printed it, http://127.0.0.1:PORT/?token=..."""
+        parts = urlsplit(url.strip())
+        self.token = parse_qs(parts.query).get("token", [""])[0]
+        try:
+            self.host, self.number = parts.hostname, parts.port
+        except ValueError:
+            self.host, self.number = None, None
+        if parts.scheme != "http" or self.host not in ("127.0.0.1", "localhost") or self.number is None:
+            raise LiveError(
+                f"{url.strip() or 'nothing'} is not the address of a debug port: an engine started with --debug-port 0 "
+                "prints one like http://127.0.0.1:PORT/?token=..., on this machine"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.number}"
+
+    def call(
+        self,
+        path: str,
+        body: dict[str, Any] | None = None,
+        connection: http.client.HTTPConnection | None = None,
+    ) -> tuple[bytes, http.client.HTTPMessage]:
+        """GET without a body, POST with one. Raises LiveError with what the port says, or why it says nothing."""
+        own = connection is None
+        connection = connection or http.client.HTTPConnection("127.0.0.1", self.number, timeout=TIMEOUT_S)
+        headers = {"Authorization": f"Bearer {self.token}"}
+        data = None if body is None else json.dumps(body)
+        try:
+            connection.request("GET" if body is None else "POST", path, data, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Unreachable(
+                f"nothing answers at {self} ({error or type(error).__name__}): the engine has ended, or the address "
+                "is an old one. Start the engine and use the address that it prints"
+            ) from error
+        finally:
+            if own:
+                connection.close()
+        if answer.status != 200:
+            raise LiveError(_said(content, answer.status, str(self)))
+        return content, answer.headers
+
+    def info(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.call("/debug/info")[0])
+        return found
+
+
+class Unreachable(LiveError):
+    """Nothing answers at all."""
+
+
+def _said(content: bytes, status: int, where: str) -> str:
+    try:
+        return str(json.loads(content)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"what answers at {where} is no debug port (HTTP {status}): use the address that the engine printed"
+
+
+class LiveRun:
+    """One engine that is followed, from its first line until it ends. What was seen of it stays."""
+
+    def __init__(self, run_id: str, title: str, port: Port) -> None:
+        """Raises LiveError if the port cannot be reached or does not take the token."""
+        self.run_id = run_id
+        self.title = title
+        self.port = port
+        self.lines = TraceFeed()
+        self.end: str | None = None
+        """Why no more will come; None while the engine runs."""
+        self.continued_as: str | None = None
+        """The run that took its place when it was rewound."""
+        self._is_left = False
+        self._info = port.info()
+        header = port.call("/debug/trace")[0].partition(b"\n")[0]
+        try:
+            if json.loads(header)["t"] != "hdr":
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            raise LiveError(f"what answers at {port} sends no trace: is it a debug port of prep?") from None
+        self._thread = threading.Thread(target=self._follow, name=f"follow-{run_id}", daemon=True)
+        self._thread.start()
+
+    def tell(self, action: str, **what: Any) -> dict[str, Any]:
+        """pause, resume, step, breakpoints, inject or abort. Raises LiveError with what the engine says."""
+        if self.end is not None:
+            raise LiveError(
+                f"this engine has ended ({self.end}): what was seen of it stays, and can be saved"
+            )
+        answer: dict[str, Any] = json.loads(self.port.call(f"/debug/{action}", what)[0])
+        if "paused" in answer:
+            self._info = answer
+        return answer
+
+    def info(self) -> dict[str, Any]:
+        """What the engine last said of itself; of one that lives, asked now."""
+        if self.end is None:
+            try:
+                self._info = self.port.info()
+            except LiveError:
+                pass  # the follower finds out why
+        return self._info
+
+    def leave(self, why: str) -> None:
+        """Follow it no longer. An engine that was attached to goes on."""
+        self._is_left = True
+        self._ended(why)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the follower is done, at most this long."""
+        self._thread.join(timeout_s)
+
+    def save(self, path: Path) -> None:
+        """All lines so far as a trace file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".part")
+        with gzip.open(partial, "wb", compresslevel=6) as file:
+            since = 0
+            while True:
+                part, since = self.lines.read(since)
+                if not part:
+                    break
+                file.write(part)
+        partial.replace(path)
+
+    def _follow(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port.number, timeout=TIMEOUT_S)
+        failures = 0
+        while not self._is_left:
+            try:
+                path = f"/debug/trace?since={self.lines.num_lines}&wait={POLL_S:g}"
+                content, headers = self.port.call(path, connection=connection)
+            except LiveError as error:
+                failures += 1
+                if not isinstance(error, Unreachable):
+                    self._ended(str(error))
+                elif failures > NUM_RETRIES:
+                    self._ended("the engine is gone: it was killed, or ended without saying why")
+                if self.end is not None:
+                    break
+                time.sleep(RETRY_S)
+                continue
+            failures = 0
+            for line in content.splitlines(keepends=True):
+                self.lines.append(line)
+            if self.lines.end is not None:
+                self._ended(self.lines.end)
+            if end := headers.get("X-Prep-End"):
+                self._ended(json.loads(end))
+                break
+        connection.close()
+
+    def _ended(self, why: str) -> None:
+        self.end = self.end or why
+        self.lines.close(why)
+
+
+class LiveView:
+    """A tab's view of a live run: `runs.Run`, as far as `catch_up` has read."""
+
+    is_live = True
+
+    def __init__(self, live: LiveRun) -> None:
+        self.live = live
+        self.run_id = live.run_id
+        self._num_lines = 0
+        self._trouble: str | None = None
+        self._reader: TraceReader | None = None
+
+    @property
+    def title(self) -> str:
+        return self.live.title
+
+    def catch_up(self) -> LiveView:
+        """Take in what came since the last call."""
+        while self._trouble is None:
+            wait_s = 0.0 if self._reader else 2.0
+            part, following = self.live.lines.read(self._num_lines, wait_s)
+            if not part:
+                break
+            self._take(part.splitlines())
+            self._num_lines = following
+        return self
+
+    def _take(self, lines: list[bytes]) -> None:
+        if self._reader is None:
+            self._reader = TraceReader.growing(self.live.run_id, lines.pop(0))
+            self._index = TraceIndex(self._reader)
+        try:
+            for line in lines:
+                self._reader.feed(line)
+        except TraceError as error:
+            self._trouble = str(error)
+
+    @property
+    def index(self) -> TraceIndex:
+        self.reader(0)
+        return self._index
+
+    def reader(self, step: int) -> TraceReader:
+        if self._reader is None:
+            raise LiveError(f"{self.run_id} has not sent anything yet: {self.live.end or 'try again'}")
+        return self._reader
+
+    @property
+    def warnings(self) -> list[str]:
+        found = [] if self._reader is None else list(self._reader.warnings)
+        return [*found, *filter(None, [self._trouble])]

@@ -1,0 +1,136 @@
+"""The live runs of this server, shared by its tabs: `live:1`, `live:2`, ... in the order in which they came.
+
+A run stays when its engine ends, so that it can be looked at and saved. Engines that were started here end with the
+server; those that were attached to do not.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from app.debugger.live.client import LiveError, LiveRun, LiveView, Port
+from app.debugger.live.process import EngineProcess
+from app.debugger.live.settings import Arrival, LiveSettings
+from app.debugger.runs import runs_dir
+
+MAX_KEPT = 12
+"""Runs that have ended; older ones are forgotten."""
+
+_lock = threading.RLock()
+_runs: dict[str, LiveRun] = {}
+_processes: dict[str, EngineProcess] = {}
+"""By run: the process of its engine, if it was started here."""
+_numbers = iter(range(1, 10**9))
+
+
+def live_runs() -> list[LiveRun]:
+    """The newest first."""
+    with _lock:
+        return list(reversed(_runs.values()))
+
+
+def find(run_id: str) -> LiveRun:
+    """A run by id, or LiveError."""
+    with _lock:
+        if run_id in _runs:
+            return _runs[run_id]
+    raise LiveError(
+        f"there is no live run {run_id!r} any more: live runs end with the workbench that showed them. "
+        "The page Live starts or attaches to an engine"
+    )
+
+
+def view(run_id: str) -> LiveView:
+    """A new view of a run, for one tab."""
+    return LiveView(find(run_id))
+
+
+def process_of(run_id: str) -> EngineProcess | None:
+    """Of a run whose engine was started here and still is that run's."""
+    with _lock:
+        return _processes.get(run_id)
+
+
+def start(settings: LiveSettings, workload: Sequence[Arrival], title: str, **options: Any) -> LiveRun:
+    """Start an engine and follow it. Raises LiveError with the engine's own message if it does not start."""
+    process = EngineProcess(settings, workload, **options)
+    try:
+        return _follow(title, process.wait_for_url(), process)
+    except BaseException:
+        process.stop()
+        raise
+
+
+def attach(url: str) -> LiveRun:
+    """Follow an engine that runs elsewhere on this machine; one that is followed already is that run."""
+    port = Port(url)
+    with _lock:
+        for run in _runs.values():
+            if run.end is None and (run.port.number, run.port.token) == (port.number, port.token):
+                return run
+    return _follow(f"attached to {port}", url, None)
+
+
+def rewind(run_id: str, step: int) -> tuple[LiveRun, dict[str, Any]]:
+    """Start a run's engine again and replay it up to a step: the new run, and how the replay went.
+
+    The run that is left stays as it is: the two can be compared.
+    """
+    run, process = find(run_id), process_of(run_id)
+    if process is None:
+        raise LiveError(
+            f"{run_id} cannot be rewound: its engine was not started here, or has been rewound already. Save the run, "
+            "and fork the recording on the page Compare"
+        )
+    url, replayed = process.rewind(step)
+    new = _follow(f"{run.title}, again from step {step}", url, process)
+    run.continued_as = new.run_id
+    with _lock:
+        _processes.pop(run_id, None)
+    return new, replayed
+
+
+def stop(run_id: str) -> None:
+    """End the engine if it was started here, else only stop following it."""
+    run = find(run_id)
+    with _lock:
+        process = _processes.pop(run_id, None)
+    if process is None:
+        run.leave("no longer followed from here; the engine goes on")
+    else:
+        process.stop()
+        run.wait(2)
+
+
+def save(run_id: str, name: str) -> str:
+    """Write what was seen of a run to the user's recordings; the id of that recording."""
+    slug = re.sub(r"[^\w.-]+", "-", name.strip()).strip("-.") or "live"
+    path, number = runs_dir() / f"{slug}.itrace", 2
+    while path.exists():
+        path, number = runs_dir() / f"{slug}-{number}.itrace", number + 1
+    find(run_id).save(path)
+    return f"mine:{path.stem}"
+
+
+def _follow(title: str, url: str, process: EngineProcess | None) -> LiveRun:
+    with _lock:
+        run_id = f"live:{next(_numbers)}"
+    run = LiveRun(run_id, title, Port(url))
+    with _lock:
+        _runs[run_id] = run
+        if process is not None:
+            _processes[run_id] = process
+        ended = [name for name, each in _runs.items() if each.end is not None and name not in _processes]
+        for name in ended[: max(0, len(ended) - MAX_KEPT)]:
+            del _runs[name]
+    return run
+
+
+@atexit.register
+def _stop_all() -> None:
+    for process in set(_processes.values()):
+        process.stop()
