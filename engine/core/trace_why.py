@@ -49,9 +49,10 @@ def why(reader: TraceReader, request_id: str, step: int) -> Why:
     return _why(reader, reader.find(request_id, step), record)
 
 
-def why_spans(reader: TraceReader, request_id: str) -> list[WhySpan]:
-    """A request's whole life, as spans of one answer and reason each."""
-    request = reader.find(request_id)
+def why_spans(reader: TraceReader, request_id: str, step: int | None = None) -> list[WhySpan]:
+    """A request's whole life, as spans of one answer and reason each; of several that bore the name, the last
+    that had arrived at `step`."""
+    request = reader.find(request_id, step)
     last = reader.num_steps - 1 if request.ended is None else min(request.ended, reader.num_steps - 1)
     scheduled = set(request.row_steps)
     spans: list[WhySpan] = []

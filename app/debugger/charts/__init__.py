@@ -1,0 +1,1 @@
+"""Two small canvases that pages draw with: rectangles to choose from, and figures over steps."""

@@ -1,0 +1,186 @@
+// Small charts over the same steps, one under the other: figures as columns from their least to their greatest.
+//
+//   data = { charts: [{title, unit, low: [...], high: [...], limit: number or null, now: text}, ...],
+//            first: [step of each column], end: step after the last, step, range: [first, last] or null,
+//            marks: [[step, kind, text], ...], alt }
+//
+// A click sends `picked` = step. Dragging sends `brushed` = [first, last] (steps, both included). With the keyboard:
+// arrows move the cursor, Shift ten columns at a time, Enter picks, Shift+Enter twice brushes from one to the other.
+
+const GUTTER = 46;
+const COLOURS = { preempt: "#D55E00", abort: "#CC79A7", finish: "#009E73" };
+const GLYPHS = { preempt: "▼", abort: "✕", finish: "•" };
+
+/** The column that holds a step: the last that begins at it or before. */
+export function columnOf(first, step) {
+  let low = 0;
+  let high = first.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (first[middle] <= step) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/** A figure for people: 12 400 becomes 12.4k. */
+export function brief(value) {
+  if (value === null || Number.isNaN(value)) return "–";
+  if (Math.abs(value) >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
+  if (Math.abs(value) >= 1e4) return `${(value / 1e3).toFixed(1)}k`;
+  return Number.isInteger(value) ? `${value}` : value.toPrecision(3);
+}
+
+/** The greatest figure that a chart must have room for. */
+export function ceiling(chart) {
+  const most = Math.max(0, ...chart.high.filter((value) => value !== null));
+  if (chart.limit !== null && chart.limit <= 4 * Math.max(most, 1e-9)) return Math.max(most, chart.limit);
+  return most || 1;
+}
+
+function drawChart(canvas, chart, data, cursor, brush) {
+  const width = canvas.clientWidth;
+  const height = canvas.clientHeight;
+  const ratio = globalThis.devicePixelRatio || 1;
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  const pen = canvas.getContext("2d");
+  pen.scale(ratio, ratio);
+  pen.clearRect(0, 0, width, height);
+  const numSteps = data.end - data.first[0];
+  const x = (step) => GUTTER + ((step - data.first[0]) / numSteps) * (width - GUTTER);
+  const most = ceiling(chart);
+  const y = (value) => height - 10 - (value / most) * (height - 16);
+
+  pen.font = "10px ui-monospace, Menlo, Consolas, monospace";
+  pen.fillStyle = "#9ca3af";
+  pen.textAlign = "right";
+  pen.fillText(brief(most), GUTTER - 5, y(most) + 7);
+  pen.fillText("0", GUTTER - 5, y(0) + 2);
+  pen.fillStyle = "#1f2937";
+  pen.fillRect(GUTTER, y(0), width - GUTTER, 1);
+
+  if (brush) {
+    pen.fillStyle = "rgba(240, 228, 66, 0.14)";
+    pen.fillRect(x(brush[0]), 0, Math.max(1, x(brush[1] + 1) - x(brush[0])), height - 10);
+  }
+  chart.high.forEach((high, column) => {
+    if (high === null) return;
+    const left = x(data.first[column]);
+    const right = x(column + 1 < data.first.length ? data.first[column + 1] : data.end);
+    const wide = Math.max(1, right - left);
+    pen.fillStyle = "#1d4f73";
+    pen.fillRect(left, y(chart.low[column]), wide, y(0) - y(chart.low[column]));
+    pen.fillStyle = "#56B4E9";
+    pen.fillRect(left, y(high) - 0.75, wide, Math.max(1.5, y(chart.low[column]) - y(high)));
+  });
+  if (chart.limit !== null && chart.limit <= most) {
+    pen.strokeStyle = "#e5e7eb";
+    pen.setLineDash([4, 3]);
+    pen.beginPath();
+    pen.moveTo(GUTTER, y(chart.limit));
+    pen.lineTo(width, y(chart.limit));
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+  pen.textAlign = "center";
+  for (const [step, kind] of data.marks) {
+    pen.fillStyle = COLOURS[kind];
+    pen.fillText(GLYPHS[kind], x(step + 0.5), height - 1);
+  }
+  const line = (step, colour) => {
+    pen.fillStyle = colour;
+    pen.fillRect(x(step), 0, Math.max(1.5, x(step + 1) - x(step)), height - 10);
+  };
+  line(data.step, "rgba(240, 228, 66, 0.75)");
+  if (cursor !== null) line(cursor, "rgba(255, 255, 255, 0.6)");
+  return (clientX) => {
+    const share = (clientX - canvas.getBoundingClientRect().left - GUTTER) / Math.max(1, width - GUTTER);
+    return Math.min(data.end - 1, Math.max(data.first[0], Math.floor(data.first[0] + share * numSteps)));
+  };
+}
+
+export function describe(data, step) {
+  const column = columnOf(data.first, step);
+  const last = column + 1 < data.first.length ? data.first[column + 1] - 1 : data.end - 1;
+  const where = data.first[column] === last ? `step ${last}` : `steps ${data.first[column]} to ${last}`;
+  const figures = data.charts.map(({ title, low, high }) => {
+    const span = low[column] === high[column] ? brief(low[column]) : `${brief(low[column])} to ${brief(high[column])}`;
+    return `${title.toLowerCase()} ${span}`;
+  });
+  const here = data.marks.filter(([at]) => at >= data.first[column] && at <= last).map(([, , text]) => text);
+  return `${where}: ${[...figures, ...here].join(", ")}`;
+}
+
+export default function ({ data, parentElement, setTriggerValue }) {
+  const frame = parentElement.querySelector(".lines");
+  const grid = frame.querySelector(".grid");
+  const status = frame.querySelector(".status");
+  grid.setAttribute("aria-label", data.alt);
+  grid.replaceChildren();
+  if (!data.first.length) return;
+  const canvases = data.charts.map((chart) => {
+    const figure = document.createElement("figure");
+    const caption = document.createElement("figcaption");
+    const name = document.createElement("b");
+    name.textContent = chart.title;
+    const rest = document.createElement("span");
+    rest.textContent = ` ${chart.now} ${chart.unit}`;
+    caption.append(name, rest);
+    const canvas = document.createElement("canvas");
+    figure.append(caption, canvas);
+    grid.append(figure);
+    return canvas;
+  });
+  let cursor = null;
+  let brush = data.range;
+  let from = null;
+  let stepAt = [];
+  const draw = () => {
+    stepAt = canvases.map((canvas, index) => drawChart(canvas, data.charts[index], data, cursor, brush));
+    status.textContent = cursor === null ? data.hint : describe(data, cursor);
+  };
+  canvases.forEach((canvas, index) => {
+    canvas.onpointerdown = (event) => {
+      from = stepAt[index](event.clientX);
+      canvas.setPointerCapture(event.pointerId);
+    };
+    canvas.onpointermove = (event) => {
+      cursor = stepAt[index](event.clientX);
+      if (from !== null && cursor !== from) brush = [Math.min(from, cursor), Math.max(from, cursor)];
+      draw();
+    };
+    canvas.onpointerup = (event) => {
+      const to = stepAt[index](event.clientX);
+      if (from !== null && to !== from) setTriggerValue("brushed", [Math.min(from, to), Math.max(from, to)]);
+      else if (from !== null) setTriggerValue("picked", to);
+      from = null;
+    };
+    canvas.onpointercancel = () => (from = null);
+    canvas.onpointerleave = () => {
+      if (from !== null) return;
+      cursor = null;
+      draw();
+    };
+  });
+  grid.onkeydown = (event) => {
+    const moves = { ArrowLeft: -1, ArrowRight: 1 };
+    if (event.key in moves) {
+      const column = columnOf(data.first, cursor ?? data.step) + moves[event.key] * (event.shiftKey ? 10 : 1);
+      cursor = data.first[Math.min(data.first.length - 1, Math.max(0, column))];
+    } else if (event.key === "Enter" && cursor !== null) {
+      if (!event.shiftKey) setTriggerValue("picked", cursor);
+      else if (from === null) from = cursor;
+      else {
+        setTriggerValue("brushed", [Math.min(from, cursor), Math.max(from, cursor)]);
+        from = null;
+      }
+    } else return;
+    event.preventDefault();
+    draw();
+  };
+  draw();
+  const observer = new ResizeObserver(draw);
+  observer.observe(grid);
+  return () => observer.disconnect();
+}

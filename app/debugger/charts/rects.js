@@ -1,0 +1,148 @@
+// Rectangles over a horizontal axis of whole numbers, in rows, as SVG: a Gantt chart, a tree of shared prefixes.
+//
+//   data = { rects: [[x0, x1, top, bottom, style, label, title, id], ...],   x1 and bottom are exclusive
+//            rows: [[label, id], ...], x: [first, end], unit: "step", row_height, marker: x or null,
+//            chosen: id or null, alt }
+//
+// Styles differ by pattern and height as well as colour. A click, or Enter on the current rectangle, sends
+// `picked` = {id, x}. Everything is drawn anew at each call: 3,000 rectangles at most.
+
+const NS = "http://www.w3.org/2000/svg";
+const AXIS = 20;
+const PATTERNS = { waiting: "lines", preempted: "hatch", cached: "hatch-cached", shared: "dots", gone: "lines" };
+const FILLS = { prefill: "#E69F00", decode: "#56B4E9", used: "#56B4E9" };
+
+/** At most `wanted` round numbers in [first, end). */
+export function ticks(first, end, wanted) {
+  const least = Math.max(1, (end - first) / Math.max(1, wanted));
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= least);
+  const found = [];
+  for (let at = Math.ceil(first / step) * step; at < end; at += step) found.push(at);
+  return found;
+}
+
+/** How far a rectangle stays away from the edges of its row, in pixels: phases differ in height too. */
+export function inset(style, height) {
+  if (style === "waiting" || style === "preempted") return Math.round(height * 0.34);
+  return style === "decode" ? Math.round(height * 0.2) : 1;
+}
+
+/** Where an arrow key leads from rectangle `at`: along the row, or to the nearest one of the next row. */
+export function neighbour(rects, at, key) {
+  const [x0, x1, top] = rects[at];
+  const middle = (x0 + x1) / 2;
+  const along = { ArrowRight: 1, ArrowLeft: -1 }[key];
+  const ahead = (rect) =>
+    along ? rect[2] === top && (rect[0] - x0) * along > 0 : (rect[2] - top) * (key === "ArrowDown" ? 1 : -1) > 0;
+  const away = (rect) =>
+    along ? Math.abs(rect[0] - x0) : Math.abs(rect[2] - top) * 1e6 + Math.abs((rect[0] + rect[1]) / 2 - middle);
+  let best = at;
+  rects.forEach((rect, index) => {
+    if (ahead(rect) && (best === at || away(rect) < away(rects[best]))) best = index;
+  });
+  return best;
+}
+
+function element(name, attributes, parent) {
+  const made = document.createElementNS(NS, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  parent.appendChild(made);
+  return made;
+}
+
+function draw(frame, data, current) {
+  const svg = frame.querySelector("svg");
+  const width = Math.max(240, frame.clientWidth);
+  const gutter = data.rows.length ? Math.min(width * 0.28, 12 + 7 * Math.max(...data.rows.map(([name]) => name.length))) : 0;
+  const height = data.row_height;
+  const numRows = Math.max(data.rows.length, ...data.rects.map((rect) => rect[3]), 1);
+  const total = numRows * height + AXIS;
+  const [first, end] = data.x;
+  const scale = (width - gutter - 4) / Math.max(1, end - first);
+  const at = (x) => gutter + (x - first) * scale;
+  svg.setAttribute("viewBox", `0 0 ${width} ${total}`);
+  svg.setAttribute("height", total);
+  svg.setAttribute("aria-label", data.alt);
+  svg.querySelectorAll(":scope > g").forEach((group) => group.remove());
+  const group = element("g", {}, svg);
+
+  for (const tick of ticks(first, end, Math.max(2, Math.floor((width - gutter) / 90)))) {
+    element("line", { class: "grid", x1: at(tick), x2: at(tick), y1: 0, y2: total - AXIS }, group);
+    element("text", { class: "tick", x: at(tick) + 2, y: total - 6 }, group).textContent = `${tick}`;
+  }
+  element("text", { class: "tick unit", x: width - 4, y: total - 6 }, group).textContent = data.unit;
+  data.rows.forEach(([name, id], row) => {
+    const most = Math.floor(gutter / 6.6);
+    const label = element("text", { class: id === data.chosen ? "row chosen" : "row", x: gutter - 6, y: (row + 0.5) * height }, group);
+    label.textContent = name.length > most ? `${name.slice(0, most - 1)}…` : name;
+    label.dataset.id = id;
+  });
+  data.rects.forEach((rect, index) => {
+    const [x0, x1, top, bottom, style, label, , id] = rect;
+    const gap = inset(style, height);
+    const box = { x: at(x0), y: top * height + gap, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * gap };
+    const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS[style];
+    const chosen = id === data.chosen ? " chosen" : "";
+    const shape = element("rect", { ...box, fill, class: `box ${style}${chosen}` }, group);
+    shape.dataset.index = index;
+    if (label && box.width > 7 * label.length + 6 && box.height >= 11) {
+      element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = label;
+    }
+  });
+  if (data.marker !== null && data.marker >= first && data.marker < end) {
+    const x = at(data.marker);
+    element("rect", { class: "marker", x, y: 0, width: Math.max(1.5, scale), height: total - AXIS }, group);
+  }
+  const cursor = data.rects[current];
+  if (cursor) {
+    const [x0, x1, top, bottom] = cursor;
+    const box = { x: at(x0), y: top * height, width: Math.max(3, (x1 - x0) * scale), height: (bottom - top) * height };
+    element("rect", { ...box, class: "cursor" }, group);
+  }
+  return (clientX) => {
+    const x = clientX - svg.getBoundingClientRect().left;
+    return Math.min(end - 1, Math.max(first, Math.floor(first + (x - gutter) / scale)));
+  };
+}
+
+export default function ({ data, parentElement, setTriggerValue }) {
+  const frame = parentElement.querySelector(".rects");
+  const svg = frame.querySelector("svg");
+  const status = frame.querySelector(".status");
+  let current = data.rects.findIndex((rect) => rect[7] === data.chosen);
+  let stepUnder = draw(frame, data, -1);
+  const redraw = () => {
+    stepUnder = draw(frame, data, svg.matches(":focus-visible") ? current : -1);
+  };
+  const tell = (index) => {
+    status.textContent = index >= 0 ? data.rects[index][6] : data.hint || "";
+  };
+  const pick = (id, x) => setTriggerValue("picked", { id, x });
+  const under = (event) => (event.target.dataset.index === undefined ? -1 : Number(event.target.dataset.index));
+
+  svg.onmousemove = (event) => tell(under(event));
+  svg.onmouseleave = () => tell(-1);
+  svg.onclick = (event) => {
+    const index = under(event);
+    if (index >= 0) pick(data.rects[index][7], stepUnder(event.clientX));
+    else if (event.target.dataset.id !== undefined) pick(data.rows.find(([, id]) => `${id}` === event.target.dataset.id)[1], null);
+  };
+  svg.onfocus = redraw;
+  svg.onblur = redraw;
+  svg.onkeydown = (event) => {
+    if (!data.rects.length) return;
+    if (event.key.startsWith("Arrow")) {
+      current = current < 0 ? 0 : neighbour(data.rects, current, event.key);
+    } else if (event.key === "Enter" && current >= 0) {
+      pick(data.rects[current][7], data.rects[current][0]);
+    } else return;
+    event.preventDefault();
+    redraw();
+    tell(current);
+  };
+  tell(-1);
+  const observer = new ResizeObserver(redraw);
+  observer.observe(frame);
+  return () => observer.disconnect();
+}

@@ -1,0 +1,98 @@
+"""The component of `rects.js`: rectangles in rows, one of which can be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+_HERE = Path(__file__).parent
+_HTML = """
+<div class="rects">
+  <div class="scroll">
+    <svg role="img" tabindex="0">
+      <defs>
+        <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <rect width="6" height="6" fill="#3b1a06"/><rect width="2.5" height="6" fill="#D55E00"/>
+        </pattern>
+        <pattern id="hatch-cached" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <rect width="6" height="6" fill="#2a2008"/><rect width="2" height="6" fill="#8a6410"/>
+        </pattern>
+        <pattern id="lines" width="4" height="4" patternUnits="userSpaceOnUse">
+          <rect width="4" height="4" fill="#1f2937"/>
+        </pattern>
+        <pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">
+          <rect width="6" height="6" fill="#009E73"/><circle cx="3" cy="3" r="1" fill="#d1fae5"/>
+        </pattern>
+      </defs>
+    </svg>
+  </div>
+  <p class="status" aria-live="polite"></p>
+</div>
+"""
+
+
+class Rect(NamedTuple):
+    """One rectangle: columns [left, right), rows [top, bottom)."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+    style: str
+    """waiting, prefill, decode, preempted; used, shared, cached, gone."""
+    label: str
+    """Written inside if there is room."""
+    title: str
+    """What it is, in words: shown and spoken when pointed at."""
+    id: str | int
+    """What `picked` gives."""
+
+
+class Picked(NamedTuple):
+    id: str | int
+    x: int | None
+    """The column that was clicked; None for a click on the name of a row."""
+
+
+@cache
+def _component() -> Any:
+    css, js = (_HERE / "rects.css").read_text(), (_HERE / "rects.js").read_text()
+    return st.components.v2.component("prep_rects", html=_HTML, css=css, js=js)
+
+
+def rect_chart(
+    rects: Sequence[Rect],
+    *,
+    rows: Sequence[tuple[str, str | int]] = (),
+    x: tuple[int, int],
+    unit: str,
+    alt: str,
+    key: str,
+    hint: str = "",
+    marker: int | None = None,
+    chosen: str | int | None = None,
+    row_height: int = 18,
+) -> Picked | None:
+    """Draw, and return what was clicked since the last run. `x` is first and end, `marker` a column to point out."""
+    data = {
+        "rects": rects,
+        "rows": rows,
+        "x": x,
+        "unit": unit,
+        "alt": alt,
+        "hint": hint,
+        "marker": marker,
+        "chosen": chosen,
+        "row_height": row_height,
+    }
+    result = _component()(data=data, key=key, on_picked_change=_nothing)
+    picked = result.picked
+    return Picked(picked["id"], picked["x"]) if picked else None
+
+
+def _nothing() -> None:
+    """A trigger needs somebody who listens."""

@@ -1,0 +1,104 @@
+"""What the pages of a run have in common: its name, the step that they look at, and words for what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from html import escape
+
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.runs import Run
+from engine.core.trace_format import TraceError
+
+
+def run_page(title: str, body: Callable[[Run], None]) -> None:
+    """A page about the selected run. Without one, the way to the list; what cannot be read is said in words."""
+    try:
+        run = session.current_run()
+        if run is None:
+            st.title(title)
+            st.info("No run is open. Choose one on the page Runs.")
+            if st.button("Runs", key="to_runs"):
+                session.go("runs")
+            return
+        body(run)
+    except TraceError as error:
+        st.error(str(error))
+
+
+def heading(title: str, run: Run, *facts: str) -> None:
+    """The page's name and the run's, on one line, and what is missing from the run."""
+    text = " · ".join(filter(None, [run.title, *facts]))
+    st.html(
+        f'<h1 style="display:inline;font-size:1.15rem;margin:0">{escape(title)}</h1> '
+        f'<span style="color:#9ca3af;font-size:.85rem">{escape(text)}</span>'
+    )
+    for warning in run.warnings:
+        st.caption(f"⚠ {warning}")
+
+
+def step_bar(run: Run, key: str) -> int:
+    """The step that the page looks at, and the way to the page Step. 0 in a run without steps."""
+    num_steps = run.index.num_steps
+    if not num_steps:
+        return 0
+    step = min(session.selection().step, num_steps - 1)
+    box, before, after, jump, fresh, note = st.columns(
+        [1.5, 0.5, 0.5, 1.2, 0.9, 3.4], vertical_alignment="bottom"
+    )
+    # The key holds the step: a jump from elsewhere makes a new box that shows it.
+    chosen = box.number_input(
+        f"Step, 0 to {num_steps - 1:,}", 0, num_steps - 1, step, key=f"{key}_step_{step}_{num_steps}",
+        help="The state shown is the one after this step. Steps count from 0.",
+    )  # fmt: skip
+    moved = step
+    if before.button("◀", key=f"{key}_before", help="One step back", disabled=step == 0, width="stretch"):
+        moved = step - 1
+    if after.button(
+        "▶", key=f"{key}_after", help="One step on", disabled=step == num_steps - 1, width="stretch"
+    ):
+        moved = step + 1
+    if int(chosen) != step:
+        moved = int(chosen)
+    if moved != step:
+        session.select(step=moved)
+        st.rerun()
+    if jump.button(f"Open step {step:,}", key=f"{key}_open", help="On the page Step", width="stretch"):
+        session.go("step", step=step)
+    if run.is_live and fresh.button(
+        "Refresh", key=f"{key}_refresh", help="The run goes on: read what is new"
+    ):
+        st.rerun()
+    note.caption("Shown: the state after this step.")
+    return step
+
+
+def choose_step(step: int) -> None:
+    """A click on a chart or a row: look at that step from now on."""
+    if step != session.selection().step:
+        session.select(step=step)
+        st.rerun()
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> None:
+    """Swatches with their meaning: (CSS of the swatch, words)."""
+    parts = [
+        f'<span style="white-space:nowrap"><i aria-hidden="true" style="display:inline-block;width:22px;'
+        f'vertical-align:middle;margin-right:5px;{css}"></i>{escape(words)}</span>'
+        for css, words in entries
+    ]
+    st.html(
+        '<div style="display:flex;flex-wrap:wrap;gap:2px 16px;font-size:.78rem;color:#d1d5db">'
+        + "".join(parts)
+        + "</div>"
+    )
+
+
+def newly(key: str, value: object) -> bool:
+    """Whether a widget's value changed since this page last looked: a selection stays, but acts only once."""
+    name = f"seen_{key}"
+    if st.session_state.get(name) == value:
+        return False
+    st.session_state[name] = value
+    return True

@@ -1,0 +1,396 @@
+"""Blocks & prefix tree: one block's chain, owners and history; who shares what; which block is reused next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.charts.rects import Rect, rect_chart
+from app.debugger.page_frame import choose_step, heading, legend, newly, run_page, step_bar
+from app.debugger.runs import Run
+from app.debugger.views.block_history import MEANING, history, last_touch
+from app.debugger.views.contents import Contents, request_names, short
+from app.debugger.views.hash_chain import Chain, chain
+from app.debugger.views.prefix_tree import Box, Node, icicle, prefix_tree
+from app.debugger.views.texts import Speller, speller, visible
+from engine.core.trace_replay import NULL_BLOCK
+
+MAX_ROWS = 70
+MAX_QUEUE = 500
+SWATCHES = [
+    (
+        "height:12px;background:radial-gradient(circle,#d1fae5 1px,#009E73 1.5px);background-size:6px 6px",
+        "shared by several",
+    ),
+    ("height:12px;background:#56B4E9", "held by one"),
+    (
+        "height:12px;border:1px solid #E69F00;"
+        "background:repeating-linear-gradient(45deg,#8a6410 0 2px,#2a2008 2px 6px)",
+        "cached and free: a prefix hit finds it",
+    ),
+    ("height:12px;border:1px dashed #9ca3af", "gone: evicted, what follows it cannot be hit"),
+]
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _digests(run_id: str, version: int) -> dict[int, list[bytes]]:
+    """Per request, kept over steps."""
+    return {}
+
+
+@st.cache_resource(max_entries=8, show_spinner="Reading the blocks …")
+def _contents(run_id: str, num_steps: int, version: int, step: int, _run: Run) -> Contents:
+    reader = _run.reader(step)
+    return Contents(reader, step, _digests(run_id, id(reader)))
+
+
+def show() -> None:
+    run_page("Blocks & prefix tree", _show)
+
+
+def _show(run: Run) -> None:
+    index = run.index
+    heading(
+        "Blocks & prefix tree",
+        run,
+        f"{index.num_blocks - 1:,} blocks of {index.block_size} tokens, and the null block 0",
+    )
+    if not index.num_steps:
+        st.info("This run has no steps yet.")
+        return
+    step = step_bar(run, "blocks")
+    contents = _contents(run.run_id, index.num_steps, id(run), step, run)
+    spell = speller(index.header)
+    block = _block_box(run, contents)
+    if block is not None:
+        _show_block(run, contents, block, spell)
+    st.subheader(f"Prefix tree after step {step:,}", anchor=False)
+    _show_tree(contents, block, spell)
+    st.subheader("Eviction order", anchor=False)
+    _show_queue(contents, spell)
+
+
+# ---------------------------------------------------------------------- one block
+
+
+def _block_box(run: Run, contents: Contents) -> int | None:
+    most = run.index.num_blocks - 1
+    chosen = session.selection().block
+    if chosen is not None and chosen > most:
+        st.warning(f"There is no block {chosen}: they go from 0 to {most:,}.")
+        chosen = None
+    box, note = st.columns([1.2, 5], vertical_alignment="bottom")
+    block = box.number_input(
+        f"Block, 0 to {most:,}", 0, most, chosen, key=f"blocks_block_{chosen}", placeholder="none chosen"
+    )
+    if block != chosen:
+        session.select(block=None if block is None else int(block))
+        st.rerun()
+    if chosen is None:
+        note.caption("Choose a block here, in the tree or in the eviction order.")
+    return chosen
+
+
+def _choose_block(block: int) -> None:
+    if session.selection().block != block:
+        session.select(block=block)
+        st.rerun()
+
+
+def _show_block(run: Run, contents: Contents, block: int, spell: Speller | None) -> None:
+    if block == NULL_BLOCK:
+        st.info(
+            "Block 0 is the null block: it is never handed out, and stands for blocks behind a sliding window."
+        )
+        return
+    found = chain(contents, block)
+    st.markdown(_facts(contents, block, found))
+    links, events = st.columns([3, 2])
+    with links:
+        _show_content(contents, block, spell)
+        if found is not None:
+            _show_chain(contents, found)
+    with events:
+        _show_history(contents, block)
+
+
+def _facts(contents: Contents, block: int, found: Chain | None) -> str:
+    """What is true of a block after the step, in sentences."""
+    owners = contents.owners.get(block, [])
+    hashed = contents.blocks.hash[block]
+    if owners:
+        names = ", ".join(
+            f"{contents.reader.requests[place.number].request_id} (entry {place.index})" for place in owners
+        )
+        text = f"**Block {block}** is held by {names}: reference count {contents.blocks.ref[block]}. "
+    elif contents.blocks.ref[block]:
+        text = f"**Block {block}** is held by a transfer: reference count {contents.blocks.ref[block]}. "
+    elif hashed:
+        text = f"**Block {block}** is free and cached: nobody holds it, a prefix hit would find it. "
+    else:
+        text = f"**Block {block}** is free and holds nothing that could be found. "
+    text += (
+        f"Hash `{short(hashed)}`. "
+        if hashed
+        else "No hash: not full, not published, or published by another. "
+    )
+    touched = last_touch(contents, block)
+    text += "It was never used." if touched is None else f"Last used in step {touched}."
+    if found is not None and hashed and not found.is_reachable:
+        gone = next(link.index for link in found.links if not link.is_published)
+        text += f" **A prefix hit cannot reach it**: block {gone} of its sequence is not in the cache."
+    return text
+
+
+def _show_content(contents: Contents, block: int, spell: Speller | None) -> None:
+    place = contents.place(block)
+    if place is None:
+        return
+    tokens = contents.tokens(place)
+    request = contents.reader.requests[place.number].request_id
+    size = contents.reader.block_size
+    where = f"tokens {place.index * size} to {place.index * size + len(tokens) - 1} of {request}"
+    st.caption(f"Holds {where}" + ("" if len(tokens) == size else f"; room for {size - len(tokens)} more"))
+    text = visible("".join(map(spell, tokens))) if spell else " ".join(map(str, tokens))
+    st.code(text or "no token yet", language=None, wrap_lines=True)
+
+
+def _show_chain(contents: Contents, found: Chain) -> None:
+    """Root first; choosing a row goes there."""
+    rows = [
+        {
+            "entry": link.index,
+            "hash": short(link.hash),
+            "block": link.block,
+            "state": _state(contents, link.block, link.is_published),
+            "held by": ", ".join(_owner_names(contents, link.block)),
+        }
+        for link in found.links
+    ]
+    name = contents.reader.requests[found.place.number].request_id
+    st.caption(
+        f"Hash chain from the root, in the sequence of {name}: each hash covers its block and all before it. The last "
+        f"row is the chosen block. Children: {', '.join(map(str, found.children)) or 'none'}."
+    )
+    event: Any = st.dataframe(
+        pd.DataFrame(rows).astype({"block": "Int64"}),
+        key=f"blocks_chain_{contents.step}_{found.links[-1].block}",
+        hide_index=True,
+        height=min(36 * (len(rows) + 1) + 2, 250),
+        on_select="rerun",
+        selection_mode="single-row",
+        alt=f"Chain of {len(rows)} blocks from the root to the chosen block",
+    )
+    marked = list(event.selection.rows)
+    if marked and marked[0] < len(found.links) and (block := found.links[marked[0]].block) is not None:
+        _choose_block(block)
+    if found.children:
+        for column, child in zip(st.columns(6), found.children[:6], strict=False):
+            if column.button(f"→ {child}", key=f"blocks_child_{child}", help="A block whose content follows"):
+                _choose_block(child)
+
+
+def _state(contents: Contents, block: int | None, is_published: bool) -> str:
+    if block is None:
+        return "gone"
+    if contents.owners.get(block):
+        state = "● shared" if len(contents.owners[block]) > 1 else "held"
+        return state if is_published else f"{state}, not published"
+    return "▨ cached, free" if is_published else "free"
+
+
+def _owner_names(contents: Contents, block: int | None) -> list[str]:
+    owners = contents.owners.get(block or 0, [])
+    return request_names(contents.reader, [place.number for place in owners])
+
+
+def _show_history(contents: Contents, block: int) -> None:
+    events = history(contents.reader, block)
+    st.caption(f"{len(events)} events of block {block} in the whole run; choose one to go to its step.")
+    if not events:
+        return
+    rows = [
+        {
+            "": "●" if event.step == contents.step else "",
+            "step": event.step,
+            "event": event.kind,
+            "request": "—" if event.number is None else contents.reader.requests[event.number].request_id,
+            "references": event.ref,
+            "hash": short(event.hash),
+            "meaning": MEANING[event.kind],
+        }
+        for event in events
+    ]
+    shown: Any = st.dataframe(
+        pd.DataFrame(rows),
+        key=f"blocks_history_{block}",
+        hide_index=True,
+        height=min(36 * (len(rows) + 1) + 2, 360),
+        on_select="rerun",
+        selection_mode="single-row",
+        alt=f"{len(rows)} events of block {block} with steps and requests",
+    )
+    marked = list(shown.selection.rows)
+    if newly(f"blocks_history_{block}", marked) and marked and marked[0] < len(events):
+        choose_step(events[marked[0]].step)
+
+
+# ---------------------------------------------------------------------- all blocks
+
+
+def _show_tree(contents: Contents, block: int | None, spell: Speller | None) -> None:
+    which = st.segmented_control(
+        "Blocks", ["all", "held", "shared", "cached and free"], default="all", key="blocks_tree_kind"
+    )
+    trees = prefix_tree(contents, with_cached=which in ("all", "cached and free", None))
+    trees = [tree for tree in trees if _wanted(tree, which or "all")]
+    if not trees:
+        st.caption("No such blocks after this step.")
+        return
+    boxes, num_hidden = icicle(trees, MAX_ROWS)
+    end = max(box.right for box in boxes)
+    legend(SWATCHES)
+    rects = [_rect(contents, number, box, spell) for number, box in enumerate(boxes)]
+    used = sum(node.num_blocks for tree in trees for node in tree.walk() if node.owners)
+    refs = sum(node.num_refs for tree in trees for node in tree.walk())
+    alt = (
+        f"Tree of shared prefixes after step {contents.step}: {len(trees)} sequences from the root, {used} blocks held "
+        f"where {refs} would be needed without sharing. The table lists the same nodes."
+    )
+    if st.toggle("Show as table", key="blocks_tree_table"):
+        _show_tree_table(contents, boxes)
+        picked = None
+    else:
+        picked = rect_chart(
+            rects,
+            x=(0, end),
+            unit="block of the sequence",
+            alt=alt,
+            hint="Width: number of blocks. Rows: requests that go on differently. Click a node for its owners.",
+            chosen=next(
+                (n for n, box in enumerate(boxes) if block and any(block in b for b in box.node.blocks)), None
+            ),
+            row_height=20 if boxes[-1].bottom <= 24 else 12,
+            key="blocks_tree",
+        )
+    st.caption(
+        f"{used} blocks are held; without sharing it would be {refs}."
+        + (f" {num_hidden} smaller trees are not drawn." if num_hidden else "")
+    )
+    if picked is not None:
+        box = boxes[int(picked.id)]
+        column = min(max((picked.x or box.left) - box.left, 0), len(box.node.blocks) - 1)
+        st.session_state["blocks_node"] = (contents.step, int(picked.id))
+        if box.node.blocks[column]:
+            _choose_block(box.node.blocks[column][0])
+    at_step, chosen = st.session_state.get("blocks_node", (None, 0))
+    if at_step == contents.step and chosen < len(boxes):
+        st.markdown(_describe(contents, boxes[chosen].node))
+
+
+def _wanted(tree: Node, which: str) -> bool:
+    states = {node.state for node in tree.walk()}
+    if which == "shared":
+        return "shared" in states
+    if which == "cached and free":
+        return "cached" in states
+    return which == "all" or bool(states & {"shared", "used"})
+
+
+def _rect(contents: Contents, number: int, box: Box, spell: Speller | None) -> Rect:
+    node = box.node
+    names = request_names(contents.reader, node.owners)
+    label = f"{names[0]} +{len(names) - 1}" if len(names) > 1 else names[0] if names else node.state
+    return Rect(box.left, box.right, box.top, box.bottom, node.state, label, _title(contents, node), number)
+
+
+def _title(contents: Contents, node: Node) -> str:
+    names = request_names(contents.reader, node.owners)
+    who = f"held by {', '.join(names[:6])}" + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    if not names:
+        who = "cached and free" if node.state == "cached" else "gone from the cache"
+    count = len(node.contents)
+    copies = f", {node.num_blocks} copies" if node.num_blocks > count else ""
+    return f"entries {node.depth} to {node.depth + count - 1}: {count} blocks{copies}, {who}"
+
+
+def _describe(contents: Contents, node: Node) -> str:
+    blocks = [str(block) for each in node.blocks for block in each]
+    listed = ", ".join(blocks[:40]) + (f" and {len(blocks) - 40} more" if len(blocks) > 40 else "")
+    return f"**{_title(contents, node).capitalize()}**. Blocks: {listed or 'none'}."
+
+
+def _show_tree_table(contents: Contents, boxes: list[Box]) -> None:
+    rows = [
+        {
+            "from entry": box.node.depth,
+            "blocks": box.node.num_blocks,
+            "state": box.node.state,
+            "references each": len(box.node.owners),
+            "owners": ", ".join(request_names(contents.reader, box.node.owners)),
+            "first block": next((b[0] for b in box.node.blocks if b), None),
+        }
+        for box in boxes
+    ]
+    st.dataframe(
+        pd.DataFrame(rows).astype({"first block": "Int64"}),
+        hide_index=True,
+        height=300,
+        alt="Nodes of the prefix tree",
+    )
+
+
+def _show_queue(contents: Contents, spell: Speller | None) -> None:
+    queue = contents.blocks.free_queue()
+    num_cached = sum(contents.blocks.hash[block] != 0 for block in queue)
+    st.caption(
+        f"{len(queue):,} free blocks, the one that is reused next first; {num_cached:,} of them still hold cached "
+        "content. "
+        "Freed blocks join at the back, so what was used last goes last; blocks without a hash join at the front."
+    )
+    only_cached = st.toggle("Only blocks with cached content", key="blocks_queue_cached")
+    numbered = [
+        (place, block)
+        for place, block in enumerate(queue, start=1)
+        if not only_cached or contents.blocks.hash[block]
+    ][:MAX_QUEUE]
+    if not numbered:
+        st.caption("None.")
+        return
+    rows = [_queue_row(contents, place, block, spell) for place, block in numbered]
+    event: Any = st.dataframe(
+        pd.DataFrame(rows),
+        key=f"blocks_queue_{contents.step}_{only_cached}",
+        hide_index=True,
+        height=min(36 * (len(rows) + 1) + 2, 300),
+        on_select="rerun",
+        selection_mode="single-row",
+        alt=f"The first {len(rows)} of {len(queue)} free blocks in eviction order",
+    )
+    if len(numbered) == MAX_QUEUE:
+        st.caption(f"The first {MAX_QUEUE} are listed.")
+    marked = list(event.selection.rows)
+    if newly("blocks_queue", (contents.step, marked)) and marked and marked[0] < len(numbered):
+        _choose_block(numbered[marked[0]][1])
+
+
+def _queue_row(contents: Contents, place: int, block: int, spell: Speller | None) -> dict[str, Any]:
+    held = contents.place(block)
+    row: dict[str, Any] = {
+        "place": place,
+        "block": block,
+        "hash": short(contents.blocks.hash[block]),
+        "holds": "nothing",
+    }
+    if held is not None:
+        tokens = contents.tokens(held)
+        text = visible("".join(map(spell, tokens))) if spell else " ".join(map(str, tokens[:8]))
+        row["holds"] = (
+            f"entry {held.index} of {contents.reader.requests[held.number].request_id}: {text[:60]}"
+        )
+    elif contents.blocks.hash[block]:
+        row["holds"] = "content from a transfer"
+    return row

@@ -1,0 +1,137 @@
+"""Metrics: six figures over all steps, with what happened marked on them; and the counters of the run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.charts.lines import Chart, line_charts
+from app.debugger.page_frame import choose_step, heading, run_page, step_bar
+from app.debugger.runs import Run
+from app.debugger.views.counters import counter_rows
+from app.debugger.views.request_table import has_clock
+from app.debugger.views.small_multiples import EVENTS, Metric, metrics, thin
+
+MAX_MARKS = 300
+
+
+@st.cache_data(max_entries=8, show_spinner="Adding up the counters …")
+def _totals(run_id: str, num_steps: int, version: int, _run: Run) -> dict[str, int]:
+    return _run.index.counter_totals()
+
+
+def show() -> None:
+    run_page("Metrics", _show)
+
+
+def _show(run: Run) -> None:
+    index = run.index
+    clock = has_clock(index.series)
+    heading(
+        "Metrics",
+        run,
+        f"{index.num_steps:,} steps",
+        "" if clock else "scripted: no clock ran, step times are 0",
+    )
+    if not index.num_steps:
+        st.info("This run has no steps yet.")
+        return
+    step = step_bar(run, "metrics")
+    found = metrics(index)
+    _show_charts(run, found, step)
+    _show_names(found)
+    st.subheader("Counters of the whole run", anchor=False)
+    rows = counter_rows(_totals(run.run_id, index.num_steps, id(run), run))
+    if rows:
+        st.dataframe(
+            pd.DataFrame(rows), hide_index=True, alt="Counters, their totals, meanings and names in vLLM"
+        )
+    else:
+        st.caption("All are 0: no drafts, evictions, transfers, images, grammars or adapters in this run.")
+
+
+def _show_charts(run: Run, found: list[Metric], step: int) -> None:
+    num_steps = len(found[0].values)
+    marks, num_left_out = _marks(run)
+    if st.toggle("Show as table", key="metrics_table"):
+        frame = pd.DataFrame({metric.title: metric.values for metric in found})
+        frame.insert(0, "step", np.arange(num_steps))
+        st.dataframe(frame, hide_index=True, height=360, alt="The six figures of every step")
+        return
+    charts = [
+        Chart(metric.title, metric.unit, thin(metric.values), metric.limit, _text(metric.values[step]))
+        for metric in found
+        if metric.name != "step_ms" or has_clock(run.index.series)
+    ]
+    answer = line_charts(
+        charts,
+        end=num_steps,
+        step=step,
+        range=_range(num_steps),
+        marks=marks,
+        alt=f"{len(charts)} charts over {num_steps} steps: " + "; ".join(map(_in_words, found)),
+        hint="Click: look at that step. Drag: a range for the other pages. ▼ preempted  ✕ aborted  • finished",
+        key="metrics_lines",
+    )
+    if num_left_out:
+        st.caption(f"{num_left_out:,} events are not marked: only the rarer kinds fit.")
+    _show_range(num_steps)
+    if answer.brushed is not None and answer.brushed != st.session_state.get("range"):
+        st.session_state["range"] = answer.brushed
+        st.rerun()
+    if answer.picked is not None:
+        choose_step(min(answer.picked, num_steps - 1))
+
+
+def _range(num_steps: int) -> tuple[int, int] | None:
+    """What was brushed, cut to this run."""
+    brushed = st.session_state.get("range")
+    if brushed is None or brushed[0] >= num_steps:
+        return None
+    return brushed[0], min(brushed[1], num_steps - 1)
+
+
+def _show_range(num_steps: int) -> None:
+    chosen = _range(num_steps)
+    if chosen is None:
+        return
+    words, requests, clear = st.columns([3, 1.2, 1], vertical_alignment="center")
+    words.caption(f"Range: steps {chosen[0]:,} to {chosen[1]:,}, {chosen[1] - chosen[0] + 1:,} of them.")
+    if requests.button("Requests in it", key="metrics_requests", width="stretch"):
+        session.go("requests")
+    if clear.button("Clear range", key="metrics_clear", width="stretch"):
+        st.session_state.pop("range", None)
+        st.rerun()
+
+
+def _marks(run: Run) -> tuple[list[tuple[int, str, str]], int]:
+    """Events on the charts, rarest kind first, as many as can be told apart; and how many are left out."""
+    words = {"preempt": "preempted", "abort": "aborted", "finish": "finished"}
+    steps = {kind: np.unique(run.index.event_steps(kind), return_counts=True) for kind in EVENTS}
+    marks: list[tuple[int, str, str]] = []
+    left_out = 0
+    for kind, (where, counts) in sorted(steps.items(), key=lambda item: len(item[1][0])):
+        if len(marks) + len(where) > MAX_MARKS:
+            left_out += int(counts.sum())
+            continue
+        marks += [(int(at), kind, f"{count} {words[kind]}") for at, count in zip(where, counts, strict=True)]
+    last = run.index.num_steps
+    return [mark for mark in marks if mark[0] < last], left_out
+
+
+def _show_names(found: list[Metric]) -> None:
+    named = [f"{metric.title.lower()}: `{metric.vllm}`" for metric in found if metric.vllm]
+    st.caption("In vLLM's Prometheus metrics: " + " · ".join(named))
+
+
+def _text(value: float) -> str:
+    return "—" if value != value else f"{value:,.4g}"
+
+
+def _in_words(metric: Metric) -> str:
+    if not np.any(metric.values == metric.values):
+        return f"{metric.title.lower()}: none"
+    low, high = np.nanmin(metric.values), np.nanmax(metric.values)
+    return f"{metric.title.lower()} between {_text(low)} and {_text(high)} {metric.unit}"

@@ -1,0 +1,228 @@
+"""The part of the page Requests about one request: why it waited, its tokens, its blocks, what preemptions cost."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.page_frame import choose_step, newly
+from app.debugger.runs import Run
+from app.debugger.views.phases import PhaseSpan, steps_in
+from app.debugger.views.request_detail import (
+    OutputToken,
+    Preemption,
+    block_table,
+    output_tokens,
+    preemptions,
+)
+from app.debugger.views.request_table import RequestRow, has_clock
+from app.debugger.views.texts import Speller, speller, visible
+from engine.core.trace_format import TraceError
+from engine.core.trace_reader import TraceReader
+from engine.core.trace_replay import RequestHistory
+from engine.core.trace_why import why_spans
+
+MAX_CELLS = 400
+
+
+def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[PhaseSpan]) -> None:
+    st.subheader(f"Request {row.request}", anchor=False)
+    st.markdown(_summary(row, spans))
+    reader = run.reader(step)
+    request = history_of(reader, row, number)
+    if request is None:
+        st.caption(
+            f"{row.request} lived outside the steps loaded around step {step:,}: choose a step of its life."
+        )
+        return
+    clock = has_clock(run.index.series)
+    tokens = output_tokens(reader, request, clock)
+    timeline, strip, table = st.tabs(["Why it waited", f"Tokens {len(tokens)}", f"Blocks after step {step}"])
+    with timeline:
+        _show_preemptions(preemptions(request))
+        _show_reasons(reader, request)
+    with strip:
+        _show_tokens(tokens, speller(run.index.header), clock, step)
+    with table:
+        _show_blocks(reader, request, step)
+
+
+def history_of(reader: TraceReader, row: RequestRow, number: int) -> RequestHistory | None:
+    """The request in the loaded part of the run; numbers count from the start of the run."""
+    if number < len(reader.requests):
+        request = reader.requests[number]
+        if request.request_id == row.request and request.added == row.arrived:
+            return request
+    return next(
+        (each for each in reader.requests if each.request_id == row.request and each.added == row.arrived),
+        None,
+    )
+
+
+def _summary(row: RequestRow, spans: list[PhaseSpan]) -> str:
+    steps = {phase: steps_in(spans, phase) for phase in ("waiting", "prefill", "decode", "preempted")}
+    told = ", ".join(f"{count} {phase}" for phase, count in steps.items() if count) or "none"
+    hit = f", {row.prefix_hit_tokens} of them from the prefix cache" if row.prefix_hit_tokens else ""
+    text = (
+        f"Arrived before step {row.arrived}. Prompt {row.prompt_tokens} tokens{hit}; "
+        f"output {row.output_tokens} tokens; end: {row.finish}. Steps: {told}."
+    )
+    if row.ttft_steps is not None:
+        milliseconds = "" if row.ttft_ms is None else f" ({row.ttft_ms:.1f} ms)"
+        text += f" First token after {row.ttft_steps} steps{milliseconds}."
+    return text
+
+
+def _show_preemptions(costs: list[Preemption]) -> None:
+    for cost in costs:
+        text = f"**Preempted in step {cost.step}**: gave back {cost.blocks_given_back} blocks and lost the KV of "
+        text += f"{cost.tokens_lost} tokens. "
+        if cost.resumed is None:
+            text += "It has not run again in this run."
+        else:
+            text += (
+                f"Resumed in step {cost.resumed}: {cost.tokens_found} tokens were found again, "
+                f"{cost.tokens_computed_again} had to be computed a second time."
+            )
+        if cost.next_token is not None:
+            text += f" Its client saw nothing until step {cost.next_token}."
+        st.markdown(text)
+
+
+def _show_reasons(reader: TraceReader, request: RequestHistory) -> None:
+    try:
+        spans = why_spans(reader, request.request_id, request.added)
+    except TraceError as error:
+        st.caption(str(error))
+        return
+    rows = [
+        {
+            "from step": span.first,
+            "to step": span.last,
+            "steps": span.last - span.first + 1,
+            "what": "scheduled"
+            if span.why.answer == "scheduled"
+            else str(span.why.reason or span.why.answer),
+            "in words (of the first of these steps)": span.why.sentence,
+        }
+        for span in spans
+    ]
+    event: Any = st.dataframe(
+        pd.DataFrame(rows),
+        key=f"request_reasons_{request.number}",
+        hide_index=True,
+        height=min(36 * (len(rows) + 1) + 2, 300),
+        on_select="rerun",
+        selection_mode="single-row",
+        alt=f"What {request.request_id} did or why it did not run, in {len(rows)} stretches of steps",
+    )
+    _jump(event, f"request_reasons_{request.number}", [span.first for span in spans])
+
+
+def _show_tokens(tokens: list[OutputToken], spell: Speller | None, clock: bool, step: int) -> None:
+    if not tokens:
+        st.caption("No output token yet.")
+        return
+    as_table = st.toggle("Show as table", key="request_tokens_table")
+    if as_table:
+        _show_token_table(tokens, spell)
+        return
+    first = 0
+    if len(tokens) > MAX_CELLS:
+        first = int(st.number_input(f"From token, of {len(tokens)}", 0, len(tokens) - 1, 0, MAX_CELLS))
+    st.html(token_strip(tokens[first : first + MAX_CELLS], spell, step))
+    unit = "steps; ms in the tooltip" if clock else "steps"
+    what = "text" if spell else "token ids: the tokenizer of this model is not at hand"
+    st.caption(
+        f"Each cell: {what}, the step that gave it, and the gap to the token before if it is not 1 ({unit})."
+    )
+
+
+def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> str:
+    """Cells of the output, in order. A gap other than 1 is written and coloured; the chosen step is outlined."""
+    cells = []
+    for token in tokens:
+        text = visible(spell(token.token_id)) if spell else str(token.token_id)
+        gap = "" if token.gap_steps in (None, 1) else f"+{token.gap_steps}"
+        colour = "#374151" if not gap else "#56B4E9" if token.gap_steps == 0 else "#D55E00"
+        outline = "outline:2px solid #F0E442;" if token.step == step else ""
+        title = f"token {token.position}, id {token.token_id}, step {token.step}"
+        if token.gap_steps is not None:
+            title += f", {token.gap_steps} steps after the one before"
+        if token.gap_ms is not None:
+            title += f" ({token.gap_ms:.2f} ms)"
+        cells.append(
+            f'<span title="{escape(title)}" style="display:inline-block;margin:1px;padding:1px 5px;'
+            f'border-bottom:3px solid {colour};background:#111827;border-radius:3px;{outline}">'
+            f'<span style="color:#e5e7eb">{escape(text) or "∅"}</span><br>'
+            f'<span style="font-size:.65rem;color:#9ca3af">{token.step} '
+            f'<b style="color:#f3a06b">{gap}</b></span></span>'
+        )
+    return (
+        f'<div role="img" aria-label="{len(tokens)} output tokens in order" style="font-family:ui-monospace,'
+        f'Menlo,Consolas,monospace;font-size:.78rem;line-height:1.25;max-height:300px;overflow-y:auto">'
+        + "".join(cells)
+        + "</div>"
+    )
+
+
+def _show_token_table(tokens: list[OutputToken], spell: Speller | None) -> None:
+    frame = pd.DataFrame(tokens)
+    if spell is not None:
+        frame.insert(1, "text", [visible(spell(token.token_id)) for token in tokens])
+    event: Any = st.dataframe(
+        frame,
+        key="request_tokens",
+        hide_index=True,
+        height=300,
+        on_select="rerun",
+        selection_mode="single-row",
+        alt=f"{len(tokens)} output tokens with their steps and gaps",
+    )
+    _jump(event, "request_tokens", [token.step for token in tokens])
+
+
+def _show_blocks(reader: TraceReader, request: RequestHistory, step: int) -> None:
+    entries = block_table(reader, request, step)
+    if not entries:
+        st.caption(f"{request.request_id} holds no blocks after step {step}: it does not run then.")
+        return
+    shared = sum(bool(entry.others) for entry in entries)
+    st.caption(
+        f"{len(entries)} blocks of {reader.block_size} tokens, {shared} of them shared. Choose one to see it."
+    )
+    rows = [
+        {
+            "entry": entry.index,
+            "block": entry.block,
+            "state": "behind the window" if not entry.block else "● shared" if entry.others else "held",
+            "references": entry.ref,
+            "shared with": ", ".join(entry.others),
+            "published": entry.is_sealed,
+            "came in step": entry.came,
+        }
+        for entry in entries
+    ]
+    event: Any = st.dataframe(
+        pd.DataFrame(rows),
+        key=f"request_blocks_{request.number}_{step}",
+        hide_index=True,
+        height=min(36 * (len(rows) + 1) + 2, 300),
+        on_select="rerun",
+        selection_mode="single-row",
+        alt=f"Block table of {request.request_id} after step {step}",
+    )
+    marked = list(event.selection.rows)
+    if newly(f"request_blocks_{request.number}_{step}", marked) and marked and marked[0] < len(entries):
+        session.go("blocks", block=entries[marked[0]].block, step=step)
+
+
+def _jump(event: Any, key: str, steps: list[int]) -> None:
+    """A chosen row of a table sets the step."""
+    marked = list(event.selection.rows)
+    if newly(key, marked) and marked and marked[0] < len(steps):
+        choose_step(steps[marked[0]])

@@ -1,0 +1,240 @@
+"""Requests: when each waited, computed its prompt, gave tokens or lost its blocks; one of them up close."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.charts.rects import Rect, rect_chart
+from app.debugger.page_frame import heading, legend, newly, run_page, step_bar
+from app.debugger.pages.request_detail import show_request
+from app.debugger.runs import Run
+from app.debugger.views.gantt import MAX_ROWS, Gantt, gantt
+from app.debugger.views.phases import PhaseSpan, phases
+from app.debugger.views.request_table import RequestRow, has_clock, request_rows
+
+SHOW = {
+    "all": lambda row: True,
+    "preempted": lambda row: row.preemptions > 0,
+    "aborted": lambda row: row.finish == "abort",
+    "unfinished": lambda row: row.finish in ("waiting", "running", "preempted", "arrived"),
+    "prefix hit": lambda row: row.prefix_hit_tokens > 0,
+}
+SWATCHES = [
+    ("height:6px;border:1px dashed #9ca3af", "waiting"),
+    ("height:14px;background:#E69F00", "prefill: prompt, or computed again"),
+    ("height:9px;background:#56B4E9", "decode"),
+    (
+        "height:6px;background:repeating-linear-gradient(45deg,#D55E00 0 3px,#3b1a06 3px 6px)",
+        "preempted: blocks lost, waits again",
+    ),
+    ("height:14px;width:5px;background:#F0E442;opacity:.5", "the step you look at"),
+]
+COLUMNS = {
+    "request": st.column_config.TextColumn("request", pinned=True),
+    "arrived": st.column_config.NumberColumn("arrived", help="Before this step"),
+    "queue_steps": st.column_config.NumberColumn("queue, steps", help="Waited before its first admission"),
+    "ttft_steps": st.column_config.NumberColumn(
+        "TTFT, steps",
+        help="From its arrival to its first token; the step of the token counts, 1 is the least",
+    ),
+    "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f", help="Wall clock, engine side"),
+    "itl_p50_steps": st.column_config.NumberColumn(
+        "ITL p50, steps", format="%.3g", help="Steps between two tokens, median"
+    ),
+    "itl_p99_steps": st.column_config.NumberColumn("ITL p99, steps", format="%.3g"),
+    "itl_p50_ms": st.column_config.NumberColumn("ITL p50, ms", format="%.2f"),
+    "itl_p99_ms": st.column_config.NumberColumn("ITL p99, ms", format="%.2f"),
+    "prompt_tokens": st.column_config.NumberColumn("prompt, tokens"),
+    "prefix_hit_tokens": st.column_config.NumberColumn(
+        "prefix hit, tokens", help="Found in the prefix cache at the first admission"
+    ),
+    "output_tokens": st.column_config.NumberColumn("output, tokens"),
+    "preemptions": st.column_config.NumberColumn("preempted", help="How often it lost all its blocks"),
+    "finish": st.column_config.TextColumn("end", help="Finish reason, or where the run leaves it"),
+    "priority": st.column_config.NumberColumn("priority", help="Smaller is more important"),
+    "lora": st.column_config.TextColumn("LoRA"),
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All requests of a run, as far as it had come."""
+
+    rows: list[RequestRow]
+    lives: list[list[PhaseSpan]]
+    """By request number."""
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the requests …")
+def _facts(run_id: str, num_steps: int, num_requests: int, version: int, _run: Run) -> Facts:
+    index = _run.index
+    return Facts(request_rows(index), [phases(index, request) for request in index.requests])
+
+
+def facts_of(run: Run) -> Facts:
+    return _facts(run.run_id, run.index.num_steps, len(run.index.requests), id(run), run)
+
+
+def show() -> None:
+    run_page("Requests", _show)
+
+
+def _show(run: Run) -> None:
+    facts = facts_of(run)
+    clock = has_clock(run.index.series)
+    units = "clock: wall time of the recording" if clock else "scripted: steps only, no clock ran"
+    heading("Requests", run, f"{len(facts.rows):,} requests", f"{run.index.num_steps:,} steps", units)
+    if not facts.rows:
+        st.info("No request arrived in this run.")
+        return
+    step = step_bar(run, "requests")
+    chosen = _chosen_number(facts, step)
+    rows, first, last, skip = _filters(run, facts, step)
+    _show_gantt(
+        run,
+        facts,
+        gantt([(row.number, facts.lives[row.number]) for row in rows], first, last, skip),
+        step,
+        chosen,
+    )
+    _show_table(rows, clock, chosen)
+    if chosen is not None:
+        show_request(run, chosen, step, facts.rows[chosen], facts.lives[chosen])
+    else:
+        st.caption(
+            "Choose a request in the chart or the table to see its tokens, blocks and waiting reasons."
+        )
+
+
+def _chosen_number(facts: Facts, step: int) -> int | None:
+    """The request that the selection names. Names may be used again: then the one that was clicked, or the last that
+    had arrived at the step."""
+    name = session.selection().request
+    if name is None:
+        return None
+    clicked = st.session_state.get("request_number")
+    if clicked is not None and clicked < len(facts.rows) and facts.rows[clicked].request == name:
+        return int(clicked)
+    namesakes = [row for row in facts.rows if row.request == name]
+    if not namesakes:
+        st.warning(f"This run has no request {name!r}.")
+        return None
+    return ([row for row in namesakes if row.arrived <= step] or namesakes[:1])[-1].number
+
+
+def _choose(facts_rows: list[RequestRow], number: int, step: int | None = None) -> None:
+    before = (st.session_state.get("request_number"), session.selection())
+    st.session_state["request_number"] = number
+    name = next(row.request for row in facts_rows if row.number == number)
+    after = session.select(request=name, **({} if step is None else {"step": step}))
+    if before != (number, after):
+        st.rerun()
+
+
+def _filters(run: Run, facts: Facts, step: int) -> tuple[list[RequestRow], int, int, int]:
+    """Which requests and steps to show, and how many requests to leave out at the top."""
+    num_steps = max(run.index.num_steps, 1)
+    which, window, page = st.columns([2.2, 2.2, 1.2], vertical_alignment="bottom")
+    counts = {name: sum(map(rule, facts.rows)) for name, rule in SHOW.items()}
+    kind = which.segmented_control(
+        "Show",
+        list(SHOW),
+        default="all",
+        key="requests_show",
+        format_func=lambda name: f"{name} {counts[name]:,}",
+    )
+    rows = [row for row in facts.rows if SHOW[kind or "all"](row)]
+    brushed = st.session_state.get("range") or _default_window(num_steps, step)
+    first, last = max(0, brushed[0]), min(brushed[1], num_steps - 1)
+    if num_steps > 1:
+        first, last = window.slider(
+            "Steps",
+            0,
+            num_steps - 1,
+            (min(first, last), last),
+            key=f"requests_window_{first}_{last}_{num_steps}",
+        )
+    skip = 0
+    living = sum(1 for row in rows if _lives_in(facts.lives[row.number], first, last))
+    if living > MAX_ROWS:
+        skip = page.number_input(
+            f"From row, of {living:,}", 0, living - 1, 0, MAX_ROWS, key="requests_skip",
+            help=f"The chart shows {MAX_ROWS} requests at a time",
+        )  # fmt: skip
+    return rows, first, last, int(skip)
+
+
+def _default_window(num_steps: int, step: int) -> tuple[int, int]:
+    """All of a short run; of a long one what surrounds the step."""
+    if num_steps <= 600:
+        return 0, num_steps - 1
+    first = min(max(0, step - 300), num_steps - 600)
+    return first, first + 599
+
+
+def _lives_in(spans: list[PhaseSpan], first: int, last: int) -> bool:
+    return bool(spans) and spans[0].first <= last and spans[-1].last >= first
+
+
+def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | None) -> None:
+    legend(SWATCHES)
+    rects = [_rect(facts.rows[bar.number], bar.row, bar.phase, bar.first, bar.last) for bar in chart.bars]
+    left_out = chart.num_in_window - len(chart.numbers)
+    alt = (
+        f"Gantt chart of {len(chart.numbers)} requests over steps {chart.first} to {chart.last}, "
+        f"{left_out} more are not shown. The same figures are in the table below."
+    )
+    picked = rect_chart(
+        rects,
+        rows=[(facts.rows[number].request, number) for number in chart.numbers],
+        x=(chart.first, chart.last + 1),
+        unit="step",
+        alt=alt,
+        hint="Click a bar: its request and its step. Arrow keys and Enter do the same.",
+        marker=step,
+        chosen=chosen,
+        row_height=18 if len(chart.numbers) <= 24 else 13,
+        key="requests_gantt",
+    )
+    if left_out:
+        st.caption(f"{len(chart.numbers)} of {chart.num_in_window:,} requests that lived in these steps.")
+    if picked is not None:
+        _choose(facts.rows, int(picked.id), picked.x)
+
+
+def _rect(row: RequestRow, line: int, phase: str, first: int, last: int) -> Rect:
+    steps = f"step {first}" if first == last else f"steps {first} to {last}, {last - first + 1} of them"
+    return Rect(first, last + 1, line, line + 1, phase, phase, f"{row.request}: {phase}, {steps}", row.number)
+
+
+def _show_table(rows: list[RequestRow], clock: bool, chosen: int | None) -> None:
+    frame = pd.DataFrame([asdict(row) for row in rows], columns=["number", *COLUMNS])
+    shown = [name for name in COLUMNS if _is_telling(frame, name, clock)]
+    event: Any = st.dataframe(
+        frame,
+        key="requests_table",
+        column_config=COLUMNS,
+        column_order=shown,
+        hide_index=True,
+        height=min(36 * (len(rows) + 1) + 2, 260),
+        on_select="rerun",
+        selection_mode="single-row",
+        alt=f"Table of {len(rows)} requests with their latencies in steps" + (" and ms" if clock else ""),
+    )
+    marked = list(event.selection.rows)
+    if newly("requests_table", marked) and marked and marked[0] < len(rows):
+        _choose(rows, rows[marked[0]].number)
+
+
+def _is_telling(frame: pd.DataFrame, name: str, clock: bool) -> bool:
+    """Milliseconds need a clock; priorities and adapters are shown where there are any."""
+    if name.endswith("_ms"):
+        return clock
+    if name == "priority":
+        return bool((frame[name] != 0).any())
+    return name != "lora" or bool(frame[name].notna().any())

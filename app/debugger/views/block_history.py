@@ -1,0 +1,68 @@
+"""What happened to one block: every event, who caused it, and when it was last used."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from app.debugger.views.contents import Contents
+from engine.core.trace_format import BLOCK_EVENTS
+from engine.core.trace_reader import TraceReader
+from engine.core.trace_replay import NOBODY
+
+MEANING = {
+    "alloc": "taken from the free queue",
+    "ref": "found by a prefix hit, reference count + 1",
+    "unref": "let go, others still hold it",
+    "free": "let go by the last owner, back in the free queue",
+    "seal": "full and written: its hash is published",
+    "evict": "its hash leaves the prefix cache",
+}
+
+
+class BlockEvent(NamedTuple):
+    step: int
+    kind: str
+    """One of BLOCK_EVENTS."""
+    number: int | None
+    """The request; None: a transfer, or the cache was reset."""
+    ref: int
+    """Reference count after it."""
+    hash: int
+    """Published hash after it, 0 for none."""
+
+
+def history(reader: TraceReader, block: int) -> list[BlockEvent]:
+    """All events of a block in the loaded steps, in order."""
+    changes = reader.changes
+    where = np.flatnonzero(np.array(changes.block) == block).tolist()
+    return [
+        BlockEvent(
+            changes.step[at],
+            BLOCK_EVENTS[changes.kind[at]],
+            None if changes.request[at] == NOBODY else changes.request[at],
+            changes.after.ref[at],
+            changes.after.hash[at],
+        )
+        for at in where
+    ]
+
+
+def last_touch(contents: Contents, block: int) -> int | None:
+    """The last step up to now in which a request computed with it: an owner's last row, or, for a free block, the
+    step in which its last owner let go. None: nobody has had it."""
+    owners = contents.owners.get(block)
+    if owners:
+        rows = [
+            request.row_steps[row]
+            for request in (contents.reader.requests[place.number] for place in owners)
+            if (row := request.row_before(contents.step)) >= 0
+        ]
+        return max(rows, default=None)
+    freed = [
+        event.step
+        for event in history(contents.reader, block)
+        if event.kind == "free" and event.step <= contents.step
+    ]
+    return freed[-1] if freed else None

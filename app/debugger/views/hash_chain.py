@@ -1,0 +1,78 @@
+"""The chain of hashes that leads from the root to a block, and what continues it.
+
+    root <- 9f3a <- 77c0 <- e1d4       parents: what must be found before this block can be hit
+                              ^- 0b52  children: blocks whose content follows it
+
+A prefix hit walks the chain from the root and stops at the first content that the cache does not hold. A block whose
+parent was evicted is therefore cached and cannot be hit: `is_reachable` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.debugger.views.contents import Contents, Key, Place
+
+
+@dataclass(frozen=True)
+class Link:
+    """One content of a chain."""
+
+    index: int
+    """Block of the sequence: 0 comes right after the root."""
+    hash: int | None
+    """None: not full yet, or nothing with this content is published now."""
+    block: int | None
+    """The block that a prefix hit would find; else the one in the owner's table; None: nobody holds it now."""
+    is_published: bool
+    """A prefix hit finds it."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    place: Place
+    """Whose sequence the chain was read from."""
+    links: list[Link]
+    """From the root to the block, which is the last."""
+    children: list[int]
+    """Blocks whose content comes right after it, by id."""
+
+    @property
+    def is_reachable(self) -> bool:
+        """A prefix hit gets as far as this block."""
+        return all(link.is_published for link in self.links)
+
+
+def chain(contents: Contents, block: int) -> Chain | None:
+    """None for a block that holds nothing, or whose content came from a transfer that the trace does not explain."""
+    place = contents.place(block)
+    if place is None:
+        return None
+    links = [_link(contents, Place(place.number, index)) for index in range(place.index)]
+    value = contents.blocks.hash[block] or None
+    links.append(Link(place.index, value, block, value is not None))
+    return Chain(place, links, children(contents, contents.key(place), place.index, block))
+
+
+def _link(contents: Contents, place: Place) -> Link:
+    key = contents.key(place)
+    if isinstance(key, int):
+        return Link(place.index, key, contents.block_of[key], True)
+    table = contents.tables.get(place.number, [])
+    held = table[place.index] if place.index < len(table) else 0
+    return Link(place.index, None, held or None, False)
+
+
+def children(contents: Contents, key: Key, index: int, block: int) -> list[int]:
+    """Blocks right after a content in some sequence: held, or cached and free."""
+    found = {
+        table[index + 1]
+        for number, table in contents.tables.items()
+        if index + 1 < len(table) and table[index + 1] and contents.key(Place(number, index)) == key
+    }
+    for cached in contents.block_of.values():
+        place = contents.place(cached)
+        if place is not None and place.index == index + 1:
+            if contents.key(Place(place.number, index)) == key:
+                found.add(cached)
+    return sorted(found - {block})

@@ -1,0 +1,69 @@
+"""What a request did in each step of its life: it waited, computed its prompt, gave tokens, or waited again.
+
+    added        admitted              first token                       preempted       resumed      finished
+      | waiting ... | prefill ... (incl.) | decode ......................... | preempted ... | prefill | decode |
+
+A step belongs to the phase in which the request went through it, so the step in which it finishes is the last
+one of its life. Prefill lasts up to the step that gives the first token of a stay: after a preemption that is
+everything computed a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.debugger.trace_index import RequestSummary, TraceIndex
+
+Phase = Literal["waiting", "prefill", "decode", "preempted"]
+PHASES: tuple[Phase, ...] = ("waiting", "prefill", "decode", "preempted")
+"""In the order in which a request goes through them."""
+
+
+class PhaseSpan(NamedTuple):
+    """Consecutive steps, first and last included."""
+
+    phase: Phase
+    first: int
+    last: int
+
+
+def phases(index: TraceIndex, request: RequestSummary) -> list[PhaseSpan]:
+    """A request's life without gaps, up to its end or the end of the run."""
+    tokens = index.token_steps(request.number)
+    spans: list[PhaseSpan] = []
+    for phase, first, last in _stays(index, request):
+        if phase == "running":
+            spans += _prefill_and_decode(first, last, tokens)
+        else:
+            spans.append(PhaseSpan(phase, first, last))
+    return spans
+
+
+def _stays(index: TraceIndex, request: RequestSummary) -> Iterator[tuple[str, int, int]]:
+    """`TraceIndex.spans` tells the state after each step; who finishes in a step went through it too."""
+    spans = [tuple(span) for span in index.spans(request.number)]
+    finished = request.ended is not None and request.finish_reason != "abort"
+    if finished and request.admitted is not None and request.ended < index.num_steps:  # type: ignore[operator]
+        end: int = request.ended  # type: ignore[assignment]
+        if spans and spans[-1][0] == "running":
+            spans[-1] = ("running", spans[-1][1], end)
+        else:
+            spans.append(("running", end, end))
+    yield from spans  # type: ignore[misc]
+
+
+def _prefill_and_decode(first: int, last: int, tokens: NDArray[np.int32]) -> list[PhaseSpan]:
+    position = int(np.searchsorted(tokens, first))
+    first_token = int(tokens[position]) if position < len(tokens) else last
+    if first_token >= last:
+        return [PhaseSpan("prefill", first, last)]
+    return [PhaseSpan("prefill", first, first_token), PhaseSpan("decode", first_token + 1, last)]
+
+
+def steps_in(spans: list[PhaseSpan], phase: Phase) -> int:
+    """How many steps a request spent in a phase."""
+    return sum(span.last - span.first + 1 for span in spans if span.phase == phase)

@@ -1,0 +1,166 @@
+"""Which requests share which blocks, as a tree: what sequences have in common stands once, at the left.
+
+    | system prompt            | question A | answer A      |   a
+    |                          | question B | answer B |        b     one rectangle per run of blocks with the same
+    |                          |------------|                        owners; its width is their number
+    | another prompt  | ...                                   c
+
+A node is a run of contents (`contents.Key`) that follow each other, are held by the same requests, and branch nowhere
+in between. Its depth is the index of its first block, so equal depth means equal position in the sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.debugger.views.contents import Contents, Key, Place
+from engine.core.trace_replay import NULL_BLOCK
+
+State = Literal["shared", "used", "cached", "gone"]
+"""Held by several; held by one; free but published; not held and not published, though its children are."""
+STATES: tuple[State, ...] = ("shared", "used", "cached", "gone")
+
+
+@dataclass
+class Node:
+    """A run of blocks. `contents` and `blocks` are equally long."""
+
+    depth: int
+    contents: list[Key]
+    blocks: list[tuple[int, ...]]
+    """The blocks that hold each content: one; two if it was computed twice; none if it is gone."""
+    owners: tuple[int, ...]
+    """Numbers of the running requests that hold all of it."""
+    state: State
+    place: Place
+    """Where its first content stands in the sequence of somebody who has it."""
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def num_blocks(self) -> int:
+        """Physical blocks."""
+        return sum(map(len, self.blocks))
+
+    @property
+    def num_refs(self) -> int:
+        """How often owners refer to its blocks: what it would take without sharing."""
+        return len(self.owners) * len(self.contents)
+
+    def walk(self) -> Iterator[Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass
+class _Content:
+    """One content, before runs are put together."""
+
+    place: Place
+    parent: Key | None
+    owners: set[int] = field(default_factory=set)
+    blocks: set[int] = field(default_factory=set)
+    children: list[Key] = field(default_factory=list)
+
+    @property
+    def state(self) -> State:
+        if self.owners:
+            return "shared" if len(self.owners) > 1 else "used"
+        return "cached" if self.blocks else "gone"
+
+
+def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
+    """The roots, those with most blocks first. `with_cached`: blocks that nobody holds and a hit would find, too."""
+    found: dict[Key, _Content] = {}
+    for number, table in contents.tables.items():
+        _add(contents, found, Place(number, len(table) - 1), number)
+    if with_cached:
+        for block in contents.block_of.values():
+            place = contents.place(block)
+            if place is not None and block not in contents.owners:
+                _add(contents, found, place, None)
+                found[contents.key(place)].blocks.add(block)
+    roots = [key for key, content in found.items() if content.parent is None]
+    trees = [_run(found, key) for key in roots]
+    return sorted(trees, key=lambda tree: -sum(node.num_blocks for node in tree.walk()))
+
+
+def _add(contents: Contents, found: dict[Key, _Content], end: Place, owner: int | None) -> None:
+    """Enter a sequence up to and including a place. Without an owner, it ends where somebody was there before."""
+    table = contents.tables.get(end.number, []) if owner is not None else []
+    after: Key | None = None
+    for index in range(end.index, -1, -1):
+        place = Place(end.number, index)
+        key = contents.key(place)
+        content = found.get(key)
+        is_new = content is None
+        if content is None:
+            content = found[key] = _Content(place, None)
+        if after is not None and found[after].parent is None:
+            found[after].parent = key
+            content.children.append(after)
+        if owner is not None:
+            if table[index] != NULL_BLOCK:  # not behind the sliding window
+                content.owners.add(owner)
+                content.blocks.add(table[index])
+        elif not is_new:
+            return
+        after = key
+
+
+def _run(found: dict[Key, _Content], key: Key) -> Node:
+    """A node that begins with a content, and its children."""
+    first = found[key]
+    node = Node(first.place.index, [], [], tuple(sorted(first.owners)), first.state, first.place)
+    while True:
+        content = found[key]
+        node.contents.append(key)
+        node.blocks.append(tuple(sorted(content.blocks)))
+        if len(content.children) != 1:
+            break
+        after = found[content.children[0]]
+        if after.owners != content.owners or after.state != content.state:
+            break
+        key = content.children[0]
+    node.children = [_run(found, child) for child in content.children]
+    node.children.sort(key=lambda child: (-len(child.owners), child.owners, child.place))
+    return node
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node on the chart: columns [left, right) are blocks of the sequence, rows [top, bottom) lines."""
+
+    node: Node
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+def icicle(trees: list[Node], max_rows: int) -> tuple[list[Box], int]:
+    """Boxes of the trees that fit into so many rows, and how many trees do not."""
+    boxes: list[Box] = []
+    row = 0
+    for position, tree in enumerate(trees):
+        if row and row + _num_leaves(tree) > max_rows:
+            return boxes, len(trees) - position
+        row = _place(tree, row, boxes)
+    return boxes, 0
+
+
+def _place(node: Node, top: int, boxes: list[Box]) -> int:
+    """Put a tree below `top`; returns the row below it."""
+    at = len(boxes)
+    bottom = top
+    for child in node.children:
+        bottom = _place(child, bottom, boxes)
+    bottom = max(bottom, top + 1)
+    boxes.insert(at, Box(node, node.depth, node.depth + len(node.contents), top, bottom))
+    return bottom
+
+
+def _num_leaves(node: Node) -> int:
+    return sum(map(_num_leaves, node.children)) or 1

@@ -1,0 +1,94 @@
+"""The requests of a run as rows: when they came, how long they took, what they lost.
+
+Times exist twice. In steps: always. In milliseconds: only where the run had a clock; a scripted run counts
+steps and nothing else (`has_clock`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.debugger.trace_index import RequestSummary, Series, TraceIndex
+from app.debugger.views.phases import PhaseSpan, phases, steps_in
+
+
+@dataclass(frozen=True)
+class RequestRow:
+    """One request. None: it never came to that, or the run has no clock."""
+
+    number: int
+    request: str
+    arrived: int
+    """The step before which it arrived."""
+    queue_steps: int
+    """Steps that it spent waiting before its first admission."""
+    ttft_steps: int | None
+    """Steps from its arrival to its first token, that of the token included: 1 is the least."""
+    ttft_ms: float | None
+    itl_p50_steps: float | None
+    """Steps between two tokens, median and 99th percentile; 1 is decoding without a break."""
+    itl_p99_steps: float | None
+    itl_p50_ms: float | None
+    itl_p99_ms: float | None
+    prompt_tokens: int
+    prefix_hit_tokens: int
+    """Found in the prefix cache at the first admission."""
+    output_tokens: int
+    preemptions: int
+    finish: str
+    """Finish reason, or where the trace leaves it: waiting, running, preempted."""
+    priority: int
+    lora: str | None
+
+
+def has_clock(series: Series) -> bool:
+    """Whether steps took time. In a scripted run no model runs, and every step is recorded with 0 s."""
+    return bool(np.any(series.duration_s))
+
+
+def request_rows(index: TraceIndex) -> list[RequestRow]:
+    """By number, that is in order of arrival."""
+    series = index.series
+    ends = series.time_s + series.duration_s if has_clock(series) else None
+    return [_row(index, request, ends) for request in index.requests]
+
+
+def _row(index: TraceIndex, request: RequestSummary, ends: NDArray[np.float64] | None) -> RequestRow:
+    spans = phases(index, request)
+    tokens = index.token_steps(request.number)
+    steps = np.diff(tokens)
+    milliseconds = np.diff(ends[tokens]) * 1e3 if ends is not None and len(tokens) else np.empty(0)
+    ttft_s = request.ttft_s if ends is not None else None
+    return RequestRow(
+        number=request.number,
+        request=request.request_id,
+        arrived=request.added,
+        queue_steps=steps_in(spans, "waiting"),
+        ttft_steps=None if request.first_token is None else request.first_token - request.added + 1,
+        ttft_ms=None if ttft_s is None else ttft_s * 1e3,
+        itl_p50_steps=_percentile(steps, 50),
+        itl_p99_steps=_percentile(steps, 99),
+        itl_p50_ms=_percentile(milliseconds, 50),
+        itl_p99_ms=_percentile(milliseconds, 99),
+        prompt_tokens=request.num_prompt_tokens,
+        prefix_hit_tokens=request.num_cached_tokens,
+        output_tokens=request.num_output_tokens,
+        preemptions=request.num_preemptions,
+        finish=request.finish_reason or _unfinished(spans),
+        priority=request.priority,
+        lora=request.lora,
+    )
+
+
+def _percentile(gaps: NDArray[np.generic], share: int) -> float | None:
+    return float(np.percentile(gaps, share)) if len(gaps) else None
+
+
+def _unfinished(spans: Sequence[PhaseSpan]) -> str:
+    if not spans:
+        return "arrived"
+    return {"waiting": "waiting", "preempted": "preempted"}.get(spans[-1].phase, "running")

@@ -1,0 +1,96 @@
+"""Figures over steps, thinned out for a screen without losing a peak.
+
+A screen has some 1,000 columns, a run up to 50,000 steps. Each column keeps the least and the greatest value of its
+steps: a spike of one step stays visible, which a mean would hide. Steps that share a column are named by it
+(`first`, `last`), so that a click can land on them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.debugger.trace_index import RequestSummary, TraceIndex
+
+MAX_COLUMNS = 1000
+EVENTS = ("preempt", "abort", "finish")
+"""Kinds marked on the charts; `evict` and `hit` are figures of their own."""
+
+
+class Columns(NamedTuple):
+    """A thinned series: column k covers steps first[k] up to first[k + 1]."""
+
+    first: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+class Metric(NamedTuple):
+    """One small chart."""
+
+    name: str
+    title: str
+    unit: str
+    values: NDArray[np.float64]
+    """One per step; nan where there is none."""
+    limit: float | None
+    """Drawn as a line: the most there can be."""
+    vllm: str
+    """Name of the Prometheus metric with the same figure in vLLM; empty if there is none."""
+
+
+def thin(values: NDArray[np.generic], first: int = 0, columns: int = MAX_COLUMNS) -> Columns:
+    """At most `columns` columns of equal width; `first` is the step of values[0]. Without any figure, one is nan."""
+    if not len(values):
+        return Columns(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    width = -(-len(values) // columns)
+    starts = np.arange(0, len(values), width)
+    numbers = np.asarray(values, np.float64)
+    low = np.fmin.reduceat(numbers, starts)
+    high = np.fmax.reduceat(numbers, starts)
+    return Columns(starts + first, low, high)
+
+
+def metrics(index: TraceIndex) -> list[Metric]:
+    """The six charts of a run."""
+    series = index.series
+    scheduler = index.header.get("config", {}).get("scheduler", {})
+    return [
+        Metric(
+            "running", "Running", "requests", _floats(series.running), scheduler.get("max_num_seqs"),
+            "vllm:num_requests_running",
+        ),
+        Metric("waiting", "Waiting", "requests", _floats(series.waiting), None, "vllm:num_requests_waiting"),
+        Metric(
+            "free_blocks", "Free blocks", "blocks, cached content included", _floats(series.free_blocks),
+            index.num_blocks - 1, "vllm:kv_cache_usage_perc (its complement, 0-1)",
+        ),
+        Metric(
+            "tokens", "Tokens per step", "tokens, of the budget", _floats(series.num_tokens),
+            scheduler.get("max_num_batched_tokens"), "vllm:iteration_tokens_total (histogram)",
+        ),
+        Metric("step_ms", "Step time", "ms", series.duration_s * 1e3, None, ""),
+        Metric(
+            "hit_rate", "Prefix hit rate", "% of the tokens admitted so far", hit_rate(index.requests, index.num_steps),
+            100.0, "vllm:prefix_cache_hits / vllm:prefix_cache_queries",
+        ),
+    ]  # fmt: skip
+
+
+def hit_rate(requests: list[RequestSummary], num_steps: int) -> NDArray[np.float64]:
+    """Of all prompt tokens admitted up to each step, the share found in the prefix cache, in %; nan before the first.
+
+    First admissions only: what a preempted request finds again of its own work is not counted."""
+    hits, asked = np.zeros(num_steps), np.zeros(num_steps)
+    for request in requests:
+        if request.admitted is not None and request.admitted < num_steps:
+            hits[request.admitted] += request.num_cached_tokens
+            asked[request.admitted] += request.num_prompt_tokens
+    total = np.cumsum(asked)
+    return np.divide(np.cumsum(hits) * 100.0, total, out=np.full(num_steps, np.nan), where=total > 0)
+
+
+def _floats(values: NDArray[np.generic]) -> NDArray[np.float64]:
+    return values.astype(np.float64)

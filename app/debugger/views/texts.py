@@ -1,0 +1,37 @@
+"""Token ids as text, where the run's model is one that ships: its tokenizer is read without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import engine.zoo
+
+_MODELS = Path(engine.zoo.__file__).parent / "models"
+
+Speller = Callable[[int], str]
+
+
+def speller(header: dict[str, Any]) -> Speller | None:
+    """How to write a token of a run; None if its tokenizer is not at hand, and then ids are shown."""
+    model = str(header.get("model") or "")
+    if not model or "/" in model or not (_MODELS / model / "tokenizer.json").is_file():
+        return None
+    try:
+        return _speller(model)
+    except (ImportError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=4)
+def _speller(model: str) -> Speller:
+    from engine.frontend.tokenizer import Tokenizer  # 0.1 s, and only for runs that have text
+
+    return Tokenizer.from_folder(_MODELS / model).token_text
+
+
+def visible(text: str) -> str:
+    """White space that can be seen."""
+    return text.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·")
