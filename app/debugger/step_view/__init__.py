@@ -1,0 +1,49 @@
+"""The page Step as one component of the browser: block map, batch, queue and timeline, played on the client.
+
+Python sends parts (`parts.py`) that the component asks for; JavaScript keeps them and moves through the run by
+itself. The JavaScript files are modules that `node --test` imports one by one; here they are joined into one,
+because Streamlit takes a component's script as one text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+SCRIPTS = (
+    "envelope.js",
+    "frames.js",
+    "breaks.js",
+    "columns.js",
+    "keys.js",
+    "step_state.js",
+    "state_text.js",
+    "store.js",
+    "grid.js",
+    "block_map.js",
+    "timeline.js",
+    "panels.js",
+    "step_view.js",
+)
+"""In the order of their imports; `step_view.js` has the default export."""
+_IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
+_EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
+
+
+@cache
+def script() -> str:
+    """All modules as one: without their imports, and with one export."""
+    texts = [(_HERE / name).read_text("utf-8") for name in SCRIPTS]
+    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in texts)
+
+
+@cache
+def markup() -> str:
+    return (_HERE / "step_view.html").read_text("utf-8")
+
+
+@cache
+def style() -> str:
+    return (_HERE / "step_view.css").read_text("utf-8")

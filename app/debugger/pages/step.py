@@ -1,0 +1,116 @@
+"""Step: the block table and the batch after one step, and the way to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.debugger.runs import Run
+from app.debugger.session import Selection, current_run, select, selection, write_url
+from app.debugger.step_view import markup, parts, script, style
+from app.debugger.step_view.envelope import envelope
+from engine.core.trace_format import TraceError
+
+KEY = "step_view"
+_JUMP = "step_view.jump"
+_SHOWN = "step_view.shown"
+
+
+def show() -> None:
+    try:
+        run = current_run()
+    except TraceError as error:
+        st.error(str(error))
+        return
+    if run is None:
+        st.info("No run is open. The page Runs lists those that there are.")
+        return
+    for warning in run.warnings:
+        st.warning(warning)
+    if run.index.num_steps == 0 and not run.is_live:
+        st.info("This run has no steps: the engine was started and never asked for anything.")
+        return
+    _view(run)
+
+
+@st.fragment
+def _view(run: Run) -> None:
+    key = run_key(run)
+    cut = _sizes(key, run)
+    said = _heard(key)
+    if said is not None:
+        _take_over(said)
+    wanted = said.get("need", []) if said else [] if st.session_state.get(_SHOWN) == key else None
+    if wanted is None:
+        wanted = parts.first_keys(run, cut, selection().step)
+    st.session_state[_SHOWN] = key
+    found = {name: part for name in wanted if (part := _part(key, run, cut, name)) is not None}
+    head = {
+        "run": key,
+        "title": run.title,
+        "live": run.is_live,
+        "num_blocks": run.index.num_blocks,
+        "budget": _setting(run, "max_num_batched_tokens"),
+        "window": cut.window,
+        "chunk": cut.chunk,
+        "answer": said.get("sequence", 0) if said else 0,
+        "jump": _jump(),
+    }
+    _component()(key=KEY, data=envelope(head, found), on_say_change=_nothing)
+
+
+def _heard(run_key: str) -> dict[str, Any] | None:
+    """What the component said since the last run of this script, if it speaks of this run."""
+    state = st.session_state.get(KEY)
+    said = state.get("say") if state else None
+    return said if said and said.get("run") == run_key else None
+
+
+def _take_over(said: dict[str, Any]) -> None:
+    """The browser moves by itself; here it says where to, and the address follows."""
+    after = select(step=said["step"], request=said["request"], block=said["block"])
+    st.session_state[_JUMP] = (st.session_state.get(_JUMP, (0, None))[0], after)
+    write_url()
+
+
+def _jump() -> dict[str, Any]:
+    """Where the browser has to go if it was not itself who went there: a new id says that it has."""
+    now = selection()
+    number, before = st.session_state.get(_JUMP, (0, None))
+    if before is None or _place(before) != _place(now):
+        number += 1
+        st.session_state[_JUMP] = (number, now)
+    return {"id": number, "step": now.step, "request": now.request, "block": now.block}
+
+
+def _place(chosen: Selection) -> tuple[Any, ...]:
+    return (chosen.run, chosen.step, chosen.request, chosen.block)
+
+
+def run_key(run: Run) -> str:
+    """The same only for the same content: a file that was written again is another run."""
+    return f"{run.run_id}@{id(run)}"
+
+
+def _setting(run: Run, name: str) -> int | None:
+    value = run.index.header.get("config", {}).get("scheduler", {}).get(name)
+    return value if isinstance(value, int) else None
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _sizes(key: str, _run: Run) -> parts.Sizes:
+    return parts.sizes(_run)
+
+
+@st.cache_data(max_entries=128, show_spinner=False)
+def _part(key: str, _run: Run, cut: parts.Sizes, name: str) -> bytes | None:
+    return parts.make(_run, cut, name)
+
+
+def _component() -> Any:
+    return st.components.v2.component("prep_step_view", html=markup(), css=style(), js=script())
+
+
+def _nothing() -> None:
+    """A trigger needs a callback to be one."""

@@ -1,0 +1,135 @@
+"""What is said about single steps: the batch, the queue and its reasons, who came and went, and at what cost.
+
+A chunk holds some tens of consecutive steps as plain data (`chunk`), small enough to make while the reader turns
+to them. `step_state.js` reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.core.trace_format import TraceError
+from engine.core.trace_reader import Row, StepRecord, TraceReader, TraceState
+from engine.core.trace_replay import RequestHistory, Stay
+from engine.core.trace_sentence import preemption_cost, sentence
+from engine.core.trace_source import deciding_line
+
+ROWS_PER_CHUNK = 4_000
+MAX_CHUNK = 256
+"""Steps."""
+MIN_CHUNK = 16
+QUEUE_SHOWN = 50
+"""Waiting requests that are listed; of the others only the number is told."""
+
+
+def chunk_steps(mean_rows: float) -> int:
+    """Steps in a chunk, a power of two, for a run with so many requests in its batch."""
+    size = MAX_CHUNK
+    while size > MIN_CHUNK and size * mean_rows > ROWS_PER_CHUNK:
+        size //= 2
+    return size
+
+
+def chunk(reader: TraceReader, first: int, last: int) -> dict[str, Any]:
+    """Steps first .. last - 1, and the block tables of all who ran in them."""
+    stays: dict[int, tuple[RequestHistory, Stay]] = {}
+    steps = []
+    for step in range(first, last):
+        state = reader.state_at(step)
+        steps.append(_step(reader, reader.step(step), state))
+        for name in state.running:
+            request = reader.find(name, step)
+            stay = request.stay_at(step)
+            if stay is not None:
+                stays.setdefault(id(stay), (request, stay))
+    return {
+        "first": first,
+        "last": last,
+        "steps": steps,
+        "stays": [_stay(request, stay, last) for request, stay in stays.values()],
+    }
+
+
+def _step(reader: TraceReader, record: StepRecord, state: TraceState) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "rows": [_row(reader, record, state, row) for row in record.rows],
+        "order": state.running,
+        "queue": state.waiting[:QUEUE_SHOWN],
+        "waiting": record.num_waiting,
+        "why": [[entry.request_id, entry.reason, entry.details] for entry in record.not_scheduled],
+        "admitted": record.admitted,
+        "resumed": [[name, _hit(reader, name, record.step)] for name in record.resumed],
+        "hits": [[name, _hit(reader, name, record.step)] for name in record.admitted],
+        "preempted": [_cost(reader, name, record.step) for name in record.preempted],
+        "finished": record.finished,
+        "added": record.added,
+        "aborted": record.aborted,
+        "out": record.copy_out,
+        "in": record.copy_in,
+        "sentence": sentence(reader, record.step),
+        "source": _source(reader, record.step),
+        "time": record.time_s,
+        "seconds": record.duration_s,
+    }
+    scheduled = {row.request_id for row in record.rows}
+    entry["idle"] = [
+        [name, state.num_computed[name], state.num_tokens[name]]
+        for name in state.running
+        if name not in scheduled
+    ]
+    return {name: value for name, value in entry.items() if value not in ([], None)}
+
+
+def _source(reader: TraceReader, step: int) -> list[str] | None:
+    """Where the code decided, its line, and what the line decides; None where the code is not to be found."""
+    try:
+        line = deciding_line(reader, step)
+    except TraceError:
+        return None
+    return [f"{line.file}:{line.line}", line.code.strip(), line.why]
+
+
+def _row(reader: TraceReader, record: StepRecord, state: TraceState, row: Row) -> list[Any]:
+    """request, phase, tokens computed, from position; after the step: computed, known, outputs; new tokens."""
+    request = reader.find(row.request_id, record.step)
+    mark = request.row_before(record.step)
+    computed, outputs = request.row_computed[mark], request.row_outputs[mark]
+    total = request.num_prompt_tokens + outputs
+    return [row.request_id, row.phase, row.num_tokens, row.start, computed, total, outputs, list(row.tokens)]
+
+
+def _hit(reader: TraceReader, name: str, step: int) -> int:
+    """Tokens that an admission found in the prefix cache."""
+    stay = reader.find(name, step).last_stay(step)
+    return 0 if stay is None else stay.start
+
+
+def _stay(request: RequestHistory, stay: Stay, last: int) -> list[Any]:
+    """request, admitted, left or null, block ids, [[step, table length from then on], ...], behind the window."""
+    growth: list[list[int]] = []
+    for length, step in enumerate(stay.block_steps, start=1):
+        if step >= last:
+            break
+        if growth and growth[-1][0] == step:
+            growth[-1][1] = length
+        else:
+            growth.append([step, length])
+    known = growth[-1][1] if growth else 0
+    left = None if stay.left is None or stay.left >= last else stay.left
+    behind = [[step, count] for step, count in stay.behind_window if step < last]
+    return [request.request_id, stay.admitted, left, stay.blocks[:known], growth, behind]
+
+
+def _cost(reader: TraceReader, name: str, step: int) -> dict[str, Any]:
+    """What a preemption took, and what became of it. None: not yet, as far as the trace goes."""
+    cost = preemption_cost(reader, name, step)
+    return {
+        "request": name,
+        "blocks": cost.blocks,
+        "shared": cost.blocks_shared,
+        "computed": cost.tokens_lost,
+        "found": cost.tokens_found,
+        "again": cost.tokens_recomputed,
+        "waited": cost.steps_waited,
+        "ended": reader.find(name, step).ended,
+    }

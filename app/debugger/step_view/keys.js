@@ -1,0 +1,65 @@
+// Keys and what they do. Every one of them has a button as well.
+
+export const KEYS = [
+  ["Space", "play or pause"],
+  ["[ ]  or  , .", "one step back, one step on; with Shift ten"],
+  ["Home End", "first and last step"],
+  ["b B", "next and previous breakpoint"],
+  ["← ↑ ↓ →", "move the cursor on the block map"],
+  ["Enter", "select the block under the cursor"],
+  ["n p", "next and previous event of the selected block"],
+  ["/", "find a request"],
+  ["Esc", "select nothing"],
+  ["?", "this list"],
+];
+
+const COMMANDS = {
+  " ": ["play"],
+  "[": ["step", -1],
+  ",": ["step", -1],
+  "]": ["step", 1],
+  ".": ["step", 1],
+  "{": ["step", -10],
+  "<": ["step", -10],
+  "}": ["step", 10],
+  ">": ["step", 10],
+  Home: ["first"],
+  End: ["last"],
+  b: ["break", 1],
+  B: ["break", -1],
+  ArrowLeft: ["cursor", -1, 0],
+  ArrowRight: ["cursor", 1, 0],
+  ArrowUp: ["cursor", 0, -1],
+  ArrowDown: ["cursor", 0, 1],
+  Enter: ["pick"],
+  n: ["blockEvent", 1],
+  p: ["blockEvent", -1],
+  "/": ["find"],
+  Escape: ["clear"],
+  "?": ["help"],
+};
+
+/** A keydown event -> [command, ...arguments], or null for a key that is not ours.
+ *  target: the innermost element, which matters where keys have a meaning of their own. */
+export function commandOf(event, target) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return null;
+  if (isTyping(target)) return null;
+  const command = COMMANDS[event.key];
+  if (!command) return null;
+  if ((event.key === " " || event.key === "Enter") && isPressable(target)) return null;
+  const [name, ...rest] = command;
+  if (name === "step" && event.shiftKey) return [name, 10 * Math.sign(rest[0])];
+  if (name === "cursor" && event.shiftKey) return [name, rest[0] * 10, rest[1] * 10];
+  return [name, ...rest];
+}
+
+function isTyping(target) {
+  const name = target?.tagName ?? "";
+  const typed = name === "INPUT" && !["checkbox", "radio", "button"].includes(target.type);
+  return typed || name === "TEXTAREA" || name === "SELECT" || Boolean(target?.isContentEditable);
+}
+
+function isPressable(target) {
+  const role = target?.getAttribute?.("role");
+  return ["BUTTON", "A", "SUMMARY", "INPUT"].includes(target?.tagName) || role === "button" || role === "tab";
+}

@@ -1,0 +1,88 @@
+"""What the block map and the timeline play from: figures of every step, and the changes of blocks in a window.
+
+Both are numbers only. What is said about a step in words and tables comes from `details.py`, a few steps at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.debugger.runs import Run
+from app.debugger.step_view.envelope import pack
+from engine.core.sched_output import Reason
+
+EVENT_BITS = ("preempt", "evict", "hit", "oom", "finish", "add", "abort", "resume")
+"""Bit i of a step's event byte. oom: a request got nothing for want of blocks."""
+WINDOW_STEPS = 5_000
+WINDOW_BYTES = 12_000_000
+"""Of changes and keyframes in the browser; a run with more is cut into windows."""
+KEYFRAME_STEPS = 64
+"""As in `frames.js`."""
+_PROBE_STEPS = 128
+_CHANGE_BYTES = 5
+
+
+def overview(run: Run) -> bytes:
+    """Six figures of every step, the counts after it, and its events. 25 bytes a step before compression."""
+    return overview_since(run, 0)
+
+
+def overview_since(run: Run, first: int) -> bytes:
+    """The same for steps `first` to the last one."""
+    index = run.index
+    series = index.series
+    figures = {
+        "tokens": series.num_tokens,
+        "running": series.running,
+        "waiting": series.waiting,
+        "free": series.free_blocks,
+        "hashed": series.cached_blocks,
+        "kv": series.kv_tokens,
+    }
+    last = min(len(values) for values in figures.values())
+    arrays: dict[str, NDArray[Any]] = {"events": event_bytes(run, last)[first:]}
+    arrays |= {name: np.asarray(values[first:last], np.int32) for name, values in figures.items()}
+    return pack({"first": first, "last": last}, arrays)
+
+
+def event_bytes(run: Run, num_steps: int) -> NDArray[np.uint8]:
+    """One byte per step, a bit per kind of event that happened in it."""
+    found = np.zeros(num_steps, np.uint8)
+    for bit, kind in enumerate(EVENT_BITS):
+        steps = run.index.reason_steps(Reason.NO_BLOCKS) if kind == "oom" else run.index.event_steps(kind)
+        steps = np.asarray(steps)
+        # What happened after the last step belongs to a step that never came.
+        found[steps[steps < num_steps]] |= 1 << bit
+    return found
+
+
+def window_steps(run: Run) -> int:
+    """How many steps a window of this run has: all of them if the browser can hold them."""
+    index = run.index
+    num_steps = index.num_steps
+    probe = min(num_steps, _PROBE_STEPS)
+    if not probe:
+        return WINDOW_STEPS
+    first = (num_steps - probe) // 2
+    changes = index.block_changes(first, first + probe)
+    bytes_a_step = _CHANGE_BYTES * len(changes.block) / probe + index.num_blocks / KEYFRAME_STEPS
+    fitting = int(WINDOW_BYTES / max(bytes_a_step, 1))
+    steps = max(KEYFRAME_STEPS, min(WINDOW_STEPS, fitting))
+    return steps if run.is_live else min(steps, num_steps)
+
+
+def window(run: Run, first: int, last: int) -> bytes:
+    """The state of every block before step `first`, and what changed in steps first .. last - 1."""
+    changes = run.index.block_changes(first, last)
+    return pack(
+        {"first": first, "last": last, "num_blocks": run.index.num_blocks},
+        {
+            "offsets": np.asarray(changes.offsets, np.uint32),
+            "block": np.asarray(changes.block, np.uint32),
+            "base": np.asarray(run.index.block_states(first - 1), np.uint8),
+            "state": np.asarray(changes.state, np.uint8),
+        },
+    )

@@ -1,0 +1,159 @@
+// The tables and lines beside the block map, as DOM. Whatever comes from a trace is set as text, never as markup.
+
+import { ownersOf, ranges, reasonOf } from "./step_state.js";
+import { figuresText } from "./state_text.js";
+
+export const ROWS_SHOWN = 60;
+
+export function el(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key in element) element[key] = value;
+    else element.setAttribute(key, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** A request's name that selects it. */
+function nameButton(name, selected) {
+  return el("button", { className: "name", "data-request": name, "aria-pressed": String(name === selected), title: name }, name);
+}
+
+export function fillBatch(body, state, selected, all) {
+  const admitted = new Map(state.admitted), resumed = new Map(state.resumed);
+  const rows = state.rows.map((row) => {
+    const found = admitted.get(row.request) ?? resumed.get(row.request);
+    const mark = admitted.has(row.request) ? "new" : resumed.has(row.request) ? "again" : "";
+    const phase = [row.phase, mark && ` ${mark}`, found ? ` +${found} hit` : ""].join("");
+    return tableRow(row, selected, [
+      phase, number(row.tokens), `${number(row.computed)} / ${number(row.total)}`,
+      row.runs ? number(row.blocks) : "–", row.made.length ? row.made.join(" ") : "–",
+    ], row.phase);
+  });
+  const idle = state.idle.map((row) => tableRow(row, selected, [
+    (reasonOf(state, row.request) ?? ["–"])[0], "0", `${number(row.computed)} / ${number(row.total)}`, number(row.blocks), "–",
+  ], "idle"));
+  fill(body, [...rows, ...idle], all, 6);
+}
+
+function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind) {
+  return el("tr", { className: `${kind}${row.request === selected ? " selected" : ""}` },
+    el("td", {}, nameButton(row.request, selected)), el("td", {}, phase), el("td", { className: "n" }, tokens),
+    el("td", { className: "n" }, progress), el("td", { className: "n" }, blocks),
+    el("td", { className: "output", title: output }, output));
+}
+
+export function fillQueue(body, state, selected, all) {
+  const rows = state.queue.map((name, at) => {
+    const reason = reasonOf(state, name);
+    return el("tr", { className: name === selected ? "selected" : "" },
+      el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected)),
+      el("td", { className: "reason" }, reason ? reason[0] : "arrived during the step"),
+      el("td", {}, reason ? figuresText(reason[1]) : ""),
+      el("td", {}, el("button", { className: "link", "data-why": name, title: `Why does ${name} wait?` }, "why?")));
+  });
+  if (state.waiting > state.queue.length) {
+    const rest = `and ${number(state.waiting - state.queue.length)} more behind them`;
+    rows.push(el("tr", {}, el("td", { colSpan: 5 }, rest)));
+  }
+  fill(body, rows, all, 5);
+}
+
+function fill(body, rows, all, columns) {
+  const hidden = all ? 0 : Math.max(0, rows.length - ROWS_SHOWN);
+  const shown = hidden ? rows.slice(0, ROWS_SHOWN) : rows;
+  if (hidden) {
+    const more = el("button", { className: "link", "data-all": "1" }, `${hidden} more rows`);
+    shown.push(el("tr", {}, el("td", { colSpan: columns }, more)));
+  }
+  body.replaceChildren(...shown);
+}
+
+/** The line of the scheduler that decided: [place, code, what it decides]. */
+export function fillSource(element, source) {
+  const parts = source ? [el("span", { className: "place" }, source[0]), " ", el("code", {}, source[1]), " ", el("span", {}, source[2])] : [];
+  element.replaceChildren(...parts);
+}
+
+/** Who came, went, lost its blocks and at what cost, one line each. */
+export function fillEvents(element, state) {
+  const lines = [];
+  for (const cost of state.preempted) lines.push(["preempted", costText(cost), "preempt"]);
+  for (const [name, found] of state.resumed) lines.push(["resumed", `${name}${found ? `, ${number(found)} tokens found in the cache` : ", nothing left in the cache"}`, "resume"]);
+  for (const [name, found] of state.admitted) lines.push(["admitted", `${name}${found ? `, prefix hit of ${number(found)} tokens` : ""}`, "admit"]);
+  for (const [name, reason] of state.finished) lines.push(["finished", `${name} (${reason})`, "finish"]);
+  for (const name of state.added) lines.push(["arrived", name, "add"]);
+  for (const name of state.aborted) lines.push(["aborted", name, "abort"]);
+  if (state.copyOut.length) lines.push(["to host", `${pairs(state.copyOut)}`, "copy"]);
+  if (state.copyIn.length) lines.push(["from host", `${pairs(state.copyIn)}`, "copy"]);
+  element.replaceChildren(...lines.map(([what, text, kind]) => el("div", { className: `event ${kind}` }, el("b", {}, what), ` ${text}`)));
+}
+
+function pairs(copies) {
+  return `${number(copies.length)} blocks: ${copies.slice(0, 12).map(([from, to]) => `${from}→${to}`).join(" ")}${copies.length > 12 ? " …" : ""}`;
+}
+
+export function costText(cost) {
+  const shared = cost.shared ? ` (${number(cost.shared)} of them still held by others)` : "";
+  const lost = `${cost.request} gave back ${number(cost.blocks)} blocks${shared} with ${number(cost.computed)} computed tokens`;
+  if (cost.waited === null) return `${lost}; it has not come back${cost.ended === null ? " yet" : ""}`;
+  return `${lost}; back after ${number(cost.waited)} steps, ${number(cost.found)} tokens were still there, ${number(cost.again)} are computed again`;
+}
+
+export function fillBlockFacts(element, block, states, state, facts, step) {
+  if (block === null) {
+    element.replaceChildren(el("span", { className: "quiet" }, "no block selected: click one, or move the cursor and press Enter"));
+    return;
+  }
+  const parts = [el("b", {}, `block ${number(block)}`)];
+  if (block === 0) {
+    element.replaceChildren(...parts, " is the null block: it is never handed out");
+    return;
+  }
+  parts.push(` ${["free", "cached, free", "used", "shared"][states[block]]}`);
+  if (state) {
+    const owners = ownersOf(state, block);
+    parts.push(` · ref ${owners.length}`);
+    if (owners.length) parts.push(" · held by ", ...owners.slice(0, 8).flatMap((name) => [nameButton(name, null), " "]));
+    if (owners.length > 8) parts.push(`and ${owners.length - 8} more`);
+  }
+  if (facts) {
+    const hash = lastAt(facts.hashes, step)?.[1];
+    parts.push(` · ${hash ? `hash ${hash}` : "no hash published"}`);
+    const near = facts.events.filter(([when]) => when <= step).slice(-6);
+    const list = near.map(([when, kind, request]) => el("button", { className: `link${when === step ? " now" : ""}`, "data-step-to": when }, `${when} ${kind}${request ? ` ${request}` : ""}`));
+    parts.push(el("div", { className: "history" }, `${number(facts.events.length)} events${facts.whole ? "" : ` in steps ${facts.first}-${facts.last - 1}`}: `, ...list.flatMap((item) => [item, " "]), near.length ? "" : "none yet"));
+  }
+  element.replaceChildren(...parts);
+}
+
+export function fillRequestFacts(element, request, state, events) {
+  if (request === null) {
+    element.replaceChildren();
+    return;
+  }
+  const parts = [el("b", {}, request)];
+  const table = state?.tables.get(request);
+  if (table) parts.push(` runs · ${number(table.length)} blocks: `, el("span", { className: "ids" }, ranges(table)));
+  else if (state?.queue.includes(request)) parts.push(" waits, without blocks");
+  else if (state) parts.push(" holds no blocks after this step");
+  if (events?.length) {
+    const list = events.slice(0, 40).flatMap(([when, kind]) => [el("button", { className: "link", "data-step-to": when }, `${when} ${kind}`), " "]);
+    parts.push(el("div", { className: "history" }, ...list));
+  }
+  element.replaceChildren(...parts);
+}
+
+export function lastAt(entries, step) {
+  let found = null;
+  for (const entry of entries) {
+    if (entry[0] > step) break;
+    found = entry;
+  }
+  return found;
+}
+
+export function number(value) {
+  return value.toLocaleString("en").replaceAll(",", "\u202f");
+}

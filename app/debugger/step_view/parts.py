@@ -1,0 +1,119 @@
+"""The parts that the browser asks for by key, and their content.
+
+o               figures and events of every step                    map_data.overview
+w:FIRST         the window of block changes that begins at FIRST    map_data.window
+d:FIRST         details of the steps from FIRST on                  details.chunk
+r:REQUEST       when something happened to a request                _request
+b:BLOCK:FIRST   what happened to a block, around window FIRST       _block
+y:STEP:REQUEST  why a request did not run in a step, as a sentence  _why
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from app.debugger.runs import Run
+from app.debugger.step_view import details, map_data
+from app.debugger.step_view.envelope import pack
+from engine.core.trace_format import TraceError
+from engine.core.trace_why import why
+
+
+class Sizes(NamedTuple):
+    """How a run is cut, in steps. The same for as long as it is shown."""
+
+    window: int
+    chunk: int
+
+
+def sizes(run: Run) -> Sizes:
+    series = run.index.series
+    rows = float(series.running.mean()) if len(series.running) else 1.0
+    return Sizes(map_data.window_steps(run), details.chunk_steps(rows))
+
+
+def make(run: Run, cut: Sizes, key: str) -> bytes | None:
+    """A part; None if there is none of that name, as when a damaged link asks for it."""
+    kind, _, rest = key.partition(":")
+    maker = _MAKERS.get(kind)
+    try:
+        return None if maker is None else maker(run, cut, rest)
+    except (TraceError, ValueError, IndexError):
+        return None
+
+
+def first_keys(run: Run, cut: Sizes, step: int) -> list[str]:
+    """What the first picture of a step needs."""
+    step = max(0, min(step, run.index.num_steps - 1))
+    return ["o", f"w:{step // cut.window * cut.window}", f"d:{step // cut.chunk * cut.chunk}"]
+
+
+def _overview(run: Run, cut: Sizes, rest: str) -> bytes:
+    return map_data.overview(run)
+
+
+def _window(run: Run, cut: Sizes, rest: str) -> bytes:
+    first = _first(run, rest)
+    return map_data.window(run, first, min(first + cut.window, run.index.num_steps))
+
+
+def _details(run: Run, cut: Sizes, rest: str) -> bytes:
+    first = _first(run, rest)
+    last = min(first + cut.chunk, run.index.num_steps)
+    return pack(details.chunk(run.reader(first), first, last))
+
+
+def _first(run: Run, rest: str) -> int:
+    first = int(rest)
+    if not 0 <= first < run.index.num_steps:
+        raise ValueError(f"no part begins at step {first}")
+    return first
+
+
+def _request(run: Run, cut: Sizes, rest: str) -> bytes:
+    events: list[tuple[int, str]] = []
+    for summary in run.index.requests:
+        if summary.request_id != rest:
+            continue
+        events.append((summary.added, "arrived"))
+        begins = {"running": "resumed", "preempted": "preempted"}
+        for span in run.index.spans(summary.number):
+            if span.phase in begins:
+                is_first = span.first == summary.admitted
+                events.append((span.first, "admitted" if is_first else begins[span.phase]))
+        if summary.first_token is not None:
+            events.append((summary.first_token, "first token"))
+        if summary.ended is not None:
+            events.append((summary.ended, f"ended: {summary.finish_reason}"))
+    events.sort(key=lambda event: event[0])
+    return pack({"request": rest, "events": events})
+
+
+def _block(run: Run, cut: Sizes, rest: str) -> bytes:
+    block, first = map(int, rest.split(":"))
+    history = run.reader(first).block_history(block)
+    return pack(
+        {
+            "block": block,
+            "events": [[event.step, event.kind, event.request_id] for event, _ in history],
+            "hashes": [[event.step, content] for event, content in history],
+            "whole": True,
+        }
+    )
+
+
+def _why(run: Run, cut: Sizes, rest: str) -> bytes:
+    step, _, request = rest.partition(":")
+    answer = why(run.reader(int(step)), request, int(step))
+    return pack({"step": int(step), "request": request, "sentence": answer.sentence})
+
+
+_MAKERS: dict[str, Callable[[Run, Sizes, str], bytes]] = {
+    "o": _overview,
+    "w": _window,
+    "d": _details,
+    "r": _request,
+    "b": _block,
+    "y": _why,
+}

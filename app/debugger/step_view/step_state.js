@@ -1,0 +1,74 @@
+// The state after one step, from a chunk of details (`details.py`).
+
+/** -> {step, rows, idle, running, queue, waiting, reasons, tables, ...}; null if the chunk has not this step. */
+export function stepState(chunk, step) {
+  if (!chunk || step < chunk.first || step >= chunk.last) return null;
+  const entry = chunk.steps[step - chunk.first];
+  const tables = new Map();
+  for (const stay of chunk.stays) {
+    const [name, admitted, left] = stay;
+    if (admitted <= step && (left === null || step < left)) tables.set(name, tableAt(stay, step));
+  }
+  const rows = (entry.rows ?? []).map(([request, phase, tokens, start, computed, total, outputs, made]) => ({
+    request, phase, tokens, start, computed, total, outputs, made, blocks: tables.get(request)?.length ?? 0,
+    runs: tables.has(request),
+  }));
+  const idle = (entry.idle ?? []).map(([request, computed, total]) => ({
+    request, computed, total, blocks: tables.get(request)?.length ?? 0,
+  }));
+  return {
+    step, rows, idle, tables,
+    running: entry.order ?? [],
+    queue: entry.queue ?? [],
+    waiting: entry.waiting ?? 0,
+    why: entry.why ?? [],
+    admitted: entry.hits ?? [],
+    resumed: entry.resumed ?? [],
+    preempted: entry.preempted ?? [],
+    finished: entry.finished ?? [],
+    added: entry.added ?? [],
+    aborted: entry.aborted ?? [],
+    copyOut: entry.out ?? [],
+    copyIn: entry.in ?? [],
+    sentence: entry.sentence ?? "",
+    source: entry.source ?? null,
+    time: entry.time, seconds: entry.seconds,
+    tokens: rows.reduce((sum, row) => sum + row.tokens, 0),
+  };
+}
+
+/** Block ids in table order; those behind a sliding window are the null block. */
+function tableAt([, , , blocks, growth, behind], step) {
+  let length = 0;
+  for (const [when, count] of growth) {
+    if (when > step) break;
+    length = count;
+  }
+  let gone = 0;
+  for (const [when, count] of behind) if (when <= step && count > gone) gone = count;
+  const table = blocks.slice(0, length);
+  return gone ? table.fill(0, 0, Math.min(gone, length)) : table;
+}
+
+/** The requests that hold a block, most important first. */
+export function ownersOf(state, block) {
+  if (!block) return [];
+  return state.running.filter((name) => state.tables.get(name)?.includes(block));
+}
+
+/** [reason, figures] for a request that computed nothing; null if it arrived too late to be looked at. */
+export function reasonOf(state, request) {
+  const own = state.why.find(([name]) => name === request) ?? state.why.find(([name]) => name === null);
+  return own ? [own[1], own[2]] : null;
+}
+
+/** [[3, 5], [9, 9]] -> "3-5 9": ids of blocks in few characters. */
+export function ranges(ids) {
+  const found = [];
+  for (const id of ids) {
+    const tail = found.at(-1);
+    if (tail && id === tail[1] + 1) tail[1] = id;
+    else found.push([id, id]);
+  }
+  return found.map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`)).join(" ");
+}

@@ -1,0 +1,104 @@
+// What the browser holds of a run, and what it has to ask for.
+
+import { unpackPart } from "./envelope.js";
+import { Frames, joined } from "./frames.js";
+
+const FIGURES = ["events", "tokens", "running", "waiting", "free", "hashed", "kv"];
+const MOST_WINDOWS = 3, MOST_CHUNKS = 40;
+
+export class Store {
+  constructor(run) {
+    this.run = run;
+    this.figures = null;
+    this.windows = new Map();
+    this.chunks = new Map();
+    this.blocks = new Map();
+    this.requests = new Map();
+    this.answers = new Map();
+  }
+
+  /** head: what Python says of the run with every message. */
+  describe(head) {
+    this.windowSteps = head.window;
+    this.chunkSteps = head.chunk;
+  }
+
+  get ready() {
+    return this.figures !== null && this.figures.length > 0;
+  }
+
+  async take(key, part) {
+    const { meta, arrays } = await unpackPart(part);
+    const kind = key[0];
+    if (kind === "o") this.takeFigures(meta, arrays);
+    else if (kind === "w") this.takeWindow(meta, arrays);
+    else if (kind === "d") keep(this.chunks, key, meta, MOST_CHUNKS);
+    else if (kind === "b") keep(this.blocks, key, meta, MOST_CHUNKS);
+    else if (kind === "r") this.requests.set(key, meta);
+    else if (kind === "y") keep(this.answers, key, meta, MOST_CHUNKS);
+  }
+
+  takeFigures(meta, arrays) {
+    if (this.figures === null || meta.first === 0) this.figures = { ...arrays, length: meta.last };
+    else if (meta.first <= this.figures.length && meta.last > this.figures.length) {
+      const known = this.figures.length - meta.first;
+      for (const name of FIGURES) this.figures[name] = joined(this.figures[name], arrays[name].subarray(known));
+      this.figures.length = meta.last;
+    }
+  }
+
+  takeWindow(meta, arrays) {
+    const key = this.windowKey(meta.first);
+    const known = this.windows.get(key);
+    if (known && meta.grows) known.append(meta, arrays);
+    else if (!known || known.last < meta.last) keep(this.windows, key, new Frames(meta, arrays), MOST_WINDOWS);
+  }
+
+  windowKey(step) {
+    return `w:${Math.floor(step / this.windowSteps) * this.windowSteps}`;
+  }
+
+  chunkKey(step) {
+    return `d:${Math.floor(step / this.chunkSteps) * this.chunkSteps}`;
+  }
+
+  frames(step) {
+    const found = this.windows.get(this.windowKey(step));
+    return found?.has(step) ? found : null;
+  }
+
+  chunk(step) {
+    const found = this.chunks.get(this.chunkKey(step));
+    return found && step < found.last ? found : null;
+  }
+
+  blockFacts(block, step) {
+    return this.blocks.get(this.blockKey(block, step)) ?? null;
+  }
+
+  blockKey(block, step) {
+    return `b:${block}:${this.windowKey(step).slice(2)}`;
+  }
+
+  /** Keys of parts without which a step cannot be shown in full, most needed first; `ahead`: steps to come. */
+  missing(step, ahead, block, request) {
+    const wanted = [];
+    if (!this.ready) wanted.push("o");
+    if (!this.frames(step)) wanted.push(this.windowKey(step));
+    if (!this.chunk(step)) wanted.push(this.chunkKey(step));
+    if (block !== null && !this.blockFacts(block, step)) wanted.push(this.blockKey(block, step));
+    if (request !== null && !this.requests.has(`r:${request}`)) wanted.push(`r:${request}`);
+    const last = this.ready ? Math.min(step + ahead, this.figures.length - 1) : step;
+    if (ahead && last > step) {
+      if (!this.chunk(last)) wanted.push(this.chunkKey(last));
+      if (!this.frames(last)) wanted.push(this.windowKey(last));
+    }
+    return [...new Set(wanted)];
+  }
+}
+
+function keep(map, key, value, most) {
+  map.delete(key);
+  map.set(key, value);
+  if (map.size > most) map.delete(map.keys().next().value);
+}
