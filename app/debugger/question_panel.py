@@ -1,0 +1,179 @@
+"""Quiz me on this step: the learner commits an answer, then the run is stepped and shows what it did.
+
+    show_panel(run, step)       on the pages Step and Learn, below the view
+
+A tab keeps its question and its score in its session; nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.debugger.runs import Run
+from app.debugger.session import select
+from app.debugger.step_questions import Question, in_words, is_right, questions
+from engine.core.trace_sentence import sentence
+
+_KEY = "step quiz"
+WORTH_ASKING = ("preempt", "hit", "evict", "admit", "finish")
+"""Kinds of events; a step before one of them has more to ask about."""
+
+
+@dataclass
+class Quiz:
+    """Of one tab."""
+
+    run_id: str = ""
+    question: Question | None = None
+    given: object = None
+    """Committed; None while the question is open."""
+    turn: int = 0
+    """Questions asked so far: seeds the next one."""
+    num_right: int = 0
+    num_answered: int = 0
+
+    def ask(self, run_id: str, question: Question | None) -> None:
+        self.run_id, self.question, self.given = run_id, question, None
+        self.turn += 1
+
+    def commit(self, given: object) -> None:
+        """Counts once: an answer cannot be changed after it is committed."""
+        if self.question is None or self.given is not None:
+            return
+        self.given = given
+        self.num_answered += 1
+        self.num_right += is_right(self.question, given)
+
+    @property
+    def score(self) -> str:
+        return f"{self.num_right} of {self.num_answered} right in this tab" if self.num_answered else ""
+
+
+def show_panel(run: Run, step: int) -> None:
+    """The section of a page that shows a run at a step."""
+    quiz: Quiz = st.session_state.setdefault(_KEY, Quiz())
+    if quiz.run_id != run.run_id:
+        quiz.ask(run.run_id, None)
+    with st.expander("Quiz me on this step", expanded=quiz.question is not None):
+        if quiz.question is None:
+            _offer(quiz, run, step)
+        elif quiz.given is not None:
+            _show_result(quiz, quiz.question, run, step)
+        elif quiz.question.step != step:
+            quiz.ask(run.run_id, None)  # the learner went elsewhere without an answer
+            _offer(quiz, run, step)
+        else:
+            _ask(quiz, quiz.question, run)
+        if quiz.score:
+            st.caption(quiz.score)
+
+
+def next_question(quiz: Quiz, run: Run, step: int) -> Question | None:
+    """Another one about the same step, in turn; None if there is nothing to ask."""
+    found = questions(run.reader(step), step, seed=quiz.turn)
+    return found[quiz.turn % len(found)] if found else None
+
+
+def worth_asking(run: Run, step: int) -> int | None:
+    """A step after this one whose next step does something."""
+    for kind in WORTH_ASKING:
+        event = run.index.next_event(kind, step + 1)
+        if event is not None:
+            return event.step - 1
+    return None
+
+
+def _offer(quiz: Quiz, run: Run, step: int) -> None:
+    st.caption("A question about what the next step does. You commit an answer, then the run is stepped.")
+    if st.button(f"Ask me about step {step}", key="step-quiz-start"):
+        question = next_question(quiz, run, step)
+        if question is not None:
+            quiz.ask(run.run_id, question)
+            st.rerun()
+        _nothing_to_ask(run, step)
+    elif st.session_state.pop("step-quiz-nothing", None) == step:
+        _nothing_to_ask(run, step)
+
+
+def _nothing_to_ask(run: Run, step: int) -> None:
+    st.session_state["step-quiz-nothing"] = step
+    st.info(
+        "Nothing to ask here: little happens next, or what happens hangs on tokens that nobody can know (a text that "
+        "ends, drafts that are confirmed), or the run went by rules that a page does not show."
+    )
+    better = worth_asking(run, step)
+    if better is not None and st.button(
+        f"Go to step {better}, where more happens", key="step-quiz-elsewhere"
+    ):
+        _go(better)
+
+
+def _ask(quiz: Quiz, question: Question, run: Run) -> None:
+    key = f"step-quiz-{quiz.turn}"
+    with st.form(key, border=False):
+        st.markdown(f"**{_plain(question.prompt)}**")
+        given = _input(question, key)
+        st.caption(f"Look at: {_plain(question.look_at)}.")
+        stays = question.revealed == question.step
+        label = "Commit" if stays else f"Commit, then go to step {question.revealed}"
+        committed = st.form_submit_button(label, type="primary")
+    if committed and given is None:
+        st.warning("Give an answer first: a guess counts, too.")
+    elif committed:
+        quiz.commit(given)
+        _go(question.revealed)
+    if st.button("Another question", key=f"{key}-other"):
+        quiz.ask(run.run_id, next_question(quiz, run, question.step))
+        st.rerun()
+
+
+def _input(question: Question, key: str) -> object:
+    """What the learner entered; None: nothing yet."""
+    if question.form == "number":
+        return st.number_input("Your answer", min_value=0, step=1, value=None, key=f"{key}-number")
+    if question.form == "choice":
+        labels = {choice: _plain(choice) for choice in question.choices}
+        return st.radio(
+            "Your answer", question.choices, index=None, format_func=labels.get, key=f"{key}-choice"
+        )
+    ticked = [
+        choice
+        for position, choice in enumerate(question.choices)
+        if st.checkbox(_plain(choice), key=f"{key}-{position}")
+    ]
+    return frozenset(ticked)
+
+
+def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
+    right = is_right(question, quiz.given)
+    verdict = "✓ Right." if right else "✗ Not so."
+    st.markdown(f"{_plain(question.prompt)}")
+    answers = (
+        f"you said **{_plain(in_words(quiz.given))}**, the run says **{_plain(in_words(question.answer))}**"
+    )
+    (st.success if right else st.error)(f"{verdict} {answers[0].upper()}{answers[1:]}.")
+    st.markdown(_plain(question.explanation))
+    if question.revealed != question.step:
+        told = sentence(run.reader(question.revealed), question.revealed)
+        st.caption(f"Step {question.revealed}: {_plain(told)}")
+    columns = st.columns([1, 1, 2])
+    if columns[0].button(f"Ask me about step {step}", key="step-quiz-next", type="primary"):
+        quiz.ask(run.run_id, next_question(quiz, run, step))
+        if quiz.question is None:
+            st.session_state["step-quiz-nothing"] = step
+        st.rerun()
+    if step != question.step and columns[1].button(f"Back to step {question.step}", key="step-quiz-back"):
+        _go(question.step)
+
+
+def _go(step: int) -> None:
+    select(step=step)
+    st.rerun()
+
+
+def _plain(text: str) -> str:
+    """A request's name may look like Markdown, and must not be read as such."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|<>$~:])", r"\\\1", text)

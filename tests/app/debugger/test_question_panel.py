@@ -1,0 +1,147 @@
+"""The panel "Quiz me on this step": an answer is committed, the run is stepped, and what it did stands beside."""
+
+from __future__ import annotations
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.debugger.question_panel import Quiz
+from app.debugger.step_questions import Question, in_words, questions
+from engine.core.trace_reader import TraceReader
+from engine.core.trace_sentence import sentence
+from tests.core.trace_workloads import random_run
+
+
+SEED = 44
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> TraceReader:
+    """A run with preemptions, and questions about them."""
+    return TraceReader(random_run(tmp_path_factory.mktemp("quiz") / "run.itrace", SEED).path)
+
+
+def page() -> None:
+    import streamlit as st
+
+    from app.debugger import session
+    from app.debugger.question_panel import show_panel
+
+    run = session.current_run()
+    assert run is not None
+    show_panel(run, session.selection().step)
+    st.text(f"at step {session.selection().step}")
+
+
+def opened(reader: TraceReader, step: int) -> AppTest:
+    app = AppTest.from_function(page, default_timeout=20)
+    app.query_params["run"] = f"file:{reader.path}"
+    app.query_params["step"] = str(step)
+    return app.run()
+
+
+def asked(app: AppTest) -> Question:
+    quiz: Quiz = app.session_state["step quiz"]
+    assert quiz.question is not None
+    return quiz.question
+
+
+def start(app: AppTest, kind: str) -> Question:
+    """Ask until a question of the kind comes."""
+    app.button(key="step-quiz-start").click().run()
+    for _ in range(80):
+        if asked(app).kind == kind:
+            return asked(app)
+        turn = app.session_state["step quiz"].turn
+        app.button(key=f"step-quiz-{turn}-other").click().run()
+    raise AssertionError(f"no question of kind {kind}")
+
+
+def commit(app: AppTest) -> None:
+    (button,) = [each for each in app.button if each.label.startswith("Commit")]
+    button.click().run()
+    assert not app.exception
+
+
+def step_with(reader: TraceReader, *kinds: str) -> int:
+    for step in range(reader.num_steps):
+        if set(kinds) <= {question.kind for question in questions(reader, step, 1)}:
+            return step
+    raise AssertionError(kinds)
+
+
+def text_of(app: AppTest) -> str:
+    """Everything that is shown, without the backslashes that keep names from being Markdown."""
+    shown = [
+        each.value for kind in ("markdown", "caption", "success", "error", "info") for each in app.get(kind)
+    ]
+    return "\n".join(shown).replace("\\", "")
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_committed_number_is_graded_by_the_step_that_follows(reader: TraceReader, offset: int) -> None:
+    app = opened(reader, step_with(reader, "free_after"))
+    question = start(app, "free_after")
+    assert isinstance(question.answer, int)
+    app.number_input[0].set_value(question.answer + offset)
+    commit(app)
+    assert f"at step {question.step + 1}" in [each.value for each in app.text]
+    told = text_of(app)
+    assert f"you said **{question.answer + offset}**, the run says **{question.answer}**" in told.replace(
+        "Y", "y"
+    )
+    assert question.explanation in told and sentence(reader, question.revealed) in told
+    assert (len(app.success), len(app.error)) == ((1, 0) if offset == 0 else (0, 1))
+    assert f"{1 - offset} of 1 right in this tab" in told
+    app.button(key="step-quiz-back").click().run()
+    assert f"at step {question.step}" in [each.value for each in app.text]
+    assert f"{1 - offset} of 1 right in this tab" in text_of(app), "going back asks nothing again"
+
+
+def test_choices_and_sets_are_committed_too(reader: TraceReader) -> None:
+    app = opened(reader, step_with(reader, "victim"))
+    question = start(app, "victim")
+    commit(app)
+    assert len(app.warning) == 1 and not app.success, "no answer is no answer"
+    app.radio[0].set_value(question.answer)
+    commit(app)
+    assert len(app.success) == 1
+
+    app = opened(reader, step_with(reader, "admitted"))
+    question = start(app, "admitted")
+    assert isinstance(question.answer, frozenset)
+    for box, choice in zip(app.checkbox, question.choices, strict=True):
+        if choice in question.answer:
+            box.check()
+    commit(app)
+    assert len(app.success) == 1
+    assert f"the run says **{in_words(question.answer)}**" in text_of(app)
+
+
+def test_where_there_is_nothing_to_ask_the_panel_says_so_and_offers_a_better_step(
+    reader: TraceReader,
+) -> None:
+    quiet = next(
+        step
+        for step in range(reader.num_steps)
+        if not any(questions(reader, step, seed) for seed in range(4)) and reader.next_event("hit", step + 2)
+    )
+    app = opened(reader, quiet)
+    app.button(key="step-quiz-start").click().run()
+    assert "Nothing to ask here" in text_of(app)
+    app.button(key="step-quiz-elsewhere").click().run()
+    assert f"at step {quiet}" not in [each.value for each in app.text] and not app.exception
+
+
+def test_a_name_that_looks_like_markdown_stays_a_name() -> None:
+    from app.debugger.question_panel import _plain
+
+    assert _plain("r_1*2:sob:") == r"r\_1\*2\:sob\:"
+
+
+def test_an_answer_counts_once() -> None:
+    quiz = Quiz()
+    quiz.ask("run", Question("holds", 1, 2, "?", "number", (), 3, ".", ""))
+    quiz.commit(3)
+    quiz.commit(4)
+    assert (quiz.num_right, quiz.num_answered, quiz.score) == (1, 1, "1 of 1 right in this tab")
