@@ -1,0 +1,125 @@
+"""Starting the worker, asking it, ending it. The page polls a `Job`; nothing here waits for torch."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.debugger.kernel_walk.question import Question
+from app.debugger.source_lines import ROOT
+
+LIMIT_S = 120.0
+"""Most that one answer may take, the import of torch and loading the model included."""
+KEPT_ANSWERS = 64
+COMMAND = (sys.executable, "-m", "app.debugger.kernel_walk.worker")
+
+
+@dataclass
+class Job:
+    """One question on its way. Fields are written by the worker's reader and read by the page."""
+
+    began: float
+    progress: str = "Starting a process for the model …"
+    answer: dict[str, Any] | None = None
+    error: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.answer is not None or bool(self.error)
+
+
+class WalkClient:
+    """One worker for all tabs of this server. It is started by the first question and ends with this process."""
+
+    def __init__(self, command: tuple[str, ...] = COMMAND, limit_s: float = LIMIT_S) -> None:
+        self._command, self._limit_s = command, limit_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        """By question, the newest last."""
+        self._waiting: dict[int, Job] = {}
+        """Of the worker that runs, by the number under which it knows them."""
+        self._number = 0
+        atexit.register(self.close)
+
+    def ask(self, question: Question) -> Job:
+        """The job of a question; asked once, it is answered from memory afterwards. A failed one is asked again."""
+        key = json.dumps(asdict(question), sort_keys=True)
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is None or job.error:
+                job = self._jobs[key] = Job(time.monotonic())
+                self._send(job, question)
+            self._jobs.move_to_end(key)
+            while len(self._jobs) > KEPT_ANSWERS:
+                self._jobs.popitem(last=False)
+            return job
+
+    def check_time(self, job: Job) -> None:
+        """End a worker that took too long; the next question starts another."""
+        if not job.is_done and time.monotonic() - job.began > self._limit_s:
+            job.error = f"There was no answer within {self._limit_s:g} s, so the process was ended. Try again"
+            self.close()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _send(self, job: Job, question: Question) -> None:
+        self._number += 1
+        try:
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._start()
+            assert self._process.stdin is not None
+            self._waiting[self._number] = job
+            self._process.stdin.write(json.dumps({"id": self._number, "question": asdict(question)}) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            job.error = f"The process for the model cannot be reached: {error}"
+
+    def _start(self) -> subprocess.Popen[str]:
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "HF_HUB_OFFLINE": "1",  # looking at a page downloads nothing
+        }
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self._waiting = {}
+        threading.Thread(target=_read, args=(process, self._waiting), daemon=True).start()
+        return process
+
+
+def _read(process: subprocess.Popen[str], waiting: dict[int, Job]) -> None:
+    """Bring what the worker says to its jobs; when it ends, so do those that still wait."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        record = json.loads(line)
+        job = waiting[record["id"]]
+        if "progress" in record:
+            job.progress = record["progress"]
+        else:
+            job.answer, job.error = record.get("answer"), record.get("error", "")
+            del waiting[record["id"]]
+    code = process.wait()
+    for job in waiting.values():
+        job.error = job.error or f"The process for the model ended by itself (code {code}). Try again"
