@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import screen, trace_compare
 
 if TYPE_CHECKING:
     from engine.core.trace_reader import TraceReader
@@ -82,7 +82,7 @@ def info(
 
     Example: prep trace info run.itrace
     """
-    reader = _open(file)
+    reader = open_trace(file)
     summary = summarise(reader)
     if json:
         screen.print_json(summary)
@@ -110,7 +110,7 @@ def why(
     from engine.core.trace_why import why as explain
     from engine.core.trace_why import why_spans
 
-    reader = _open(file)
+    reader = open_trace(file)
     if step is not None:
         answer = explain(reader, request, step)
         if json:
@@ -139,7 +139,7 @@ def verify(file: File, json: Json = False) -> None:
 
     Example: prep trace verify run.itrace
     """
-    reader = _open(file, quiet=json)
+    reader = open_trace(file, quiet=json)
     problems = reader.problems
     if json:
         screen.print_json(
@@ -186,12 +186,16 @@ def export(
         raise screen.Problem(
             "say what to export to", next_step=f"prep trace export {file} --perfetto {file.stem}.json"
         )
-    reader = _open(file, quiet=json)
+    reader = open_trace(file, quiet=json)
     count = export_perfetto(reader, perfetto)
     if json:
         screen.print_json({"file": str(perfetto), "events": count})
         return
     screen.err().print(f"{count} events in {perfetto}: open it at https://ui.perfetto.dev", soft_wrap=True)
+
+
+app.command(name="diff")(trace_compare.diff)
+app.command(name="fork")(trace_compare.fork)
 
 
 # ---------------------------------------------------------------------- record
@@ -246,7 +250,7 @@ def _shown(path: Path) -> str:
 # ---------------------------------------------------------------------- look
 
 
-def _open(file: Path, quiet: bool = False) -> TraceReader:
+def open_trace(file: Path, quiet: bool = False) -> TraceReader:
     """Load a trace; what is missing from it is said on stderr."""
     from engine.core.trace_reader import TraceReader
 

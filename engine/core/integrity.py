@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from engine.core.scheduler import Scheduler
 
 
-def find_problems(scheduler: Scheduler) -> list[str]:
-    """Every violation: of the pool's rules, of who waits or runs, of what the running hold, of who owns blocks."""
+def find_problems(scheduler: Scheduler, max_running: int = 0) -> list[str]:
+    """Every violation: of the pool's rules, of who waits or runs, of what the running hold, of who owns blocks.
+
+    max_running: so many may run in any case, as when max_num_seqs was lowered beneath them.
+    """
     kv = scheduler.kv
     return [
         *kv.check_integrity(scheduler.requests.values()),
-        *_problems_of_the_queues(scheduler),
+        *_problems_of_the_queues(scheduler, max(max_running, scheduler.config.max_num_seqs)),
         *_problems_of_requests(scheduler),
         *_problems_of_owners(scheduler),
     ]
 
 
-def _problems_of_the_queues(scheduler: Scheduler) -> list[str]:
+def _problems_of_the_queues(scheduler: Scheduler, most: int) -> list[str]:
     """A request waits or runs, never both; `running` is sorted and no longer than it may be."""
     problems = []
     waiting, running = list(scheduler.waiting), scheduler.running
@@ -33,7 +36,7 @@ def _problems_of_the_queues(scheduler: Scheduler) -> list[str]:
         problems.append("the waiting and the running are not the unfinished requests")
     if running != sorted(running, key=lambda request: request.sort_key):
         problems.append("running is not sorted by importance")
-    if len(running) > scheduler.config.max_num_seqs:
+    if len(running) > most:
         problems.append(f"{len(running)} requests run, max_num_seqs is {scheduler.config.max_num_seqs}")
     waits_for_grammar = {r.request_id for r in waiting if r.status is RequestStatus.WAITING_GRAMMAR}
     if set(scheduler.compiling) != waits_for_grammar:

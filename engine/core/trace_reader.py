@@ -440,6 +440,10 @@ class TraceReader:
             step, blocks, sorted((r for r in live if r.lives_at(step)), key=lambda r: r.key_at(step))
         )
 
+    def raw_step(self, step: int) -> dict[str, Any]:
+        """The step's line as it stands in the file (`trace_format`)."""
+        return self._record(step)
+
     def _check_step(self, step: int) -> None:
         if not 0 <= step < self.num_steps:
             self._record(step)
