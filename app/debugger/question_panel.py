@@ -117,23 +117,25 @@ def _ask(quiz: Quiz, question: Question, run: Run) -> None:
         st.markdown(f"**{_plain(question.prompt)}**")
         given = _input(question, key)
         st.caption(f"Look at: {_plain(question.look_at)}.")
-        stays = question.revealed == question.step
-        label = "Commit" if stays else f"Commit, then go to step {question.revealed}"
-        committed = st.form_submit_button(label, type="primary")
+        with st.container(horizontal=True):
+            # Not "go to step 47": for some questions that would be the answer.
+            label = "Commit" if question.revealed == question.step else "Commit, then step"
+            committed = st.form_submit_button(label, type="primary")
+            another = st.form_submit_button("Another question")
+    if another:
+        quiz.ask(run.run_id, next_question(quiz, run, question.step))
+        st.rerun()
     if committed and given is None:
         st.warning("Give an answer first: a guess counts, too.")
     elif committed:
         quiz.commit(given)
         _go(question.revealed)
-    if st.button("Another question", key=f"{key}-other"):
-        quiz.ask(run.run_id, next_question(quiz, run, question.step))
-        st.rerun()
 
 
 def _input(question: Question, key: str) -> object:
     """What the learner entered; None: nothing yet."""
     if question.form == "number":
-        return st.number_input("Your answer", min_value=0, step=1, value=None, key=f"{key}-number")
+        return st.number_input("Your answer", min_value=0, step=1, value=None, key=f"{key}-number", width=200)
     if question.form == "choice":
         labels = {choice: _plain(choice) for choice in question.choices}
         return st.radio(
@@ -159,14 +161,14 @@ def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
     if question.revealed != question.step:
         told = sentence(run.reader(question.revealed), question.revealed)
         st.caption(f"Step {question.revealed}: {_plain(told)}")
-    columns = st.columns([1, 1, 2])
-    if columns[0].button(f"Ask me about step {step}", key="step-quiz-next", type="primary"):
-        quiz.ask(run.run_id, next_question(quiz, run, step))
-        if quiz.question is None:
-            st.session_state["step-quiz-nothing"] = step
-        st.rerun()
-    if step != question.step and columns[1].button(f"Back to step {question.step}", key="step-quiz-back"):
-        _go(question.step)
+    with st.container(horizontal=True):
+        if st.button(f"Ask me about step {step}", key="step-quiz-next", type="primary"):
+            quiz.ask(run.run_id, next_question(quiz, run, step))
+            if quiz.question is None:
+                st.session_state["step-quiz-nothing"] = step
+            st.rerun()
+        if step != question.step and st.button(f"Back to step {question.step}", key="step-quiz-back"):
+            _go(question.step)
 
 
 def _go(step: int) -> None:

@@ -241,7 +241,7 @@ REASON_WORDS = {
 
 def _reason_text(reason: Reason, figures: dict[str, int]) -> str:
     if reason is Reason.NO_BLOCKS:
-        return f"it needs {_count(figures['need'], 'block')} and {figures['free']} can be taken"
+        return f"it needs {_count(figures['need'], 'block')} and {figures['free']} are free beside those of its cached prefix"
     if reason is Reason.PREFIX_IN_FLIGHT:
         return f"block {figures['block']} of it is being computed for another request of this step"
     if reason is Reason.MAX_NUM_SEQS:

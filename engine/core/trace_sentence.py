@@ -347,8 +347,20 @@ def _waiting(facts: _Facts) -> Iterator[str]:
             return
         if facts.reader.requests[number].stay_at(facts.step) is None:
             cause = _SHORT_CAUSES[Reason(reason)].format_map(_Figures(figures))
+            if reason == Reason.NO_BLOCKS and figures.get("free", 0) < _free_when_planned(facts):
+                cause = cause.replace(" free", " free beside its cached prefix")
             yield f"{facts.name(number)} waits first of {record['wait']}: {cause}"
             return
+
+
+def _free_when_planned(facts: _Facts) -> int:
+    """Free blocks when the queue was served: what rows gave back at the end of the step came later.
+
+    Where somebody was aborted, blocks came back before that, too: then the smaller number, which claims nothing.
+    """
+    freed = sum(len(blocks) for kind, _, blocks, *_ in facts.record.get("ev", ()) if kind == "free")
+    planned: int = facts.record["free"] - freed
+    return planned
 
 
 def _idle(facts: _Facts) -> Iterator[str]:

@@ -57,6 +57,7 @@ class SourceLine:
     """From 1."""
     function: str
     code: str
+    """Without a comment behind it; `context` has the lines as they are."""
     why: str
     context: tuple[tuple[int, str], ...]
     """(line number, text) of the lines around it, itself included."""
@@ -459,7 +460,7 @@ def _source_line(path: Path, line: int, anchor: Anchor) -> SourceLine:
         file=str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name,
         line=line,
         function=anchor.function,
-        code=lines[line - 1].strip(),
+        code=lines[line - 1].partition("  # ")[0].strip(),
         why=anchor.why,
         context=tuple((number, lines[number - 1]) for number in range(first, last + 1)),
     )

@@ -32,7 +32,7 @@ def test_every_reason_has_a_line_and_the_line_gives_that_reason() -> None:
     for (reason, _), anchor in REASONS.items():
         line = find_line(anchor)
         assert f"Reason.{reason.name}" in line.code
-        assert line.code == (ROOT / line.file).read_text().splitlines()[line.line - 1].strip()
+        assert (ROOT / line.file).read_text().splitlines()[line.line - 1].strip().startswith(line.code)
 
 
 def test_every_place_in_the_core_that_gives_a_reason_is_known() -> None:
@@ -54,7 +54,7 @@ def test_every_kind_of_event_has_a_line_that_makes_it_happen() -> None:
     for anchor in EVENTS.values():
         line = find_line(anchor)
         assert "".join(anchor.expression.split()) in "".join(line.code.split())
-        assert dict(line.context)[line.line].strip() == line.code
+        assert dict(line.context)[line.line].strip().startswith(line.code) and "#" not in line.code
 
 
 def test_a_line_that_moved_is_found_and_one_that_is_gone_is_no_other_line(

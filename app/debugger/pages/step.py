@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
 from app.debugger.session import Selection, current_run, select, selection, write_url
 from app.debugger.step_view import markup, parts, script, style
@@ -58,6 +59,8 @@ def _view(run: Run) -> None:
         "jump": _jump(),
     }
     _component()(key=KEY, data=envelope(head, found), on_say_change=_nothing)
+    if run.index.num_steps:
+        show_panel(run, min(selection().step, run.index.num_steps - 1))
 
 
 def _heard(run_key: str) -> dict[str, Any] | None:

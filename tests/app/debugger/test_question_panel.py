@@ -11,7 +11,6 @@ from engine.core.trace_reader import TraceReader
 from engine.core.trace_sentence import sentence
 from tests.core.trace_workloads import random_run
 
-
 SEED = 44
 
 
@@ -52,13 +51,16 @@ def start(app: AppTest, kind: str) -> Question:
     for _ in range(80):
         if asked(app).kind == kind:
             return asked(app)
-        turn = app.session_state["step quiz"].turn
-        app.button(key=f"step-quiz-{turn}-other").click().run()
+        press(app, "Another question")
     raise AssertionError(f"no question of kind {kind}")
 
 
 def commit(app: AppTest) -> None:
-    (button,) = [each for each in app.button if each.label.startswith("Commit")]
+    press(app, "Commit")
+
+
+def press(app: AppTest, label: str) -> None:
+    (button,) = [each for each in app.button if each.label.startswith(label)]
     button.click().run()
     assert not app.exception
 
@@ -116,6 +118,15 @@ def test_choices_and_sets_are_committed_too(reader: TraceReader) -> None:
     commit(app)
     assert len(app.success) == 1
     assert f"the run says **{in_words(question.answer)}**" in text_of(app)
+
+
+def test_the_panel_does_not_give_the_answer_away(reader: TraceReader) -> None:
+    """When the next block comes is the answer: the button must not say to which step it leads."""
+    step = step_with(reader, "next_block")
+    app = opened(reader, step)
+    question = start(app, "next_block")
+    shown = text_of(app) + " ".join(button.label for button in app.button)
+    assert str(question.revealed) not in shown.replace(question.prompt, "")
 
 
 def test_where_there_is_nothing_to_ask_the_panel_says_so_and_offers_a_better_step(
