@@ -31,6 +31,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from engine.core.sched_output import NotScheduled, Reason
@@ -293,6 +294,7 @@ class TraceReader:
         self._by_name: dict[str, list[RequestHistory]] = {}
         self._seals: dict[int, list[int]] = {}
         self._num_seals_seen = 0
+        self._seals_lock = Lock()
         self._num_lines = 1
         self._log_crc = zlib.crc32(header + b"\n")
         """Of all lines so far."""
@@ -494,10 +496,11 @@ class TraceReader:
     def _seals_of(self, block: int) -> list[int]:
         """Where in `changes` a block's hashes were published. Goes on from where the last call stopped."""
         changes, seal = self._replay.changes, BLOCK_EVENTS.index("seal")
-        for position in range(self._num_seals_seen, len(changes)):
-            if changes.kind[position] == seal:
-                self._seals.setdefault(changes.block[position], []).append(position)
-        self._num_seals_seen = len(changes)
+        with self._seals_lock:
+            for position in range(self._num_seals_seen, len(changes)):
+                if changes.kind[position] == seal:
+                    self._seals.setdefault(changes.block[position], []).append(position)
+            self._num_seals_seen = len(changes)
         return self._seals.get(block, [])
 
     def block_history(self, block: int) -> list[tuple[Event, str | None]]:

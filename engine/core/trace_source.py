@@ -388,7 +388,7 @@ def _located(reader: TraceReader, anchor: Anchor) -> SourceLine:
 def find_line(anchor: Anchor) -> SourceLine:
     """The anchor's line in this checkout. Raises TraceError if the expression is not there."""
     path = ROOT / anchor.file
-    found = _find_in(path, anchor.function, anchor.expression)
+    found = _find_in(*_stamp(path), anchor.function, anchor.expression)
     if found is None:
         raise TraceError(
             f"{anchor.file} has no {anchor.expression!r} in {anchor.function}: the code has changed"
@@ -408,7 +408,7 @@ def _own_line(path: str, anchor: Anchor) -> tuple[SourceLine | None, str]:
     method = f"{name}.{anchor.function.rpartition('.')[2]}"
     function = _functions(*_stamp(file)).get(method)
     if function is not None:
-        number = _find_in(file, method, anchor.expression) or function.lineno
+        number = _find_in(*_stamp(file), method, anchor.expression) or function.lineno
         where = f"in the run's own scheduler {path}"
         return replace(_source_line(file, number, anchor), function=method), where
     owner = _classes(*_stamp(file)).get(name)
@@ -436,9 +436,10 @@ def _file_of(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
 
 
-def _find_in(path: Path, function: str, expression: str) -> int | None:
+@cache
+def _find_in(path: Path, mtime_ns: int, function: str, expression: str) -> int | None:
     """The first line in a function where the expression, or statement, stands."""
-    node = _functions(*_stamp(path)).get(function)
+    node = _functions(path, mtime_ns).get(function)
     if node is None:
         return None
     wanted: ast.AST = ast.parse(expression).body[0]

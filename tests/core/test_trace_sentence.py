@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -205,3 +207,23 @@ def test_the_cost_of_what_was_no_preemption_is_refused(tmp_path: Path) -> None:
     step = next(s for s in range(reader.num_steps) if name not in reader.step(s).preempted)
     with pytest.raises(TraceError, match=f"not preempted in step {step}"):
         preemption_cost(reader, name, step)
+
+
+def test_a_run_that_still_grows_has_the_same_sentences_as_its_file(tmp_path: Path) -> None:
+    """All but what a preemption found again: that is told once the request has come back."""
+    run = random_run(tmp_path / "run.itrace", 5)
+    whole = TraceReader(run.path)
+    header, *lines = gzip.decompress(run.path.read_bytes()).splitlines()
+    growing = TraceReader.growing("live", header)
+    for line in lines:
+        growing.feed(line)
+        step = growing.num_steps - 1
+        if json.loads(line)["t"] == "step":
+            first = sentence(growing, step)
+            if whole.step(step).preempted:
+                assert "when it resumed" not in first and "was preempted" in first
+            else:
+                assert first == sentence(whole, step)
+    assert [sentence(growing, n) for n in range(whole.num_steps)] == [
+        sentence(whole, n) for n in range(whole.num_steps)
+    ]
