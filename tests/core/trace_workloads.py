@@ -55,6 +55,10 @@ class Run:
     num_preemptions: int = 0
     num_evictions: int = 0
     aborted: list[str] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    """In order of arrival, as the engine left them."""
+    prefix_cache: list[tuple[int, int]] = field(default_factory=list)
+    """Per step: tokens that looked for a prefix, and those of them found."""
 
 
 def make_scheduler(
@@ -134,6 +138,7 @@ def random_run(
         )
         scheduler.add(request)
         tracer.add(request)
+        run.requests.append(request)
         run.tokens[name] = []
 
     def abort() -> None:
@@ -162,6 +167,7 @@ def random_run(
                 index += 1
         outs = scheduler.update(out, result)
         run.num_evictions += scheduler.stats.num_evictions
+        run.prefix_cache.append((scheduler.stats.prefix_cache_queries, scheduler.stats.prefix_cache_hits))
         tracer.step(out, result, outs, time.perf_counter() - began)
         for output in outs:
             run.tokens[output.request_id] += output.new_token_ids

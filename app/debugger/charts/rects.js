@@ -67,8 +67,10 @@ function draw(frame, data, current) {
   svg.querySelectorAll(":scope > g").forEach((group) => group.remove());
   const group = element("g", {}, svg);
 
+  const unitBegins = width - 8 - 6.5 * data.unit.length;
   for (const tick of ticks(first, end, Math.max(2, Math.floor((width - gutter) / 90)))) {
     element("line", { class: "grid", x1: at(tick), x2: at(tick), y1: 0, y2: total - AXIS }, group);
+    if (at(tick) + 7 * `${tick}`.length > unitBegins) continue;
     element("text", { class: "tick", x: at(tick) + 2, y: total - 6 }, group).textContent = `${tick}`;
   }
   element("text", { class: "tick unit", x: width - 4, y: total - 6 }, group).textContent = data.unit;

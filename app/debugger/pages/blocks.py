@@ -13,6 +13,7 @@ from app.debugger.page_frame import choose_step, heading, legend, newly, run_pag
 from app.debugger.runs import Run
 from app.debugger.views.block_history import MEANING, history, last_touch
 from app.debugger.views.contents import Contents, request_names, short
+from app.debugger.views.eviction import Free, eviction_order
 from app.debugger.views.hash_chain import Chain, chain
 from app.debugger.views.prefix_tree import Box, Node, icicle, prefix_tree
 from app.debugger.views.texts import Speller, speller, visible
@@ -344,23 +345,30 @@ def _show_tree_table(contents: Contents, boxes: list[Box]) -> None:
 
 
 def _show_queue(contents: Contents, spell: Speller | None) -> None:
-    queue = contents.blocks.free_queue()
-    num_cached = sum(contents.blocks.hash[block] != 0 for block in queue)
+    num_free = sum(ref == 0 for ref in contents.blocks.ref) - 1
+    num_cached = sum(
+        block not in contents.owners and not contents.blocks.ref[block]
+        for block in contents.block_of.values()
+    )
     st.caption(
-        f"{len(queue):,} free blocks, the one that is reused next first; {num_cached:,} of them still hold cached "
+        f"{num_free:,} free blocks, the one that is reused next first; {num_cached:,} of them still hold cached "
         "content. "
-        "Freed blocks join at the back, so what was used last goes last; blocks without a hash join at the front."
+        "Freed blocks with content join at the back: what was used last goes last. Those without join at the front."
     )
     only_cached = st.toggle("Only blocks with cached content", key="blocks_queue_cached")
-    numbered = [
-        (place, block)
-        for place, block in enumerate(queue, start=1)
-        if not only_cached or contents.blocks.hash[block]
-    ][:MAX_QUEUE]
-    if not numbered:
+    queue = eviction_order(contents, only_cached, MAX_QUEUE)
+    if not queue:
         st.caption("None.")
         return
-    rows = [_queue_row(contents, place, block, spell) for place, block in numbered]
+    rows = [
+        {
+            "place": free.place,
+            "block": free.block,
+            "hash": short(free.hash),
+            "holds": _holds(contents, free, spell),
+        }
+        for free in queue
+    ]
     event: Any = st.dataframe(
         pd.DataFrame(rows),
         key=f"blocks_queue_{contents.step}_{only_cached}",
@@ -368,29 +376,20 @@ def _show_queue(contents: Contents, spell: Speller | None) -> None:
         height=min(36 * (len(rows) + 1) + 2, 300),
         on_select="rerun",
         selection_mode="single-row",
-        alt=f"The first {len(rows)} of {len(queue)} free blocks in eviction order",
+        alt=f"The first {len(rows)} of {num_free} free blocks in eviction order",
     )
-    if len(numbered) == MAX_QUEUE:
+    if len(queue) == MAX_QUEUE:
         st.caption(f"The first {MAX_QUEUE} are listed.")
     marked = list(event.selection.rows)
-    if newly("blocks_queue", (contents.step, marked)) and marked and marked[0] < len(numbered):
-        _choose_block(numbered[marked[0]][1])
+    if newly("blocks_queue", (contents.step, marked)) and marked and marked[0] < len(queue):
+        _choose_block(queue[marked[0]].block)
 
 
-def _queue_row(contents: Contents, place: int, block: int, spell: Speller | None) -> dict[str, Any]:
-    held = contents.place(block)
-    row: dict[str, Any] = {
-        "place": place,
-        "block": block,
-        "hash": short(contents.blocks.hash[block]),
-        "holds": "nothing",
-    }
-    if held is not None:
-        tokens = contents.tokens(held)
-        text = visible("".join(map(spell, tokens))) if spell else " ".join(map(str, tokens[:8]))
-        row["holds"] = (
-            f"entry {held.index} of {contents.reader.requests[held.number].request_id}: {text[:60]}"
-        )
-    elif contents.blocks.hash[block]:
-        row["holds"] = "content from a transfer"
-    return row
+def _holds(contents: Contents, free: Free, spell: Speller | None) -> str:
+    if not free.hash:
+        return "nothing"
+    if free.content is None:
+        return "content from a transfer"
+    tokens = contents.tokens(free.content)
+    text = visible("".join(map(spell, tokens))) if spell else " ".join(map(str, tokens[:8]))
+    return f"entry {free.content.index} of {contents.reader.requests[free.content.number].request_id}: {text[:60]}"
