@@ -1,0 +1,210 @@
+"""The pages Requests, Blocks & prefix tree and Metrics, run without a browser."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.core.request import Request
+from engine.core.trace_writer import TraceWriter
+from engine.sampling_params import SamplingParams
+from tests.core.trace_workloads import header, make_scheduler, random_run, sample
+
+MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
+PAGES = ("requests", "blocks", "metrics")
+
+Opener = Callable[..., AppTest]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """104 steps with hits, preemptions, evictions and aborts."""
+    return random_run(tmp_path_factory.mktemp("run") / "run.itrace", seed=7, num_requests=24).path
+
+
+@pytest.fixture
+def open_page(monkeypatch: pytest.MonkeyPatch) -> Opener:
+    def opened(page: str, path: Path | None, **parameters: Any) -> AppTest:
+        monkeypatch.setenv("PREP_APP_PAGE", page)
+        app = AppTest.from_file(str(MAIN), default_timeout=30)
+        if path is not None:
+            app.query_params["run"] = f"file:{path}"
+        for name, value in parameters.items():
+            app.query_params[name] = str(value)
+        return sound(app.run())
+
+    return opened
+
+
+def sound(app: AppTest) -> AppTest:
+    assert not app.exception, [(error.message, error.stack_trace) for error in app.exception]
+    assert not app.error, [error.value for error in app.error]
+    return app
+
+
+def said(app: AppTest) -> str:
+    """All sentences of a page."""
+    return "\n".join(
+        str(each.value) for kind in ("markdown", "caption", "info", "warning") for each in app.get(kind)
+    )
+
+
+def few_steps(path: Path, steps: int, abort: bool = False, requests: int = 1) -> Path:
+    """A run that stops in the middle."""
+    scheduler = make_scheduler()
+    rng = random.Random(0)
+    with TraceWriter(path, header(), scheduler) as tracer:
+        for number in range(requests):
+            request = Request(f"r{number}", list(range(9)), SamplingParams(max_tokens=30), number)
+            scheduler.add(request)
+            tracer.add(request)
+        for _ in range(steps):
+            out = scheduler.schedule()
+            result = sample(scheduler, out, rng)
+            tracer.step(out, result, scheduler.update(out, result), 0.0)
+        if abort:
+            tracer.abort([output.request_id for output in scheduler.abort(["r0"])])
+    return path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_without_a_run_the_page_says_where_to_choose_one(open_page: Opener, page: str) -> None:
+    app = open_page(page, None)
+    assert "No run is open" in app.info[0].value
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_run_that_is_gone_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    monkeypatch.setenv("PREP_APP_PAGE", page)
+    app = AppTest.from_file(str(MAIN), default_timeout=30)
+    app.query_params["run"] = "file:/nowhere/run.itrace"
+    app.run()
+    assert not app.exception and "no file run.itrace" in app.error[0].value
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    ("steps", "abort", "requests"),
+    [(0, False, 0), (0, False, 1), (4, False, 0), (5, False, 1), (5, True, 1), (0, True, 1)],
+)
+def test_runs_without_steps_requests_or_ends_are_shown(
+    open_page: Opener, tmp_path: Path, page: str, steps: int, abort: bool, requests: int
+) -> None:
+    open_page(
+        page, few_steps(tmp_path / "run.itrace", steps, abort, requests), step=99, request="r0", block=1
+    )
+
+
+def test_the_table_of_requests_has_a_row_each_and_says_where_it_has_no_clock(
+    open_page: Opener, trace: Path, tmp_path: Path
+) -> None:
+    frame = open_page("requests", trace).dataframe[0].value
+    assert len(frame) == 24 and frame["preemptions"].sum() > 0
+    app = open_page("requests", few_steps(tmp_path / "run.itrace", 5))
+    assert app.dataframe[0].value.loc[0, "finish"] == "running"
+    assert "ttft_ms" not in app.dataframe[0].proto.column_order
+
+
+def test_a_row_of_the_table_opens_its_request(open_page: Opener, trace: Path) -> None:
+    app = open_page("requests", trace)
+    app.session_state["requests_table"] = {"selection": {"rows": [4], "columns": [], "cells": []}}
+    sound(app.run())
+    assert app.session_state["selection"].request == "r4"
+    assert app.subheader[0].value == "Request r4"
+    assert "**Preempted in step" in said(app) and "had to be computed a second time" in said(app)
+
+
+def test_a_bar_sets_request_and_step_and_the_second_bearer_of_a_name_is_not_the_first(
+    open_page: Opener, trace: Path
+) -> None:
+    app = open_page("requests", trace)
+    names = app.dataframe[0].value["request"].tolist()
+    second = max(number for number, name in enumerate(names) if names.count(name) > 1)
+    app.session_state["requests_gantt"] = {"picked": {"id": second, "x": 50}}
+    sound(app.run())
+    chosen = app.session_state["selection"]
+    assert (chosen.request, chosen.step) == (names[second], 50)
+    assert app.session_state["request_number"] == second
+
+
+def test_filters_leave_those_who_were_preempted(open_page: Opener, trace: Path) -> None:
+    app = open_page("requests", trace)
+    app.session_state["requests_show"] = "preempted"
+    frame = sound(app.run()).dataframe[0].value
+    assert 0 < len(frame) < 24 and (frame["preemptions"] > 0).all()
+
+
+def test_a_request_that_the_run_does_not_have_is_named(open_page: Opener, trace: Path) -> None:
+    assert "no request 'nobody'" in said(open_page("requests", trace, request="nobody"))
+
+
+def test_a_block_is_told_in_sentences_with_chain_and_history(open_page: Opener, trace: Path) -> None:
+    app = open_page("blocks", trace, step=40, block=2)
+    assert "**Block 2** is" in said(app) and "Last used in step" in said(app)
+    assert any("event" in frame.value.columns for frame in app.dataframe)
+    assert "There is no block 9999" in said(open_page("blocks", trace, step=40, block=9999))
+    assert "null block" in said(open_page("blocks", trace, step=40, block=0))
+
+
+def test_a_node_of_the_tree_opens_its_block_and_names_its_owners(open_page: Opener, trace: Path) -> None:
+    app = open_page("blocks", trace, step=40)
+    app.session_state["blocks_tree_table"] = True
+    nodes = next(each.value for each in sound(app.run()).dataframe if "owners" in each.value.columns)
+    node = int(nodes[nodes["owners"] != ""].index[0])
+    app = open_page("blocks", trace, step=40)
+    app.session_state["blocks_tree"] = {"picked": {"id": node, "x": int(nodes.loc[node, "from entry"])}}
+    sound(app.run())
+    assert app.session_state["selection"].block == nodes.loc[node, "first block"]
+    assert f"held by {nodes.loc[node, 'owners']}" in said(app)
+
+
+def test_a_row_of_the_eviction_order_opens_its_block(open_page: Opener, trace: Path) -> None:
+    app = open_page("blocks", trace, step=40)
+    queue = app.dataframe[-1].value["block"].tolist()
+    app.session_state["blocks_queue_40_False"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
+    sound(app.run())
+    assert app.session_state["selection"].block == queue[1]
+
+
+@pytest.mark.parametrize("kind", ["held", "shared", "cached and free"])
+def test_the_tree_can_be_narrowed_and_read_as_a_table(open_page: Opener, trace: Path, kind: str) -> None:
+    app = open_page("blocks", trace, step=40)
+    app.session_state["blocks_tree_kind"] = kind
+    app.session_state["blocks_tree_table"] = True
+    tables = [frame.value for frame in sound(app.run()).dataframe if "owners" in frame.value.columns]
+    states = set(tables[0]["state"]) if tables else set()
+    wanted = {"held": {"used", "shared"}, "shared": {"shared"}, "cached and free": {"cached"}}[kind]
+    assert not tables or states & wanted
+
+
+def test_a_brushed_range_is_kept_and_narrows_the_page_requests(
+    open_page: Opener, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = open_page("metrics", trace)
+    app.session_state["metrics_lines"] = {"brushed": [10, 30]}
+    sound(app.run())
+    assert app.session_state["range"] == (10, 30)
+    assert "steps 10 to 30, 21 of them" in said(app)
+    app.session_state["metrics_lines"] = {"picked": 33}
+    assert sound(app.run()).session_state["selection"].step == 33
+
+
+def test_metrics_can_be_read_as_a_table_of_all_steps(open_page: Opener, trace: Path) -> None:
+    app = open_page("metrics", trace)
+    app.toggle(key="metrics_table").set_value(True)
+    frame = sound(app.run()).dataframe[0].value
+    assert len(frame) == 104 and list(frame)[:3] == ["step", "Running", "Waiting"]
+    assert any("Cached blocks reused" in str(each.value.get("meaning", "")) for each in app.dataframe)
+
+
+def test_stepping_moves_the_state_that_is_shown(open_page: Opener, trace: Path) -> None:
+    app = open_page("blocks", trace, step=40)
+    app.button(key="blocks_after").click()
+    sound(app.run())
+    assert app.session_state["selection"].step == 41
+    assert any(each.value == "Prefix tree after step 41" for each in app.subheader)
