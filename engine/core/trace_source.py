@@ -382,13 +382,17 @@ def _located(reader: TraceReader, anchor: Anchor) -> SourceLine:
         own, note = _own_line(str(path), anchor)
         line = own or line
         notes += [note] if note else []
-    return replace(line, note="; ".join(notes))
+    return replace(line, note="; ".join(notes)) if notes else line
 
 
 def find_line(anchor: Anchor) -> SourceLine:
     """The anchor's line in this checkout. Raises TraceError if the expression is not there."""
-    path = ROOT / anchor.file
-    found = _find_in(*_stamp(path), anchor.function, anchor.expression)
+    return _find_line(anchor, *_stamp(ROOT / anchor.file))
+
+
+@cache
+def _find_line(anchor: Anchor, path: Path, mtime_ns: int) -> SourceLine:
+    found = _find_in(path, mtime_ns, anchor.function, anchor.expression)
     if found is None:
         raise TraceError(
             f"{anchor.file} has no {anchor.expression!r} in {anchor.function}: the code has changed"
@@ -436,7 +440,6 @@ def _file_of(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
 
 
-@cache
 def _find_in(path: Path, mtime_ns: int, function: str, expression: str) -> int | None:
     """The first line in a function where the expression, or statement, stands."""
     node = _functions(path, mtime_ns).get(function)
