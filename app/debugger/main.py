@@ -13,6 +13,7 @@ import streamlit as st
 from app.debugger import session
 
 ICON = Path(__file__).with_name("icon.svg")
+STYLE = Path(__file__).with_name("shell.css")
 
 
 class PageEntry(NamedTuple):
@@ -25,11 +26,11 @@ PAGES = {
     "runs": PageEntry("app.debugger.pages.runs", "Runs", ":material/folder_open:"),
     "step": PageEntry("app.debugger.pages.step", "Step", ":material/grid_view:"),
     "requests": PageEntry("app.debugger.pages.requests", "Requests", ":material/view_timeline:"),
-    "blocks": PageEntry("app.debugger.pages.blocks", "Blocks & prefix tree", ":material/account_tree:"),
+    "blocks": PageEntry("app.debugger.pages.blocks", "Blocks", ":material/account_tree:"),
     "metrics": PageEntry("app.debugger.pages.metrics", "Metrics", ":material/monitoring:"),
     "compare": PageEntry("app.debugger.pages.compare", "Compare", ":material/compare_arrows:"),
-    "live": PageEntry("app.debugger.pages.live", "Live engine", ":material/play_circle:"),
-    "kernel": PageEntry("app.debugger.pages.kernel", "Kernel view", ":material/memory:"),
+    "live": PageEntry("app.debugger.pages.live", "Live", ":material/play_circle:"),
+    "kernel": PageEntry("app.debugger.pages.kernel", "Kernel", ":material/memory:"),
     "capacity": PageEntry("app.debugger.pages.capacity", "Capacity", ":material/calculate:"),
     "learn": PageEntry("app.debugger.pages.learn", "Learn", ":material/school:"),
 }
@@ -53,9 +54,11 @@ def _home() -> str:
 def main() -> None:
     # An icon of our own: for a page's Material icon the browser would be sent to fonts.gstatic.com.
     st.set_page_config(page_title="prep", page_icon=str(ICON), layout="wide", initial_sidebar_state="auto")
+    st.html(STYLE)
     session.selection()
-    pages = [_page(path, entry) for path, entry in PAGES.items()]
-    st.navigation(pages, position="top").run()
+    pages = {path: _page(path, entry) for path, entry in PAGES.items()}
+    session.register_pages(pages)
+    st.navigation(list(pages.values()), position="top").run()
 
 
 if __name__ == "__main__":

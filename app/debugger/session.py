@@ -2,13 +2,15 @@
 
     /step?run=memory-pressure&step=42&request=c&block=17
 
-Pages read `selection()` and change it with `select(...)`. Runs are shared by all tabs and never changed.
+Pages read `selection()`, change it with `select(...)`, and jump to one another with `go("step", step=42)`. Runs are
+shared by all tabs and never changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
 
@@ -16,6 +18,7 @@ from app.debugger.runs import Run, open_run, path_of
 
 _KEY = "selection"
 _PAGE_KEY = "page parameters"
+_PAGES = "pages"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,25 @@ def select(**changes: Any) -> Selection:
     return after
 
 
+def register_pages(pages: Mapping[str, Any]) -> None:
+    """The pages (`st.Page`) of this script run, by URL path: what `go` can jump to."""
+    st.session_state[_PAGES] = dict(pages)
+
+
+def go(page: str, **changes: Any) -> NoReturn:
+    """Jump to a page by its URL path, with the selection changed as by `select`. The rest of this run is skipped.
+
+    Not for callbacks (`on_click=`), where Streamlit cannot change the page.
+    """
+    select(**changes)
+    st.switch_page(st.session_state[_PAGES][page], query_params=permalink(selection()))
+
+
+def permalink(chosen: Selection) -> dict[str, str]:
+    """A selection as the parameters of the address."""
+    return {name: str(value) for name, value in asdict(chosen).items() if value not in (None, 0)}
+
+
 def add_to_url(parameters: dict[str, str]) -> None:
     """What else the permalink of the page now being shown must say. The page reads it back from `st.query_params`."""
     st.session_state[_PAGE_KEY] = parameters
@@ -54,8 +76,7 @@ def add_to_url(parameters: dict[str, str]) -> None:
 
 def write_url() -> None:
     """Make the address a permalink. Called at the end of every page."""
-    wanted = {name: str(value) for name, value in asdict(selection()).items() if value not in (None, 0)}
-    wanted |= st.session_state.pop(_PAGE_KEY, {})
+    wanted = permalink(selection()) | st.session_state.pop(_PAGE_KEY, {})
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
 

@@ -138,7 +138,9 @@ class Walker:
         worker.load()
         if question["lora"]:
             if worker.lora is None:
-                raise ConfigError(f"the run had no adapters switched on, and the request names {question['lora']}")
+                raise ConfigError(
+                    f"the run had no adapters switched on, and the request names {question['lora']}"
+                )
             worker.add_lora(question["lora"], str(find_adapter(question["lora"])))
             worker.lora.activate([(question["lora"], 0)])
         self._loaded = key, worker
@@ -192,7 +194,11 @@ def _forward(
         query_start_loc_cpu=[0, num_tokens],
         seq_lens_cpu=[end],
     )
-    adapter = torch.zeros(num_tokens, dtype=torch.int32) if worker.lora is not None and worker.lora.slot_of else None
+    adapter = (
+        torch.zeros(num_tokens, dtype=torch.int32)
+        if worker.lora is not None and worker.lora.slot_of
+        else None
+    )
     listener.build(metadata)
     context = ForwardContext(metadata, listener, cache.kv, cache.scales, token_adapter=adapter)
     with set_forward_context(context):
