@@ -21,7 +21,6 @@ from engine.quant.kv_cache import KVCache
 from engine.worker import kv_cache
 from engine.worker.worker import Worker
 
-
 CHUNK = 1024
 """Tokens that go through the model at once."""
 MOST_QUERIES = 512
@@ -132,7 +131,8 @@ class Walker:
         if question["fingerprint"] and config.fingerprint != question["fingerprint"]:
             raise ConfigError(
                 f"{config.model} here has other weights or another dtype than the recorded run (fingerprint "
-                f"{config.fingerprint[:8]}, the run's is {question['fingerprint'][:8]}): its scores would not be the run's"
+                f"{config.fingerprint[:8]}, the run's is {question['fingerprint'][:8]}): its scores would not be "
+                "the run's"
             )
         worker = Worker(config, args)
         worker.load()

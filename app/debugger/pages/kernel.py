@@ -1,0 +1,325 @@
+"""Kernel view: how paged attention walks one request's block table after one step, page by page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.kernel_walk.client import Job, WalkClient
+from app.debugger.kernel_walk.question import NoModel, make_question
+from app.debugger.kernel_walk.sources import FORMS, places
+from app.debugger.kernel_walk.table import (
+    WIDTHS,
+    KVShape,
+    Table,
+    last_step_with_table,
+    read_table,
+    resolve_dtype,
+    ways,
+)
+from app.debugger.page_frame import heading, run_page, step_bar
+from app.debugger.runs import Run
+from app.debugger.views.texts import speller, visible
+from engine.core.trace_format import TraceError
+from engine.core.trace_reader import TraceReader
+from engine.sim.models import MODELS
+
+HERE = Path(__file__).resolve().parents[1] / "kernel_walk"
+
+
+def show() -> None:
+    run_page("Kernel view", _show)
+
+
+def _show(run: Run) -> None:
+    heading("Kernel view", run, f"blocks of {run.index.block_size} tokens")
+    if not run.index.num_steps:
+        st.info("This run has no steps yet.")
+        return
+    step = step_bar(run, "kernel")
+    reader = run.reader(step)
+    who, *numbers = st.columns([2, 1, 1, 3], vertical_alignment="bottom")
+    with who:
+        request_id = _choose_request(reader, step)
+    if request_id is None:
+        st.info(f"Nothing runs after step {step:,}: no request has blocks. Go to another step.")
+        return
+    try:
+        table = read_table(reader, step, request_id)
+    except TraceError as error:
+        _without_table(reader, step, request_id, error)
+        return
+    _walk(reader, table, numbers)
+
+
+# ---------------------------------------------------------------------- what to look at
+
+
+def _choose_request(reader: TraceReader, step: int) -> str | None:
+    running = reader.state_at(step).running
+    wanted = session.selection().request
+    names = running if wanted is None or wanted in running else [*running, wanted]
+    if not names:
+        return None
+    index = names.index(wanted) if wanted in names else 0
+    chosen = st.selectbox("Request", names, index, key=f"kernel request {step} {wanted}")
+    if chosen != wanted:
+        session.select(request=chosen)
+    return chosen
+
+
+def _without_table(reader: TraceReader, step: int, request_id: str, error: TraceError) -> None:
+    st.info(f"{error}.")
+    other = last_step_with_table(reader, step, request_id)
+    if other is not None and st.button(f"Go to step {other:,}, where it has blocks", key="kernel jump"):
+        session.select(step=other)
+        st.rerun()
+
+
+# ---------------------------------------------------------------------- the walk
+
+
+def _walk(reader: TraceReader, table: Table, columns: list[Any]) -> None:
+    answer, problem, job = None, "", None
+    try:
+        question = make_question(reader, table, **_chosen(columns, reader, table))
+        job = _client().ask(question)
+        answer, problem = job.answer, job.error
+        for note in question.notes:
+            st.caption(note)
+    except NoModel as error:
+        problem = str(error)
+    if problem:
+        st.warning(
+            f"No scores: {problem}. What follows is from the trace alone, and exact.".replace("..", ".")
+        )
+    elif job is not None and not job.is_done:
+        _wait(job)
+    if answer is not None:
+        _remember_sizes(reader, answer)
+        st.caption(_checked(answer))
+    _component()(data=_data(reader, table, answer), key="kernel walk")
+    _facts(reader, table, answer)
+
+
+def _chosen(columns: list[Any], reader: TraceReader, table: Table) -> dict[str, int]:
+    """Layer, head and position; their numbers are known once the model answered, or from a table of models."""
+    layers, heads = _sizes(reader)
+    left, middle, right = columns
+    layer = left.number_input(
+        f"Layer, 0 to {layers - 1}", 0, layers - 1, _from_link("layer", layers), key="kernel layer"
+    )
+    head = middle.number_input(
+        f"Head, 0 to {heads - 1}", 0, heads - 1, _from_link("head", heads), key="kernel head"
+    )
+    session.add_to_url({"layer": str(layer), "head": str(head)})
+    position = table.seq_len - 1
+    first = position if table.row_start is None else max(table.row_start, table.seq_len - 512)
+    if first < position:
+        position = right.slider(
+            "Position of the query in this step's row", first, position, position,
+            key=f"kernel position {table.request_id} {table.step}",
+        )  # fmt: skip
+    else:
+        right.caption(
+            f"The query is the token at position {position:,}, the newest whose keys and values exist: it sees itself "
+            f"and everything before it."
+        )
+    return {"layer": int(layer), "head": int(head), "position": int(position)}
+
+
+def _from_link(name: str, count: int) -> int:
+    text = st.query_params.get(name, "")
+    return min(int(text), count - 1) if text.isdecimal() else 0
+
+
+def _sizes(reader: TraceReader) -> tuple[int, int]:
+    """(layers, heads)"""
+    model = str(reader.header.get("model"))
+    known = st.session_state.get("kernel sizes", {}).get(model)
+    if known:
+        return known
+    shape = MODELS.get(model)
+    return (shape.num_layers, shape.num_heads) if shape else (1, 1)
+
+
+def _remember_sizes(reader: TraceReader, answer: dict[str, Any]) -> None:
+    sizes = st.session_state.setdefault("kernel sizes", {})
+    found = (answer["num_layers"], answer["num_heads"])
+    if sizes.get(str(reader.header.get("model"))) != found and _sizes(reader) != found:
+        sizes[str(reader.header.get("model"))] = found
+        st.rerun()
+
+
+@st.fragment(run_every=0.3)
+def _wait(job: Job) -> None:
+    """Shown until the worker answers."""
+    _client().check_time(job)
+    if job.is_done:
+        st.rerun()
+    st.info(f"{job.progress} Pages and bytes below are already exact; scores follow.")
+
+
+@st.cache_resource
+def _client() -> WalkClient:
+    return WalkClient()
+
+
+def _checked(answer: dict[str, Any]) -> str:
+    return (
+        f"{answer['model']} in {answer['dtype']}, KV in {answer['kv_dtype']}. Head {answer['head']} reads kv head "
+        f"{answer['head'] * answer['num_kv_heads'] // answer['num_heads']} of {answer['num_kv_heads']}. The walk's "
+        f"output and what the layer's own attention gave differ by at most {answer['difference']:.1e} "
+        f"(largest value {answer['largest']:.2f})."
+    )
+
+
+def _data(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> dict[str, Any]:
+    history = reader.find(table.request_id, table.step)
+    tokens = [*history.record["prompt"], *history.tokens]
+    spell = speller(reader.header)
+    pages = []
+    for page in table.pages:
+        ids = tokens[page.first : page.first + page.num_tokens]
+        pages.append(
+            {**asdict(page), "text": [visible(spell(token)) if spell else str(token) for token in ids]}
+        )
+    key = f"{reader.path}/{table.step}/{table.request_id}"
+    return {"key": key, "block_size": table.block_size, "pages": pages, "walk": answer}
+
+
+@st.cache_resource
+def _component() -> Any:
+    return st.components.v2.component(
+        "kernel_walk",
+        html=(HERE / "walk.html").read_text(),
+        css=(HERE / "walk.css").read_text(),
+        js=(HERE / "walk.js").read_text(),
+    )
+
+
+# ---------------------------------------------------------------------- bytes and sources
+
+
+def _facts(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> None:
+    left, right = st.columns(2, gap="medium")
+    with left:
+        _bytes(reader, table, answer)
+    with right:
+        st.markdown("**The same lines in the kernels**")
+        st.html(_sources())
+    if st.toggle("Show the pages as a table", key="kernel table"):
+        st.dataframe(_rows(table, answer), hide_index=True, width="stretch")
+
+
+def _bytes(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> None:
+    st.markdown("**Bytes of one layer, for this one query**")
+    shape = _shape(reader, answer)
+    waste = (
+        f"{table.wasted_slots} of {len(table.pages) * table.block_size} slots of its blocks hold no token."
+    )
+    if shape is None:
+        st.caption(f"{waste} How many bytes a token takes is known once the model is.")
+        return
+    args = reader.header.get("config", {}).get("args") or {}
+    model_dtype = answer["dtype"] if answer else "float32"
+    dtype = resolve_dtype(str(args.get("kv_cache_dtype") or "auto"), model_dtype)
+    scheduler = reader.header.get("config", {}).get("scheduler") or {}
+    max_len = int(scheduler.get("max_model_len") or table.seq_len)
+    seen = sum(p["end"] - p["first"] for p in answer["pages"]) if answer else table.seq_len
+    rows = [
+        {
+            "way": f"{way.name}<small>{way.why}</small>",
+            "read": way.read,
+            "written": way.written,
+            "held": way.held,
+        }
+        for way in ways(table, shape, dtype, seen, max_len)
+    ]
+    st.html(_table(rows))
+    per_dtype = [
+        {
+            "KV cache in": f"{name}{' (this run)' if name == dtype else ''}",
+            "per token": shape.bytes_per_token(name),
+            "read here": seen * shape.bytes_per_token(name),
+            "all layers": seen * shape.bytes_per_token(name) * shape.num_layers,
+        }
+        for name in WIDTHS
+    ]
+    st.html(_table(per_dtype))
+    st.caption(
+        f"{waste} max_model_len is {max_len:,}. int8 keeps a 4-byte scale per head beside every key and every value."
+    )
+
+
+def _shape(reader: TraceReader, answer: dict[str, Any] | None) -> KVShape | None:
+    if answer is not None:
+        return KVShape(answer["num_layers"], answer["num_kv_heads"], answer["head_dim"])
+    model = MODELS.get(str(reader.header.get("model")))
+    return KVShape(model.num_layers, model.num_kv_heads, model.head_dim) if model else None
+
+
+def _rows(table: Table, answer: dict[str, Any] | None) -> list[dict[str, Any]]:
+    visits = {visit["page"]: visit for visit in answer["pages"]} if answer else {}
+    rows = []
+    for page in table.pages:
+        visit = visits.get(page.page, {})
+        rows.append(
+            {
+                "page": page.page,
+                "block": None if page.is_null else page.block_id,
+                "first position": page.first,
+                "tokens": page.num_tokens,
+                "shared with": ", ".join(page.shared_with),
+                **{name: visit.get(name) for name in ("share", "score_max", "m", "rescale", "mass", "bytes")},
+            }
+        )
+    return rows
+
+
+TABLE_CSS = """<style>
+.facts { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
+.facts th { color: #94a3b8; font-weight: 500; text-align: right; padding: 2px 6px; border: 0; }
+.facts td { text-align: right; padding: 2px 6px; border: 0; border-top: 1px solid #1f2937; }
+.facts td:first-child, .facts th:first-child, .facts td.words { text-align: left; white-space: normal; }
+.facts td { white-space: nowrap; }
+.facts small, .facts td.words { color: #94a3b8; display: block; font-size: 11px; }
+.facts td.words { display: table-cell; white-space: normal; }
+.facts code { font-size: 11px; background: none; color: #e5e7eb; padding: 0; }
+.wide { overflow-x: auto; }
+</style>"""
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """Texts as they are, numbers as bytes."""
+    head = "".join(f"<th>{name}</th>" for name in rows[0])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row.values())}</tr>" for row in rows
+    )
+    return f"{TABLE_CSS}<div class='wide'><table class='facts'><tr>{head}</tr>{body}</table></div>"
+
+
+def _cell(value: str | int) -> str:
+    return value if isinstance(value, str) else f"{value:,} B"
+
+
+def _sources() -> str:
+    """Per idea the line in each form, with its text on hover and under it."""
+    parts = []
+    for idea, lines in places().items():
+        cells = "".join(
+            f"<tr><td class='words'>{form}</td><td class='words'><code>{line}</code><br>"
+            f"<code>{escape(line.text)}</code></td></tr>"
+            for form, line in zip(FORMS, lines, strict=True)
+            if line is not None
+        )
+        parts.append(
+            f"<details><summary>{escape(idea)}</summary><div class='wide'><table class='facts'>{cells}</table></div>"
+            "</details>"
+        )
+    return TABLE_CSS + "<div style='font-size:13px'>" + "".join(parts) + "</div>"
