@@ -17,6 +17,8 @@ from typing import Any
 from engine.debug.breakpoints import Breakpoint, DebugError
 
 WAIT_S = 0.05
+LONGEST_STEP_S = 5.0
+"""A pause that was asked for is confirmed after this time, even if a step still runs."""
 
 
 class Control:
@@ -38,12 +40,12 @@ class Control:
 
     # ------------------------------------------------------------------ from any thread
 
-    def pause(self, wait_s: float = 5.0) -> None:
+    def pause(self, why: str = "somebody pressed pause") -> None:
         """No further step begins. Returns when the step under way, if any, is over."""
         with self._changed:
-            self._stop("the user")
+            self._stop(why)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._in_step, wait_s)
+            self._changed.wait_for(lambda: not self._in_step, LONGEST_STEP_S)
 
     def resume(self, steps_per_s: float | None = None) -> None:
         """Run on, as fast as it goes or at a pace."""
@@ -116,7 +118,7 @@ class Control:
             if self._steps_left is not None:
                 self._steps_left -= 1
                 if not self._steps_left:
-                    self._stop("it has run the steps it was told")
+                    self._stop("it has run the steps it was told to")
             for breakpoint in self._breakpoints:
                 if what := breakpoint.hit_by(record, names):
                     self._stop(f"breakpoint in step {record['i']}: {what}")

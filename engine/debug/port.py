@@ -134,6 +134,7 @@ class DebugPort:
         return {
             **self._about,
             "pid": os.getpid(),
+            "takes_text": self.read_requests is not _token_request,
             "step": self.num_steps - 1,
             **state,
             **self.control.describe(),

@@ -199,8 +199,6 @@ class LiveRun:
 class LiveView:
     """A tab's view of a live run: `runs.Run`, as far as `catch_up` has read."""
 
-    is_live = True
-
     def __init__(self, live: LiveRun) -> None:
         self.live = live
         self.run_id = live.run_id
@@ -211,6 +209,13 @@ class LiveView:
     @property
     def title(self) -> str:
         return self.live.title
+
+    @property
+    def is_live(self) -> bool:
+        """More may come: the engine runs, or its last lines were not read yet."""
+        if self._trouble is not None:
+            return False
+        return self.live.end is None or self._num_lines < self.live.lines.num_lines
 
     def catch_up(self) -> LiveView:
         """Take in what came since the last call."""

@@ -107,7 +107,7 @@ class LiveEngine:
             self._note(output)
         if self.core.is_dead and not self._is_over:
             self._is_over = True
-            self._say(event="died", error=self.debug.feed.end or "the engine died")
+            self._say(event="died", error=capitalised(self.debug.feed.end or "the engine died"))
 
     def _note(self, output: EngineCoreOutput) -> None:
         tokens = self._tokens.setdefault(output.request_id, [])
@@ -155,7 +155,7 @@ class LiveEngine:
             self._step()
             if self._is_over:
                 break
-        self.debug.control.pause()
+        self.debug.control.pause("it was rewound to here")
         again = [record for record in self.records() if record["t"] == "step"]
         pairs = zip(inputs.steps, again, strict=False)
         differs = next((a["i"] for a, b in pairs if _decisions(a) != _decisions(b)), None)
@@ -170,6 +170,10 @@ class LiveEngine:
 def _decisions(record: dict[str, Any]) -> dict[str, Any]:
     """What a step did, without how long it took."""
     return {name: value for name, value in record.items() if name not in ("ts", "dur", "cnt")}
+
+
+def capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 class Host:
@@ -213,7 +217,7 @@ class Host:
         if engine is None:
             return False
         if paused:
-            engine.debug.control.pause()
+            engine.debug.control.pause("it was started so")
         else:
             engine.debug.control.resume(self._steps_per_s)
         self._engine = engine

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
-from app.debugger.session import Selection, current_run, select, selection, write_url
+from app.debugger.session import Selection, current_run, get_run, select, selection, write_url
 from app.debugger.step_view import markup, parts, script, style
 from app.debugger.step_view.envelope import envelope
+from app.debugger.step_view.growth import Growth
 from engine.core.trace_format import TraceError
 
 KEY = "step_view"
 _JUMP = "step_view.jump"
 _SHOWN = "step_view.shown"
+FOLLOW_S = 0.25
 
 
 def show() -> None:
@@ -32,10 +35,24 @@ def show() -> None:
     if run.index.num_steps == 0 and not run.is_live:
         st.info("This run has no steps: the engine was started and never asked for anything.")
         return
+    show_run(run)
+
+
+def show_run(run: Run) -> None:
+    """The view of a run, here and on the page Live. One that runs is looked at again by itself."""
+    if run.is_live:
+        st.fragment(_follow, run_every=FOLLOW_S)(run.run_id)
+    else:
+        st.fragment(_view)(run)
+
+
+def _follow(run_id: str) -> None:
+    run = get_run(run_id)
+    if not run.is_live:
+        st.rerun()
     _view(run)
 
 
-@st.fragment
 def _view(run: Run) -> None:
     key = run_key(run)
     cut = _sizes(key, run)
@@ -46,7 +63,10 @@ def _view(run: Run) -> None:
     if wanted is None:
         wanted = parts.first_keys(run, cut, selection().step)
     st.session_state[_SHOWN] = key
-    found = {name: part for name in wanted if (part := _part(key, run, cut, name)) is not None}
+    make = parts.make if run.is_live else partial(_part, key)
+    found = {name: part for name in wanted if (part := make(run, cut, name)) is not None}
+    if run.is_live:
+        found = _growth(key).parts(run, cut) | found
     head = {
         "run": key,
         "title": run.title,
@@ -61,6 +81,12 @@ def _view(run: Run) -> None:
     _component()(key=KEY, data=envelope(head, found), on_say_change=_nothing)
     if run.index.num_steps:
         show_panel(run, min(selection().step, run.index.num_steps - 1))
+
+
+def _growth(key: str) -> Growth:
+    """How far this tab has been sent a live run."""
+    growths: dict[str, Growth] = st.session_state.setdefault("step_view.growth", {})
+    return growths.setdefault(key, Growth())
 
 
 def _heard(run_key: str) -> dict[str, Any] | None:

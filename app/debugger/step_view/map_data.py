@@ -74,11 +74,14 @@ def window_steps(run: Run) -> int:
     return steps if run.is_live else min(steps, num_steps)
 
 
-def window(run: Run, first: int, last: int) -> bytes:
-    """The state of every block before step `first`, and what changed in steps first .. last - 1."""
+def window(run: Run, first: int, last: int, grows: bool = False) -> bytes:
+    """The state of every block before step `first`, and what changed in steps first .. last - 1.
+
+    grows: the browser adds it to the window that it has.
+    """
     changes = run.index.block_changes(first, last)
     return pack(
-        {"first": first, "last": last, "num_blocks": run.index.num_blocks},
+        {"first": first, "last": last, "num_blocks": run.index.num_blocks, "grows": grows},
         {
             "offsets": np.asarray(changes.offsets, np.uint32),
             "block": np.asarray(changes.block, np.uint32),

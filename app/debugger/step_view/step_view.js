@@ -20,6 +20,10 @@ const TABLES_MS = 110;
 /** Between two drawings of the tables while playing. */
 const SPEAK_MS = 1000;
 const PREFETCH_STEPS = 24;
+const FOLLOW_MS = 230;
+/** Between two looks at a live run, as in pages/step.py. */
+const FOLLOW_STEPS = 60;
+/** A live run that is further ahead is not walked through but jumped to. */
 const MAP_HEIGHT = 520;
 
 /** Streamlit calls this after every run of the script, with the same element. */
@@ -55,6 +59,7 @@ class StepView {
   close() {
     this.listeners.abort();
     this.observer.disconnect();
+    clearInterval(this.followTimer);
     this.pause();
     clearTimeout(this.reportTimer);
     clearTimeout(this.askTimer);
@@ -107,7 +112,23 @@ class StepView {
 
   follow() {
     if (!this.head.live || !this.store.ready || !this.find(".follow input").checked) return;
-    if (!this.playing) this.step = this.last;
+    clearInterval(this.followTimer);
+    if (this.playing) return;
+    const behind = this.last - this.step;
+    if (behind <= 1 || behind > FOLLOW_STEPS || matchMedia("(prefers-reduced-motion: reduce)").matches) this.step = this.last;
+    else this.walk(behind);
+  }
+
+  /** Show each step of a live run until the next ones come, rather than only the last of every look. */
+  walk(behind) {
+    const pause = Math.max(40, FOLLOW_MS / behind), stride = Math.ceil((behind * pause) / FOLLOW_MS);
+    const on = () => {
+      this.step = Math.min(this.step + stride, this.last);
+      if (this.step >= this.last) clearInterval(this.followTimer);
+      this.refresh();
+    };
+    this.followTimer = setInterval(on, pause);
+    on();
   }
 
   get last() {
@@ -129,7 +150,10 @@ class StepView {
     const [a, b] = values.map(Number);
     if (name !== "play" && name !== "help" && name !== "fork") this.pause();
     this.find(".notice").textContent = "";
-    if (this.head.live && ["step", "first", "play", "break"].includes(name)) this.find(".follow input").checked = false;
+    if (this.head.live && ["step", "first", "play", "break"].includes(name)) {
+      this.find(".follow input").checked = false;
+      clearInterval(this.followTimer);
+    }
     if (name === "step") this.goTo(this.step + a);
     else if (name === "first") this.goTo(0);
     else if (name === "last") this.goTo(this.last);

@@ -39,8 +39,8 @@ export class Store {
   }
 
   takeFigures(meta, arrays) {
-    if (this.figures === null || meta.first === 0) this.figures = { ...arrays, length: meta.last };
-    else if (meta.first <= this.figures.length && meta.last > this.figures.length) {
+    if (meta.first === 0) this.figures = { ...arrays, length: meta.last };
+    else if (this.ready && meta.first <= this.figures.length && meta.last > this.figures.length) {
       const known = this.figures.length - meta.first;
       for (const name of FIGURES) this.figures[name] = joined(this.figures[name], arrays[name].subarray(known));
       this.figures.length = meta.last;
@@ -50,7 +50,7 @@ export class Store {
   takeWindow(meta, arrays) {
     const key = this.windowKey(meta.first);
     const known = this.windows.get(key);
-    if (known && meta.grows) known.append(meta, arrays);
+    if (meta.grows) known?.append(meta, arrays);
     else if (!known || known.last < meta.last) keep(this.windows, key, new Frames(meta, arrays), MOST_WINDOWS);
   }
 

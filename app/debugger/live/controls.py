@@ -1,0 +1,247 @@
+"""The controls of a live engine: run, pause, step, pace, requests in and out, breakpoints, rewind, save, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from app.debugger.live import registry
+from app.debugger.live.client import LiveError, LiveRun, LiveView
+from app.debugger.live.start_form import PACES
+from app.debugger.session import select, selection
+from engine.debug.breakpoints import EVENTS
+
+STATUS_EVERY_S = 0.5
+_SAID = "live said"
+
+T = TypeVar("T")
+
+
+def attempt(action: Callable[[], T], done: Callable[[T], str] | None = None) -> T | None:
+    """Do something with an engine; what it says against it, or that it is done, stands on the page until the next."""
+    st.session_state.pop(_SAID, None)
+    try:
+        result = action()
+    except (LiveError, OSError) as error:
+        st.session_state[_SAID] = ("error", str(error))
+        return None
+    if done is not None:
+        st.session_state[_SAID] = ("success", done(result))
+    return result
+
+
+def show_said() -> None:
+    """What the last attempt led to."""
+    if said := st.session_state.get(_SAID):
+        kind, text = said
+        (st.error if kind == "error" else st.success)(text)
+
+
+def show_controls(view: LiveView) -> None:
+    """Two rows of buttons; what needs a form is behind one."""
+    live = view.live
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    if live.end is None:
+        _run_buttons(row, live)
+        _inject(row.popover("Inject …"), live)
+        _abort(row.popover("Abort …"), view)
+        _breakpoints(row.popover("Breakpoints …"), live)
+    if registry.process_of(live.run_id) is not None:
+        _rewind(row.popover("Rewind …"), view)
+    _save(row.popover("Save …"), live)
+    if live.end is None or registry.process_of(live.run_id) is not None:
+        is_ours = registry.process_of(live.run_id) is not None
+        row.button(
+            "Stop" if is_ours else "Detach",
+            on_click=lambda: attempt(lambda: registry.stop(live.run_id)),
+            help="Ends the engine; the run so far stays." if is_ours else "The engine goes on without us.",
+        )
+    row.button(
+        "Another engine …", on_click=lambda: select(run=None), help="This one goes on; the list has it."
+    )
+
+
+def _run_buttons(row: Any, live: LiveRun) -> None:
+    if "pace" not in st.session_state:
+        rate = live.info().get("steps_per_s")
+        st.session_state["pace"] = next(
+            (name for name, value in PACES.items() if value == rate), "full speed"
+        )
+
+    def run() -> None:
+        attempt(lambda: live.tell("resume", steps_per_s=PACES[st.session_state["pace"]]))
+
+    def set_pace() -> None:
+        if not live.info().get("paused"):
+            run()
+
+    row.button("Run", on_click=run, type="primary")
+    row.button("Pause", on_click=lambda: attempt(lambda: live.tell("pause")))
+    row.button("Step", on_click=lambda: attempt(lambda: live.tell("step", n=1)))
+    row.button("Step 10", on_click=lambda: attempt(lambda: live.tell("step", n=10)))
+    row.selectbox(
+        "Pace", list(PACES), key="pace", on_change=set_pace, width=140, label_visibility="collapsed"
+    )
+
+
+def _inject(place: Any, live: LiveRun) -> None:
+    with place.form("inject", border=False):
+        prompt = st.text_area("Prompt", "What do you recommend?", key="inject prompt")
+        columns = st.columns(3)
+        tokens = int(columns[0].number_input("Answer tokens", 1, 1024, 32, key="inject tokens"))
+        priority = int(columns[1].number_input("Priority", -100, 100, 0, key="inject priority"))
+        lora = columns[2].text_input("Adapter", key="inject lora", placeholder="none")
+        ignore_eos = st.checkbox("use all tokens", value=True, key="inject full")
+        if st.form_submit_button("Inject", type="primary"):
+            wish: dict[str, Any] = {"max_tokens": tokens, "priority": priority, "ignore_eos": ignore_eos}
+            if lora:
+                wish["lora"] = lora.strip()
+            if live.info().get("takes_text", True):
+                wish["messages"] = [{"role": "user", "content": prompt}]
+            else:
+                wish["prompt_token_ids"] = [int(word) for word in prompt.split() if word.isdecimal()]
+            attempt(
+                lambda: live.tell("inject", **wish),
+                lambda answer: f"{', '.join(answer['request_ids'])} waits: it is looked at in the next step.",
+            )
+            st.rerun()
+
+
+def _abort(place: Any, view: LiveView) -> None:
+    names = [request.request_id for request in view.index.requests if request.ended is None]
+    with place.form("abort", border=False):
+        name = st.selectbox("Request", names, key="abort request", placeholder="none lives")
+        if st.form_submit_button("Abort it", disabled=not names) and name:
+            attempt(
+                lambda: view.live.tell("abort", request_id=name),
+                lambda _: f"{name} is aborted: its blocks are free before the next step.",
+            )
+            st.rerun()
+
+
+def _breakpoints(place: Any, live: LiveRun) -> None:
+    now = live.info().get("breakpoints", [])
+    with place.form("breakpoints", border=False):
+        st.caption("The engine itself stops after the step.")
+        chosen = [point["event"] for point in now if "event" in point]
+        events = st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen)
+        request = st.text_input(
+            "anything about request", next((p["request"] for p in now if "request" in p), "")
+        )
+        below = st.number_input(
+            "fewer free blocks than (0: off)",
+            0,
+            100_000,
+            next((p["free_below"] for p in now if "free_below" in p), 0),
+        )
+        if st.form_submit_button("Set"):
+            wish: list[dict[str, Any]] = [{"event": name} for name in events]
+            if request.strip():
+                wish.append({"request": request.strip()})
+            if below:
+                wish.append({"free_below": int(below)})
+            attempt(
+                lambda: live.tell("breakpoints", breakpoints=wish),
+                lambda _: (
+                    f"{len(wish)} breakpoint{'s' * (len(wish) != 1)} set." if wish else "No breakpoints."
+                ),
+            )
+            st.rerun()
+
+
+def _rewind(place: Any, view: LiveView) -> None:
+    last = view.index.num_steps - 1
+    with place.form("rewind", border=False):
+        st.caption(
+            "Replay, not undo: the engine starts again with the same settings, is given the same requests and aborts "
+            "before the same steps, and pauses after the step you name. What you see now stays as a run of its own."
+        )
+        step = int(
+            st.number_input("To the state after step", 0, max(last, 0), min(selection().step, max(last, 0)))
+        )
+        if st.form_submit_button("Rewind", type="primary", disabled=last < 0):
+            with st.spinner(f"Replaying {step + 1} steps …"):
+                found = attempt(lambda: registry.rewind(view.run_id, step), lambda found: _replayed(*found))
+            if found is not None:
+                st.session_state.pop("pace", None)
+                select(run=found[0].run_id, step=step)
+            st.rerun()
+
+
+def _replayed(new: LiveRun, how: dict[str, Any]) -> str:
+    num_steps = how["step"] + 1
+    if how["differs_at"] is None:
+        return (
+            f"Replayed {num_steps} steps in {how['seconds']:g} s: every one decided as before. This is {new.run_id}, "
+            "paused; run on, or change its future."
+        )
+    return (
+        f"Replayed {num_steps} steps in {how['seconds']:g} s, but step {how['differs_at']} came out otherwise than "
+        "before: something in this engine is not deterministic. The page Compare shows what."
+    )
+
+
+def _save(place: Any, live: LiveRun) -> None:
+    with place.form("save", border=False):
+        name = st.text_input("Name", live.title, key="save name")
+        if st.form_submit_button("Save the run so far"):
+            attempt(
+                lambda: registry.save(live.run_id, name),
+                lambda saved: f"Saved as {saved}: the page Runs lists it, the page Compare can fork it.",
+            )
+            st.rerun()
+
+
+def show_status(live: LiveRun) -> None:
+    """A line that follows the engine by itself, and below it what went wrong."""
+    if live.end is None:
+        st.fragment(_follow_status, run_every=STATUS_EVERY_S)(live)
+    else:
+        _status_line(live)
+
+
+def _follow_status(live: LiveRun) -> None:
+    if live.end is not None:
+        st.rerun()
+    _status_line(live)
+
+
+def _status_line(live: LiveRun) -> None:
+    info = live.info()
+    st.html(
+        f'<div role="status" class="live-status" data-step="{info["step"]}">{escape(_sentence(live, info))}</div>'
+    )
+    process = registry.process_of(live.run_id)
+    if process is None:
+        return
+    if process.failure:
+        st.error(f"{process.failure}. The run so far is kept: save it, or rewind to before that step.")
+    for name, why in list(process.refused.items())[-3:]:
+        st.warning(f"{name} was refused at the door: {why}")
+
+
+def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
+    """State, step and figures: `live:1 · paused: breakpoint in step 41: preempt of c · after step 41 · 5 running …`."""
+    if live.end is not None:
+        state = f"ended: {live.end}"
+        if live.continued_as:
+            state = f"rewound: it goes on as {live.continued_as}, this is what was"
+    elif info.get("paused"):
+        state = f"paused: {info['stopped_by']}"
+    elif not info.get("has_work", True):
+        state = "idle: nothing to do; inject a request"
+    else:
+        rate = info.get("steps_per_s")
+        state = f"running at {rate:g} steps/s" if rate else "running at full speed"
+    step = "before step 0" if info["step"] < 0 else f"after step {info['step']}"
+    parts = [live.run_id, state, step]
+    if live.end is None and "num_running" in info:
+        parts += [
+            f"{info['num_running']} running",
+            f"{info['num_waiting']} waiting",
+            f"{info['num_free_blocks']} of {info['num_blocks'] - 1} blocks free",
+        ]
+    return " · ".join(parts)
