@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -10,6 +12,9 @@ from app.debugger.step_questions import Question, in_words, questions
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_sentence import sentence
 from tests.core.trace_workloads import random_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SEED = 44
 
@@ -142,6 +147,37 @@ def test_where_there_is_nothing_to_ask_the_panel_says_so_and_offers_a_better_ste
     assert "Nothing to ask here" in text_of(app)
     app.button(key="step-quiz-elsewhere").click().run()
     assert f"at step {quiet}" not in [each.value for each in app.text] and not app.exception
+
+
+@pytest.mark.slow
+def test_on_the_page_step_committing_steps_the_map_and_shows_the_verdict(
+    reader: TraceReader, app_url: str, tab: Page
+) -> None:
+    from playwright.sync_api import expect
+
+    step = step_with(reader, "free_after")
+    tab.goto(f"{app_url}/step?run=file:{reader.path}&step={step}")
+    view = tab.locator(".step-view")
+    expect(view).to_have_attribute("data-step", str(step))
+    tab.get_by_text("Quiz me on this step").click()
+    tab.get_by_role("button", name=f"Ask me about step {step}").click()
+    prompt = tab.get_by_text(f"are free after step {step + 1}?")
+    for _ in range(8):
+        tab.get_by_role("button", name="Commit").wait_for()
+        if prompt.is_visible():
+            break
+        turn = tab.locator("form, [data-testid=stForm]").inner_text()
+        tab.get_by_role("button", name="Another question").click()
+        expect(tab.locator("[data-testid=stForm]")).not_to_have_text(turn)
+    answer = reader.step(step + 1).num_free_blocks
+    tab.get_by_role("spinbutton", name="Your answer").fill(str(answer))
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_text("✓ Right.")).to_be_visible()
+    expect(view).to_have_attribute("data-step", str(step + 1))
+    assert f"step={step + 1}" in tab.url
+    tab.get_by_role("button", name=f"Back to step {step}").click()
+    expect(view).to_have_attribute("data-step", str(step))
+    expect(tab.get_by_text("1 of 1 right in this tab")).to_be_visible()
 
 
 def test_a_name_that_looks_like_markdown_stays_a_name() -> None:

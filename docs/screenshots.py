@@ -1,0 +1,117 @@
+"""The pictures of the workbench in the README, taken from it:
+
+    python docs/screenshots.py            all of them, into docs/
+    python docs/screenshots.py step       one of them
+    python docs/screenshots.py --to /tmp  somewhere else, to look at first
+
+Starts `prep app` on a free port and drives Chromium (needs `pip install "prep-workbench[test]"` and a Chromium:
+`apt-get install chromium`, or PREP_CHROMIUM=/path/to/it). Writes nothing but the pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # from a checkout, without installing it
+
+from app.debugger.runs import open_run  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+WIDTH = 1280
+MOST_BYTES = 250_000
+RUN = "memory-pressure"
+SCRIPT_IS_DONE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+
+
+class Shot(NamedTuple):
+    """A picture: which page, how much of it, and what must be there before it is taken."""
+
+    page: str
+    height: int
+    shows: str
+    """Text."""
+    query: str = ""
+
+
+SHOTS = {
+    "step": Shot("step", 860, "was preempted", "&step={preemption}"),
+    "requests": Shot("requests", 900, "preempted", "&step={preemption}"),
+    "blocks": Shot("blocks", 900, "prefix", "&step={preemption}"),
+    "metrics": Shot("metrics", 900, "waiting", "&step={preemption}"),
+    "capacity": Shot("capacity", 900, "replica"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Take the README's pictures of the workbench.")
+    parser.add_argument("names", nargs="*", help=f"which: {', '.join(SHOTS)} (all)")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder (docs/)")
+    wanted = parser.parse_args()
+    unknown = set(wanted.names) - SHOTS.keys()
+    if unknown:
+        parser.error(f"no picture is called {', '.join(sorted(unknown))}: {', '.join(SHOTS)}")
+    event = open_run(RUN).index.next_event("preempt", -1)
+    places = {"preemption": 0 if event is None else event.step}
+    with workbench() as url, tab() as page:
+        for name in wanted.names or SHOTS:
+            target = wanted.to / f"{name}.png"
+            take(page, url, SHOTS[name], places, target)
+            print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
+
+
+def take(page: Page, url: str, shot: Shot, places: dict[str, int], target: Path) -> None:
+    page.set_viewport_size({"width": WIDTH, "height": shot.height})
+    page.goto(f"{url}/{shot.page}?run={RUN}{shot.query.format(**places)}")
+    page.wait_for_selector(SCRIPT_IS_DONE)
+    page.get_by_text(shot.shows).first.wait_for(state="visible")
+    page.wait_for_timeout(1000)  # charts draw after their page is done, and nothing says when
+    page.screenshot(path=target)
+    if target.stat().st_size > MOST_BYTES:
+        raise SystemExit(f"{target.name} has {target.stat().st_size:,} bytes, at most {MOST_BYTES:,} are wanted")
+
+
+@contextmanager
+def workbench() -> Iterator[str]:
+    """The address of a `prep app` with a learner's folder of its own."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREP_HOME": home}
+        command = [sys.executable, "-m", "app.cli.main", "app", "--no-browser"]
+        server = subprocess.Popen(command, env=environment, cwd=home, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip().rstrip("/")
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(20)
+
+
+@contextmanager
+def tab() -> Iterator[Page]:
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = os.environ.get("PREP_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if chromium is None:
+        raise SystemExit("no Chromium here: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield browser.new_page(reduced_motion="reduce", color_scheme="dark")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
