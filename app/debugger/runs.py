@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from app.debugger.column_index import ColumnIndex
+from app.debugger.column_reader import read_columns
 from app.debugger.trace_index import TraceIndex
+from app.debugger.trace_scan import ContradictionError
 from engine.core.trace_format import TraceError
 from engine.core.trace_reader import TraceReader
 from quizzes.paths import data_dir
 
 RECORDED = Path(__file__).parent / "recorded"
+REPLAY_BYTES = 2 << 20
+"""Size of the largest file that is replayed when opened: a third of a second."""
+MAX_REPLAY_BYTES = 24 << 20
+"""The largest that may be, if need be: some seconds and half a gigabyte."""
 
 
 class Run(Protocol):
@@ -34,8 +41,7 @@ class Run(Protocol):
         """Figures of the whole run, as far as it has come."""
 
     def reader(self, step: int) -> TraceReader:
-        """Everything around a step: tables, rows, reasons. Covers the step and its neighbours, and may cover
-        only a window of a long run."""
+        """Tables, rows, reasons and tokens, of this step and of any other that `index` knows."""
 
     @property
     def warnings(self) -> list[str]:
@@ -102,5 +108,27 @@ def path_of(run_id: str) -> Path:
 def open_run(run_id: str) -> RecordedRun:
     """Read a recorded run. Raises TraceError for what is none."""
     path = path_of(run_id)
+    reader, index = open_trace(path)
+    return RecordedRun(run_id, path.stem, path, index, reader)
+
+
+def open_trace(path: Path, replay_bytes: int = REPLAY_BYTES) -> tuple[TraceReader, TraceIndex]:
+    """Small files are replayed whole; of larger ones the columns are worked out, once."""
+    if not path.is_file() or path.stat().st_size <= replay_bytes:
+        reader = TraceReader(path)
+        return reader, TraceIndex(reader)
+    try:
+        columns_reader = read_columns(path)
+    except ContradictionError as error:
+        return _replay_contradictions(path, error)
+    return columns_reader, ColumnIndex(columns_reader)
+
+
+def _replay_contradictions(path: Path, error: ContradictionError) -> tuple[TraceReader, TraceIndex]:
+    """A trace that no writer made so: only the replay knows how far it makes sense."""
+    if path.stat().st_size > MAX_REPLAY_BYTES:
+        raise TraceError(
+            f"{path} contradicts itself: {error}. It is too long to be replayed here; `prep trace verify` says where"
+        ) from error
     reader = TraceReader(path)
-    return RecordedRun(run_id, path.stem, path, TraceIndex(reader), reader)
+    return reader, TraceIndex(reader)

@@ -1,24 +1,28 @@
 """What every page needs of a whole run: figures per step, requests, events, and the state of each block.
 
-The index of a small run is made from a `TraceReader`, whose replay has everything.
+`TraceIndex` takes the figures from the replay of a `TraceReader`, for small and for live runs; `column_index` has the
+one for big ones. What is asked often is kept until the run has grown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from engine.core.sched_output import Reason
+from engine.core.trace_format import BLOCK_EVENTS
 from engine.core.trace_reader import TraceReader
-from engine.core.trace_replay import RequestHistory
+from engine.core.trace_replay import Problem, RequestHistory
 
-FREE, CACHED, USED, SHARED = range(4)
-"""State of a block: nobody holds it; nobody does, but a prefix hit can; one request; several."""
 BLOCK_STATES = ("free", "cached", "used", "shared")
+"""By FREE, CACHED, USED and SHARED."""
+KEYFRAME_EVENTS = 1 << 17
+"""Block events between two maps of all blocks that are kept."""
 
 Phase = Literal["waiting", "running", "preempted"]
 
@@ -87,11 +91,28 @@ class EventPlace(NamedTuple):
     block: int | None
 
 
+class BlockEvents(NamedTuple):
+    """Every block event up to the last step, in order."""
+
+    start: NDArray[np.int64]
+    """The events of step s are [start[s], start[s + 1])."""
+    step: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    """Index into BLOCK_EVENTS."""
+    block: NDArray[np.int32]
+    state: NDArray[np.uint8]
+    """Of the block, after the event."""
+
+
 class TraceIndex:
     """A whole run, without its text."""
 
     def __init__(self, reader: TraceReader) -> None:
         self._reader = reader
+        self._kept: dict[Any, Any] = {}
+        self._kept_at = -1
+
+    # ------------------------------------------------------------------ overview
 
     @property
     def header(self) -> dict[str, Any]:
@@ -110,31 +131,64 @@ class TraceIndex:
         return self._reader.block_size
 
     @property
+    def is_complete(self) -> bool:
+        """The writer was closed: nothing is missing at the end."""
+        return self._reader.is_complete
+
+    @property
+    def error(self) -> str | None:
+        """What the engine raised, if it did."""
+        return self._reader.error
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Where the records contradict themselves. For big runs the counts in every step are checked, not the CRCs:
+        `prep trace verify` does that."""
+        return self._reader.problems
+
+    @property
     def series(self) -> Series:
-        series = self._reader.series
-        return Series(*(np.array(getattr(series, name)) for name in Series._fields))
+        return self._keep("series", self._make_series)
+
+    def _make_series(self) -> Series:
+        series, steps = self._reader.series, self.num_steps
+        return Series(*(np.array(getattr(series, name)[:steps]) for name in Series._fields))
+
+    def counter_totals(self) -> dict[str, int]:
+        """`stats.TRACED_COUNTERS` of all steps together, by name; those that stayed 0 are left out."""
+        return self._keep("counters", self._reader.counter_totals)
+
+    # ------------------------------------------------------------------ requests
 
     @property
     def requests(self) -> Sequence[RequestSummary]:
         """By number, in order of arrival."""
+        return self._keep("requests", self._make_requests)
+
+    def _make_requests(self) -> Sequence[RequestSummary]:
         return [_summary(self._reader, request) for request in self._reader.requests]
 
     def spans(self, number: int) -> list[Span]:
         """A request's life as waiting, running and preempted stretches."""
-        request = self._reader.requests[number]
-        last = self.num_steps - 1 if request.ended is None else min(request.ended, self.num_steps) - 1
+        added, ended, stays = self._life(number)
+        last = self.num_steps - 1 if ended is None else min(ended, self.num_steps) - 1
         spans: list[Span] = []
-        position, phase = request.added, "waiting"
-        for stay in request.stays:
-            if stay.admitted > position:
-                spans.append(Span(phase, position, stay.admitted - 1))  # type: ignore[arg-type]
-            left = last + 1 if stay.left is None else stay.left
-            if left > stay.admitted:
-                spans.append(Span("running", stay.admitted, left - 1))
+        position, phase = added, "waiting"
+        for admitted, stay_left in stays:
+            if admitted > position:
+                spans.append(Span(phase, position, admitted - 1))  # type: ignore[arg-type]
+            left = last + 1 if stay_left is None else stay_left
+            if left > admitted:
+                spans.append(Span("running", admitted, left - 1))
             position, phase = left, "preempted"
         if position <= last:
             spans.append(Span(phase, position, last))  # type: ignore[arg-type]
         return spans
+
+    def _life(self, number: int) -> tuple[int, int | None, list[tuple[int, int | None]]]:
+        """When a request came and ended, and (admitted, left) of each time that it ran."""
+        request = self._reader.requests[number]
+        return request.added, request.ended, [(stay.admitted, stay.left) for stay in request.stays]
 
     def token_steps(self, number: int) -> NDArray[np.int32]:
         """The step of every output token of a request, in order: a step that accepted drafts appears as often."""
@@ -142,51 +196,114 @@ class TraceIndex:
         outputs = np.diff(np.array(request.row_outputs, np.int32), prepend=0)
         return np.repeat(np.array(request.row_steps, np.int32), outputs)
 
-    def counter_totals(self) -> dict[str, int]:
-        """`stats.TRACED_COUNTERS` of all steps together, by name; those that stayed 0 are left out."""
-        return self._reader.counter_totals()
+    # ------------------------------------------------------------------ events
 
     def next_event(self, kind: str, step: int) -> EventPlace | None:
         """The first event of a kind after a step (kinds: BLOCK_EVENTS and REQUEST_EVENTS of `trace_format`)."""
         event = self._reader.next_event(kind, step)
-        return None if event is None else EventPlace(*event)
+        return None if event is None or event.step >= self.num_steps else EventPlace(*event)
 
     def previous_event(self, kind: str, step: int) -> EventPlace | None:
-        event = self._reader.previous_event(kind, step)
+        event = self._reader.previous_event(kind, min(step, self.num_steps))
         return None if event is None else EventPlace(*event)
 
     def event_steps(self, kind: str) -> NDArray[np.int32]:
         """The step of every event of a kind, in order; a step with several appears as often."""
+        return self._keep(("steps", kind), lambda: self._make_event_steps(kind))
+
+    def _make_event_steps(self, kind: str) -> NDArray[np.int32]:
+        if kind in BLOCK_EVENTS:
+            events = self._events
+            return events.step[events.kind == BLOCK_EVENTS.index(kind)]
+        steps = self._lifecycle_steps(kind)
+        return steps[steps < self.num_steps]
+
+    def _lifecycle_steps(self, kind: str) -> NDArray[np.int32]:
         return np.array([event.step for event in self._reader.events(kind)], np.int32)
 
     def reason_steps(self, reason: Reason) -> NDArray[np.int32]:
         """The steps in which the scheduler left a request out for this reason, in order."""
-        return np.array(self._reader.steps_with(reason), np.int32)
+        return self._keep(("reason", reason), lambda: np.array(self._reader.steps_with(reason), np.int32))
+
+    # ------------------------------------------------------------------ blocks
 
     def block_states(self, step: int) -> NDArray[np.uint8]:
         """The state of every block after a step, by block id; step -1: before the first."""
-        if step < 0:
-            return np.full(self.num_blocks, FREE, np.uint8)
-        blocks = self._reader.blocks_at(step)
-        return states(np.array(blocks.ref), np.array(blocks.hash) != 0)
+        if step >= self.num_steps:
+            self._reader.blocks_at(step)  # says which steps there are
+        events = self._events
+        end = int(events.start[step + 1]) if step >= 0 else 0
+        frame = end // KEYFRAME_EVENTS
+        states = self._keyframes[frame].copy()
+        begin = frame * KEYFRAME_EVENTS
+        states[events.block[begin:end]] = events.state[
+            begin:end
+        ]  # of several changes of a block the last stays
+        return states
 
     def block_changes(self, first: int, last: int) -> BlockChanges:
         """The changes of steps first .. last - 1."""
-        before = self.block_states(first - 1)
-        offsets, changed, after = [0], [], []
-        for step in range(first, last):
-            now = self.block_states(step)
-            where = np.flatnonzero(now != before)
-            changed.append(where)
-            after.append(now[where])
-            offsets.append(offsets[-1] + len(where))
-            before = now
+        events = self._events
+        begin, end = int(events.start[first]), int(events.start[last])
+        step, block, state = (column[begin:end] for column in (events.step, events.block, events.state))
+        order = np.argsort(block, kind="stable")
+        step, block, state = step[order], block[order], state[order]
+        is_last = np.ones(len(block), bool)
+        is_last[:-1] = (block[1:] != block[:-1]) | (step[1:] != step[:-1])
+        step, block, state = step[is_last], block[is_last], state[is_last]
+        before = self.block_states(first - 1)[block]
+        same = np.flatnonzero(block[1:] == block[:-1])
+        before[same + 1] = state[same]
+        changed = np.flatnonzero(state != before)
+        changed = changed[np.argsort(step[changed], kind="stable")]
+        offsets = np.searchsorted(step[changed], np.arange(first, last + 1))
         return BlockChanges(
-            first,
-            np.array(offsets, np.uint32),
-            np.concatenate(changed or [np.empty(0)]).astype(np.uint32),
-            np.concatenate(after or [np.empty(0)]).astype(np.uint8),
+            first, offsets.astype(np.uint32), block[changed].astype(np.uint32), state[changed]
         )
+
+    @property
+    def _keyframes(self) -> list[NDArray[np.uint8]]:
+        """The states before every KEYFRAME_EVENTS-th event."""
+        return self._keep("keyframes", self._make_keyframes)
+
+    def _make_keyframes(self) -> list[NDArray[np.uint8]]:
+        events = self._events
+        frames = [np.full(self.num_blocks, FREE, np.uint8)]
+        for end in range(KEYFRAME_EVENTS, len(events.block) + 1, KEYFRAME_EVENTS):
+            there = slice(end - KEYFRAME_EVENTS, end)
+            frame = frames[-1].copy()
+            frame[events.block[there]] = events.state[there]
+            frames.append(frame)
+        return frames
+
+    @property
+    def _events(self) -> BlockEvents:
+        return self._keep("events", self._make_events)
+
+    def _make_events(self) -> BlockEvents:
+        changes, steps = self._reader.changes, self.num_steps
+        step = np.array(changes.step[:], np.int32)
+        start = np.searchsorted(step, np.arange(steps + 1))
+        end = int(start[-1])
+        ref, hashes = np.array(changes.after.ref[:end]), np.array(changes.after.hash[:end])
+        return BlockEvents(
+            start,
+            step[:end],
+            np.array(changes.kind[:end], np.int8),
+            np.array(changes.block[:end], np.int32),
+            states(ref, hashes != 0),
+        )
+
+    # ------------------------------------------------------------------ what is kept
+
+    def _keep(self, name: Any, make: Callable[[], Any]) -> Any:
+        """The result of an earlier call, unless the run has grown since."""
+        if self._kept_at != self._reader.num_lines:
+            self._kept, self._kept_at = {}, self._reader.num_lines
+        kept = self._kept
+        if name not in kept:
+            kept[name] = make()
+        return kept[name]
 
 
 def states(ref: NDArray[np.int32], hashed: NDArray[np.bool_]) -> NDArray[np.uint8]:

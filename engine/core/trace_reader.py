@@ -306,6 +306,11 @@ class TraceReader:
         return len(self._steps)
 
     @property
+    def num_lines(self) -> int:
+        """Lines taken in so far: says whether a trace has grown."""
+        return self._num_lines
+
+    @property
     def num_blocks(self) -> int:
         return self._replay.num_blocks
 
@@ -435,12 +440,13 @@ class TraceReader:
     def state_at(self, step: int) -> TraceState:
         """Everything after a step."""
         blocks = self.blocks_at(step)
+        return TraceState(step, blocks, sorted(self._live_at(step), key=lambda r: r.key_at(step)))
+
+    def _live_at(self, step: int) -> list[RequestHistory]:
         frame = (step + 1) // CHECK_EVERY
         newcomers = range(bisect_left(self._added, frame * CHECK_EVERY), bisect_right(self._added, step))
-        live = [self.requests[number] for number in (*self._keyframes[frame].live, *newcomers)]
-        return TraceState(
-            step, blocks, sorted((r for r in live if r.lives_at(step)), key=lambda r: r.key_at(step))
-        )
+        known = [self.requests[number] for number in (*self._keyframes[frame].live, *newcomers)]
+        return [request for request in known if request.lives_at(step)]
 
     def raw_step(self, step: int) -> dict[str, Any]:
         """The step's line as it stands in the file (`trace_format`)."""

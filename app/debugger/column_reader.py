@@ -1,0 +1,369 @@
+"""A `TraceReader` of a big trace: the same questions, answered from columns and from the file's text where needed.
+
+A `TraceReader` replays the whole file and keeps its text, which takes seconds and gigabytes for a long run. This one
+keeps columns (`trace_columns`) and reads the line of a step when somebody looks at that step.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, overload
+
+import numpy as np
+
+from app.debugger.trace_columns import NEVER, Columns
+from app.debugger.trace_store import MAX_TEXT_BYTES, open_columns
+from app.debugger.trace_text import StepLines, first_line
+from engine.core.sched_output import Reason
+from engine.core.trace_format import BLOCK_EVENTS, REQUEST_EVENTS
+from engine.core.trace_reader import Content, Event, TraceReader
+from engine.core.trace_replay import NOBODY, NULL_BLOCK, Blocks, Problem, RequestHistory, Stay
+
+KEPT_HISTORIES = 20_000
+_SERIES = (
+    "time_s",
+    "duration_s",
+    "num_tokens",
+    "running",
+    "waiting",
+    "free_blocks",
+    "cached_blocks",
+    "kv_tokens",
+)
+
+
+def read_columns(path: Path, max_text_bytes: int = MAX_TEXT_BYTES) -> ColumnReader:
+    """Open a trace by its columns. Raises TraceError for what is none, ContradictionError if its records do not fit
+    together."""
+    header = first_line(path)
+    TraceReader.growing(str(path), header)  # refuses what is no trace, before anything is worked out
+    return ColumnReader(path, header, open_columns(path, max_text_bytes))
+
+
+class ColumnReader(TraceReader):
+    """Any step, any state, any event of a run whose columns were worked out."""
+
+    def __init__(self, path: Path, header: bytes, columns: Columns) -> None:
+        self.path = path
+        self._begin(header)
+        self.columns = columns
+        facts = columns.facts
+        self._lines = StepLines(path, columns.line_member, columns.line_start)
+        self._steps = self._lines
+        self._added = _array("i", columns.added)
+        self._lifecycle = _Lifecycle(columns)
+        self._kind_positions: dict[str, Any] = {}
+        histories = _Histories(columns, self._lines)
+        self._replay = SimpleNamespace(
+            num_blocks=self.header["blocks"],
+            block_size=self.header["block_size"],
+            requests=histories,
+            problems=[Problem(*problem) for problem in facts["problems"]],
+            changes=_Changes(columns),
+        )
+        self._by_name = _Namesakes(histories, facts["adds"])
+        for name in _SERIES:
+            column: array[Any] = getattr(self.series, name)
+            column.frombytes(getattr(columns, name).astype(column.typecode).tobytes())
+        self.is_complete = facts["is_complete"]
+        self.error = facts["errors"][-1][1] if facts["errors"] else None
+        self.error_steps = [step for step, _ in facts["errors"]]
+        self.notes = facts["notes"]
+        self._warn()
+
+    def _warn(self) -> None:
+        """The same sentences as for a file that is read as a whole, and one for what was not read."""
+        facts = self.columns.facts
+        if self.error is not None:
+            self.warnings.append(f"the engine raised {self.error}")
+        size = self.path.stat().st_size
+        if facts["damage"]:
+            self.warnings.append(f"the file is {facts['damage']}; read to the last whole record")
+            message = f"the file is {facts['damage']}: what follows step {self.num_steps - 1} is lost"
+            self.problems.append(Problem(self.num_steps, message))
+        elif facts["read_to"] < size:
+            self.warnings.append(
+                f"this trace is very long: the first {self.num_steps:,} steps are shown (0 to {self.num_steps - 1:,}), "
+                f"which are {facts['read_to'] / 1e6:,.0f} of the file's {size / 1e6:,.0f} MB. To see what comes later, "
+                "record a run of its own from there"
+            )
+        elif not (self.is_complete or self.error or self.problems):
+            self.warnings.append(
+                "there is no end record: the engine was killed or still runs; read to its last flush"
+            )
+
+    # ------------------------------------------------------------------ states
+
+    def blocks_at(self, step: int) -> Blocks:
+        self._check_step(step)
+        return ColumnBlocks(self.columns, self.num_blocks, self.columns.position_after(step))
+
+    def _live_at(self, step: int) -> list[RequestHistory]:
+        return [self.requests[number] for number in self.columns.live_at(step).tolist()]
+
+    # ------------------------------------------------------------------ whole-run questions
+
+    def counter_totals(self) -> dict[str, int]:
+        return dict(self.columns.facts["counters"])
+
+    def steps_with(self, reason: Reason) -> list[int]:
+        return list(self.columns.facts["reasons"].get(reason.value, ()))
+
+    def content_before(self, block: int, step: int) -> Content | None:
+        columns = self.columns
+        num_before = int(np.searchsorted(columns.sealed_from, columns.event_start[step]))
+        seals = np.flatnonzero(columns.sealed_block[:num_before] == block)
+        if not len(seals):
+            return None
+        seal = seals[-1]
+        request = int(columns.event_request[columns.sealed_from[seal]])
+        return Content(request, columns.sealed_hash[seal].tobytes().hex())
+
+    def _block_positions(self, kind: str) -> Any:
+        if kind not in BLOCK_EVENTS:
+            return super()._block_positions(kind)  # refuses it by name
+        if kind not in self._kind_positions:
+            there = np.flatnonzero(self.columns.event_kind == BLOCK_EVENTS.index(kind))
+            self._kind_positions[kind] = there.astype(np.int32)
+        return self._kind_positions[kind]
+
+    def _block_event(self, position: int) -> Event:
+        event = super()._block_event(position)
+        return event._replace(step=int(event.step), block=int(event.block))  # type: ignore[arg-type]
+
+
+class ColumnBlocks(Blocks):
+    """All blocks at a position of the run."""
+
+    def __init__(self, columns: Columns, num_blocks: int, position: int) -> None:
+        held = np.flatnonzero(columns.held_to[: np.searchsorted(columns.held_from, position)] >= position)
+        self._holding = (columns.held_block[held], columns.held_request[held])
+        self._columns = columns
+        self._num_blocks = num_blocks
+        self._position = position
+
+    @cached_property
+    def ref(self) -> array[int]:  # type: ignore[override]
+        return _array("i", np.bincount(self._holding[0], minlength=self._num_blocks))
+
+    @cached_property
+    def owner(self) -> array[int]:  # type: ignore[override]
+        blocks, requests = self._holding
+        owner = np.full(self._num_blocks, NOBODY, np.int32)
+        owner[blocks[::-1]] = requests[::-1]  # of several that hold a block, the first stays
+        return _array("i", owner)
+
+    @cached_property
+    def hash(self) -> array[int]:  # type: ignore[override]
+        columns, position = self._columns, self._position
+        there = columns.sealed_to[: np.searchsorted(columns.sealed_from, position)] >= position
+        published = np.flatnonzero(there)
+        hashes = np.zeros(self._num_blocks, np.uint64)
+        hashes[columns.sealed_block[published]] = columns.sealed_hash[published]
+        return _array("Q", hashes)
+
+    def free_queue(self) -> list[int]:
+        columns = self._columns
+        num_freed = np.searchsorted(columns.freed_at, self._position)
+        rank = np.arange(self._num_blocks)
+        rank[columns.freed_block[:num_freed]] = columns.freed_rank[:num_freed]
+        is_free = np.bincount(self._holding[0], minlength=self._num_blocks) == 0
+        is_free[NULL_BLOCK] = False
+        free = np.flatnonzero(is_free)
+        queue: list[int] = free[np.argsort(rank[free])].tolist()
+        return queue
+
+
+class _Changes:
+    """Every block event, by position."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.step, self.kind = columns.event_step, columns.event_kind
+        self.request, self.block = columns.event_request, columns.event_block
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+
+class _Lifecycle(dict[str, list[Event]]):
+    """By kind, what happened to requests; a kind is listed when first asked for."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in REQUEST_EVENTS
+
+    def __missing__(self, kind: str) -> list[Event]:
+        adds = self._columns.facts["adds"]
+        steps, numbers = lifecycle(self._columns, kind)
+        events = zip(steps.tolist(), numbers.tolist(), strict=True)
+        self[kind] = [Event(step, kind, adds[number]["r"], None) for step, number in events]
+        return self[kind]
+
+
+def lifecycle(columns: Columns, kind: str) -> tuple[Any, Any]:
+    """Steps and request numbers of what happened to requests; `kind` is one of REQUEST_EVENTS."""
+    if kind == "add":
+        return columns.added, np.arange(len(columns.added))
+    if kind == "abort":
+        aborts = columns.facts["aborts"]
+        return np.array([each["i"] for each in aborts], np.int32), np.array(
+            [each["q"] for each in aborts], np.int32
+        )
+    if kind == "preempt":
+        return columns.preempt_step, columns.preempt_request
+    if kind == "finish":
+        return columns.finish_step, columns.finish_request
+    if kind == "hit":
+        meant = columns.admission_first > 0
+    else:
+        meant = columns.admission_is_resumption == (kind == "resume")
+    return columns.admission_step[meant], columns.admission_request[meant]
+
+
+class _Histories(Sequence[RequestHistory]):
+    """Requests by number, each put together when asked for."""
+
+    def __init__(self, columns: Columns, lines: StepLines) -> None:
+        self._columns = columns
+        self._lines = lines
+        self._made: OrderedDict[int, RequestHistory] = OrderedDict()
+        self._rekeyed: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
+        for step, number, key in columns.facts["rekeyed"]:
+            self._rekeyed.setdefault(number, []).append((step, tuple(key)))
+        self._late = {record["q"] for record in columns.facts["aborts"] if record.get("late", False)}
+
+    def __len__(self) -> int:
+        return len(self._columns.added)
+
+    @overload
+    def __getitem__(self, index: int) -> RequestHistory: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RequestHistory]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        history = self._made.get(number)
+        if history is None:
+            history = self._made[number] = self._make(number)
+            if len(self._made) > KEPT_HISTORIES:
+                self._made.popitem(last=False)
+        return history
+
+    def _make(self, number: int) -> RequestHistory:
+        columns, add = self._columns, self._columns.facts["adds"][number]
+        rows = slice(columns.row_start[number], columns.row_start[number + 1])
+        computed = _array("i", columns.row_computed[rows])
+        ended = int(columns.ended[number])
+        return RequestHistory(
+            number=number,
+            request_id=add["r"],
+            key=tuple(add["key"]),
+            record=_AddRecord(add, self._lines),
+            num_prompt_tokens=add["num_prompt_tokens"],
+            added=add["i"],
+            added_s=add["ts"],
+            ended=None if ended == NEVER else ended,
+            ended_s=None if ended == NEVER else float(columns.ended_s[number]),
+            finish_reason=columns.facts["finish_reasons"][number],
+            aborted=bool(columns.aborted[number]),
+            aborted_late=number in self._late,
+            rekeyed=self._rekeyed.get(number, []),
+            stays=self._stays(number),
+            preempted=columns.preempt_step[columns.preempt_request == number].tolist(),
+            num_computed=computed[-1] if computed else 0,
+            tokens=_array("i", columns.token[columns.token_start[number] : columns.token_start[number + 1]]),
+            row_steps=_array("i", columns.row_step[rows]),
+            row_computed=computed,
+            row_outputs=_array("i", columns.row_outputs[rows]),
+        )
+
+    def _stays(self, number: int) -> list[Stay]:
+        columns = self._columns
+        first, last = columns.stay_start[number], columns.stay_start[number + 1]
+        if first == last:
+            return []
+        blocks, block_steps = self._taken(number)
+        slides = slice(columns.slide_start[number], columns.slide_start[number + 1])
+        slide_step, slide_behind = columns.slide_step[slides], columns.slide_behind[slides]
+        stays = []
+        for stay in range(first, last):
+            admitted, left = int(columns.stay_admitted[stay]), int(columns.stay_left[stay])
+            ran_to = columns.num_steps if left == NEVER else left
+            if columns.aborted[number] and left == columns.ended[number]:
+                ran_to -= 1  # what a step in flight still took for it is in no table
+            taken = slice(*np.searchsorted(block_steps, [admitted, ran_to + 1]))
+            slid = slice(*np.searchsorted(slide_step, [admitted, ran_to + 1]))
+            behind = int(columns.stay_behind[stay])
+            stays.append(
+                Stay(
+                    admitted,
+                    int(columns.stay_first[stay]),
+                    None if left == NEVER else left,
+                    [NULL_BLOCK] * behind + blocks[taken].tolist(),
+                    [admitted] * behind + block_steps[taken].tolist(),
+                    list(zip(slide_step[slid].tolist(), slide_behind[slid].tolist(), strict=True)),
+                )
+            )
+        return stays
+
+    def _taken(self, number: int) -> tuple[Any, Any]:
+        """The blocks that a request took, in order, and in which steps."""
+        columns = self._columns
+        ended = int(columns.ended[number])
+        last = columns.num_steps if ended == NEVER else min(ended + 1, columns.num_steps)
+        life = columns.event_start[[int(columns.added[number]), last]]
+        first, last = np.searchsorted(columns.held_from, life)
+        taken = first + np.flatnonzero(columns.held_request[first:last] == number)
+        return columns.held_block[taken], columns.event_step[columns.held_from[taken]]
+
+
+class _AddRecord(dict[str, Any]):
+    """The `add` record of a request; its prompt is read from the file when asked for."""
+
+    def __init__(self, add: dict[str, Any], lines: StepLines) -> None:
+        super().__init__(
+            (name, value) for name, value in add.items() if name not in ("place", "num_prompt_tokens")
+        )
+        self._place = add["place"]
+        self._lines = lines
+
+    def __missing__(self, name: str) -> Any:
+        if name != "prompt":
+            raise KeyError(name)
+        self["prompt"] = json.loads(self._lines.line_at(*self._place))["prompt"]
+        return self["prompt"]
+
+
+class _Namesakes(Mapping[str, list[RequestHistory]]):
+    """Name -> the requests that bore it, in order."""
+
+    def __init__(self, histories: _Histories, adds: list[dict[str, Any]]) -> None:
+        self._histories = histories
+        self._numbers: dict[str, list[int]] = {}
+        for number, add in enumerate(adds):
+            self._numbers.setdefault(add["r"], []).append(number)
+
+    def __getitem__(self, name: str) -> list[RequestHistory]:
+        return [self._histories[number] for number in self._numbers[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def _array(code: str, values: Any) -> array[Any]:
+    """A column as the plain array that a TraceReader has."""
+    column: array[Any] = array(code)
+    column.frombytes(values.astype(np.dtype(code), copy=False).tobytes())
+    return column

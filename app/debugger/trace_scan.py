@@ -1,0 +1,252 @@
+"""One pass over a trace file, from text to columns of numbers.
+
+`Scan` takes records and only appends; what the columns mean together is worked out by `trace_columns`,
+for all records at once. Big files are read by two processes, each with its share of the members.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import mmap
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from app.debugger.trace_text import member_near, members
+from engine.core.trace_format import BLOCK_EVENTS, TraceError
+
+PARALLEL_BYTES = 4 << 20
+"""Files larger than this are read by two processes: below, starting one costs more than it saves."""
+KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
+NOBODY = -1
+NO_OUTPUT = -1
+"""In `row_outputs`, of a row whose tokens were computed without giving an output."""
+NO_TOKENS: list[int] = []
+
+
+class ContradictionError(Exception):
+    """Records that do not fit together: no writer made them so."""
+
+
+def ints() -> Any:
+    return field(default_factory=lambda: array("i"))
+
+
+def longs() -> Any:
+    return field(default_factory=lambda: array("q"))
+
+
+def floats() -> Any:
+    return field(default_factory=lambda: array("d"))
+
+
+@dataclass
+class Scan:
+    """What stands in some members of a trace, in file order."""
+
+    # One entry per step
+    step: array[int] = ints()
+    time_s: array[float] = floats()
+    duration_s: array[float] = floats()
+    running: array[int] = ints()
+    waiting: array[int] = ints()
+    free_blocks: array[int] = ints()
+    cached_blocks: array[int] = ints()
+    kv_tokens: array[int] = longs()
+    num_tokens: array[int] = ints()
+    line_member: array[int] = longs()
+    """Where the step's member begins in the file, and its line in the member's text."""
+    line_start: array[int] = longs()
+    num_rows: array[int] = ints()
+    num_events: array[int] = ints()
+
+    # One entry per row of a batch
+    row_request: array[int] = ints()
+    row_num_tokens: array[int] = ints()
+    row_outputs: array[int] = ints()
+    """Tokens of output accepted, or NO_OUTPUT."""
+    tokens: array[int] = ints()
+    """All accepted output."""
+
+    # Block events: neighbours of one kind and request together
+    run_kind: array[int] = ints()
+    run_request: array[int] = ints()
+    run_length: array[int] = ints()
+    event_block: array[int] = ints()
+    seal_hash: bytearray = field(default_factory=bytearray)
+    """8 bytes per published block."""
+
+    # Requests
+    adds: list[dict[str, Any]] = field(default_factory=list)
+    """The records without their prompts, with `num_prompt_tokens` and the place of the line."""
+    aborts: list[dict[str, Any]] = field(default_factory=list)
+    admissions: list[tuple[int, int, int, int, int, bool]] = field(default_factory=list)
+    """(step, request, start, blocks behind the window, index of its row, whether it was preempted before)"""
+    slides: list[tuple[int, int, int]] = field(default_factory=list)
+    """(step, request, blocks behind the window)"""
+    preempted: list[tuple[int, int]] = field(default_factory=list)
+    finished: list[tuple[int, int, str]] = field(default_factory=list)
+    rekeyed: list[tuple[int, int, list[float]]] = field(default_factory=list)
+
+    # The run
+    counters: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, list[int]] = field(default_factory=dict)
+    """Reason -> steps in which it held somebody back."""
+    errors: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    is_complete: bool = False
+    end_step: int | None = None
+    num_end_events: int = 0
+
+    # The text
+    num_lines: int = 0
+    num_bytes: int = 0
+    damage: str = ""
+    nonsense: str = ""
+    """Why the next line could not be read; everything stops there."""
+    last_offset: int = 0
+    """Where the first member that was not read begins."""
+
+    def take(self, record: dict[str, Any], member: int, start: int) -> None:
+        """One record, and where its line stands."""
+        kind = record["t"]
+        if kind == "step":
+            self._step(record)
+            self.line_member.append(member)
+            self.line_start.append(start)
+        elif kind == "add":
+            prompt = record.pop("prompt")
+            self.adds.append({**record, "num_prompt_tokens": len(prompt), "place": (member, start)})
+        elif kind == "abort":
+            self.aborts.append(record)
+        elif kind == "error":
+            self.errors.append((record["i"], record["message"]))
+        elif kind == "end":
+            self.end_step, self.is_complete = record["i"], True
+            self.notes = record.get("notes", [])
+            self.num_end_events = self._events(record["ev"])
+        elif kind not in ("chk", "hdr"):
+            raise ValueError(f"unknown record {kind!r}")
+
+    def _step(self, record: dict[str, Any]) -> None:
+        step = record["i"]
+        rows = len(self.row_request)
+        numbers = record.get("q", [])
+        for entry in record.get("rekey", ()):
+            self.rekeyed.append((step, *entry))
+        for name in ("new", "res"):
+            for number, begin, *behind in record.get(name, ()):
+                row = rows + numbers.index(number)
+                self.admissions.append((step, number, begin, behind[0] if behind else 0, row, name == "res"))
+        self.row_request.fromlist(numbers)
+        self.row_num_tokens.fromlist(record.get("n", []))
+        self._outputs(record.get("tok", []))
+        for number, behind in record.get("slid", ()):
+            self.slides.append((step, number, behind))
+        for number in record.get("pre", ()):
+            self.preempted.append((step, number))
+        for number, reason in record.get("fin", ()):
+            self.finished.append((step, number, reason))
+        for name, value in record.get("cnt", {}).items():
+            self.counters[name] = self.counters.get(name, 0) + value
+        for reason in {entry[1] for entry in record.get("why", ())}:
+            self.reasons.setdefault(reason, []).append(step)
+        self.num_events.append(self._events(record.get("ev", ())))
+        self.num_rows.append(len(numbers))
+        self.num_tokens.append(sum(record.get("n", ())))
+        self.step.append(step)
+        self.time_s.append(record["ts"])
+        self.duration_s.append(record["dur"])
+        self.running.append(record["run"])
+        self.waiting.append(record["wait"])
+        self.free_blocks.append(record["free"])
+        self.cached_blocks.append(record["cached"])
+        self.kv_tokens.append(record["kv"])
+
+    def _outputs(self, tokens: Sequence[int | list[int] | None]) -> None:
+        try:
+            self.tokens.fromlist(tokens)  # one token each, as in most steps
+            self.row_outputs.fromlist([1] * len(tokens))
+        except TypeError:
+            lists = [
+                NO_TOKENS if token is None else [token] if isinstance(token, int) else token
+                for token in tokens
+            ]
+            self.tokens.extend(chain.from_iterable(lists))
+            self.row_outputs.extend([NO_OUTPUT if token is NO_TOKENS else len(token) for token in lists])
+
+    def _events(self, runs: Sequence[Any]) -> int:
+        """Append runs of events; returns how many events they are."""
+        blocks = [run[2] for run in runs]
+        lengths = [len(each) for each in blocks]
+        self.run_kind.fromlist([KIND_CODES[run[0]] for run in runs])
+        self.run_request.fromlist([NOBODY if run[1] is None else run[1] for run in runs])
+        self.run_length.fromlist(lengths)
+        self.event_block.fromlist(list(chain.from_iterable(blocks)))
+        for run in runs:
+            if run[0] == "seal":
+                self.seal_hash += bytes.fromhex("".join(run[3]))
+        return sum(lengths)
+
+
+def scan_file(path: Path, max_text_bytes: int) -> list[Scan]:
+    """Read a trace as far as `max_text_bytes` of text, by one or two processes; in file order.
+
+    The last scan's `last_offset` says how far into the file that is.
+    """
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        stop = _end_of_window(data, max_text_bytes)
+        middle = member_near(data, stop // 2) if stop > PARALLEL_BYTES else stop
+        if not 0 < middle < stop:
+            return [_scan(data, 0, stop)]
+    with get_context("fork").Pool(1) as pool:
+        second = pool.apply_async(_scan_share, (path, middle, stop))
+        first = _scan_share(path, 0, middle)
+        if first.damage or first.nonsense:
+            return [first]
+        if first.last_offset != middle:  # the ten bytes stood inside a member
+            return [_scan_share(path, 0, stop)]
+        return [first, second.get()]
+
+
+def _end_of_window(data: mmap.mmap, max_text_bytes: int) -> int:
+    """Where to stop so that about so much text is read: at the file's end, or at a member before it."""
+    sampled = 0
+    text = 0
+    for member in members(data, 0, len(data)):
+        sampled, text = member.end, text + len(member.text)
+        if text > 1 << 22:
+            break
+    fraction = max_text_bytes / max(1, text * len(data) / max(1, sampled))
+    return len(data) if fraction >= 1 else member_near(data, int(len(data) * fraction))
+
+
+def _scan_share(path: Path, start: int, stop: int) -> Scan:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _scan(data, start, stop)
+
+
+def _scan(data: mmap.mmap, start: int, stop: int) -> Scan:
+    scan = Scan(last_offset=start)
+    gc.disable()  # a step's record is a thousand small lists, none of them in a cycle
+    for member in members(data, start, stop):
+        position = 0
+        for line in member.text.split(b"\n")[:-1]:
+            try:
+                scan.take(json.loads(line), member.offset, position)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                scan.nonsense = f"{type(error).__name__}: {error}"
+                return scan
+            scan.num_lines += 1
+            position += len(line) + 1
+        if position < len(member.text) and member.end < len(data):
+            raise TraceError("a record spans two pieces of the file: it was packed again by another tool")
+        scan.num_bytes += len(member.text)
+        scan.last_offset = member.end
+        scan.damage = member.damage
+    return scan

@@ -1,0 +1,155 @@
+"""Columns in a file: made once by a process of their own, then mapped into memory.
+
+Reading a big trace takes seconds and hundreds of megabytes. A separate process does it, so that the server answers
+other tabs meanwhile and keeps nothing of it, and leaves a file from which the next start maps the columns at once.
+
+    python -m app.debugger.trace_store TRACE COLUMNS MAX_TEXT_BYTES
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from app.debugger.trace_columns import Columns, make_columns
+from app.debugger.trace_scan import ContradictionError, scan_file
+from app.debugger.trace_text import first_line
+from engine.core.trace_format import TraceError
+from quizzes.paths import cache_dir
+
+MAGIC = b"prepcol1"
+"""Another layout or meaning of columns gets another."""
+ALIGNMENT = 64
+KEPT_FILES = 8
+MAX_TEXT_BYTES = 1_200_000_000
+"""Of a longer trace the beginning is read: its columns would not fit beside other programs."""
+CONTRADICTION, REFUSED = 3, 4
+"""Exit codes."""
+
+logger = logging.getLogger(__name__)
+
+
+def open_columns(path: Path, max_text_bytes: int = MAX_TEXT_BYTES) -> Columns:
+    """The columns of a trace, from an earlier time if the file has not changed.
+
+    Raises TraceError for what cannot be read, ContradictionError if records do not fit together.
+    """
+    state = path.stat()
+    key = [str(path.resolve()), state.st_size, state.st_mtime_ns, max_text_bytes]
+    stored = cache_dir() / "traces" / f"{sha256(key[0].encode()).hexdigest()[:24]}.columns"
+    found = load(stored, key)
+    if found is not None:
+        return found
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        return _make(path, stored, key)
+    except OSError as error:
+        logger.info("columns of %s are not kept: %s", path, error)
+    with TemporaryDirectory(prefix="prep-") as folder:  # what is mapped outlives its name
+        return _make(path, Path(folder) / stored.name, key)
+
+
+def _make(path: Path, target: Path, key: list[Any]) -> Columns:
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
+    }
+    command = [sys.executable, "-m", __name__, str(path), str(beside), json.dumps(key)]
+    try:
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode == CONTRADICTION:
+            raise ContradictionError(done.stdout.strip())
+        if done.returncode == REFUSED:
+            raise TraceError(done.stdout.strip())
+        if done.returncode:
+            raise TraceError(
+                f"reading {path} failed (exit code {done.returncode}): the machine may be short of memory. Close "
+                "other programs, or record fewer steps"
+            )
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    _prune(target.parent)
+    found = load(target, key)
+    if found is None:
+        raise OSError(f"{target} does not hold what was written")
+    return found
+
+
+def _root() -> str:
+    return str(Path(__file__).parents[2])
+
+
+def _prune(folder: Path) -> None:
+    """Keep the newest files."""
+    files = sorted(folder.glob("*.columns"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    for file in files[KEPT_FILES:]:
+        file.unlink(missing_ok=True)
+
+
+def save(columns: Columns, path: Path, key: list[Any]) -> None:
+    """One file: MAGIC, the length of a JSON header, the header, the columns."""
+    arrays = {
+        f.name: np.ascontiguousarray(getattr(columns, f.name)) for f in fields(columns) if f.name != "facts"
+    }
+    table, offset = [], 0
+    for name, values in arrays.items():
+        table.append([name, values.dtype.str, offset, len(values)])
+        offset += -(-values.nbytes // ALIGNMENT) * ALIGNMENT
+    header = json.dumps({"key": key, "size": offset, "table": table, "facts": columns.facts}).encode()
+    header += b" " * (-(len(MAGIC) + 8 + len(header)) % ALIGNMENT)
+    with open(path, "wb") as file:
+        file.write(MAGIC + len(header).to_bytes(8, "little") + header)
+        for values in arrays.values():
+            file.write(values.tobytes())
+            file.write(bytes(-values.nbytes % ALIGNMENT))
+
+
+def load(path: Path, key: list[Any]) -> Columns | None:
+    """What `save` wrote for this key; None if there is nothing, something else or a damaged file."""
+    try:
+        with open(path, "rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if data[: len(MAGIC)] != MAGIC:
+            return None
+        start = len(MAGIC) + 8 + int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+        header = json.loads(data[len(MAGIC) + 8 : start])
+        if header["key"] != key or len(data) != start + header["size"]:
+            return None
+        arrays = {
+            name: np.frombuffer(data, np.dtype(kind), length, start + offset)
+            for name, kind, offset, length in header["table"]
+        }
+        return Columns(header["facts"], **arrays)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def main(path: str, target: str, key: str) -> int:
+    wanted = json.loads(key)
+    try:
+        header = json.loads(first_line(Path(path)))
+        save(make_columns(scan_file(Path(path), wanted[-1]), header), Path(target), wanted)
+    except ContradictionError as error:
+        print(error)
+        return CONTRADICTION
+    except TraceError as error:
+        print(error)
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,135 @@
+"""The text of a trace file, a piece at a time: no file is ever in memory as a whole.
+
+A trace is a series of gzip members, one for each flush of its writer, so any piece of it can be read
+without what stands before. `members` goes through them; `StepLines` gives the line of any step again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.core.trace_format import TraceError
+
+CHUNK_BYTES = 1 << 16
+MAX_MEMBER_BYTES = 1 << 26
+"""Text of one member. A writer makes some megabytes; what is larger was not written by one."""
+KEPT_MEMBERS = 4
+MEMBER_START = bytes.fromhex("1f8b0800000000000403")
+"""How zlib begins a member at the writer's settings: level 1, no time, on Unix. Ten bytes that mean
+nothing else with a certainty of 1 - 2**-80 per byte; a member that begins otherwise is merely not found."""
+
+
+class Member(NamedTuple):
+    """One gzip member."""
+
+    offset: int
+    """Where it begins in the file."""
+    end: int
+    text: bytes
+    damage: str
+    """How the file ends here though it should not; empty for a sound member."""
+
+
+def members(data: mmap.mmap | bytes, start: int, stop: int) -> Iterator[Member]:
+    """The members that begin in [start, stop); the first begins at `start`.
+
+    A member that is cut off gives what it holds; one whose checksum is wrong gives nothing. Both are the last.
+    """
+    position = start
+    while position < stop:
+        member = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        parts: list[bytes] = []
+        offset, size = position, 0
+        try:
+            while not member.eof and position < len(data):
+                chunk = data[position : position + CHUNK_BYTES]
+                parts.append(member.decompress(chunk, MAX_MEMBER_BYTES))
+                position += len(chunk) - len(member.unused_data)
+                size += len(parts[-1])
+                if size > MAX_MEMBER_BYTES or member.unconsumed_tail:
+                    raise TraceError(
+                        f"a piece of this file holds more than {MAX_MEMBER_BYTES >> 20} MB of text, so it was "
+                        "packed again by another tool: open the file that the engine wrote"
+                    )
+        except zlib.error:
+            yield Member(offset, position, b"", f"damaged near byte {position}")
+            return
+        yield Member(offset, position, b"".join(parts), "" if member.eof else "cut off in the middle")
+
+
+def member_near(data: mmap.mmap | bytes, position: int) -> int:
+    """Where the next member begins, at or after a position; the file's length if none does."""
+    found = data.find(MEMBER_START, position)
+    return len(data) if found < 0 else found
+
+
+class StepLines(Sequence[bytes]):
+    """The lines of a trace's steps, read from the file when asked for."""
+
+    def __init__(self, path: Path, member: NDArray[np.int64], start: NDArray[np.int64]) -> None:
+        self._path = path
+        self._member = member
+        """Per line, where its member begins in the file."""
+        self._start = start
+        """Per line, where it begins in the text of its member."""
+        self._texts: OrderedDict[int, bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._member)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.line_at(int(self._member[index]), int(self._start[index]))
+
+    def line_at(self, member: int, start: int) -> bytes:
+        """The line that begins at `start` in the text of the member at `member`."""
+        text = self._text(member)
+        return text[start : text.index(b"\n", start)]
+
+    def _text(self, offset: int) -> bytes:
+        text = self._texts.pop(offset, None)
+        if text is None:
+            text = self._read(offset)
+        self._texts[offset] = text
+        if len(self._texts) > KEPT_MEMBERS:
+            self._texts.popitem(last=False)
+        return text
+
+    def _read(self, offset: int) -> bytes:
+        try:
+            with open(self._path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                member = next(members(data, offset, offset + 1))
+        except (OSError, ValueError) as error:
+            raise TraceError(f"cannot read {self._path} any more: {error}. Open the run again") from error
+        if not member.text:
+            raise TraceError(f"{self._path} has changed since it was opened: open the run again")
+        return member.text
+
+
+def first_line(path: Path) -> bytes:
+    """The header of a trace. Raises TraceError if there cannot be one."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(CHUNK_BYTES)
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        text = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(data, MAX_MEMBER_BYTES)
+    except zlib.error as error:
+        raise TraceError(
+            f"{path} is not a trace: it does not begin like a gzip file. `prep trace record` makes traces"
+        ) from error
+    return text.partition(b"\n")[0]
