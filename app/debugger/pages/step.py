@@ -7,31 +7,29 @@ from typing import Any
 
 import streamlit as st
 
+from app.debugger import session
+from app.debugger.page_frame import run_page
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
-from app.debugger.session import Selection, current_run, get_run, select, selection, write_url
+from app.debugger.session import Selection, get_run, select, selection, write_url
 from app.debugger.step_view import markup, parts, script, style
 from app.debugger.step_view.envelope import envelope
 from app.debugger.step_view.growth import Growth
-from engine.core.trace_format import TraceError
 
 KEY = "step_view"
 _JUMP = "step_view.jump"
 _SHOWN = "step_view.shown"
 FOLLOW_S = 0.25
+"""Between two looks at a run that goes on."""
 
 
 def show() -> None:
-    try:
-        run = current_run()
-    except TraceError as error:
-        st.error(str(error))
-        return
-    if run is None:
-        st.info("No run is open. The page Runs lists those that there are.")
-        return
+    run_page("Step", _show_page)
+
+
+def _show_page(run: Run) -> None:
     for warning in run.warnings:
-        st.warning(warning)
+        st.caption(f"⚠ {warning}")
     if run.index.num_steps == 0 and not run.is_live:
         st.info("This run has no steps: the engine was started and never asked for anything.")
         return
@@ -81,6 +79,9 @@ def _view(run: Run) -> None:
     _component()(key=KEY, data=envelope(head, found), on_say_change=_nothing)
     if run.index.num_steps:
         show_panel(run, min(selection().step, run.index.num_steps - 1))
+    if said and "fork" in said:
+        st.session_state["fork"] = said["fork"]
+        session.go("compare", step=said["fork"])
 
 
 def _growth(key: str) -> Growth:

@@ -21,6 +21,9 @@ export class BlockMap {
 
   /** numBlocks in the CSS width that there is; the canvas takes the height that it needs. */
   resize(numBlocks, width, height) {
+    const size = [numBlocks, width, height, window.devicePixelRatio].join();
+    if (size === this.size) return;
+    this.size = size;
     this.numBlocks = numBlocks;
     this.grid = gridFor(numBlocks, width, height);
     this.scale = window.devicePixelRatio || 1;

@@ -28,9 +28,15 @@ class Sizes(NamedTuple):
 
 
 def sizes(run: Run) -> Sizes:
+    if run.is_live:
+        return LIVE
     series = run.index.series
     rows = float(series.running.mean()) if len(series.running) else 1.0
     return Sizes(map_data.window_steps(run), details.chunk_steps(rows))
+
+
+LIVE = Sizes(map_data.WINDOW_STEPS, details.MIN_CHUNK)
+"""Of a run whose length and batches are still to come."""
 
 
 def make(run: Run, cut: Sizes, key: str) -> bytes | None:

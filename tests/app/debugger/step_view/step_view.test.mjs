@@ -1,0 +1,239 @@
+// The parts of the page Step that need no browser. Run by tests/app/debugger/test_step_scripts.py.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { EVENT_BITS, nextStop, playTo, stopsAt } from "../../../../app/debugger/step_view/breaks.js";
+import { anyEvents, columnSteps, minMax, stepAtFraction } from "../../../../app/debugger/step_view/columns.js";
+import { openEnvelope, unpackPart } from "../../../../app/debugger/step_view/envelope.js";
+import { Frames, countStates } from "../../../../app/debugger/step_view/frames.js";
+import { blockAt, cornerOf, gridFor, moved } from "../../../../app/debugger/step_view/grid.js";
+import { commandOf } from "../../../../app/debugger/step_view/keys.js";
+import { ownersOf, ranges, reasonOf, stepState } from "../../../../app/debugger/step_view/step_state.js";
+import { Store } from "../../../../app/debugger/step_view/store.js";
+
+/** The same numbers for the same seed. */
+function dice(seed) {
+  return (sides) => {
+    seed = (Math.imul(seed, 1103515245) + 12345) & 0x7fffffff;
+    return Math.floor((seed / 0x80000000) * sides);
+  };
+}
+
+/** A random run, state by state, and as changes. */
+function randomRun(seed, numBlocks, numSteps, first = 0) {
+  const roll = dice(seed);
+  const base = Uint8Array.from({ length: numBlocks }, () => roll(4));
+  const states = [], block = [], state = [], offsets = [0];
+  const now = base.slice();
+  for (let step = 0; step < numSteps; step++) {
+    const changed = new Set(Array.from({ length: roll(6) }, () => roll(numBlocks)));
+    for (const each of changed) {
+      now[each] = roll(4);
+      block.push(each);
+      state.push(now[each]);
+    }
+    offsets.push(block.length);
+    states.push(now.slice());
+  }
+  const arrays = { base, offsets: Uint32Array.from(offsets), block: Uint32Array.from(block), state: Uint8Array.from(state) };
+  return { states, meta: { first, last: first + numSteps, num_blocks: numBlocks }, arrays };
+}
+
+test("every step of a window is found, in whatever order it is asked for", () => {
+  for (let seed = 1; seed <= 20; seed++) {
+    const roll = dice(seed + 100), first = roll(500);
+    const { states, meta, arrays } = randomRun(seed, 1 + roll(50), 1 + roll(300), first);
+    const frames = new Frames(meta, arrays);
+    for (let i = 0; i < 300; i++) {
+      const step = first + roll(states.length);
+      assert.deepEqual(frames.at(step), states[step - first], `seed ${seed}, step ${step}`);
+    }
+    for (let step = first; step < first + states.length; step++) assert.deepEqual(frames.at(step), states[step - first]);
+  }
+});
+
+test("a window that grows in pieces of any size, some sent twice, is the window that came whole", () => {
+  for (let seed = 1; seed <= 20; seed++) {
+    const roll = dice(seed + 7);
+    const { states, meta, arrays } = randomRun(seed, 20, 200);
+    const piece = (from, to) => {
+      const [start, end] = [arrays.offsets[from], arrays.offsets[to]];
+      const base = from ? states[from - 1] : arrays.base;
+      return [
+        { ...meta, first: from, last: to },
+        { base, offsets: arrays.offsets.slice(from, to + 1).map((at) => at - start), block: arrays.block.slice(start, end), state: arrays.state.slice(start, end) },
+      ];
+    };
+    const grown = new Frames(...piece(0, 1 + roll(90)));
+    while (grown.last < 200) {
+      grown.append(...piece(Math.max(0, grown.last - roll(5)), Math.min(200, grown.last + 1 + roll(80))));
+      assert.deepEqual(grown.at(grown.last - 1), states[grown.last - 1]);
+    }
+    for (let i = 0; i < 100; i++) {
+      const step = roll(200);
+      assert.deepEqual(grown.at(step), states[step]);
+    }
+  }
+});
+
+test("a piece that leaves a gap is refused", () => {
+  const { meta, arrays } = randomRun(3, 8, 10);
+  const frames = new Frames(meta, arrays);
+  assert.equal(frames.append({ ...meta, first: 12, last: 20 }, arrays), false);
+  assert.equal(frames.last, 10);
+});
+
+test("block 0 is not counted: it is never handed out", () => {
+  assert.deepEqual(countStates(Uint8Array.of(0, 0, 1, 2, 2, 3)), [1, 1, 2, 1]);
+});
+
+function figuresOf(kinds, free = kinds.map(() => 9)) {
+  const events = kinds.map((names) => names.reduce((bits, name) => bits | (1 << EVENT_BITS.indexOf(name)), 0));
+  return { events: Uint8Array.from(events), free: Int32Array.from(free), length: kinds.length };
+}
+const breaksOn = (kinds, more = {}) => ({ kinds: new Set(kinds), freeBelow: null, steps: null, ...more });
+
+test("the next breakpoint is the nearest step with an event that is switched on", () => {
+  const figures = figuresOf([[], ["evict"], [], ["preempt", "evict"], [], ["preempt"]]);
+  assert.equal(nextStop(figures, breaksOn(["preempt"]), 0, 1, 5), 3);
+  assert.equal(nextStop(figures, breaksOn(["preempt"]), 3, 1, 5), 5);
+  assert.equal(nextStop(figures, breaksOn(["preempt"]), 5, 1, 5), -1);
+  assert.equal(nextStop(figures, breaksOn(["preempt", "evict"]), 3, -1, 5), 1);
+  assert.equal(nextStop(figures, breaksOn([]), 0, 1, 5), -1);
+  assert.deepEqual(stopsAt(figures, breaksOn(["preempt", "evict"]), 3), ["preempt", "evict"]);
+});
+
+test("what lasts stops in the step in which it begins", () => {
+  const oom = figuresOf([["oom"], ["oom"], [], ["oom"], ["oom"]]);
+  assert.deepEqual([0, 1, 2, 3, 4].filter((step) => stopsAt(oom, breaksOn(["oom"]), step).length), [0, 3]);
+  const few = figuresOf([[], [], [], [], []], [5, 2, 1, 5, 2]);
+  const below = breaksOn([], { freeBelow: 3 });
+  assert.deepEqual([0, 1, 2, 3, 4].filter((step) => stopsAt(few, below, step).length), [1, 4]);
+});
+
+test("playing past a breakpoint stops on it, and a request's own steps are breakpoints too", () => {
+  const figures = figuresOf([[], [], ["preempt"], [], []]);
+  assert.deepEqual(playTo(figures, breaksOn(["preempt"]), 0, 4), { step: 2, stopped: true });
+  assert.deepEqual(playTo(figures, breaksOn(["preempt"]), 2, 4), { step: 4, stopped: false });
+  assert.deepEqual(playTo(figures, breaksOn([], { steps: new Set([1]) }), 0, 4), { step: 1, stopped: true });
+});
+
+test("columns cover every step, and none is lost or empty", () => {
+  const roll = dice(5);
+  for (let i = 0; i < 200; i++) {
+    const first = roll(50), last = first + 1 + roll(400), columns = 1 + roll(120);
+    const seen = new Set();
+    for (let column = 0; column < columns; column++) {
+      const [from, to] = columnSteps(column, first, last, columns);
+      assert.ok(first <= from && from < to && to <= last);
+      for (let step = from; step < to; step++) seen.add(step);
+    }
+    assert.equal(seen.size, last - first);
+    assert.equal(stepAtFraction(-0.1, first, last), first);
+    assert.equal(stepAtFraction(1, first, last), last - 1);
+  }
+});
+
+test("a spike of one step among thousands is seen", () => {
+  const values = new Int32Array(5000).fill(3);
+  values[4321] = 77;
+  const { low, high } = minMax(values, 0, 5000, 100);
+  assert.equal(Math.max(...high), 77);
+  assert.equal(Math.min(...low), 3);
+  const events = new Uint8Array(5000);
+  events[4321] = 2;
+  assert.deepEqual([...anyEvents(events, 0, 5000, 100)].filter(Boolean), [2]);
+});
+
+test("a block lies where a click finds it, on maps of any size", () => {
+  for (const [numBlocks, width] of [[1, 300], [40, 700], [4096, 700], [10_001, 700], [100_001, 700], [10_001, 320]]) {
+    const grid = gridFor(numBlocks, width, 520);
+    assert.ok(grid.columns * grid.cell <= width || grid.cell === 1);
+    assert.ok(grid.columns * grid.rows >= numBlocks);
+    for (const block of [0, Math.floor(numBlocks / 2), numBlocks - 1]) {
+      const [x, y] = cornerOf(grid, block);
+      assert.equal(blockAt(grid, numBlocks, x + grid.cell / 2, y + grid.cell / 2), block);
+    }
+    assert.equal(blockAt(grid, numBlocks, -1, 0), null);
+    assert.equal(blockAt(grid, numBlocks, 0, 1e6), null);
+    assert.equal(moved(grid, numBlocks, 0, -1, 0), 0);
+    assert.equal(moved(grid, numBlocks, numBlocks - 1, 0, 1), numBlocks - 1);
+  }
+});
+
+const key = (name, more = {}) => ({ key: name, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...more });
+const element = (tagName, more = {}) => ({ tagName, getAttribute: () => null, ...more });
+
+test("keys mean commands, except where somebody types or a button has them", () => {
+  const body = element("BODY");
+  assert.deepEqual(commandOf(key("b"), body), ["break", 1]);
+  assert.deepEqual(commandOf(key("B", { shiftKey: true }), body), ["break", -1]);
+  assert.deepEqual(commandOf(key("}", { shiftKey: true }), body), ["step", 10]);
+  assert.deepEqual(commandOf(key("["), body), ["step", -1]);
+  assert.deepEqual(commandOf(key("]", { shiftKey: true }), body), ["step", 10]);
+  assert.deepEqual(commandOf(key("ArrowDown", { shiftKey: true }), body), ["cursor", 0, 10]);
+  assert.equal(commandOf(key("b", { ctrlKey: true }), body), null);
+  assert.equal(commandOf(key("b"), element("INPUT", { type: "text" })), null);
+  assert.equal(commandOf(key("b"), element("TEXTAREA")), null);
+  assert.deepEqual(commandOf(key("b"), element("INPUT", { type: "checkbox" })), ["break", 1]);
+  assert.equal(commandOf(key(" "), element("BUTTON")), null);
+  assert.deepEqual(commandOf(key(" "), body), ["play"]);
+  assert.equal(commandOf(key("x"), body), null);
+});
+
+const CHUNK = {
+  first: 10,
+  last: 13,
+  steps: [
+    { rows: [["a", "prefill", 8, 0, 8, 8, 1, [5]]], order: ["a"], queue: ["b"], waiting: 1, why: [["b", "no_blocks", { need: 3, free: 1 }]] },
+    { rows: [["a", "decode", 1, 8, 9, 9, 2, [6]]], order: ["a", "b"], idle: [["b", 4, 9]], why: [[null, "budget_exhausted", {}]] },
+    { order: ["b"], idle: [["b", 4, 9]] },
+  ],
+  stays: [
+    ["a", 9, 12, [4, 5, 6], [[9, 1], [10, 2], [11, 3]], [[11, 1]]],
+    ["b", 11, null, [5, 9], [[11, 2]], []],
+  ],
+};
+
+test("tables grow, slide and end with their request", () => {
+  assert.deepEqual(stepState(CHUNK, 10).tables, new Map([["a", [4, 5]]]));
+  assert.deepEqual(stepState(CHUNK, 11).tables, new Map([["a", [0, 5, 6]], ["b", [5, 9]]]));
+  assert.deepEqual(stepState(CHUNK, 12).tables, new Map([["b", [5, 9]]]));
+  assert.equal(stepState(CHUNK, 13), null);
+  assert.equal(stepState(CHUNK, 9), null);
+  assert.deepEqual(ownersOf(stepState(CHUNK, 11), 5), ["a", "b"]);
+  assert.deepEqual(ownersOf(stepState(CHUNK, 11), 0), []);
+});
+
+test("a request's reason is its own, else that of all the rest, else it came too late", () => {
+  assert.deepEqual(reasonOf(stepState(CHUNK, 10), "b"), ["no_blocks", { need: 3, free: 1 }]);
+  assert.deepEqual(reasonOf(stepState(CHUNK, 11), "z"), ["budget_exhausted", {}]);
+  assert.equal(reasonOf(stepState(CHUNK, 12), "z"), null);
+});
+
+test("ids in few characters", () => {
+  assert.equal(ranges([]), "");
+  assert.equal(ranges([3, 4, 5, 9, 11, 12]), "3-5 9 11-12");
+});
+
+test("what Python packed is unpacked, and the store then lacks only what was not sent", async () => {
+  const { head, parts } = openEnvelope(new Uint8Array(readFileSync(process.env.STEP_ENVELOPE)));
+  const store = new Store(head.run);
+  store.describe(head);
+  const lacks = (step) => store.missing(step, 0, null, null);
+  assert.deepEqual(lacks(0), ["o", "w:0", "d:0"]);
+  for (const [name, part] of parts) await store.take(name, part);
+  assert.deepEqual(lacks(0), []);
+  assert.equal(store.figures.length, head.num_steps);
+  assert.deepEqual(store.missing(0, 0, 5, "r1"), ["b:5:0", "r:r1"]);
+  const { meta, arrays } = await unpackPart(parts.get("w:0"));
+  assert.equal(arrays.base.length, head.num_blocks);
+  assert.equal(arrays.offsets.length, meta.last - meta.first + 1);
+  const frames = store.frames(head.num_steps - 1);
+  for (let step = 0; step < head.num_steps; step++) {
+    const [free, cached] = countStates(frames.at(step));
+    assert.equal(free + cached, store.figures.free[step]);
+  }
+});
