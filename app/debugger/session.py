@@ -55,13 +55,14 @@ def register_pages(pages: Mapping[str, Any]) -> None:
     st.session_state[_PAGES] = dict(pages)
 
 
-def go(page: str, **changes: Any) -> NoReturn:
+def go(page: str, parameters: dict[str, str] | None = None, **changes: Any) -> NoReturn:
     """Jump to a page by its URL path, with the selection changed as by `select`. The rest of this run is skipped.
 
+    parameters: what else that page reads from its address (`add_to_url`).
     Not for callbacks (`on_click=`), where Streamlit cannot change the page.
     """
     select(**changes)
-    st.switch_page(st.session_state[_PAGES][page], query_params=permalink(selection()))
+    st.switch_page(st.session_state[_PAGES][page], query_params=permalink(selection()) | (parameters or {}))
 
 
 def permalink(chosen: Selection) -> dict[str, str]:

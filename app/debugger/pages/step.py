@@ -80,8 +80,7 @@ def _view(run: Run) -> None:
     if run.index.num_steps:
         show_panel(run, min(selection().step, run.index.num_steps - 1))
     if said and "fork" in said:
-        st.session_state["fork"] = said["fork"]
-        session.go("compare", step=said["fork"])
+        session.go("compare", {"fork": str(said["fork"])}, step=said["fork"])
 
 
 def _growth(key: str) -> Growth:
