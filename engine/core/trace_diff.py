@@ -145,8 +145,8 @@ def diff(a: TraceReader, b: TraceReader) -> TraceDiff:
 
 
 def clock(reader: TraceReader) -> Clock:
-    """What the seconds of a trace are."""
-    return "steps" if reader.header.get("clock") == "steps" else "wall"
+    """What the seconds of a trace are. In a scripted run no model runs, and no step takes time."""
+    return "wall" if reader.header.get("clock") != "steps" and any(reader.series.duration_s) else "steps"
 
 
 def describe(a: TraceReader, b: TraceReader, step: int) -> Divergence:
@@ -162,8 +162,8 @@ def describe(a: TraceReader, b: TraceReader, step: int) -> Divergence:
         step,
         kinds,
         concerned,
-        Side(_decided(one, other), [_reason(a, key, step) for key in told]),
-        Side(_decided(other, one), [_reason(b, key, step) for key in told]),
+        Side(_decided(one, other, _budgets(a)(step)), [_reason(a, key, step) for key in told]),
+        Side(_decided(other, one, _budgets(b)(step)), [_reason(b, key, step) for key in told]),
     )
 
 
@@ -313,8 +313,8 @@ def _concerned(a: Decision, b: Decision) -> list[str]:
     return list(dict.fromkeys(key for part in parts for key in part))
 
 
-def _decided(mine: Decision, other: Decision) -> str:
-    """What only one run did."""
+def _decided(mine: Decision, other: Decision, budget: int) -> str:
+    """What only one run did, and how full its step was."""
     said = []
     if lost := sorted(mine.preempted - other.preempted):
         said.append(f"preempted {_list(lost)}")
@@ -335,7 +335,8 @@ def _decided(mine: Decision, other: Decision) -> str:
         said.append(f"left out {_list(left_out)}")
     total = sum(num_tokens for _, num_tokens in mine.rows.values())
     words = "; ".join(said) or "did nothing that the other did not"
-    return f"{words[:1].upper()}{words[1:]}. {len(mine.rows)} rows, {total} tokens."
+    share = f"{total} of at most {budget} tokens" if budget else f"{total} tokens"
+    return f"{words[:1].upper()}{words[1:]}. {len(mine.rows)} rows, {share}."
 
 
 def _tokens(row: tuple[int, int] | None) -> str:
@@ -495,7 +496,7 @@ _FIGURES: tuple[tuple[str, str, Better], ...] = (
     ("preemptions", "", "lower"),
     ("evictions", "blocks", "lower"),
     ("prefix hits", "tokens", "higher"),
-    ("found again after preemption", "tokens", "higher"),
+    ("found again", "tokens", "higher"),
     ("most waiting", "requests", "lower"),
     ("running, mean", "requests", ""),
     ("budget used", "%", "higher"),
@@ -530,7 +531,7 @@ def _sums(run: _Walk) -> dict[str, float | None]:
         "preemptions": sum(len(decision.preempted) for decision in run.decisions),
         "evictions": len(reader.events("evict")),
         "prefix hits": sum(request.num_cached_tokens for request in reader.requests),
-        "found again after preemption": run.found_again,
+        "found again": run.found_again,
         "most waiting": max(series.waiting, default=0),
         "running, mean": round(sum(series.running) / run.busy_steps, 2) if run.busy_steps else 0,
         "budget used": round(100 * computed / run.budget_offered, 1) if run.budget_offered else None,

@@ -33,7 +33,7 @@ from engine.core.trace_watch import Breach, Watch
 from engine.core.trace_writer import TraceWriter, class_path, code_revision
 
 STEP_S = 0.001
-"""A fork has no clock: in its file a millisecond stands for a step."""
+"""A fork has no clock: in its file a step begins a millisecond after the one before and takes no time."""
 _TRUSTED = ("engine.", "app.", "quizzes.")
 """A class named by a file is imported only from here: opening a file must not run whatever it names."""
 INTERFACE = ("add", "abort", "schedule", "update", "has_unfinished")
@@ -238,13 +238,11 @@ class _Run:
         planned = dict(self.live)
         self._while_in_flight()
         if step in self.script.interrupted and not self.scheduler.requests:
-            self.tracer.step(SchedulerOutput(step), ModelRunnerOutput(), [], STEP_S)
+            self.tracer.step(SchedulerOutput(step), ModelRunnerOutput(), [], 0.0)
         else:
             answer = self._answer(out, planned)
             outputs = self.scheduler.update(out, answer)
-            self.step += 1  # the clock of the file: the step is over
-            self.tracer.step(out, answer, outputs, STEP_S)
-            self.step -= 1
+            self.tracer.step(out, answer, outputs, 0.0)
             self._take(outputs)
         self.step += 1
         if step >= self.result.at:

@@ -15,7 +15,8 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
                               scheduler again
                fingerprint    of the model, part of every block's hash
                scheduler_cls  module:Class
-               clock          left out: seconds are wall time. steps: a millisecond stands for a step
+               clock          left out: seconds are wall time. steps: no clock ran, steps are a
+                              millisecond apart and take no time
                fork           {of, at, set, before}: made by `trace_fork`, and from what
     add    i, ts, q, r, key, prompt [token ids], params {sampling parameters that are not defaults},
                priority, arrival, seed, lora, salt, late

@@ -1,0 +1,342 @@
+"""Compare: two runs beside each other. Where they part and why, what it cost each request, and the blocks of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.page_frame import heading, legend
+from app.debugger.pages.fork_form import FORK_AT, show_fork_form
+from app.debugger.runs import Run, list_runs, path_of
+from app.debugger.trace_index import BLOCK_STATES
+from app.debugger.views import compare as view
+from engine.core.trace_diff import Divergence, TraceDiff, describe, diff
+from engine.core.trace_format import TraceError
+from engine.core.trace_reader import TraceReader
+
+BLUE, ORANGE = "#56B4E9", "#E69F00"
+MAP_WIDTH_REM = 22
+MOST_BYTES = 200 << 20
+"""Of a trace file that this page reads as a whole."""
+ALIGN = {"step": "step", "token": "token of a request", "time": "time"}
+_SEEN_PAIR = "compare_pair"
+
+
+def open_fork_form(step: int) -> None:
+    """Go to this page with the form open at a step of the selected run: for other pages' "fork here"."""
+    st.session_state[FORK_AT] = step
+    session.go("compare", step=step)
+
+
+def show() -> None:
+    try:
+        _show()
+    except TraceError as error:
+        st.error(str(error))
+
+
+def _show() -> None:
+    chosen = session.selection()
+    ids = _run_ids(chosen.run, chosen.other)
+    if not ids:
+        st.title("Compare")
+        st.info(
+            "There are no runs yet. `prep trace record` makes one, or start an engine on the page Live engine."
+        )
+        return
+    if chosen.run is None:
+        chosen = session.select(run=ids[0])
+    a = session.get_run(str(chosen.run))
+    heading("Compare", a, "steps count from 0; shown is the state after a step")
+    other, forking = _choose(ids, a.run_id, chosen.other)
+    if forking or other is None:
+        show_fork_form(a)
+    if other is None:
+        st.info("Choose a second run as B, or fork this one: then both stand here side by side.")
+        return
+    b = session.get_run(other)
+    _compare(a, b)
+
+
+# ---------------------------------------------------------------------- which two
+
+
+def _run_ids(*also: str | None) -> list[str]:
+    listed = [entry.run_id for entry in list_runs()]
+    return listed + [run_id for run_id in dict.fromkeys(also) if run_id and run_id not in listed]
+
+
+def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
+    """Run B and whether the form is open. Another choice starts the page anew."""
+    left, swap, right, fork = st.columns([3, 0.6, 3, 1.4], vertical_alignment="bottom")
+    new_a = left.selectbox("Run A", ids, ids.index(a), key=f"compare_a_{a}")
+    new_b = right.selectbox(
+        "Run B", ids, None if b is None else ids.index(b), key=f"compare_b_{b}", placeholder="none yet"
+    )
+    if swap.button("⇄", key="compare_swap", help="Swap A and B", disabled=b is None, width="stretch"):
+        new_a, new_b = b or new_a, a
+    parameter = st.query_params.get("fork", "")
+    if parameter.isdecimal():
+        st.session_state[FORK_AT] = int(parameter)
+    is_asked = FORK_AT in st.session_state
+    if fork.button("Fork A…", key="compare_fork", help="Run A again with something changed", width="stretch"):
+        if is_asked:
+            del st.session_state[FORK_AT]
+        else:
+            st.session_state[FORK_AT] = session.selection().step
+        st.query_params.pop("fork", None)
+        st.rerun()
+    if (new_a, new_b) != (a, b):
+        session.select(run=new_a)
+        session.select(other=new_b, step=0)
+        st.session_state.pop(_SEEN_PAIR, None)
+        st.rerun()
+    return b, is_asked
+
+
+# ---------------------------------------------------------------------- the comparison
+
+
+def _compare(a: Run, b: Run) -> None:
+    one, other = whole(a), whole(b)
+    found = _diff(
+        f"{a.run_id}@{id(a)}", f"{b.run_id}@{id(b)}", a.index.num_steps, b.index.num_steps, one, other
+    )
+    _go_to_first(found, (a.run_id, b.run_id))
+    _show_summary(found, one, other)
+    if not one.num_steps:
+        st.info("Run A has no steps.")
+        return
+    step = min(session.selection().step, max(one.num_steps, other.num_steps) - 1)
+    _show_jumps(found, step)
+    _show_divergence(describe(one, other, step), a, b, step)
+    table, maps = st.columns([1, 1.1], gap="medium")
+    with table:
+        _show_figures(found)
+    with maps:
+        _show_maps(a, b, one, other, min(step, one.num_steps - 1))
+    _show_requests(found)
+
+
+def whole(run: Run) -> TraceReader:
+    """All of a run, to compare it step by step."""
+    reader = run.reader(0)
+    if reader.num_steps >= run.index.num_steps:
+        return reader
+    path = path_of(run.run_id)
+    if path.stat().st_size > MOST_BYTES:
+        raise TraceError(
+            f"{run.title} is too long to compare here ({path.stat().st_size >> 20} MiB): prep trace diff reads it as a "
+            "whole"
+        )
+    return _whole(str(path), path.stat().st_mtime_ns)
+
+
+@st.cache_resource(max_entries=2, show_spinner="Reading the whole run …")
+def _whole(path: str, mtime_ns: int) -> TraceReader:
+    return TraceReader(path)
+
+
+@st.cache_resource(max_entries=8, show_spinner="Comparing …")
+def _diff(
+    key_a: str, key_b: str, num_steps_a: int, num_steps_b: int, _a: TraceReader, _b: TraceReader
+) -> TraceDiff:
+    return diff(_a, _b)
+
+
+def _go_to_first(found: TraceDiff, pair: tuple[str, str]) -> None:
+    """A pair that is new on this page opens at its first difference, unless the address names a step."""
+    if st.session_state.get(_SEEN_PAIR) != pair:
+        st.session_state[_SEEN_PAIR] = pair
+        if found.first is not None and session.selection().step == 0:
+            session.select(step=found.first.step)
+
+
+def _show_summary(found: TraceDiff, a: TraceReader, b: TraceReader) -> None:
+    st.markdown(f"**{view.summary(found)}**")
+    if not found.same_workload:
+        said = "; ".join(found.workload_notes) or "requests differ in what the trace keeps of them"
+        st.caption(f"⚠ Not asked the same: {said}. Requests are compared by their ids.")
+    changed = [f"{name}: A {_word(one)}, B {_word(other)}" for name, one, other in found.settings]
+    clocks = (
+        "wall clock on both sides"
+        if found.clocks == ("wall", "wall")
+        else "clock: steps, a fork has no other"
+    )
+    st.caption(" · ".join([*changed, clocks]))
+    for name, reader in (("A", a), ("B", b)):
+        for note in reader.notes:
+            st.caption(f"{name}: {note}")
+        if reader.error:
+            st.error(f"{name} ended early. {reader.error}")
+
+
+def _show_jumps(found: TraceDiff, step: int) -> None:
+    if not found.divergences:
+        return
+    where, first, before, after = st.columns([4, 1, 1, 1], vertical_alignment="center")
+    number = sum(each <= step for each in found.divergences)
+    position = f"{number} of {len(found.divergences)}" if step in found.divergences else "between two"
+    where.markdown(f"Step **{step:,}** · places where they part anew: {position}")
+    targets = {
+        "First": (first, found.divergences[0]),
+        "◀ Previous": (before, found.previous_divergence(step)),
+        "Next ▶": (after, found.next_divergence(step)),
+    }
+    for words, (column, target) in targets.items():
+        is_here = target is None or target == step
+        if column.button(words, key=f"compare_{words}", disabled=is_here, width="stretch"):
+            session.select(step=target)
+            st.rerun()
+
+
+def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
+    """What each side decided in the step, and why: the heart of the page."""
+    for column, name, run, side in zip(
+        st.columns(2, gap="medium"), "AB", (a, b), (found.a, found.b), strict=True
+    ):
+        colour = BLUE if name == "A" else ORANGE
+        item = '<li style="font-size:.82rem;color:#d1d5db">'
+        reasons = "".join(f"{item}{escape(reason)}</li>" for reason in side.reasons)
+        what = side.decided if found.kinds else f"Decided the same. {side.decided.rpartition('. ')[2]}"
+        column.html(
+            f'<div style="border-left:3px {"solid" if name == "A" else "dashed"} {colour};background:#111827;'
+            f'padding:6px 10px;font-size:.85rem" data-side="{name}" data-step="{step}">'
+            f'<b style="color:{colour}">{name}</b> {escape(run.title)} · step {step:,}<br>{escape(what)}'
+            f'<ul style="margin:4px 0 0;padding-left:1.1rem">{reasons}</ul></div>'
+        )
+        if step < run.index.num_steps and column.button(
+            f"Open {name} at step {step:,}", key=f"compare_open_{name}"
+        ):
+            session.select(run=run.run_id)
+            session.go("step", step=step, other=(b if name == "A" else a).run_id)
+
+
+def _show_figures(found: TraceDiff) -> None:
+    st.subheader("In all", anchor=False)
+    rows = view.figure_rows(found.figures)
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        height=35 * (len(rows) + 1) + 3,
+        alt="Figures of both runs: "
+        + "; ".join(f"{row['figure']} {row['A']} and {row['B']}" for row in rows),
+    )
+
+
+# ---------------------------------------------------------------------- maps
+
+
+def _show_maps(a: Run, b: Run, one: TraceReader, other: TraceReader, step: int) -> None:
+    st.subheader("Blocks of both", anchor=False)
+    how_box, who_box = st.columns([1.4, 1])
+    both_timed = a.index.header.get("clock") != "steps" and b.index.header.get("clock") != "steps"
+    ways = [way for way in ALIGN if way != "time" or both_timed]
+    how = how_box.segmented_control(
+        "Align by", ways, default="step", key="compare_align", format_func=ALIGN.get
+    )
+    request = None
+    if how == "token":
+        names = list(dict.fromkeys(each.request_id for each in one.requests))
+        wanted = session.selection().request
+        index = names.index(wanted) if wanted in names else 0
+        request = who_box.selectbox("Request", names, index, key="compare_request")
+    there, words = view.aligned_step(how or "step", step, one, other, request)
+    st.caption(
+        f"A after step {step:,}; B: {words}. Cells that are alike in both are dimmed; a cell is a block."
+    )
+    left, right = st.columns(2)
+    states_a = a.index.block_states(step)
+    states_b = None if there is None else b.index.block_states(there)
+    with left:
+        _show_map("A", view.block_map(a.index, step, states_b), step)
+    with right:
+        if states_b is not None and there is not None:
+            _show_map("B", view.block_map(b.index, there, states_a), there)
+    legend((f"height:10px;background:{colour};border:1px solid #374151", word) for colour, word in _legend())
+    if states_b is not None:
+        st.caption(f"{view.num_different(states_a, states_b):,} blocks are in another state.")
+
+
+def _legend() -> list[tuple[str, str]]:
+    words = ("free", "cached: free, a hit can use it", "used by one request", "shared by several")
+    assert len(words) == len(BLOCK_STATES)
+    return list(zip(view.COLOURS, words, strict=True))
+
+
+def _show_map(name: str, found: view.BlockMap, step: int) -> None:
+    st.html(
+        f'<figure style="margin:0"><img src="{found.png}" alt="Blocks of run {name} after step {step}: {found.words}" '
+        f'style="width:100%;max-width:{MAP_WIDTH_REM}rem;image-rendering:pixelated;border:1px solid #263043">'
+        f'<figcaption style="font-size:.78rem;color:#d1d5db"><b>{name}</b> after step {step:,}: {escape(found.words)}'
+        "</figcaption></figure>"
+    )
+
+
+# ---------------------------------------------------------------------- requests
+
+
+def _show_requests(found: TraceDiff) -> None:
+    title, choice, as_table = st.columns([2, 4, 1.2], vertical_alignment="bottom")
+    title.subheader("Requests", anchor=False)
+    metric = choice.segmented_control(
+        "Show of each request", list(view.METRICS), default="end_step", key="compare_metric",
+        format_func=view.METRICS.get,
+    ) or "end_step"  # fmt: skip
+    bars, num_left_out = view.bars(found.requests, metric)
+    if as_table.toggle("As table", key="compare_table") or not bars:
+        st.dataframe(
+            pd.DataFrame(view.request_table(found.requests)),
+            hide_index=True,
+            alt="Every request in both runs: steps, tokens and how it ended",
+        )
+        return
+    st.altair_chart(_dumbbells(bars, view.METRICS[metric]), alt=_in_words(bars, view.METRICS[metric]))
+    if num_left_out:
+        st.caption(f"The {len(bars)} requests that changed most; {num_left_out:,} more are in the table.")
+    texts = {delta.request_id: delta.tokens for delta in found.requests if delta.tokens != "same"}
+    if texts:
+        said = ", ".join(f"{name}: {words}" for name, words in list(texts.items())[:8])
+        st.caption(f"Output is not the same in both for {len(texts)} requests ({said}).")
+
+
+def _dumbbells(bars: Sequence[view.Bar], words: str) -> alt.LayerChart:
+    """A line from A's point to B's. Form says which is which, not colour alone: A is a circle, B a diamond."""
+    order = [bar.request for bar in bars]
+    lines = pd.DataFrame([{"request": bar.request, "from": bar.a, "to": bar.b} for bar in bars])
+    points = pd.DataFrame(
+        [
+            {"request": bar.request, "run": name, "value": value, "change": f"{bar.a} → {bar.b}"}
+            for bar in bars
+            for name, value in (("A", bar.a), ("B", bar.b))
+        ]
+    )
+    y = alt.Y("request:N", sort=order, title=None, axis=alt.Axis(labelLimit=120))
+    rule = alt.Chart(lines).mark_rule(color="#6b7280", strokeWidth=2).encode(
+        x=alt.X("from:Q", title=words), x2="to:Q", y=y
+    )  # fmt: skip
+    runs = alt.Scale(domain=["A", "B"], range=[BLUE, ORANGE])
+    shapes = alt.Scale(domain=["A", "B"], range=["circle", "diamond"])
+    mark = alt.Chart(points).mark_point(filled=True, size=70, opacity=1).encode(
+        x=alt.X("value:Q", title=words),
+        y=y,
+        color=alt.Color("run:N", scale=runs, legend=alt.Legend(orient="top", title=None)),
+        shape=alt.Shape("run:N", scale=shapes, legend=alt.Legend(orient="top", title=None)),
+        tooltip=["request", "run", "value", "change"],
+    )  # fmt: skip
+    return alt.layer(rule, mark).properties(height=alt.Step(15))
+
+
+def _in_words(bars: Sequence[view.Bar], words: str) -> str:
+    parts = [f"{bar.request} {bar.a} and {bar.b}" for bar in bars[:20]]
+    return f"{words} in A and in B, {len(bars)} requests: {'; '.join(parts)}"
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,178 @@
+"""The form that runs a recorded run again with something changed, and the fork while it runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.fork_process import ForkOutcome, ForkProcess
+from app.debugger.runs import Run, path_of, runs_dir
+from engine.core.trace_format import TraceError
+from engine.core.trace_knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
+from engine.core.trace_reader import TraceReader
+from engine.core.trace_writer import unused_path
+
+FORK_AT = "fork_at"
+"""Session key: the step at which the form opens; absent while it is closed."""
+_PROCESS, _SAID = "fork_process", "fork_said"
+EXAMPLES = {
+    "as recorded": "",
+    "shortest prompt first": "app.debugger.example_schedulers:ShortestFirst",
+    "prefill first": "app.debugger.example_schedulers:PrefillFirst",
+    "decode first": "app.debugger.example_schedulers:DecodeFirst",
+    "a class of your own": "own",
+}
+CHOICES = {"scheduling_policy": ("fcfs", "priority"), "preemption_mode": ("recompute", "swap")}
+
+
+def show_fork_form(run: Run) -> None:
+    """The form, the fork in progress, or what became of the last one."""
+    if _PROCESS in st.session_state:
+        _show_progress()
+        return
+    said: ForkOutcome | str | None = st.session_state.get(_SAID)
+    if isinstance(said, str):
+        st.error(said)
+    elif said is not None and said.failure:
+        st.error(f"{said.failure} The run up to there is B.")
+    if run.run_id.startswith("live:"):
+        st.info("A live run is forked from its recording: save it on the page Live engine first.")
+        return
+    if not run.index.num_steps:
+        st.info("This run has no steps to fork.")
+        return
+    try:
+        settings = _settings(run)
+    except TraceError as error:
+        st.warning(str(error))
+        return
+    _show_form(run, settings)
+
+
+def _settings(run: Run) -> Settings:
+    reader: TraceReader = run.reader(0)
+    return read_settings(reader)
+
+
+def _show_form(run: Run, settings: Settings) -> None:
+    last = run.index.num_steps - 1
+    opened_at = min(st.session_state.get(FORK_AT, session.selection().step), last)
+    with st.container(border=True):
+        step_box, class_box, own_box = st.columns([1, 1.4, 2], vertical_alignment="bottom")
+        at = int(
+            step_box.number_input(
+                f"Fork at step, 0 to {last:,}", 0, last, opened_at, key=f"fork_step_{run.run_id}_{opened_at}",
+                help="The first step that decides otherwise. Memory (blocks, block size) can change at step 0 only.",
+            )
+        )  # fmt: skip
+        choice = class_box.selectbox("Scheduler", list(EXAMPLES), key="fork_class")
+        dotted = EXAMPLES[choice]
+        if dotted == "own":
+            dotted = own_box.text_input(
+                "Class", key="fork_own", placeholder="my_file:MyScheduler",
+                help="module:Class, importable from where prep app was started. It runs in a process of its own.",
+            ).strip()  # fmt: skip
+        elif dotted:
+            own_box.caption(f"`{dotted}`")
+        with st.form("fork_form", border=False):
+            changes = _knobs(settings, at, run.run_id)
+            if st.form_submit_button("Run the fork", type="primary"):
+                _start(run, at, changes, dotted or None)
+
+
+def _knobs(settings: Settings, at: int, run_id: str) -> dict[str, Any]:
+    """One field per knob that can turn at this step, with its recorded value. Returns those that were changed."""
+    knobs = [knob for knob in KNOBS.values() if (knob.live or at == 0) and _fits(knob, settings)]
+    columns = st.columns(4)
+    changes = {}
+    for place, knob in enumerate(knobs):
+        now = settings.get(knob.name)
+        with columns[place % 4]:
+            value = _field(knob, now, f"fork_{run_id}_{knob.name}")
+        if value != (0 if now is None else now):
+            changes[knob.name] = value
+    return changes
+
+
+def _fits(knob: Knob, settings: Settings) -> bool:
+    """GiB mean nothing where the recording does not know what a block takes."""
+    return knob.name != "swap_space" or settings.cache.tiers.block_bytes > 0
+
+
+def _field(knob: Knob, now: Any, key: str) -> Any:
+    words = f"{knob.help[:1].upper()}{knob.help[1:]}. Recorded: {now}"
+    if knob.kind is bool:
+        return st.selectbox(
+            knob.name, (True, False), 0 if now else 1, key=key, help=words, format_func=_on_off
+        )
+    if knob.name in CHOICES:
+        options = CHOICES[knob.name]
+        return st.selectbox(knob.name, options, options.index(now), key=key, help=words)
+    if knob.kind is float:
+        return st.number_input(knob.name, 0.0, value=float(now or 0), key=key, help=words)
+    return int(st.number_input(knob.name, 0, value=int(now or 0), step=1, key=key, help=words))
+
+
+def _on_off(value: bool) -> str:
+    return "on" if value else "off"
+
+
+def _start(run: Run, at: int, changes: dict[str, Any], dotted: str | None) -> None:
+    st.session_state.pop(_SAID, None)
+    try:
+        parse_knobs(changes, at)
+        folder = runs_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        name = re.sub(r"[^A-Za-z0-9_.-]", "-", run.run_id.rpartition("/")[2].removesuffix(".itrace"))
+        out = unused_path(folder / f"{name.removeprefix('mine-')}-at{at}{_suffix(changes, dotted)}.itrace")
+        st.session_state[_PROCESS] = ForkProcess(
+            path_of(run.run_id), out, at=at, changes=changes, scheduler_cls=dotted
+        )
+    except (TraceError, OSError) as error:
+        st.session_state[_SAID] = str(error)
+    st.rerun()
+
+
+def _suffix(changes: dict[str, Any], dotted: str | None) -> str:
+    """What was changed, as part of a file's name."""
+    words = [
+        f"{name.replace('max_num_', '').replace('enable_', '')}-{value}" for name, value in changes.items()
+    ]
+    words += [dotted.rpartition(":")[2]] if dotted else []
+    return "".join(f"-{re.sub(r'[^A-Za-z0-9_.-]', '-', word)}" for word in words[:3])[:60]
+
+
+@st.fragment(run_every=0.3)
+def _show_progress() -> None:
+    process: ForkProcess | None = st.session_state.get(_PROCESS)
+    if process is None:
+        return
+    try:
+        outcome = process.poll()
+    except TraceError as error:
+        _end(str(error))
+        return
+    if outcome is not None:
+        _end(outcome)
+        return
+    bar, stop = st.columns([5, 1], vertical_alignment="center")
+    words = f"Step {process.step:,} of about {process.of:,}" if process.of else "Reading the recorded run …"
+    bar.progress(min(1.0, process.step / process.of) if process.of else 0.0, text=words)
+    if stop.button("Cancel", key="fork_cancel", width="stretch"):
+        process.cancel()
+        _end("The fork was cancelled, and nothing is left of it.")
+
+
+def _end(said: ForkOutcome | str) -> None:
+    """Show what became of it: a finished fork is run B from now on."""
+    del st.session_state[_PROCESS]
+    st.session_state[_SAID] = said
+    if isinstance(said, ForkOutcome):
+        st.session_state.pop(FORK_AT, None)
+        session.select(other=f"mine:{Path(said.path).stem}", step=0)
+        st.session_state.pop("compare_pair", None)
+    st.rerun()

@@ -1,0 +1,240 @@
+"""Two runs beside each other, as the page Compare shows them: aligned steps, tables, bars, maps. Pure."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from base64 import b64encode
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from math import ceil, sqrt
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.debugger.trace_index import BLOCK_STATES, TraceIndex
+from engine.core.trace_diff import Figure, RequestDelta, TraceDiff
+from engine.core.trace_reader import TraceReader
+
+Align = Literal["step", "token", "time"]
+
+COLOURS = ("#1c2537", "#009E73", "#0072B2", "#E69F00")
+"""By block state, those of the page Step: free, cached, used, shared."""
+SAME = 0.38
+"""Brightness of cells whose state is the same in both runs."""
+MOST_BARS = 40
+
+METRICS = {
+    "end_step": "last step",
+    "first_token_step": "first token",
+    "waiting_steps": "steps waited",
+    "computed_tokens": "tokens computed",
+    "preemptions": "preemptions",
+}
+"""What a dumbbell can show, by field of RequestDelta."""
+
+
+class Bar(NamedTuple):
+    """One request in both runs, for a dumbbell."""
+
+    request: str
+    a: int
+    b: int
+
+    @property
+    def delta(self) -> int:
+        return self.b - self.a
+
+
+def figure_rows(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    """One row per figure. Better and worse are words: colour alone says nothing."""
+    return [
+        {
+            "figure": figure.name,
+            "A": figure.a,
+            "B": figure.b,
+            "B − A": figure.delta,
+            "unit": figure.unit,
+            "B is": _verdict(figure),
+        }
+        for figure in figures
+    ]
+
+
+def _verdict(figure: Figure) -> str:
+    if not figure.delta or not figure.better:
+        return "" if figure.delta else "same"
+    return "▲ better" if (figure.delta < 0) == (figure.better == "lower") else "▼ worse"
+
+
+def request_table(deltas: Sequence[RequestDelta]) -> list[dict[str, Any]]:
+    """One row per request, both runs side by side."""
+    rows = []
+    for delta in deltas:
+        row: dict[str, Any] = {"request": delta.request_id}
+        for name, words in METRICS.items():
+            row[f"{words} A"], row[f"{words} B"] = getattr(delta, name)
+        row["prefix hit A"], row["prefix hit B"] = delta.cached_tokens
+        row["recomputed A"], row["recomputed B"] = delta.recomputed_tokens
+        row["output"] = delta.tokens
+        row["end"] = delta.ends[0] if len(set(delta.ends)) == 1 else " / ".join(delta.ends)
+        rows.append(row)
+    return rows
+
+
+def bars(deltas: Sequence[RequestDelta], metric: str, most: int = MOST_BARS) -> tuple[list[Bar], int]:
+    """The requests that changed most, in order of arrival, and how many are left out. Who misses a value in one
+    run has no bar."""
+    pairs = [(delta.request_id, *getattr(delta, metric)) for delta in deltas]
+    found = [Bar(name, a, b) for name, a, b in pairs if a is not None and b is not None]
+    if len(found) <= most:
+        return found, 0
+    least = sorted((abs(bar.delta) for bar in found), reverse=True)[most - 1]
+    chosen = [bar for bar in found if abs(bar.delta) > least]
+    chosen += [bar for bar in found if abs(bar.delta) == least][: most - len(chosen)]
+    names = {bar.request for bar in chosen}
+    return [bar for bar in found if bar.request in names], len(found) - most
+
+
+def summary(found: TraceDiff) -> str:
+    """What became of it, in one or two sentences."""
+    if found.first is None:
+        if found.first_blocks is None:
+            return "The two runs are the same: every decision, every block."
+        return f"They decide the same in every step; blocks change differently from step {found.first_blocks} on."
+    figures = {figure.name: figure for figure in found.figures}
+    said = [
+        _change(figures["steps with rows"], "step", "steps"),
+        _change(figures["preemptions"], "preemption", "preemptions"),
+        _change(figures["recomputed"], "recomputed token", "recomputed tokens"),
+    ]
+    words = [word for word in said if word]
+    result = (
+        f"B has {_join(words)}." if words else "Steps, preemptions and recomputed tokens are as many in both."
+    )
+    return f"They first decide differently in step {found.first.step}. {result}"
+
+
+def _change(figure: Figure, one: str, many: str) -> str:
+    if not figure.delta:
+        return ""
+    count = round(abs(figure.delta))
+    return f"{count:,} {'more' if figure.delta > 0 else 'fewer'} {one if count == 1 else many}"
+
+
+def _join(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+# ---------------------------------------------------------------------- the same moment in both runs
+
+
+def aligned_step(
+    how: Align, step: int, a: TraceReader, b: TraceReader, request: str | None
+) -> tuple[int | None, str]:
+    """The step of B that belongs to a step of A, and the words for it; None: there is none."""
+    if how == "token":
+        return _by_token(step, a, b, request)
+    if how == "time":
+        return _by_time(step, a, b)
+    if step < b.num_steps:
+        return step, f"step {step} of both"
+    return None, f"B is over since step {b.num_steps - 1}"
+
+
+def _by_token(step: int, a: TraceReader, b: TraceReader, request: str | None) -> tuple[int | None, str]:
+    names = {each.request_id for each in b.requests}
+    if request is None or request not in names:
+        return None, f"{request or 'no request'} is not in B"
+    count = a.find(request, step).num_outputs_at(step)
+    other = b.find(request)
+    if count == 0:
+        return (
+            other.added if other.added < b.num_steps else None,
+            f"{request} has no token yet; in B it arrives here",
+        )
+    place = bisect_left(other.row_outputs, count)
+    if place >= len(other.row_steps):
+        return None, f"{request} never has {count} tokens in B"
+    there = other.row_steps[place]
+    return there, f"{request} has its token {count} in step {there} of B"
+
+
+def _by_time(step: int, a: TraceReader, b: TraceReader) -> tuple[int | None, str]:
+    moment = a.series.time_s[step] + a.series.duration_s[step]
+    there = bisect_right(b.series.time_s, moment) - 1
+    if there < 0:
+        return None, f"B has not begun {moment * 1e3:.1f} ms after its start"
+    return there, f"step {there} of B runs {moment * 1e3:.1f} ms after the start"
+
+
+# ---------------------------------------------------------------------- maps
+
+
+class BlockMap(NamedTuple):
+    """A picture of all blocks, one cell each, row by row in the order of their ids."""
+
+    png: str
+    """As a data: URL, one pixel a block."""
+    width: int
+    height: int
+    counts: dict[str, int]
+    """Blocks by state; the null block is not counted."""
+
+    @property
+    def words(self) -> str:
+        return ", ".join(f"{count:,} {state}" for state, count in reversed(self.counts.items()))
+
+
+def block_map(index: TraceIndex, step: int, beside: NDArray[np.uint8] | None = None) -> BlockMap:
+    """The blocks after a step. With the states of another run's blocks, those that are the same are dimmed."""
+    states = index.block_states(step)
+    width, height = _shape(len(states))
+    colours = np.array([_rgb(colour) for colour in COLOURS], np.float64)[states]
+    if beside is not None:
+        same = np.zeros(len(states), bool)
+        shared = min(len(states), len(beside))
+        same[:shared] = states[:shared] == beside[:shared]
+        colours[same] *= SAME
+    pixels = np.zeros((width * height, 3), np.uint8)
+    pixels[: len(states)] = colours.astype(np.uint8)
+    counts = np.bincount(states[1:], minlength=len(BLOCK_STATES))
+    return BlockMap(
+        f"data:image/png;base64,{b64encode(png(pixels.reshape(height, width, 3))).decode()}",
+        width,
+        height,
+        {name: int(count) for name, count in zip(BLOCK_STATES, counts, strict=True)},
+    )
+
+
+def num_different(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> int:
+    """Blocks whose state differs; those that only one run has count too."""
+    shared = min(len(a), len(b))
+    return int(np.count_nonzero(a[:shared] != b[:shared])) + abs(len(a) - len(b))
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """An RGB image [height, width, 3] as a file. Source: W3C PNG, sections 5 and 11."""
+    height, width, _ = pixels.shape
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines.tobytes(), 6)),
+        (b"IEND", b""),
+    )
+    body = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)
+
+
+def _shape(count: int) -> tuple[int, int]:
+    """A rectangle about twice as wide as high."""
+    width = max(1, ceil(sqrt(2 * count)))
+    return width, ceil(count / width)
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
