@@ -22,6 +22,8 @@ from engine.core.trace_replay import NULL_BLOCK
 
 NOBODY = "nobody"
 MOST_CHOICES = 5
+MOST_ROWS = 16
+"""Of a batch that somebody would add up by hand."""
 CLOSE = 3
 """Blocks: by how little memory may miss for "nobody is preempted" to be worth asking."""
 
@@ -241,7 +243,8 @@ REASON_WORDS = {
 
 def _reason_text(reason: Reason, figures: dict[str, int]) -> str:
     if reason is Reason.NO_BLOCKS:
-        return f"it needs {_count(figures['need'], 'block')} and {figures['free']} are free beside those of its cached prefix"
+        need = _count(figures["need"], "block")
+        return f"it needs {need} and {figures['free']} are free beside those of its cached prefix"
     if reason is Reason.PREFIX_IN_FLIGHT:
         return f"block {figures['block']} of it is being computed for another request of this step"
     if reason is Reason.MAX_NUM_SEQS:
@@ -252,7 +255,7 @@ def _reason_text(reason: Reason, figures: dict[str, int]) -> str:
 def _free_after(facts: Facts) -> Iterator[Question]:
     """Counting blocks: taken, given back, revived by hits."""
     plan = facts.next
-    if plan is None or any(plan.hits.get(name) for name in plan.arrivals):
+    if plan is None or any(plan.hits.get(name) for name in plan.arrivals) or len(plan.rows) > MOST_ROWS:
         return
     taken, back = sum(plan.taken.values()), sum(plan.returned.values())
     revived = plan.free_before - taken + back - plan.free_after
@@ -281,12 +284,16 @@ def _free_after(facts: Facts) -> Iterator[Question]:
 def _given(facts: Facts, plan: NextStep) -> str:
     """What the step brings that the state does not show, and who is at its last token."""
     told = []
-    for name in plan.arrivals:
+    for name in plan.arrivals[:MOST_CHOICES]:
         told.append(
             f"{name} ({facts.reader.find(name, facts.step + 1).num_prompt_tokens} tokens) arrives before it"
         )
-    for name in plan.returned:
-        told.append(f"{name} reaches max_tokens in it")
+    if len(plan.arrivals) > len(told):
+        told.append(f"so do {len(plan.arrivals) - len(told)} more")
+    if plan.returned:
+        told.append(
+            f"{_and(list(plan.returned))} {'reaches' if len(plan.returned) == 1 else 'reach'} max_tokens in it"
+        )
     return f" ({'; '.join(told)}.)" if told else ""
 
 
@@ -296,13 +303,11 @@ def _num_tokens(facts: Facts) -> Iterator[Question]:
     if plan is None or any(plan.hits.get(name) for name in plan.arrivals) or plan.losses:
         return
     chunks = {name: count for name, count in plan.rows.items() if count > 1}
-    if not chunks:
+    if not chunks or len(chunks) > MOST_ROWS:
         return
     budget = facts.reader.header["config"]["scheduler"]["max_num_batched_tokens"]
     single = len(plan.rows) - len(chunks)
-    parts = [f"{name} {count}" for name, count in chunks.items()]
-    if single:
-        parts.append(f"{_count(single, 'request')} with one token each")
+    parts = _shares(chunks) + (f", {_count(single, 'request')} with one token each" if single else "")
     yield Question(
         "num_tokens",
         facts.step,
@@ -312,7 +317,7 @@ def _num_tokens(facts: Facts) -> Iterator[Question]:
         "number",
         (),
         plan.num_tokens,
-        f"{', '.join(parts)}: {plan.num_tokens} of {budget}. Running requests come first, each with what it lacks, "
+        f"{parts}: {plan.num_tokens} of {budget}. Running requests come first, each with what it lacks, "
         "then the queue, and the last one gets what is left.",
         "who runs, how far each prompt is, the queue and the budget",
     )
@@ -334,8 +339,9 @@ def _evicted_first(facts: Facts) -> Iterator[Question]:
         "goes first?",
         named[plan.evicted[0]],
         list(named.values()),
-        f"Blocks are taken from the front of the free queue: first the {uncached} that hold nothing cached, then "
-        "cached ones, the one that was freed longest ago first. A hit takes its blocks out of the queue.",
+        f"Blocks are taken from the front of the free queue. Those that hold nothing cached come first (here "
+        f"{uncached}), then cached ones in the order in which they were given back, and a request gives the end of its "
+        "chain back first.",
         "Blocks: the eviction order",
         shuffle=True,
     )
@@ -509,5 +515,6 @@ def _shares(counts: dict[str, int]) -> str:
     """r3 1, r5 2; only the first few of many."""
     shown = [f"{name} {count}" for name, count in list(counts.items())[:4]]
     if len(counts) > len(shown):
-        shown.append(f"{len(counts) - len(shown)} more")
+        rest = list(counts.values())[4:]
+        shown.append(f"{_count(len(rest), 'other')} {sum(rest)}")
     return ", ".join(shown) or "by nobody"
