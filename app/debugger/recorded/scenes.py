@@ -1,0 +1,205 @@
+"""The recorded runs as recipes: an engine on the shipped model, who asks what and when, who hangs up.
+
+Steps are deterministic, so a recipe always makes the same decisions; only the clock differs (`record.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.cli.shop import Shop, open_shop
+
+CUSTOMERS = ("ana", "ben", "cleo", "dan", "eve", "finn", "gus", "hana", "ivo", "june", "kim", "leo")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request, and the step before which it comes."""
+
+    step: int
+    request_id: str
+    wish: dict[str, Any]
+    """As the debug port takes it (`engine/frontend/debug_requests.py`)."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One run. settings: keyword arguments of EngineArgs."""
+
+    settings: dict[str, Any]
+    arrivals: list[Arrival]
+    aborts: dict[str, int] = field(default_factory=dict)
+    """request id -> the step before which its client hangs up."""
+    adapters: tuple[str, ...] = ()
+
+
+def ask(
+    shop: Shop, question: int, *, max_tokens: int = 24, exactly: bool = True, **options: Any
+) -> dict[str, Any]:
+    """A customer's question to a shop. exactly: the answer has max_tokens tokens, whatever the model would say."""
+    messages = [
+        {"role": "system", "content": shop.system},
+        {"role": "user", "content": shop.questions[question % len(shop.questions)]},
+    ]
+    return {"messages": messages, "max_tokens": max_tokens, "ignore_eos": exactly, **options}
+
+
+def first_steps() -> Scene:
+    shop = open_shop(1, titles=2)
+    settings = {
+        "num_gpu_blocks_override": 25,
+        "block_size": 16,
+        "max_num_batched_tokens": 64,
+        "max_num_seqs": 4,
+    }
+    return Scene(settings, [Arrival(0, "ana", ask(shop, 0, max_tokens=24))])
+
+
+def continuous_batching() -> Scene:
+    """One shop, notes computed once: what is seen is who joins and who leaves."""
+    shop = open_shop(2, titles=2)
+    lengths = (30, 8, 20, 12, 26, 6, 18, 10)
+    arrivals = [
+        Arrival(3 * n, name, ask(shop, n, max_tokens=length))
+        for n, (name, length) in enumerate(zip(CUSTOMERS, lengths, strict=False))
+    ]
+    return Scene(_engine(num_blocks=96, tokens=128, seqs=4), arrivals)
+
+
+def chunked_prefill() -> Scene:
+    """A long catalogue arrives while three customers are being answered."""
+    shop = open_shop(3, titles=2)
+    arrivals = [Arrival(0, name, ask(shop, n, max_tokens=36)) for n, name in enumerate(CUSTOMERS[:3])]
+    arrivals.append(Arrival(12, "catalogue", ask(open_shop(4, titles=10), 0, max_tokens=12)))
+    return Scene(_engine(num_blocks=160, tokens=64, seqs=8), arrivals)
+
+
+def prefix_cache() -> Scene:
+    """Four agents with one system prompt; each asks twice, and the second turn begins with the first."""
+    shop = open_shop(5, titles=3)
+    arrivals = []
+    for turn in range(2):
+        for n in range(4):
+            wish = ask(shop, n, max_tokens=12)
+            if turn:
+                before = wish["messages"][-1]
+                answer = {"role": "assistant", "content": "Let me look that up in our notes for you."}
+                after = {"role": "user", "content": shop.questions[n + 2]}
+                wish["messages"] = [wish["messages"][0], before, answer, after]
+            arrivals.append(Arrival(30 * turn + 2 * n, f"agent-{n + 1}-turn-{turn + 1}", wish))
+    return Scene(_engine(num_blocks=128, tokens=128, seqs=8), arrivals)
+
+
+def eviction() -> Scene:
+    """Five shops in turn through a cache that holds about two of them, then the first again."""
+    arrivals = []
+    for n, seed in enumerate((11, 12, 13, 11, 14, 15, 11)):
+        arrivals.append(
+            Arrival(20 * n, f"shop-{seed}-visit-{n + 1}", ask(open_shop(seed, titles=2), n, max_tokens=12))
+        )
+    return Scene(_engine(num_blocks=36, tokens=128, seqs=4), arrivals)
+
+
+def memory_pressure() -> Scene:
+    """Two shops, five customers with long answers, and too few blocks for all of them."""
+    shops = [open_shop(seed, titles=2) for seed in (1, 2)]
+    arrivals = [
+        Arrival(4 * n, name, ask(shops[n % 2], n, max_tokens=44)) for n, name in enumerate(CUSTOMERS[:5])
+    ]
+    return Scene(_engine(num_blocks=36, tokens=96, seqs=8), arrivals)
+
+
+def recompute() -> Scene:
+    """Without a prefix cache nothing of a victim is found again: all of it is computed a second time."""
+    shop = open_shop(7, titles=2)
+    arrivals = [Arrival(4 * n, name, ask(shop, n, max_tokens=44)) for n, name in enumerate(CUSTOMERS[:4])]
+    return Scene({**_engine(num_blocks=53, tokens=96, seqs=8), "enable_prefix_caching": False}, arrivals)
+
+
+def swap() -> Scene:
+    """The same customers and blocks; what a victim computed waits in host memory."""
+    scene = recompute()
+    return Scene({**scene.settings, "preemption_mode": "swap", "swap_space": 0.05}, scene.arrivals)
+
+
+def priorities() -> Scene:
+    """The least important loses its blocks, though others came later: 0 is the most important."""
+    shops = [open_shop(seed, titles=2) for seed in (21, 22, 23, 24)]
+    importance = {"ana": 5, "ben": 9, "cleo": 5, "urgent": 0}
+    arrivals = [
+        Arrival(3 * n, name, ask(shops[n], n, max_tokens=48, priority=priority))
+        for n, (name, priority) in enumerate(importance.items())
+    ]
+    return Scene({**_engine(num_blocks=53, tokens=96, seqs=8), "scheduling_policy": "priority"}, arrivals)
+
+
+def burst() -> Scene:
+    """Twelve customers at once, four at a time, and a budget that a prompt alone uses up."""
+    shops = [open_shop(30 + n, titles=2) for n in range(4)]
+    arrivals = [
+        Arrival(2 + n // 8, name, ask(shops[n % 4], n, max_tokens=10 + 2 * (n % 5)))
+        for n, name in enumerate(CUSTOMERS)
+    ]
+    return Scene(_engine(num_blocks=128, tokens=96, seqs=4), arrivals)
+
+
+def lora() -> Scene:
+    """Three adapters and one slot: whose adapter is not on the device waits until the slot is free."""
+    shop = open_shop(41, titles=2)
+    adapters = ("shop-lora-recommend", "shop-lora-support", "shop-lora-ja")
+    arrivals = []
+    for n, name in enumerate(CUSTOMERS[:6]):
+        lora = (None, *adapters)[n % 4]
+        options = {} if lora is None else {"lora": lora}
+        arrivals.append(
+            Arrival(2 * n, f"{name}-{(lora or 'base').removeprefix('shop-lora-')}", ask(shop, n, **options))
+        )
+    settings = {**_engine(num_blocks=128, tokens=128, seqs=8), "enable_lora": True, "max_loras": 1}
+    return Scene(settings | {"max_cpu_loras": 3}, arrivals, adapters=adapters)
+
+
+def speculation() -> Scene:
+    """A small model drafts four tokens a step; the large one keeps those it would have said itself."""
+    shop = open_shop(51, titles=2)
+    arrivals = [Arrival(4 * n, name, ask(shop, n, max_tokens=40)) for n, name in enumerate(CUSTOMERS[:4])]
+    settings = _engine(num_blocks=96, tokens=128, seqs=4)
+    settings["speculative_config"] = {"model": "shop-draft", "num_speculative_tokens": 4}
+    return Scene(settings, arrivals)
+
+
+def aborts() -> Scene:
+    """Clients that hang up: one while it waits, one in the middle of its prompt, one in the middle of its answer."""
+    shops = [open_shop(seed, titles=3) for seed in (61, 62, 63, 64)]
+    arrivals = [Arrival(n, name, ask(shops[n], n, max_tokens=30)) for n, name in enumerate(CUSTOMERS[:4])]
+    settings = _engine(num_blocks=60, tokens=64, seqs=2)
+    return Scene(settings, arrivals, aborts={"ben": 6, "dan": 15, "ana": 20})
+
+
+def _engine(num_blocks: int, tokens: int, seqs: int) -> dict[str, Any]:
+    """num_blocks: with the null block."""
+    return {
+        "num_gpu_blocks_override": num_blocks,
+        "block_size": 16,
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": seqs,
+    }
+
+
+SCENES: dict[str, Callable[[], Scene]] = {
+    "first-steps": first_steps,
+    "continuous-batching": continuous_batching,
+    "chunked-prefill": chunked_prefill,
+    "prefix-cache": prefix_cache,
+    "eviction": eviction,
+    "memory-pressure": memory_pressure,
+    "recompute": recompute,
+    "swap": swap,
+    "priorities": priorities,
+    "burst": burst,
+    "lora": lora,
+    "speculation": speculation,
+    "aborts": aborts,
+}
+"""By the run's id, in the order in which they are best looked at."""
