@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.debugger.kernel_walk.question import Question
@@ -30,10 +30,17 @@ class Job:
     progress: str = "Starting a process for the model …"
     answer: dict[str, Any] | None = None
     error: str = ""
+    done: threading.Event = field(default_factory=threading.Event)
 
     @property
     def is_done(self) -> bool:
-        return self.answer is not None or bool(self.error)
+        return self.done.is_set()
+
+    def end(self, answer: dict[str, Any] | None, error: str) -> None:
+        """The first end counts: a worker that is killed for its slowness ends the job twice."""
+        if not self.is_done:
+            self.answer, self.error = answer, error
+            self.done.set()
 
 
 class WalkClient:
@@ -57,6 +64,8 @@ class WalkClient:
             job = self._jobs.get(key)
             if job is None or job.error:
                 job = self._jobs[key] = Job(time.monotonic())
+                if self._process is not None:
+                    job.progress = "Asking the model …"
                 self._send(job, question)
             self._jobs.move_to_end(key)
             while len(self._jobs) > KEPT_ANSWERS:
@@ -66,7 +75,9 @@ class WalkClient:
     def check_time(self, job: Job) -> None:
         """End a worker that took too long; the next question starts another."""
         if not job.is_done and time.monotonic() - job.began > self._limit_s:
-            job.error = f"There was no answer within {self._limit_s:g} s, so the process was ended. Try again"
+            job.end(
+                None, f"There was no answer within {self._limit_s:g} s, so the process was ended. Try again"
+            )
             self.close()
 
     def close(self) -> None:
@@ -87,7 +98,7 @@ class WalkClient:
             self._process.stdin.write(json.dumps({"id": self._number, "question": asdict(question)}) + "\n")
             self._process.stdin.flush()
         except OSError as error:
-            job.error = f"The process for the model cannot be reached: {error}"
+            job.end(None, f"The process for the model cannot be reached: {error}")
 
     def _start(self) -> subprocess.Popen[str]:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -118,8 +129,8 @@ def _read(process: subprocess.Popen[str], waiting: dict[int, Job]) -> None:
         if "progress" in record:
             job.progress = record["progress"]
         else:
-            job.answer, job.error = record.get("answer"), record.get("error", "")
+            job.end(record.get("answer"), record.get("error", ""))
             del waiting[record["id"]]
     code = process.wait()
     for job in waiting.values():
-        job.error = job.error or f"The process for the model ended by itself (code {code}). Try again"
+        job.end(None, f"The process for the model ended by itself (code {code}). Try again")

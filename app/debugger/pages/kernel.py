@@ -102,7 +102,7 @@ def _walk(reader: TraceReader, table: Table, columns: list[Any]) -> None:
         _wait(job)
     if answer is not None:
         _remember_sizes(reader, answer)
-        st.caption(_checked(answer))
+        st.html(f"<div style='color:#94a3b8;font-size:13px'>{escape(_checked(answer))}</div>")
     _component()(data=_data(reader, table, answer), key="kernel walk")
     _facts(reader, table, answer)
 
