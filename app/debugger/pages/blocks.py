@@ -220,7 +220,7 @@ def _show_history(contents: Contents, block: int) -> None:
             "event": event.kind,
             "request": "—" if event.number is None else contents.reader.requests[event.number].request_id,
             "references": event.ref,
-            "hash": short(event.hash),
+            "hash": (event.hash_hex or "—")[:8],
             "meaning": MEANING[event.kind],
         }
         for event in events

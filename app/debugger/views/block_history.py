@@ -29,24 +29,26 @@ class BlockEvent(NamedTuple):
     """The request; None: a transfer, or the cache was reset."""
     ref: int
     """Reference count after it."""
-    hash: int
-    """Published hash after it, 0 for none."""
+    hash_hex: str | None
+    """First bytes of the published hash after it."""
 
 
 def history(reader: TraceReader, block: int) -> list[BlockEvent]:
-    """All events of a block in the loaded steps, in order."""
+    """All events of a block in the whole run, in order."""
     changes = reader.changes
-    where = np.flatnonzero(np.array(changes.block) == block).tolist()
-    return [
-        BlockEvent(
-            changes.step[at],
-            BLOCK_EVENTS[changes.kind[at]],
-            None if changes.request[at] == NOBODY else changes.request[at],
-            changes.after.ref[at],
-            changes.after.hash[at],
-        )
-        for at in where
-    ]
+    where = np.flatnonzero(np.asarray(changes.block) == block).tolist()
+    events: list[BlockEvent] = []
+    ref, hash_hex = 0, None
+    for at in where:
+        step, kind, number = int(changes.step[at]), BLOCK_EVENTS[changes.kind[at]], int(changes.request[at])
+        ref = {"alloc": 1, "ref": ref + 1, "unref": ref - 1, "free": 0}.get(kind, ref)
+        if kind == "seal":
+            content = reader.content_before(block, step + 1)
+            hash_hex = None if content is None else content.hash_hex
+        elif kind == "evict":
+            hash_hex = None
+        events.append(BlockEvent(step, kind, None if number == NOBODY else number, ref, hash_hex))
+    return events
 
 
 def last_touch(contents: Contents, block: int) -> int | None:

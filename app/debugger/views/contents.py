@@ -14,10 +14,12 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.core.trace_format import BLOCK_EVENTS, HASH_BYTES
 from engine.core.trace_reader import TraceReader
@@ -46,22 +48,19 @@ class Contents:
         self.blocks: Blocks = self.state.blocks
         self._digests = {} if digests is None else digests
         self.tables = {
-            request.number: stay.table_at(step)
-            for request in reader.requests
-            if request.lives_at(step) and (stay := request.stay_at(step)) is not None
+            reader.find(name, step).number: table for name, table in self.state.block_tables.items()
         }
-        """Request number -> its block table, running requests only, in order of arrival."""
+        """Request number -> its block table; running requests only, the most important first."""
         self.owners: dict[int, list[Place]] = {}
         """Block -> where it stands in the tables that hold it."""
         for number, table in self.tables.items():
             for index, block in enumerate(table):
                 if block != NULL_BLOCK:
                     self.owners.setdefault(block, []).append(Place(number, index))
-        self.sealed_by = _last_seals(reader, step)
-        """Block -> who sealed what it held last, where the trace tells."""
         self.block_of = {value: block for block, value in enumerate(self.blocks.hash) if value}
         """Published hash -> the block that a prefix hit would find."""
-        self._hash_of = self._published_digests()
+        self._seal_step, self._seal_request = _last_seals(reader, step)
+        self._sealed: dict[int, Place | None] = {}
 
     # ------------------------------------------------------------------ one block
 
@@ -70,22 +69,50 @@ class Contents:
         owners = self.owners.get(block)
         if owners:
             return owners[0]
-        return self.sealed_by.get(block) if self.blocks.hash[block] else None
+        return self.sealed_by(block) if self.blocks.hash[block] else None
+
+    def sealed_by(self, block: int) -> Place | None:
+        """Who sealed what a block held last; None for nobody, and for content that came by a transfer."""
+        if block not in self._sealed:
+            number, step = int(self._seal_request[block]), int(self._seal_step[block])
+            found = None
+            if number != NOBODY:
+                index = _position(self.reader.requests[number].last_stay(step), block, step)
+                found = None if index is None else Place(number, index)
+            self._sealed[block] = found
+        return self._sealed[block]
 
     def key(self, place: Place) -> Key:
         """The content at a place in a request's sequence."""
-        table = self.tables.get(place.number)
-        if table is not None and place.index < len(table):
-            value = self.blocks.hash[table[place.index]] if table[place.index] != NULL_BLOCK else 0
-            if value:
-                return value
+        block = self._block_at(place)
+        if block and self.blocks.hash[block]:
+            return self.blocks.hash[block]
         digests = self.digests(place.number)
         if place.index >= len(digests) or (place.index + 1) * self.reader.block_size > self.known(
             place.number
         ):
             return (place.number, place.index)
         digest = digests[place.index]
-        return self._hash_of.get(digest, digest)
+        return self._published_digests.get(digest, digest)
+
+    def _block_at(self, place: Place) -> int | None:
+        """The block at a place, of a request that runs or, if it still holds the same, of one that is gone."""
+        table = self.tables.get(place.number)
+        if table is not None:
+            return table[place.index] if place.index < len(table) else None
+        for stay in reversed(self.reader.requests[place.number].stays):
+            if stay.admitted <= self.step and place.index < len(stay.blocks):
+                block = stay.blocks[place.index]
+                return block if block and self._is_as_left(block, place, stay) else None
+        return None
+
+    def _is_as_left(self, block: int, place: Place, stay: Stay) -> bool:
+        """Whether a block's last seal was before a request let go of it: nobody else seals a block that is held. In the
+        very step in which it was let go, it may have gone to another request already."""
+        gone = [step for step, num_behind in stay.behind_window if num_behind > place.index]
+        left = min(gone, default=self.step + 1 if stay.left is None else stay.left)
+        sealed = int(self._seal_step[block])
+        return sealed < left or (sealed == left and int(self._seal_request[block]) == place.number)
 
     def tokens(self, place: Place) -> list[int]:
         """The token ids that belong at a place, as far as they are known after the step."""
@@ -118,8 +145,9 @@ class Contents:
                 have.append(parent)
         return have
 
+    @cached_property
     def _published_digests(self) -> dict[bytes, int]:
-        """Digest -> published hash, of what the cache holds."""
+        """Digest -> published hash, of what the cache holds. Made when a content without a hash must find its twin."""
         found: dict[bytes, int] = {}
         for value, block in self.block_of.items():
             place = self.place(block)
@@ -135,27 +163,16 @@ def _root(request: RequestHistory) -> bytes:
     ).digest()
 
 
-def _last_seals(reader: TraceReader, step: int) -> dict[int, Place]:
-    """Of every block, the last seal up to a step, as a place in its request's sequence."""
+def _last_seals(reader: TraceReader, step: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Per block, the step and the request of its last seal up to a step; NOBODY for none."""
     changes = reader.changes
-    end = int(np.searchsorted(np.array(changes.step), step, side="right"))
-    kinds = np.array(changes.kind[:end])
-    where = np.flatnonzero(kinds == _SEAL)
-    blocks, numbers, steps = (
-        np.array(column[:end])[where] for column in (changes.block, changes.request, changes.step)
-    )
-    last = {int(block): position for position, block in enumerate(blocks)}
-    places: dict[int, Place] = {}
-    for block, position in last.items():
-        number = int(numbers[position])
-        if number == NOBODY:
-            continue
-        index = _position(
-            reader.requests[number].last_stay(int(steps[position])), block, int(steps[position])
-        )
-        if index is not None:
-            places[block] = Place(number, index)
-    return places
+    end = int(np.searchsorted(np.asarray(changes.step), step, side="right"))
+    where = np.flatnonzero(np.asarray(changes.kind)[:end] == _SEAL)
+    blocks = np.asarray(changes.block)[where]
+    steps, requests = (np.full(reader.num_blocks, NOBODY, np.int32) for _ in range(2))
+    steps[blocks] = np.asarray(changes.step)[where]  # of several for one block, the last stays
+    requests[blocks] = np.asarray(changes.request)[where]
+    return steps, requests
 
 
 def _position(stay: Stay | None, block: int, step: int) -> int | None:

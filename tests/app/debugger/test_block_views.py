@@ -167,7 +167,7 @@ def test_history_leads_to_the_state_of_every_step(case: Case) -> None:
         for step, snapshot in enumerate(case.run.snapshots):
             before = [event for event in events if event.step <= step]
             assert (before[-1].ref if before else 0) == snapshot.refs[block]
-            assert bool(before and before[-1].hash) == bool(snapshot.hashes[block])
+            assert (before[-1].hash_hex if before else None) == snapshot.hashes[block]
 
 
 def test_tokens_are_those_of_the_sequence_at_that_place(case: Case) -> None:
