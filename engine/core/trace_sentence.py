@@ -199,14 +199,13 @@ def _evictions(facts: _Facts) -> Iterator[str]:
         return
     takers = facts.names(dict.fromkeys(taker for _, taker in evicted if taker is not None))
     for_whom = f" for {takers}" if takers else ""
-    contents = [facts.reader.content_before(block, facts.step) for block, _ in evicted]
-    owners = facts.names(dict.fromkeys(content.request for content in contents if content))
+    block = evicted[0][0]
+    content = facts.reader.content_before(block, facts.step)
+    owner = f"{facts.name(content.request)}'s" if content else "of unknown content"
     if len(evicted) > 1:
-        whose = f" of {owners}" if owners else ""
-        yield f"{len(evicted)} cached blocks{whose} were evicted{for_whom}"
+        yield f"{len(evicted)} cached blocks were evicted{for_whom}, first block {block} ({owner})"
         return
-    block, content = evicted[0][0], contents[0]
-    what = f" (hash {content.hash_hex[:HASH_DIGITS]}, {owners}'s)" if content and owners else ""
+    what = f" (hash {content.hash_hex[:HASH_DIGITS]}, {owner})" if content else ""
     yield f"cached block {block}{what} was evicted{for_whom}"
 
 

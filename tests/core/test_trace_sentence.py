@@ -16,6 +16,7 @@ from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
+from engine.core.stats import StepStats
 from engine.core.trace_format import TraceError
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_sentence import LIMIT, preemption_cost, sentence
@@ -44,6 +45,8 @@ class Witness:
     """(step, request, tokens of the hit, of these from the host)"""
     needy: str = ""
     """For whom the scheduler is looking for blocks."""
+    stats: dict[int, StepStats] = field(default_factory=dict)
+    """By step."""
     slid: int = 0
     """Blocks that the last updated request gave back because they are behind its window."""
     returned: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -54,6 +57,7 @@ class Witness:
 def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
     seen = Witness()
     preempt, start, finish = Scheduler._preempt, Scheduler._start, Scheduler._finish
+    describe = KVManager.describe
     slide, room = KVManager.free_behind_window, Scheduler._make_room
 
     def spy_preempt(self: Scheduler, victim: Request) -> None:
@@ -78,12 +82,17 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
         seen.slid = slide(self, request)
         return seen.slid
 
+    def spy_stats(self: KVManager, stats: StepStats) -> None:
+        describe(self, stats)
+        seen.stats[stats.step] = stats
+
     def spy_finish(self: Scheduler, request: Request, status: object) -> None:
         held = sum(block is not self.kv.pool.null_block for block in request.blocks)
         seen.returned[self.stats.step, request.request_id] = held + seen.slid
         finish(self, request, status)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KVManager, "free_behind_window", spy_slide)
+    monkeypatch.setattr(KVManager, "describe", spy_stats)
     monkeypatch.setattr(Scheduler, "_preempt", spy_preempt)
     monkeypatch.setattr(Scheduler, "_make_room", spy_room)
     monkeypatch.setattr(Scheduler, "_start", spy_start)
@@ -92,7 +101,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
 
 
 def recorded(path: Path, seed: int, witness: Witness) -> tuple[Run, TraceReader]:
-    for memory in (witness.losses, witness.starts, witness.returned):
+    for memory in (witness.losses, witness.starts, witness.returned, witness.stats):
         memory.clear()
     run = random_run(path / "run.itrace", seed)
     return run, TraceReader(run.path)
@@ -151,6 +160,18 @@ def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness
         assert_mentions(text, sum(loss.tokens for loss in losses), "computed token")
     else:
         assert "preempted" not in text
+    stats = witness.stats[step]
+    evicted = re.search(r"(\d+) cached blocks were evicted", text)
+    if evicted or "ached block " in text:
+        assert stats.num_evictions == (int(evicted[1]) if evicted else 1), text
+    elif not losses:
+        assert stats.num_evictions == 0, text
+    judged = re.search(r"decoded, (\d+) of (\d+) drafted", text)
+    if judged:
+        assert (int(judged[1]), int(judged[2])) == (stats.num_accepted_tokens, stats.num_draft_tokens)
+    decoded = re.search(r"(\d+) requests decoded one token each", text)
+    if decoded and not reader.step(step).aborted:  # a row of somebody aborted in flight is not in the trace
+        assert stats.num_decode_tokens == int(decoded[1])
     assert_admissions(text, step, witness, reader)
     for name, reason in reader.step(step).finished:
         if f"{name} finished (" in text:

@@ -14,6 +14,9 @@ from app.debugger.step_questions import KINDS, NOBODY, REASON_WORDS, Question, i
 from engine.core.blocks import Block, BlockPool
 from engine.core.sched_output import reason_of
 from engine.core.trace_reader import TraceReader
+from engine.core.trace_sentence import sentence
+from engine.core.trace_source import deciding_line
+from tests.app.debugger.test_big_runs import columns_here
 from tests.core.trace_workloads import Run, random_run
 
 SEEDS = range(0, 200, 4)
@@ -201,3 +204,15 @@ def test_the_state_of_another_step_is_caught(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(AssertionError):
         for reader, witness in readers:
             check(reader, witness, 8)
+
+
+def test_a_run_opened_by_its_columns_has_the_same_sentences_lines_and_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (0, 1, 2, 8):
+        whole, _ = recorded(tmp_path, seed, monkeypatch)
+        columns = columns_here(whole.path)
+        for step in range(whole.num_steps):
+            assert sentence(columns, step) == sentence(whole, step)
+            assert deciding_line(columns, step) == deciding_line(whole, step)
+            assert questions(columns, step, seed) == questions(whole, step, seed)
