@@ -87,7 +87,6 @@ def _is_plain(reader: TraceReader) -> bool:
         scheduler.get("max_concurrent_batches", 1) > 1,
         scheduler.get("num_lookahead_tokens", 0) > 0,
         cache.get("sliding_window") is not None,
-        (cache.get("tiers") or {}).get("num_host_blocks", 0) > 0,
     )
     return not any(unseen)
 
