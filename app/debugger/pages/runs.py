@@ -1,15 +1,201 @@
-"""Runs: what there is to look at."""
+"""Runs: what there is to look at, and getting more: a file, a recording, an engine that runs."""
 
 from __future__ import annotations
 
+from html import escape
+
 import streamlit as st
 
-from app.debugger.runs import list_runs
-from app.debugger.session import select
+from app.debugger import session
+from app.debugger.catalogue import Entry, Glance, glance, load_catalogue, sparkline
+from app.debugger.live.registry import live_runs
+from app.debugger.own_runs import Recording, delete, keep_upload, rename
+from app.debugger.runs import list_runs, path_of
+from engine.core.trace_format import TraceError
+
+COLUMNS = 3
 
 
 def show() -> None:
     st.title("Runs")
-    for entry in list_runs():
-        if st.button(entry.run_id):
-            select(run=entry.run_id)
+    st.caption(
+        "Recorded from the engine on the model that ships; no model is loaded to look at them. Everything here runs "
+        "on this machine."
+    )
+    entries = list(load_catalogue().values())
+    for first in range(0, len(entries), COLUMNS):
+        for column, entry in zip(st.columns(COLUMNS), entries[first : first + COLUMNS], strict=False):
+            with column:
+                _card(entry)
+    _live()
+    _own()
+    left, right = st.columns(2)
+    with left:
+        _open_a_file()
+    with right:
+        _record_or_attach()
+
+
+def _card(entry: Entry) -> None:
+    with st.container(border=True, height="stretch"):
+        found = _glance(entry.id)
+        if st.button(entry.title, key=f"open_{entry.id}", width="stretch", help=f"Open at step {found.step}"):
+            session.go("step", run=entry.id, step=found.step)
+        st.markdown(entry.story)
+        low = f"free blocks over the run: at least {found.min_free_blocks} of {found.num_blocks}"
+        st.html(sparkline(found.free_share, low))
+        st.caption(found.in_words)
+
+
+def _glance(run_id: str) -> Glance:
+    state = path_of(run_id).stat()
+    return _read_glance(run_id, state.st_mtime_ns, state.st_size)
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _read_glance(run_id: str, mtime_ns: int, size: int) -> Glance:
+    return glance(session.get_run(run_id))
+
+
+# ---------------------------------------------------------------------- live
+
+
+def _live() -> None:
+    runs = live_runs()
+    if not runs:
+        return
+    st.subheader("Live")
+    for run in runs:
+        name, button = st.columns([5, 1], vertical_alignment="center")
+        state = "runs" if run.end is None else f"ended: {run.end}"
+        name.markdown(f"**{_plain(run.title)}** · {run.run_id} · {_plain(state)}")
+        if button.button("Open", key=f"open_{run.run_id}", width="stretch"):
+            session.go("live" if run.end is None else "step", run=run.run_id)
+
+
+# ---------------------------------------------------------------------- the user's own
+
+
+def _own() -> None:
+    mine = [entry for entry in list_runs() if entry.run_id.startswith("mine:")]
+    if not mine:
+        return
+    st.subheader("Your own")
+    for entry in mine:
+        with st.container(border=True):
+            facts, *buttons = st.columns([6, 1, 1, 1.2], vertical_alignment="center")
+            try:
+                found = _glance(entry.run_id)
+            except (TraceError, OSError) as error:
+                facts.error(str(error))
+                found = None
+            if found is not None:
+                facts.markdown(f"**{_plain(entry.path.stem)}** · {found.in_words}")
+                for warning in found.warnings:
+                    facts.caption(f"⚠ {warning}")
+                if buttons[0].button("Open", key=f"open_{entry.run_id}", width="stretch"):
+                    session.go("step", run=entry.run_id, step=found.step)
+                if buttons[1].button("Verify", key=f"verify_{entry.run_id}", width="stretch"):
+                    _verify(entry.run_id)
+            with buttons[2].popover("Manage", width="stretch"):
+                _manage(entry.run_id)
+
+
+def _manage(run_id: str) -> None:
+    name = st.text_input("New name", run_id.removeprefix("mine:"), key=f"name_{run_id}")
+    if st.button("Rename", key=f"rename_{run_id}"):
+        try:
+            rename(run_id, name)
+        except TraceError as error:
+            st.error(str(error))
+        else:
+            st.rerun()
+    st.caption("A deleted run is gone.")
+    if st.button("Delete it", key=f"delete_{run_id}", type="primary"):
+        delete(run_id)
+        st.rerun()
+
+
+def _verify(run_id: str) -> None:
+    """Replay against the engine's own checks in the file."""
+    problems = session.get_run(run_id).index.problems
+    if not problems:
+        st.success(f"{run_id}: every step replayed, and each state that the engine noted is the same.")
+        return
+    first = min(problems)
+    st.error(f"{run_id}: first bad step {first.step}. {first.message}")
+
+
+# ---------------------------------------------------------------------- more of them
+
+
+def _open_a_file() -> None:
+    st.subheader("Open a file")
+    with st.form("path", border=False):
+        box, button = st.columns([4, 1], vertical_alignment="bottom")
+        path = box.text_input("Path of a trace (*.itrace)", placeholder="run.itrace")
+        if button.form_submit_button("Open", width="stretch") and path:
+            _open(f"file:{path}")
+    upload = st.file_uploader("or drop one here; it is kept with your own runs", type=None, key="upload")
+    if upload is not None and st.session_state.get("kept_upload") != upload.file_id:
+        try:
+            run_id = keep_upload(upload.name, upload.getbuffer())
+        except TraceError as error:
+            st.error(str(error))
+        else:
+            st.session_state["kept_upload"] = upload.file_id
+            _open(run_id)
+
+
+def _open(run_id: str) -> None:
+    try:
+        found = _glance(run_id)
+    except (TraceError, OSError) as error:
+        st.error(str(error))
+        return
+    session.go("step", run=run_id, step=found.step)
+
+
+def _record_or_attach() -> None:
+    st.subheader("Record one")
+    st.caption(
+        "Part 2 of `prep demo`: six requests in a block pool that is too small. Loads the model, about 15 s."
+    )
+    recording: Recording | None = st.session_state.get("recording")
+    if recording is None:
+        if st.button("Record a demo"):
+            st.session_state["recording"] = Recording()
+            st.rerun()
+    else:
+        _follow(recording)
+    st.subheader("Attach to a running engine")
+    st.caption("Any engine with `--debug-port 0`: it prints the address.")
+    with st.form("attach", border=False):
+        box, button = st.columns([4, 1], vertical_alignment="bottom")
+        url = box.text_input("Address", placeholder="http://127.0.0.1:PORT/?token=…")
+        if button.form_submit_button("Attach", width="stretch") and url:
+            st.session_state["attach"] = url
+            session.go("live")
+
+
+@st.fragment(run_every=0.5)
+def _follow(recording: Recording) -> None:
+    """A recording under way; a new run of the page when it is over."""
+    outcome = recording.poll()
+    if outcome is None:
+        st.info(f"recording, {recording.seconds:.0f} s")
+        if st.button("Stop", key="stop_recording"):
+            recording.stop()
+            del st.session_state["recording"]
+            st.rerun()
+        return
+    del st.session_state["recording"]
+    if outcome.error:
+        st.error(outcome.error)
+        return
+    assert outcome.run_id is not None
+    session.go("step", run=outcome.run_id, step=_glance(outcome.run_id).step)
+
+
+def _plain(text: str) -> str:
+    return escape(text).replace("*", "\\*")

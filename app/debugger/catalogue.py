@@ -1,0 +1,140 @@
+"""The recorded runs' titles and stories (`recorded/catalogue.yaml`), and the figures of a run at a glance.
+
+Nothing here knows Streamlit.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from typing import Literal
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from app.debugger.runs import RECORDED, Run
+from app.debugger.trace_index import TraceIndex
+from engine.core.sched_output import Reason
+
+SPARKLINE_POINTS = 120
+
+
+class Look(BaseModel):
+    """A place in a run, named by what happens there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: Literal["add", "admit", "hit", "preempt", "resume", "finish", "abort", "evict"] | None = None
+    reason: Reason | None = None
+    nth: int = 1
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Look:
+        if (self.event is None) == (self.reason is None) or self.nth < 1:
+            raise ValueError("a place is named by an event or by a reason, and nth counts from 1")
+        return self
+
+    def step(self, index: TraceIndex) -> int | None:
+        """Where that is; None if it does not happen in this run."""
+        steps = index.event_steps(self.event) if self.event else index.reason_steps(Reason(self.reason))
+        return int(steps[self.nth - 1]) if len(steps) >= self.nth else None
+
+
+class Entry(BaseModel):
+    """A recorded run as the page Runs presents it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    title: str
+    story: str
+    look: Look
+    topics: list[str]
+
+
+@cache
+def load_catalogue() -> dict[str, Entry]:
+    """By id, in the order in which they are best looked at."""
+    entries = yaml.safe_load((RECORDED / "catalogue.yaml").read_text(encoding="utf-8"))
+    return {entry.id: entry for entry in map(Entry.model_validate, entries)}
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A run in a few figures."""
+
+    num_steps: int
+    num_requests: int
+    num_preemptions: int
+    num_hits: int
+    num_evictions: int
+    num_blocks: int
+    min_free_blocks: int
+    free_share: tuple[float, ...]
+    """Free blocks over the run as shares of all, the lowest of each stretch; at most SPARKLINE_POINTS."""
+    step: int
+    """Where it becomes interesting; 0 if nowhere."""
+    warnings: tuple[str, ...]
+
+    @property
+    def in_words(self) -> str:
+        """For a line under a title."""
+        counts = {
+            "step": self.num_steps,
+            "request": self.num_requests,
+            "preemption": self.num_preemptions,
+            "prefix hit": self.num_hits,
+            "eviction": self.num_evictions,
+        }
+        parts = [f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count]
+        return " · ".join([*parts, f"at least {self.min_free_blocks:,} of {self.num_blocks:,} blocks free"])
+
+
+INTERESTING = ("preempt", "evict", "abort", "hit", "finish")
+"""Where a run of the user's own is opened: at the first of these that happens in it."""
+
+
+def glance(run: Run) -> Glance:
+    """The figures of a run, and the step to open it at."""
+    index = run.index
+    entry = load_catalogue().get(run.run_id)
+    looks = [entry.look] if entry else [Look(event=kind) for kind in INTERESTING]
+    step = next((step for look in looks if (step := look.step(index)) is not None), 0)
+    free = index.series.free_blocks
+    usable = max(1, index.num_blocks - 1)
+    return Glance(
+        index.num_steps,
+        len(index.requests),
+        len(index.event_steps("preempt")),
+        len(index.event_steps("hit")),
+        len(index.event_steps("evict")),
+        usable,
+        int(free.min()) if len(free) else usable,
+        tuple(
+            float(part.min()) / usable
+            for part in np.array_split(free, min(len(free), SPARKLINE_POINTS) or 1)
+            if len(part)
+        ),
+        step,
+        tuple(run.warnings),
+    )
+
+
+def sparkline(share: tuple[float, ...], words: str) -> str:
+    """Free blocks over a run as a small drawing, an HTML image with its words."""
+    width, height = 160, 28
+    across = width / max(1, len(share) - 1)
+    points = " ".join(
+        f"{n * across:.1f},{height - 1 - free * (height - 2):.1f}" for n, free in enumerate(share)
+    )
+    drawing = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
+        f'<polyline points="{points}" fill="none" stroke="#56B4E9" stroke-width="1.5" '
+        'vector-effect="non-scaling-stroke"/></svg>'
+    )
+    source = f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}"
+    style = f"width:100%;height:{height}px;background:#111827;border-radius:4px"
+    return f'<img alt="{escape(words)}" style="{style}" src="{source}">'

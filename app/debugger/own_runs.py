@@ -1,0 +1,125 @@
+"""A user's own runs: keep, rename, delete, record. Nothing here knows Streamlit."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+
+from app.debugger.runs import path_of, runs_dir
+from engine.core.trace_format import TraceError
+from engine.core.trace_writer import unused_path
+
+ROOT = Path(__file__).resolve().parents[2]
+GZIP = b"\x1f\x8b"
+
+
+def keep_upload(name: str, data: bytes | memoryview) -> str:
+    """Put an uploaded trace among the user's runs: its id. Raises TraceError for what cannot be one."""
+    if bytes(data[:2]) != GZIP:
+        what = "is empty" if not len(data) else "does not begin like a gzip file"
+        raise TraceError(f"{name} is not a trace: it {what}. `prep trace record` makes traces")
+    path = _new_path(name.removesuffix(".itrace"))
+    path.write_bytes(data)
+    return f"mine:{path.stem}"
+
+
+def rename(run_id: str, name: str) -> str:
+    """The run's new id. Raises TraceError if the name is taken or is none."""
+    before = _own_path(run_id)
+    slug = _slug(name)
+    if not slug:
+        raise TraceError(f"{name!r} is no name for a run: letters, digits, - and _ are")
+    after = before.with_name(f"{slug}.itrace")
+    if after == before:
+        return run_id
+    if after.exists():
+        raise TraceError(f"there is a run called {slug} already: choose another name")
+    before.rename(after)
+    return f"mine:{slug}"
+
+
+def delete(run_id: str) -> None:
+    """Remove one of the user's runs; others are never removed."""
+    _own_path(run_id).unlink(missing_ok=True)
+
+
+def _own_path(run_id: str) -> Path:
+    if not run_id.startswith("mine:"):
+        raise TraceError(f"{run_id} is not one of your own runs, and is left as it is")
+    return path_of(run_id)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name.strip()).strip("-.")
+
+
+def _new_path(name: str) -> Path:
+    """A file name that is free among the user's runs."""
+    runs_dir().mkdir(parents=True, exist_ok=True)
+    return unused_path(runs_dir() / f"{_slug(name) or 'run'}.itrace")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How a recording ended: a run, or why there is none."""
+
+    run_id: str | None
+    error: str = ""
+
+
+class Recording:
+    """`prep demo`, recorded in a process of its own; what it leaves behind is the run alone."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._folder = TemporaryDirectory(prefix="prep-recording-")
+        self._path = Path(self._folder.name) / "demo.itrace"
+        self._errors = TemporaryFile()
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        command = ["trace", "record", "-o", str(self._path), "demo", "--fast"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli.main", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+        )
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def poll(self) -> Recorded | None:
+        """None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        # The demo's first engine is the race of part 1; the crowded one is the second.
+        crowd = self._path.with_name("demo-2.itrace")
+        if code or not crowd.exists():
+            self._errors.seek(0)
+            last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or [
+                "it said nothing"
+            ]
+            self.stop()
+            return Recorded(None, f"the recording failed with code {code}: {last[0]}. Try: prep demo")
+        path = _new_path("demo")
+        path.write_bytes(crowd.read_bytes())
+        self.stop()
+        return Recorded(f"mine:{path.stem}")
+
+    def stop(self) -> None:
+        """End it and remove its folder."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.wait(10)
+        self._errors.close()
+        self._folder.cleanup()
