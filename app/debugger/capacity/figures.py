@@ -270,8 +270,8 @@ def _load(found: Capacity, replica: Replica) -> None:
     )  # fmt: skip
     found.add(
         "running", "Requests running at once", state.running, "requests",
-        "Little: requests per second x (TTFT + (output - 1) x TPOT)",
-        f"{state.rate:,.3g}/s x ({ms(state.ttft)} + {scenario.output - 1:,} x {ms(state.step)})"
+        "Little: requests per second x (step of the first token + (output - 1) x TPOT)",
+        f"{state.rate:,.3g}/s x ({ms(state.ttft - state.wait)} + {scenario.output - 1:,} x {ms(state.step)})"
         if state.is_stable
         else f"the largest batch, {batch:,.1f}: everybody else waits",
         Replica.at,
@@ -293,7 +293,7 @@ def _load(found: Capacity, replica: Replica) -> None:
     found.add(
         "kv_use", "KV cache in use by running requests", min(1.0, tokens / resident), "share",
         "(requests running x own tokens + beginnings in use x shared tokens) / tokens resident",
-        f"({state.running:,.1f} x {replica.held - shared:,} own + {beginnings:,.1f} x {shared:,} shared) / "
+        f"({state.running:,.2f} x {replica.held - shared:,} own + {beginnings:,.2f} x {shared:,} shared) / "
         f"{resident:,.0f}",
         KVManager.usage.fget,
         "blocks that are only cached count as free: they can be taken at once",
