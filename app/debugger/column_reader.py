@@ -102,7 +102,7 @@ class ColumnReader(TraceReader):
 
     def blocks_at(self, step: int) -> Blocks:
         self._check_step(step)
-        return ColumnBlocks(self.columns, self.num_blocks, self.columns.position_after(step))
+        return ColumnBlocks(self.columns, self.num_blocks, step)
 
     def _live_at(self, step: int) -> list[RequestHistory]:
         return [self.requests[number] for number in self.columns.live_at(step).tolist()]
@@ -117,8 +117,7 @@ class ColumnReader(TraceReader):
 
     def content_before(self, block: int, step: int) -> Content | None:
         columns = self.columns
-        num_before = int(np.searchsorted(columns.sealed_from, columns.event_start[step]))
-        seals = np.flatnonzero(columns.sealed_block[:num_before] == block)
+        seals = np.flatnonzero(columns.sealed_block[: columns.sealed_start[step]] == block)
         if not len(seals):
             return None
         seal = seals[-1]
@@ -139,14 +138,16 @@ class ColumnReader(TraceReader):
 
 
 class ColumnBlocks(Blocks):
-    """All blocks at a position of the run."""
+    """All blocks after a step."""
 
-    def __init__(self, columns: Columns, num_blocks: int, position: int) -> None:
-        held = np.flatnonzero(columns.held_to[: np.searchsorted(columns.held_from, position)] >= position)
+    def __init__(self, columns: Columns, num_blocks: int, step: int) -> None:
+        position = columns.position_after(step)
+        held = np.flatnonzero(columns.held_to[: columns.held_start[step + 1]] >= position)
         self._holding = (columns.held_block[held], columns.held_request[held])
         self._columns = columns
         self._num_blocks = num_blocks
         self._position = position
+        self._step = step
 
     @cached_property
     def ref(self) -> array[int]:  # type: ignore[override]
@@ -161,8 +162,8 @@ class ColumnBlocks(Blocks):
 
     @cached_property
     def hash(self) -> array[int]:  # type: ignore[override]
-        columns, position = self._columns, self._position
-        there = columns.sealed_to[: np.searchsorted(columns.sealed_from, position)] >= position
+        columns = self._columns
+        there = columns.sealed_to[: columns.sealed_start[self._step + 1]] >= self._position
         published = np.flatnonzero(there)
         hashes = np.zeros(self._num_blocks, np.uint64)
         hashes[columns.sealed_block[published]] = columns.sealed_hash[published]
@@ -170,7 +171,7 @@ class ColumnBlocks(Blocks):
 
     def free_queue(self) -> list[int]:
         columns = self._columns
-        num_freed = np.searchsorted(columns.freed_at, self._position)
+        num_freed = columns.freed_start[self._step + 1]
         rank = np.arange(self._num_blocks)
         rank[columns.freed_block[:num_freed]] = columns.freed_rank[:num_freed]
         is_free = np.bincount(self._holding[0], minlength=self._num_blocks) == 0
@@ -320,8 +321,7 @@ class _Histories(Sequence[RequestHistory]):
         columns = self._columns
         ended = int(columns.ended[number])
         last = columns.num_steps if ended == NEVER else min(ended + 1, columns.num_steps)
-        life = columns.event_start[[int(columns.added[number]), last]]
-        first, last = np.searchsorted(columns.held_from, life)
+        first, last = columns.held_start[[int(columns.added[number]), last]]
         taken = first + np.flatnonzero(columns.held_request[first:last] == number)
         return columns.held_block[taken], columns.event_step[columns.held_from[taken]]
 

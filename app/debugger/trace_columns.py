@@ -63,6 +63,10 @@ class Columns:
     line_start: Longs
     event_start: Longs
     """The events of step s have the positions [event_start[s], event_start[s + 1])."""
+    held_start: Longs
+    """The holdings, publications and freeings that begin in step s: [held_start[s], held_start[s + 1])."""
+    sealed_start: Longs
+    freed_start: Longs
 
     # By position
     event_step: Ints
@@ -82,7 +86,6 @@ class Columns:
     sealed_to: Ints
     sealed_block: Ints
     sealed_hash: NDArray[np.uint64]
-    freed_at: Ints
     freed_block: Ints
     freed_rank: Ints
     """Place in the free queue: the smallest is reused first."""
@@ -468,6 +471,7 @@ class _Builder:
         end[taken[partner]] = let_go
         taken = np.flatnonzero(self.kind <= REF).astype(np.int32)
         return {
+            "held_start": self._start_by_step(taken),
             "held_from": taken,
             "held_to": end[taken],
             "held_block": self.block[taken],
@@ -486,6 +490,7 @@ class _Builder:
         hashes = np.frombuffer(b"".join(bytes(scan.seal_hash) for scan in self.scans), np.uint64)
         _demand(len(hashes) == len(sealed) and np.all(hashes != 0), "a block is published without a hash")
         return {
+            "sealed_start": self._start_by_step(sealed),
             "sealed_from": sealed,
             "sealed_to": end[sealed],
             "sealed_block": self.block[sealed],
@@ -497,7 +502,14 @@ class _Builder:
         freed = np.flatnonzero((REF_CHANGE[self.kind] != 0) & (self.refs == 0)).astype(np.int32)
         to_back = self.seals[freed] == 1
         rank = np.where(to_back, self.num_blocks + np.cumsum(to_back), -np.cumsum(~to_back))
-        return {"freed_at": freed, "freed_block": self.block[freed], "freed_rank": rank.astype(np.int32)}
+        return {
+            "freed_start": self._start_by_step(freed),
+            "freed_block": self.block[freed],
+            "freed_rank": rank.astype(np.int32),
+        }
+
+    def _start_by_step(self, positions: Ints) -> Longs:
+        return np.searchsorted(positions, self.event_start.astype(np.int32))
 
     # ------------------------------------------------------------------ contradictions
 
