@@ -17,7 +17,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from app.debugger.trace_columns import NEVER, Columns
+from app.debugger.trace_columns import EVICT, NEVER, SEAL, Columns
 from app.debugger.trace_store import MAX_TEXT_BYTES, open_columns
 from app.debugger.trace_text import StepLines, first_line
 from engine.core.sched_output import Reason
@@ -124,6 +124,21 @@ class ColumnReader(TraceReader):
         request = int(columns.event_request[columns.sealed_from[seal]])
         return Content(request, columns.sealed_hash[seal].tobytes().hex())
 
+    def block_history(self, block: int) -> list[tuple[Event, str | None]]:
+        columns = self.columns
+        there = np.flatnonzero(columns.event_block == block)
+        kinds = columns.event_kind[there]
+        seals = columns.sealed_hash[columns.sealed_block == block]
+        content: str | None = None
+        history, num_seals = [], 0
+        for position, kind in zip(there.tolist(), kinds.tolist(), strict=True):
+            if kind == SEAL:
+                content, num_seals = seals[num_seals].tobytes().hex(), num_seals + 1
+            elif kind == EVICT:
+                content = None
+            history.append((self._block_event(position), content))
+        return history
+
     def _block_positions(self, kind: str) -> Any:
         if kind not in BLOCK_EVENTS:
             return super()._block_positions(kind)  # refuses it by name
@@ -141,13 +156,18 @@ class ColumnBlocks(Blocks):
     """All blocks after a step."""
 
     def __init__(self, columns: Columns, num_blocks: int, step: int) -> None:
-        position = columns.position_after(step)
-        held = np.flatnonzero(columns.held_to[: columns.held_start[step + 1]] >= position)
-        self._holding = (columns.held_block[held], columns.held_request[held])
         self._columns = columns
         self._num_blocks = num_blocks
-        self._position = position
         self._step = step
+        self._position = columns.position_after(step)
+        """In the run: this many block events have happened."""
+
+    @cached_property
+    def _holding(self) -> tuple[Any, Any]:
+        """Blocks that are held and by which requests, in the order in which they were taken."""
+        columns = self._columns
+        held = np.flatnonzero(columns.held_to[: columns.held_start[self._step + 1]] >= self._position)
+        return columns.held_block[held], columns.held_request[held]
 
     @cached_property
     def ref(self) -> array[int]:  # type: ignore[override]

@@ -295,6 +295,8 @@ class TraceReader:
         self._seals: dict[int, list[int]] = {}
         self._num_seals_seen = 0
         self._seals_lock = Lock()
+        self._last_record: tuple[int, dict[str, Any]] = (-1, {})
+        """Kept because whoever looks at a step asks several questions about it."""
         self._num_lines = 1
         self._log_crc = zlib.crc32(header + b"\n")
         """Of all lines so far."""
@@ -424,7 +426,10 @@ class TraceReader:
         if not 0 <= step < self.num_steps:
             last = f"0 to {self.num_steps - 1}" if self._steps else "no steps at all"
             raise TraceError(f"{self.path.name} has no step {step}: it holds {last}")
-        record: dict[str, Any] = json.loads(self._steps[step])
+        before, record = self._last_record
+        if before != step:
+            record = json.loads(self._steps[step])
+            self._last_record = step, record
         return record
 
     # ------------------------------------------------------------------ states

@@ -93,6 +93,8 @@ def test_columns_answer_every_question_as_a_replay_does(run: Run) -> None:
             assert reader.previous_event(kind, step) == whole.previous_event(kind, step)
         block = step % whole.num_blocks
         assert reader.content_before(block, step) == whole.content_before(block, step)
+    for block in range(whole.num_blocks):
+        assert reader.block_history(block) == whole.block_history(block)
 
 
 def test_columns_give_the_same_reasons_and_tokens(run: Run) -> None:
