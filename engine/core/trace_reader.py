@@ -514,16 +514,6 @@ class TraceReader:
             self._num_seals_seen = len(changes)
         return self._seals.get(block, [])
 
-    def block_history(self, block: int) -> list[tuple[Event, str | None]]:
-        """What happened to one block in the whole trace, each with the hash that it had afterwards (hex)."""
-        changes, history, position = self._replay.changes, [], -1
-        for _ in range(changes.block.count(block)):
-            position = changes.block.index(block, position + 1)
-            value = changes.after.hash[position]
-            content = value.to_bytes(HASH_BYTES, sys.byteorder).hex() if value else None
-            history.append((self._block_event(position), content))
-        return history
-
     def tokens(self, request_id: str) -> list[tuple[int, int]]:
         """The output of a request: (step, token id), in order."""
         request = self.find(request_id)

@@ -10,13 +10,15 @@ y:STEP:REQUEST  why a request did not run in a step, as a sentence  _why
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 from app.debugger.runs import Run
 from app.debugger.step_view import details, map_data
 from app.debugger.step_view.envelope import pack
-from engine.core.trace_format import TraceError
+from app.debugger.views.block_history import history
+from engine.core.trace_format import HASH_BYTES, TraceError
 from engine.core.trace_why import why
 
 
@@ -98,15 +100,19 @@ def _request(run: Run, cut: Sizes, rest: str) -> bytes:
 
 def _block(run: Run, cut: Sizes, rest: str) -> bytes:
     block, first = map(int, rest.split(":"))
-    history = run.reader(first).block_history(block)
-    return pack(
-        {
-            "block": block,
-            "events": [[event.step, event.kind, event.request_id] for event, _ in history],
-            "hashes": [[event.step, content] for event, content in history],
-            "whole": True,
-        }
-    )
+    reader = run.reader(first)
+    if not 0 < block < reader.num_blocks:
+        raise ValueError(f"no block {block}")
+    events, hashes = [], []
+    for event in history(reader, block):
+        name = None if event.number is None else reader.requests[event.number].request_id
+        events.append([int(event.step), event.kind, name])
+        hashes.append([int(event.step), _hex(int(event.hash))])
+    return pack({"block": block, "events": events, "hashes": hashes, "whole": True})
+
+
+def _hex(value: int) -> str | None:
+    return value.to_bytes(HASH_BYTES, sys.byteorder).hex() if value else None
 
 
 def _why(run: Run, cut: Sizes, rest: str) -> bytes:
