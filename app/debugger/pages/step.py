@@ -7,7 +7,6 @@ from typing import Any
 
 import streamlit as st
 
-from app.debugger import session
 from app.debugger.page_frame import run_page
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
@@ -80,7 +79,9 @@ def _view(run: Run) -> None:
     if run.index.num_steps:
         show_panel(run, min(selection().step, run.index.num_steps - 1))
     if said and "fork" in said:
-        session.go("compare", {"fork": str(said["fork"])}, step=said["fork"])
+        from app.debugger.pages.compare import open_fork_form  # with its charts, seconds to import
+
+        open_fork_form(said["fork"])
 
 
 def _growth(key: str) -> Growth:

@@ -10,7 +10,6 @@ y:STEP:REQUEST  why a request did not run in a step, as a sentence  _why
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from app.debugger.runs import Run
 from app.debugger.step_view import details, map_data
 from app.debugger.step_view.envelope import pack
 from app.debugger.views.block_history import history
-from engine.core.trace_format import HASH_BYTES, TraceError
+from engine.core.trace_format import TraceError
 from engine.core.trace_why import why
 
 
@@ -106,13 +105,9 @@ def _block(run: Run, cut: Sizes, rest: str) -> bytes:
     events, hashes = [], []
     for event in history(reader, block):
         name = None if event.number is None else reader.requests[event.number].request_id
-        events.append([int(event.step), event.kind, name])
-        hashes.append([int(event.step), _hex(int(event.hash))])
+        events.append([event.step, event.kind, name])
+        hashes.append([event.step, event.hash_hex])
     return pack({"block": block, "events": events, "hashes": hashes, "whole": True})
-
-
-def _hex(value: int) -> str | None:
-    return value.to_bytes(HASH_BYTES, sys.byteorder).hex() if value else None
 
 
 def _why(run: Run, cut: Sizes, rest: str) -> bytes:
