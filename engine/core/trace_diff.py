@@ -200,7 +200,8 @@ class _Walk:
     def __init__(self, reader: TraceReader) -> None:
         self.reader = reader
         self.keys = _keys(reader)
-        self.lives = [_Life() for _ in reader.requests]
+        self.prompts = [request.num_prompt_tokens for request in reader.requests]
+        self.lives = [_Life() for _ in self.prompts]
         self.decisions: list[Decision] = []
         self.blocks: list[Any] = []
         self.busy_steps = 0
@@ -235,7 +236,7 @@ class _Walk:
             life, end = self.lives[row.number], row.start + row.num_tokens
             life.computed += row.num_tokens
             life.recomputed += max(0, min(end, life.reached) - row.start)
-            known = self.reader.requests[row.number].num_prompt_tokens + row.num_outputs + len(row.tokens)
+            known = self.prompts[row.number] + row.num_outputs + len(row.tokens)
             life.reached = max(life.reached, min(end, known))
             life.token_steps += [step] * len(row.tokens)
 

@@ -439,7 +439,7 @@ class _Run:
 
     def _fail(self, what: Any, rule: str, sentence: str, error: BaseException) -> None:
         name = class_path(self.new_class)
-        told = f"{name} {sentence} in step {self.step}. {rule[:1].upper()}{rule[1:]}."
+        told = f"In step {self.step}, {name} {sentence}. {rule[:1].upper()}{rule[1:]}."
         self.result.failure = Failure(name, self.step, what, rule, told)
         with suppress(Exception):
             self.tracer.error(_Told(told))

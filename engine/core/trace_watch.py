@@ -46,17 +46,17 @@ class Watch:
             raise Breach("rows", "schedule() returns a SchedulerOutput", f"returned a {type(out).__name__}")
         if out.step != step:
             raise Breach("rows", "steps count 0, 1, 2, ...", f"called its plan step {out.step}")
+        names = [row.request_id for row in out.scheduled]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise Breach("rows", "a request has one row in a step", f"scheduled {twice} twice")
         budget = scheduler.config.max_num_batched_tokens
         if out.num_scheduled_tokens > budget:
             raise Breach(
                 "budget",
                 f"a step computes at most max_num_batched_tokens ({budget}) tokens",
-                f"scheduled {out.num_scheduled_tokens} tokens, {out.num_scheduled_tokens - budget} over the budget,",
+                f"scheduled {out.num_scheduled_tokens} tokens, {out.num_scheduled_tokens - budget} over the budget",
             )
-        names = [row.request_id for row in out.scheduled]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise Breach("rows", "a request has one row in a step", f"scheduled {twice} twice")
         most = max(scheduler.config.max_num_seqs, num_running)
         if len(names) > most:
             raise Breach(
@@ -79,10 +79,9 @@ class Watch:
             if used and not scheduler.requests:
                 problems.append(f"{used} blocks are in use, and no request lives")
         if problems:
-            since = self._last_check + 1
-            when = f" (checked last after step {since - 1})" if since < step else ""
+            when = f" (looked at every {self._check_every} steps)" if self._check_every > 1 else ""
             more = f"; and {len(problems) - 2} more" if len(problems) > 2 else ""
-            said = f"left the core inconsistent: {'; '.join(problems[:2])}{more}{when};"
+            said = f"left the core inconsistent: {'; '.join(problems[:2])}{more}{when}"
             if any("owners" in problem or "in use" in problem for problem in problems):
                 raise Breach("blocks", "every block in use belongs to a running request", said)
             raise Breach("state", "the rules of engine/core/integrity.py hold after every step", said)
@@ -96,13 +95,13 @@ class Watch:
             raise Breach(
                 "stuck",
                 "while requests are unfinished, somebody is scheduled sooner or later",
-                f"had scheduled nobody for {PATIENCE} steps, with {len(scheduler.requests)} requests unfinished,",
+                f"had scheduled nobody for {PATIENCE} steps, with {len(scheduler.requests)} requests unfinished",
             )
         if step >= self._most_steps:
             raise Breach(
                 "stuck",
                 "a finite workload ends",
-                f"was not done after {step + 1} steps, with {len(scheduler.requests)} requests unfinished,",
+                f"was not done after {step + 1} steps, with {len(scheduler.requests)} requests unfinished",
             )
 
 
@@ -122,19 +121,19 @@ def _check_row(scheduler: Any, row: Scheduled) -> None:
         raise Breach(
             "rows",
             "a row starts where its request's KV ends",
-            f"scheduled {name} from position {row.start}, and {request.num_computed_tokens} tokens are computed,",
+            f"scheduled {name} from position {row.start}, and {request.num_computed_tokens} tokens are computed",
         )
     end = row.start + row.num_tokens
     if end > request.num_tokens + len(row.spec_token_ids):
         raise Breach(
             "rows",
             "a row computes tokens that are known or drafted",
-            f"scheduled {name} up to position {end}, and it has {request.num_tokens} tokens,",
+            f"scheduled {name} up to position {end}, and it has {request.num_tokens} tokens",
         )
     room = len(request.blocks) * scheduler.kv.block_size
     if end > room:
         raise Breach(
             "blocks",
             "a row's tokens have places in its blocks",
-            f"scheduled {name} up to position {end}, and its {len(request.blocks)} blocks hold {room} tokens,",
+            f"scheduled {name} up to position {end}, and its {len(request.blocks)} blocks hold {room} tokens",
         )

@@ -13,7 +13,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.page_frame import heading, legend
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
-from app.debugger.runs import Run, list_runs, path_of
+from app.debugger.runs import Run, list_runs
 from app.debugger.trace_index import BLOCK_STATES
 from app.debugger.views import compare as view
 from engine.core.trace_diff import Divergence, TraceDiff, describe, diff
@@ -22,8 +22,6 @@ from engine.core.trace_reader import TraceReader
 
 BLUE, ORANGE = "#56B4E9", "#E69F00"
 MAP_WIDTH_REM = 22
-MOST_BYTES = 200 << 20
-"""Of a trace file that this page reads as a whole."""
 ALIGN = {"step": "step", "token": "token of a request", "time": "time"}
 _SEEN_PAIR = "compare_pair"
 
@@ -104,7 +102,7 @@ def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
 
 
 def _compare(a: Run, b: Run) -> None:
-    one, other = whole(a), whole(b)
+    one, other = a.reader(0), b.reader(0)
     found = _diff(
         f"{a.run_id}@{id(a)}", f"{b.run_id}@{id(b)}", a.index.num_steps, b.index.num_steps, one, other
     )
@@ -122,25 +120,6 @@ def _compare(a: Run, b: Run) -> None:
     with maps:
         _show_maps(a, b, one, other, min(step, one.num_steps - 1))
     _show_requests(found)
-
-
-def whole(run: Run) -> TraceReader:
-    """All of a run, to compare it step by step."""
-    reader = run.reader(0)
-    if reader.num_steps >= run.index.num_steps:
-        return reader
-    path = path_of(run.run_id)
-    if path.stat().st_size > MOST_BYTES:
-        raise TraceError(
-            f"{run.title} is too long to compare here ({path.stat().st_size >> 20} MiB): prep trace diff reads it as a "
-            "whole"
-        )
-    return _whole(str(path), path.stat().st_mtime_ns)
-
-
-@st.cache_resource(max_entries=2, show_spinner="Reading the whole run …")
-def _whole(path: str, mtime_ns: int) -> TraceReader:
-    return TraceReader(path)
 
 
 @st.cache_resource(max_entries=8, show_spinner="Comparing …")
