@@ -78,8 +78,8 @@ def query(trace: Path | None, attach: str | None, step: int = 0) -> dict[str, st
     return {"attach": attach} if attach else {}
 
 
-def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> None:
-    """Run the server in the foreground until Ctrl-C."""
+def check_installed() -> None:
+    """Raise a Problem unless the libraries of the workbench are here."""
     missing = [name for name in ("streamlit", "altair") if find_spec(name) is None]
     if missing:
         raise screen.Problem(
@@ -87,6 +87,11 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
             next_step="./prep app   (installs them)   or   pip install -e '.[app]'",
             code=screen.ENVIRONMENT,
         )
+
+
+def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> None:
+    """Run the server in the foreground until Ctrl-C."""
+    check_installed()
     port = port or _free_port()
     command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), "--server.port", str(port)]
     for name, value in SETTINGS.items():
@@ -94,6 +99,8 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         _wait_until_healthy(server, port)
         suffix = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
@@ -108,6 +115,11 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         screen.err().print("[dim]stopped[/]")
     finally:
         _stop(server)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Being told to end is the same as Ctrl-C: the server goes too."""
+    raise KeyboardInterrupt
 
 
 def _wait_until_healthy(server: subprocess.Popen[bytes], port: int) -> None:

@@ -25,7 +25,7 @@ def keep_upload(name: str, data: bytes | memoryview) -> str:
     if bytes(data[:2]) != GZIP:
         what = "is empty" if not len(data) else "does not begin like a gzip file"
         raise TraceError(f"{name} is not a trace: it {what}. `prep trace record` makes traces")
-    path = _new_path(name.removesuffix(".itrace"))
+    path = new_path(name.removesuffix(".itrace"))
     path.write_bytes(data)
     return f"mine:{path.stem}"
 
@@ -60,7 +60,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name.strip()).strip("-.")
 
 
-def _new_path(name: str) -> Path:
+def new_path(name: str) -> Path:
     """A file name that is free among the user's runs."""
     runs_dir().mkdir(parents=True, exist_ok=True)
     return unused_path(runs_dir() / f"{_slug(name) or 'run'}.itrace")
@@ -111,7 +111,7 @@ class Recording:
             ]
             self.stop()
             return Recorded(None, f"the recording failed with code {code}: {last[0]}. Try: prep demo")
-        path = _new_path("demo")
+        path = new_path("demo")
         path.write_bytes(crowd.read_bytes())
         self.stop()
         return Recorded(f"mine:{path.stem}")

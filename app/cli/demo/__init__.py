@@ -24,6 +24,9 @@ def demo(
     svg: Annotated[
         Path | None, typer.Option("--svg", help="Also save the moment of the first preemption as a picture.")
     ] = None,
+    open_run: Annotated[
+        bool, typer.Option("--open", help="Record part 2, and open it in the browser where memory runs out.")
+    ] = False,
 ) -> None:
     """A tour of the live engine: under a minute, no input needed.
 
@@ -33,12 +36,39 @@ def demo(
     3  the figures, and why they are what they are
 
     Everything is computed while you watch. Ctrl-C leaves.
+
+    \b
+    Examples:
+      prep demo
+      prep demo --open          the same, then forwards and backwards in the debugger
     """
+    trace = _new_recording() if open_run else None
     console = screen.out()
     live = screen.is_live(console)
     with screen.loading("the shipped model"):
         from app.cli.demo.tour import Tour
 
-        tour = Tour(console, live=live, pace=1.0 if live and not fast else 0.0, svg=svg)
+        tour = Tour(console, live=live, pace=1.0 if live and not fast else 0.0, svg=svg, trace=trace)
     tour.run()
+    if trace is not None:
+        _open(trace)
+        return
     screen.next_command("prep chat shop", "talk to the model yourself")
+
+
+def _new_recording() -> Path:
+    """A file among the user's runs. Refused now rather than after the tour if there is nothing to open it with."""
+    from app.cli.app import check_installed
+    from app.debugger.own_runs import new_path
+
+    check_installed()
+    return new_path("demo")
+
+
+def _open(trace: Path) -> None:
+    from app.cli.app import serve
+    from engine.core.trace_reader import TraceReader
+
+    screen.err().print(f"[dim]recorded {trace}[/]", soft_wrap=True)
+    first = TraceReader(trace).next_event("preempt", -1)
+    serve({"run": f"mine:{trace.stem}", "step": str(first.step if first else 0)}, "step", 0, browser=True)

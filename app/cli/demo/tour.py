@@ -53,8 +53,12 @@ class Tour:
     answers: dict[str, list[int]]
     pool: SmallPool
 
-    def __init__(self, console: Console, *, live: bool, pace: float, svg: Path | None) -> None:
+    def __init__(
+        self, console: Console, *, live: bool, pace: float, svg: Path | None, trace: Path | None = None
+    ) -> None:
+        """trace: where part 2 is recorded."""
         self.console = console
+        self.trace = trace
         self.live = live
         self.pace = pace
         self.svg = svg
@@ -164,6 +168,7 @@ class Tour:
                 max_num_batched_tokens=STEP_TOKENS,
                 max_num_seqs=len(visitors),
                 scheduler_cls=WatchedScheduler,
+                trace=str(self.trace) if self.trace else None,
             )
         )
         self.pool = SmallPool(
