@@ -100,6 +100,7 @@ class StepView {
   adopt({ id, step, request, block }) {
     this.jump = id;
     Object.assign(this, { step, request, block });
+    this.told = this.place;
     if (block !== null) this.cursor = block;
     this.find(".find").value = request ?? "";
   }
@@ -386,22 +387,33 @@ class StepView {
     const ahead = this.playing ? Math.max(PREFETCH_STEPS, Math.ceil(this.rate)) : 2;
     const wanted = this.store.missing(this.step, ahead, this.block, this.request);
     if (extra) wanted.push(extra);
-    const isOpen = this.asked && performance.now() - this.asked.at < ASK_AGAIN_MS;
-    if (!wanted.length || (isOpen && !extra)) return;
+    if (!wanted.length || (this.isWaiting && !extra)) return;
     this.asked = { at: performance.now(), sequence: ++this.sequence };
     this.send({ need: wanted, sequence: this.sequence });
     clearTimeout(this.askTimer);
     this.askTimer = setTimeout(() => this.ask(), ASK_AGAIN_MS + 50);
   }
 
+  get isWaiting() {
+    return this.asked !== null && performance.now() - this.asked.at < ASK_AGAIN_MS;
+  }
+
+  /** Tell Python where the view has come to rest. Not while a question is open: of two messages that arrive while
+   *  it is busy, it reads the second. */
   report() {
     clearTimeout(this.reportTimer);
-    if (!this.playing) this.reportTimer = setTimeout(() => this.send({ rest: true }), REPORT_MS);
+    if (this.playing || this.told === this.place) return;
+    this.reportTimer = setTimeout(() => (this.isWaiting ? this.report() : this.send({ rest: true })), REPORT_MS);
+  }
+
+  get place() {
+    return JSON.stringify([this.step, this.request, this.block]);
   }
 
   send(message) {
     clearTimeout(this.reportTimer);
     const { step, request, block } = this;
+    this.told = this.place;
     this.say({ run: this.store.run, step, request, block, ...message });
   }
 
