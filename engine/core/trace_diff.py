@@ -382,8 +382,7 @@ def _workload_notes(a: _Walk, b: _Walk) -> list[str]:
     for name, words in _ASKED.items():
         other = [k for k, r in ours.items() if k in theirs and r.record[name] != theirs[k].record[name]]
         if other:
-            verb = "differs" if len(other) == 1 else "differ"
-            notes.append(f"{words} of {_list(other)} {verb}")
+            notes.append(f"{_list(other)} {'has' if len(other) == 1 else 'have'} {words}")
     moved = [key for key, request in ours.items() if key in theirs and request.added != theirs[key].added]
     if moved:
         notes.append(f"{_list(moved)} came before another step")
@@ -391,11 +390,11 @@ def _workload_notes(a: _Walk, b: _Walk) -> list[str]:
 
 
 _ASKED = {
-    "prompt": "the prompt",
-    "params": "the sampling parameters",
-    "priority": "the priority",
-    "lora": "the adapter",
-    "salt": "the cache salt",
+    "prompt": "another prompt",
+    "params": "other sampling parameters",
+    "priority": "another priority",
+    "lora": "another adapter",
+    "salt": "another cache salt",
 }
 
 
