@@ -197,6 +197,11 @@ def _why_tpot(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
 
 
 def _why_running(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+    if not state.is_stable:
+        return (
+            "The formula has the largest batch all the time. In the run it breathes: a preempted request waits, and at "
+            "the beginning and the end fewer are there."
+        )
     if report.mean_running * report.busy_share < state.running:
         return f"{_ends(state, report, scenario)}; Little's law speaks of the time between."
     return "Requests stayed longer than the formula says (see TPOT), so more of them were there."

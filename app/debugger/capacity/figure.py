@@ -113,4 +113,6 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 def show(value: float, unit: str) -> str:
     """A number with its unit."""
-    return _SHOWN[unit](value) if unit in _SHOWN else f"{_count(value)} {unit}"
+    if unit in _SHOWN:
+        return _SHOWN[unit](value)
+    return f"1 {unit.removesuffix('s')}" if value == 1 else f"{_count(value)} {unit}"

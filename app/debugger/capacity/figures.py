@@ -237,12 +237,16 @@ def _load(found: Capacity, replica: Replica) -> None:
         ("full_prompt", "full_step", "batch_limit"),
     )  # fmt: skip
     by_rate = math.ceil(scenario.rate / (scenario.headroom * most) - 1e-9)
-    replicas = _replicas(replica, max(1, by_rate))
+    replicas = scenario.replicas or _replicas(replica, max(1, by_rate))
+    needed = f"ceil({scenario.rate:g} / ({scenario.headroom:g} x {most:,.2f})) = {by_rate}"
+    if scenario.replicas:
+        filled = f"{replicas} as you set it; by the rate {needed}"
+    else:
+        filled = needed + (f", and {replicas} to meet the limits" if replicas > max(1, by_rate) else "")
     found.add(
         "replicas", "Replicas", replicas, "replicas",
         "ceil(rate / (headroom x most)), more if TTFT or TPOT would miss their limits",
-        f"ceil({scenario.rate:g} / ({scenario.headroom:g} x {most:,.2f})) = {by_rate}"
-        + (f", and {replicas} to meet the limits" if replicas > max(1, by_rate) else ""),
+        filled,
         size,
         "how requests are spread: an uneven router needs more. Failures: add what may be down at once",
         ("most",),
@@ -355,7 +359,13 @@ def _judge(found: Capacity, replica: Replica) -> None:
         ("TTFT", scenario.ttft_ms, state.ttft, idle.ttft),
         ("TPOT", scenario.tpot_ms, state.step, idle.step),
     ):
-        if 1000 * value <= limit:
+        if not state.is_stable:
+            found.verdicts = [
+                f"Too few replicas: {state.rate:,.3g} requests/s come to each and it serves at most "
+                f"{found.value('most'):,.3g}. The queue grows by {state.rate - found.value('most'):,.2g} requests a "
+                "second, and TTFT with it."
+            ]
+        elif 1000 * value <= limit:
             found.verdicts.append(f"{name} of {ms(value)} keeps its limit of {limit:g} ms.")
         elif 1000 * least > limit:
             found.verdicts.append(

@@ -39,6 +39,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "tpot_ms": (0.1, 1e5),
     "price": (0, 1e4),
     "headroom": (0.01, 1),
+    "replicas": (0, 100_000),
 }
 
 
@@ -65,6 +66,8 @@ class Scenario:
     """Dollars per GPU and hour."""
     headroom: float = 0.7
     """Share of a replica's most requests per second that is planned with."""
+    replicas: int = 0
+    """0: as many as the rate and the limits need."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _LIMITS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ OUTPUTS = [20, 50, 100, 200, 400, 600, 800, 1000, 2000, 4000]
 TTFTS = [50.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 2000.0, 5000.0]
 TPOTS = [5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 80.0, 100.0, 200.0]
 KV_DTYPES = ["auto", "bfloat16", "fp8", "int8_per_token_head"]
+REPLICAS = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128]
 HEADLINES = ("per_mtok", "gpus", "ttft", "tpot", "utilisation", "running", "resident")
 
 
@@ -100,6 +102,9 @@ def _inputs(before: Scenario) -> Scenario:
         chosen["tpot_ms"] = _slide("TPOT limit (ms)", "tpot_ms", TPOTS)
     left, right = st.columns(2)
     with left:
+        chosen["replicas"] = _slide(
+            "Replicas", "replicas", REPLICAS, lambda v: f"{v:,}" if v else "as needed"
+        )
         chosen["price"] = st.number_input(
             "$ per GPU and hour", 0.0, 1e4, step=0.1, key=_WIDGET + "price",
             help="An assumption until you put in your own price: nothing was looked up.",
@@ -119,12 +124,10 @@ def _select(label: str, name: str, options: list[Any], **more: Any) -> Any:
     return st.selectbox(label, options, key=_WIDGET + name, **more)
 
 
-def _slide(label: str, name: str, marks: list[Any]) -> Any:
+def _slide(label: str, name: str, marks: list[Any], write: Callable[[Any], str] = lambda v: f"{v:,g}") -> Any:
     """A slider over marks, with the value of a link or a saved scenario among them."""
     value = st.session_state[_WIDGET + name]
-    return st.select_slider(
-        label, sorted({*marks, value}), key=_WIDGET + name, format_func=lambda v: f"{v:,g}"
-    )
+    return st.select_slider(label, sorted({*marks, value}), key=_WIDGET + name, format_func=write)
 
 
 def _follow_price() -> None:

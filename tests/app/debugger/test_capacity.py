@@ -222,17 +222,17 @@ def test_formula_and_run_agree_within_the_stated_factor(scenario: Scenario) -> N
     assert gaps["Preemptions"].run == 0
 
 
-def test_beyond_the_most_the_formula_says_so_and_the_run_preempts_or_queues() -> None:
-    scenario = Scenario(rate=40)
-    found = work_out(scenario)
-    assert found.value("replicas") == 3, "the plan keeps clear of it"
-    from app.debugger.capacity.steady_state import Replica
-
-    state = Replica(scenario, found.value("batch_limit")).at(40)
-    assert not state.is_stable and state.ttft == math.inf
-    check = Check(scenario, 40, 1000).start().wait()
-    assert check.report is not None and check.report.queue is not None
+def test_too_few_replicas_are_said_and_the_run_queues_and_preempts() -> None:
+    assert work_out(Scenario(rate=40)).value("replicas") == 3, "the plan keeps clear of it"
+    found = work_out(Scenario(rate=40, replicas=1))
+    assert found.value("ttft") == math.inf and "Too few replicas" in found.verdicts[0]
+    check = Check(found.scenario, 40, 1000).start().wait()
+    assert check.report is not None and check.report.queue is not None and check.report.tpot is not None
     assert check.report.queue.mean > 1 and check.report.num_preemptions > 0
+    assert 1 / 1.2 < check.report.tpot.mean / found.value("tpot") < 1.2, (
+        "a full replica's pace is known all the same"
+    )
+    assert all(gap.why and gap.why != "They agree." for gap in compare(found, check.report)[:1])
 
 
 def test_a_run_can_be_cancelled_and_has_a_limit() -> None:
