@@ -44,33 +44,26 @@ def step_bar(run: Run, key: str) -> int:
     if not num_steps:
         return 0
     step = min(session.selection().step, num_steps - 1)
-    box, before, after, jump, fresh, note = st.columns(
-        [1.5, 0.5, 0.5, 1.2, 0.9, 3.4], vertical_alignment="bottom"
-    )
-    # The key holds the step: a jump from elsewhere makes a new box that shows it.
-    chosen = box.number_input(
-        f"Step, 0 to {num_steps - 1:,}", 0, num_steps - 1, step, key=f"{key}_step_{step}_{num_steps}",
-        help="The state shown is the one after this step. Steps count from 0.",
-    )  # fmt: skip
-    moved = step
-    if before.button("◀", key=f"{key}_before", help="One step back", disabled=step == 0, width="stretch"):
-        moved = step - 1
-    if after.button(
-        "▶", key=f"{key}_after", help="One step on", disabled=step == num_steps - 1, width="stretch"
-    ):
-        moved = step + 1
-    if int(chosen) != step:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        # The key holds the step: a jump from elsewhere makes a new box that shows it.
+        chosen = st.number_input(
+            f"Step, 0 to {num_steps - 1:,}", 0, num_steps - 1, step, key=f"{key}_step_{step}_{num_steps}", width=170,
+            help="Shown is the state after this step. Steps count from 0.",
+        )  # fmt: skip
         moved = int(chosen)
+        if st.button("◀", key=f"{key}_before", help="One step back", disabled=step == 0):
+            moved = step - 1
+        if st.button("▶", key=f"{key}_after", help="One step on", disabled=step == num_steps - 1):
+            moved = step + 1
+        if st.button(f"Open step {step:,}", key=f"{key}_open", help="On the page Step"):
+            session.go("step", step=step)
+        if run.is_live and st.button(
+            "Refresh", key=f"{key}_refresh", help="The run goes on: read what is new"
+        ):
+            st.rerun()
     if moved != step:
         session.select(step=moved)
         st.rerun()
-    if jump.button(f"Open step {step:,}", key=f"{key}_open", help="On the page Step", width="stretch"):
-        session.go("step", step=step)
-    if run.is_live and fresh.button(
-        "Refresh", key=f"{key}_refresh", help="The run goes on: read what is new"
-    ):
-        st.rerun()
-    note.caption("Shown: the state after this step.")
     return step
 
 

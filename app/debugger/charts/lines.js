@@ -2,13 +2,16 @@
 //
 //   data = { charts: [{title, unit, low: [...], high: [...], limit: number or null, now: text}, ...],
 //            first: [step of each column], end: step after the last, step, range: [first, last] or null,
-//            marks: [[step, kind, text], ...], alt }
+//            marks: [[step, kind, text], ...], height, alt }
+//
+// Few marks are glyphs; many are ticks in lanes, one lane per kind: preempted, aborted, finished from above.
 //
 // A click sends `picked` = step. Dragging sends `brushed` = [first, last] (steps, both included). With the keyboard:
 // arrows move the cursor, Shift ten columns at a time, Enter picks, Shift+Enter twice brushes from one to the other.
 
 const GUTTER = 46;
 const COLOURS = { preempt: "#D55E00", abort: "#CC79A7", finish: "#009E73" };
+const LANES = ["preempt", "abort", "finish"];
 const GLYPHS = { preempt: "▼", abort: "✕", finish: "•" };
 
 /** The column that holds a step: the last that begins at it or before. */
@@ -84,9 +87,11 @@ function drawChart(canvas, chart, data, cursor, brush) {
     pen.setLineDash([]);
   }
   pen.textAlign = "center";
+  const few = data.marks.length <= 120;
   for (const [step, kind] of data.marks) {
     pen.fillStyle = COLOURS[kind];
-    pen.fillText(GLYPHS[kind], x(step + 0.5), height - 1);
+    if (few) pen.fillText(GLYPHS[kind], x(step + 0.5), height - 1);
+    else pen.fillRect(x(step + 0.5), height - 9 + 3 * LANES.indexOf(kind), 1.5, 2.5);
   }
   const line = (step, colour) => {
     pen.fillStyle = colour;
@@ -128,6 +133,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     rest.textContent = ` ${chart.now} ${chart.unit}`;
     caption.append(name, rest);
     const canvas = document.createElement("canvas");
+    canvas.style.height = `${data.height}px`;
     figure.append(caption, canvas);
     grid.append(figure);
     return canvas;

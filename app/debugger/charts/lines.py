@@ -56,8 +56,10 @@ def line_charts(
     alt: str,
     hint: str,
     key: str,
+    height: int = 104,
 ) -> Answer:
-    """Draw. All charts have the same columns; `end` is the step after the last; a mark is (step, kind, text)."""
+    """Draw. All charts have the same columns; `end` is the step after the last; a mark is (step, kind, text), `height`
+    that of each chart in pixels."""
     data = {
         "charts": [
             {
@@ -77,6 +79,7 @@ def line_charts(
         "marks": marks,
         "alt": alt,
         "hint": hint,
+        "height": height,
     }
     result = _component()(data=data, key=key, on_picked_change=_nothing, on_brushed_change=_nothing)
     brushed = result.brushed

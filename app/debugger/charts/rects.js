@@ -51,7 +51,8 @@ function element(name, attributes, parent) {
   return made;
 }
 
-function draw(frame, data, current) {
+/** Draws everything; returns how to point at a rectangle and which column is under a pointer. */
+function draw(frame, data) {
   const svg = frame.querySelector("svg");
   const width = Math.max(240, frame.clientWidth);
   const gutter = data.rows.length ? Math.min(width * 0.28, 12 + 7 * Math.max(...data.rows.map(([name]) => name.length))) : 0;
@@ -61,6 +62,7 @@ function draw(frame, data, current) {
   const [first, end] = data.x;
   const scale = (width - gutter - 4) / Math.max(1, end - first);
   const at = (x) => gutter + (x - first) * scale;
+  const line = (row) => AXIS + row * height;
   svg.setAttribute("viewBox", `0 0 ${width} ${total}`);
   svg.setAttribute("height", total);
   svg.setAttribute("aria-label", data.alt);
@@ -69,43 +71,45 @@ function draw(frame, data, current) {
 
   const unitBegins = width - 8 - 6.5 * data.unit.length;
   for (const tick of ticks(first, end, Math.max(2, Math.floor((width - gutter) / 90)))) {
-    element("line", { class: "grid", x1: at(tick), x2: at(tick), y1: 0, y2: total - AXIS }, group);
+    element("line", { class: "grid", x1: at(tick), x2: at(tick), y1: AXIS, y2: total }, group);
     if (at(tick) + 7 * `${tick}`.length > unitBegins) continue;
-    element("text", { class: "tick", x: at(tick) + 2, y: total - 6 }, group).textContent = `${tick}`;
+    element("text", { class: "tick", x: at(tick) + 2, y: AXIS - 7 }, group).textContent = `${tick}`;
   }
-  element("text", { class: "tick unit", x: width - 4, y: total - 6 }, group).textContent = data.unit;
+  element("text", { class: "tick unit", x: width - 4, y: AXIS - 7 }, group).textContent = data.unit;
   data.rows.forEach(([name, id], row) => {
     const most = Math.floor(gutter / 6.6);
-    const label = element("text", { class: id === data.chosen ? "row chosen" : "row", x: gutter - 6, y: (row + 0.5) * height }, group);
+    const label = element("text", { class: id === data.chosen ? "row chosen" : "row", x: gutter - 6, y: line(row + 0.5) }, group);
     label.textContent = name.length > most ? `${name.slice(0, most - 1)}…` : name;
     label.dataset.id = id;
   });
   data.rects.forEach((rect, index) => {
     const [x0, x1, top, bottom, style, label, , id] = rect;
     const gap = inset(style, height);
-    const box = { x: at(x0), y: top * height + gap, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * gap };
+    const box = { x: at(x0), y: line(top) + gap, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * gap };
     const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS[style];
     const chosen = id === data.chosen ? " chosen" : "";
     const shape = element("rect", { ...box, fill, class: `box ${style}${chosen}` }, group);
     shape.dataset.index = index;
-    if (label && box.width > 7 * label.length + 6 && box.height >= 11) {
+    if (label && box.width > 7 * label.length + 6 && box.height >= 9) {
       element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = label;
     }
   });
   if (data.marker !== null && data.marker >= first && data.marker < end) {
     const x = at(data.marker);
-    element("rect", { class: "marker", x, y: 0, width: Math.max(1.5, scale), height: total - AXIS }, group);
+    element("rect", { class: "marker", x, y: AXIS - 5, width: Math.max(1.5, scale), height: total - AXIS + 5 }, group);
   }
-  const cursor = data.rects[current];
-  if (cursor) {
-    const [x0, x1, top, bottom] = cursor;
-    const box = { x: at(x0), y: top * height, width: Math.max(3, (x1 - x0) * scale), height: (bottom - top) * height };
+  const point = (index) => {
+    svg.querySelector(".cursor")?.remove();
+    if (!data.rects[index]) return;
+    const [x0, x1, top, bottom] = data.rects[index];
+    const box = { x: at(x0), y: line(top), width: Math.max(3, (x1 - x0) * scale), height: (bottom - top) * height };
     element("rect", { ...box, class: "cursor" }, group);
-  }
-  return (clientX) => {
+  };
+  const columnAt = (clientX) => {
     const x = clientX - svg.getBoundingClientRect().left;
     return Math.min(end - 1, Math.max(first, Math.floor(first + (x - gutter) / scale)));
   };
+  return { point, columnAt };
 }
 
 export default function ({ data, parentElement, setTriggerValue }) {
@@ -113,10 +117,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const svg = frame.querySelector("svg");
   const status = frame.querySelector(".status");
   let current = data.rects.findIndex((rect) => rect[7] === data.chosen);
-  let stepUnder = draw(frame, data, -1);
-  const redraw = () => {
-    stepUnder = draw(frame, data, svg.matches(":focus-visible") ? current : -1);
-  };
+  let drawn = draw(frame, data);
+  // Only the cursor changes with the focus: a bar that is drawn anew under a pressed mouse button gets no click.
+  const showCursor = () => drawn.point(svg.matches(":focus-visible") ? current : -1);
   const tell = (index) => {
     status.textContent = index >= 0 ? data.rects[index][6] : data.hint || "";
   };
@@ -127,11 +130,11 @@ export default function ({ data, parentElement, setTriggerValue }) {
   svg.onmouseleave = () => tell(-1);
   svg.onclick = (event) => {
     const index = under(event);
-    if (index >= 0) pick(data.rects[index][7], stepUnder(event.clientX));
+    if (index >= 0) pick(data.rects[index][7], drawn.columnAt(event.clientX));
     else if (event.target.dataset.id !== undefined) pick(data.rows.find(([, id]) => `${id}` === event.target.dataset.id)[1], null);
   };
-  svg.onfocus = redraw;
-  svg.onblur = redraw;
+  svg.onfocus = showCursor;
+  svg.onblur = () => drawn.point(-1);
   svg.onkeydown = (event) => {
     if (!data.rects.length) return;
     if (event.key.startsWith("Arrow")) {
@@ -140,11 +143,14 @@ export default function ({ data, parentElement, setTriggerValue }) {
       pick(data.rects[current][7], data.rects[current][0]);
     } else return;
     event.preventDefault();
-    redraw();
+    showCursor();
     tell(current);
   };
   tell(-1);
-  const observer = new ResizeObserver(redraw);
+  const observer = new ResizeObserver(() => {
+    drawn = draw(frame, data);
+    showCursor();
+  });
   observer.observe(frame);
   return () => observer.disconnect();
 }

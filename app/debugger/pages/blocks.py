@@ -21,6 +21,10 @@ from engine.core.trace_replay import NULL_BLOCK
 
 MAX_ROWS = 70
 MAX_QUEUE = 500
+SMALL = {
+    name: st.column_config.Column(width="small")
+    for name in ("entry", "block", "hash", "place", "step", "event", "refs")
+}
 SWATCHES = [
     (
         "height:12px;background:radial-gradient(circle,#d1fae5 1px,#009E73 1.5px);background-size:6px 6px",
@@ -83,15 +87,21 @@ def _block_box(run: Run, contents: Contents) -> int | None:
     if chosen is not None and chosen > most:
         st.warning(f"There is no block {chosen}: they go from 0 to {most:,}.")
         chosen = None
-    box, note = st.columns([1.2, 5], vertical_alignment="bottom")
-    block = box.number_input(
-        f"Block, 0 to {most:,}", 0, most, chosen, key=f"blocks_block_{chosen}", placeholder="none chosen"
-    )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        block = st.number_input(
+            f"Block, 0 to {most:,}",
+            0,
+            most,
+            chosen,
+            key=f"blocks_block_{chosen}",
+            placeholder="none",
+            width=170,
+        )
+        if chosen is None:
+            st.caption("Choose a block here, in the tree or in the eviction order.", width="content")
     if block != chosen:
         session.select(block=None if block is None else int(block))
         st.rerun()
-    if chosen is None:
-        note.caption("Choose a block here, in the tree or in the eviction order.")
     return chosen
 
 
@@ -179,6 +189,7 @@ def _show_chain(contents: Contents, found: Chain) -> None:
     event: Any = st.dataframe(
         pd.DataFrame(rows).astype({"block": "Int64"}),
         key=f"blocks_chain_{contents.step}_{found.links[-1].block}",
+        column_config=SMALL,
         hide_index=True,
         height=min(36 * (len(rows) + 1) + 2, 250),
         on_select="rerun",
@@ -189,9 +200,10 @@ def _show_chain(contents: Contents, found: Chain) -> None:
     if marked and marked[0] < len(found.links) and (block := found.links[marked[0]].block) is not None:
         _choose_block(block)
     if found.children:
-        for column, child in zip(st.columns(6), found.children[:6], strict=False):
-            if column.button(f"→ {child}", key=f"blocks_child_{child}", help="A block whose content follows"):
-                _choose_block(child)
+        with st.container(horizontal=True, gap="small"):
+            for child in found.children[:8]:
+                if st.button(f"→ {child}", key=f"blocks_child_{child}", help="A block whose content follows"):
+                    _choose_block(child)
 
 
 def _state(contents: Contents, block: int | None, is_published: bool) -> str:
@@ -215,11 +227,10 @@ def _show_history(contents: Contents, block: int) -> None:
         return
     rows = [
         {
-            "": "●" if event.step == contents.step else "",
             "step": event.step,
             "event": event.kind,
             "request": "—" if event.number is None else contents.reader.requests[event.number].request_id,
-            "references": event.ref,
+            "refs": event.ref,
             "hash": (event.hash_hex or "—")[:8],
             "meaning": MEANING[event.kind],
         }
@@ -228,6 +239,7 @@ def _show_history(contents: Contents, block: int) -> None:
     shown: Any = st.dataframe(
         pd.DataFrame(rows),
         key=f"blocks_history_{block}",
+        column_config=SMALL,
         hide_index=True,
         height=min(36 * (len(rows) + 1) + 2, 360),
         on_select="rerun",
@@ -372,6 +384,7 @@ def _show_queue(contents: Contents, spell: Speller | None) -> None:
     event: Any = st.dataframe(
         pd.DataFrame(rows),
         key=f"blocks_queue_{contents.step}_{only_cached}",
+        column_config=SMALL | {"holds": st.column_config.TextColumn(width="large")},
         hide_index=True,
         height=min(36 * (len(rows) + 1) + 2, 300),
         on_select="rerun",

@@ -14,7 +14,8 @@ from app.debugger.views.counters import counter_rows
 from app.debugger.views.request_table import has_clock
 from app.debugger.views.small_multiples import EVENTS, Metric, metrics, thin
 
-MAX_MARKS = 300
+MAX_MARKS = 250
+"""Columns per kind of event."""
 
 
 @st.cache_data(max_entries=8, show_spinner="Adding up the counters …")
@@ -54,7 +55,6 @@ def _show(run: Run) -> None:
 
 def _show_charts(run: Run, found: list[Metric], step: int) -> None:
     num_steps = len(found[0].values)
-    marks, num_left_out = _marks(run)
     if st.toggle("Show as table", key="metrics_table"):
         frame = pd.DataFrame({metric.title: metric.values for metric in found})
         frame.insert(0, "step", np.arange(num_steps))
@@ -70,13 +70,11 @@ def _show_charts(run: Run, found: list[Metric], step: int) -> None:
         end=num_steps,
         step=step,
         range=_range(num_steps),
-        marks=marks,
+        marks=_marks(run),
         alt=f"{len(charts)} charts over {num_steps} steps: " + "; ".join(map(_in_words, found)),
         hint="Click: look at that step. Drag: a range for the other pages. ▼ preempted  ✕ aborted  • finished",
         key="metrics_lines",
     )
-    if num_left_out:
-        st.caption(f"{num_left_out:,} events are not marked: only the rarer kinds fit.")
     _show_range(num_steps)
     if answer.brushed is not None and answer.brushed != st.session_state.get("range"):
         st.session_state["range"] = answer.brushed
@@ -97,28 +95,31 @@ def _show_range(num_steps: int) -> None:
     chosen = _range(num_steps)
     if chosen is None:
         return
-    words, requests, clear = st.columns([3, 1.2, 1], vertical_alignment="center")
-    words.caption(f"Range: steps {chosen[0]:,} to {chosen[1]:,}, {chosen[1] - chosen[0] + 1:,} of them.")
-    if requests.button("Requests in it", key="metrics_requests", width="stretch"):
-        session.go("requests")
-    if clear.button("Clear range", key="metrics_clear", width="stretch"):
-        st.session_state.pop("range", None)
-        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(
+            f"Range: steps {chosen[0]:,} to {chosen[1]:,}, {chosen[1] - chosen[0] + 1:,} of them.",
+            width="content",
+        )
+        if st.button("Requests in it", key="metrics_requests"):
+            session.go("requests")
+        if st.button("Clear range", key="metrics_clear"):
+            st.session_state.pop("range", None)
+            st.rerun()
 
 
-def _marks(run: Run) -> tuple[list[tuple[int, str, str]], int]:
-    """Events on the charts, rarest kind first, as many as can be told apart; and how many are left out."""
+def _marks(run: Run) -> list[tuple[int, str, str]]:
+    """Events on the charts; of a long run those that share a column are counted together."""
     words = {"preempt": "preempted", "abort": "aborted", "finish": "finished"}
-    steps = {kind: np.unique(run.index.event_steps(kind), return_counts=True) for kind in EVENTS}
+    num_steps = run.index.num_steps
+    width = -(-num_steps // MAX_MARKS)
     marks: list[tuple[int, str, str]] = []
-    left_out = 0
-    for kind, (where, counts) in sorted(steps.items(), key=lambda item: len(item[1][0])):
-        if len(marks) + len(where) > MAX_MARKS:
-            left_out += int(counts.sum())
-            continue
-        marks += [(int(at), kind, f"{count} {words[kind]}") for at, count in zip(where, counts, strict=True)]
-    last = run.index.num_steps
-    return [mark for mark in marks if mark[0] < last], left_out
+    for kind in EVENTS:
+        steps = run.index.event_steps(kind)
+        where, counts = np.unique(steps[steps < num_steps] // width, return_counts=True)
+        marks += [
+            (int(at) * width, kind, f"{count} {words[kind]}") for at, count in zip(where, counts, strict=True)
+        ]
+    return marks
 
 
 def _show_names(found: list[Metric]) -> None:

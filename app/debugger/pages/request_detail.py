@@ -24,7 +24,7 @@ from app.debugger.views.texts import Speller, speller, visible
 from engine.core.trace_format import TraceError
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_replay import RequestHistory
-from engine.core.trace_why import why_spans
+from engine.core.trace_why import why, why_spans
 
 MAX_CELLS = 400
 
@@ -43,6 +43,8 @@ def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[
     tokens = output_tokens(reader, request, clock)
     timeline, strip, table = st.tabs(["Why it waited", f"Tokens {len(tokens)}", f"Blocks after step {step}"])
     with timeline:
+        if reader.find(request.request_id, step).number == request.number:
+            st.markdown(f"In step {step}: {why(reader, request.request_id, step).sentence}")
         _show_preemptions(preemptions(request))
         _show_reasons(reader, request)
     with strip:
@@ -73,8 +75,13 @@ def _summary(row: RequestRow, spans: list[PhaseSpan]) -> str:
     )
     if row.ttft_steps is not None:
         milliseconds = "" if row.ttft_ms is None else f" ({row.ttft_ms:.1f} ms)"
-        text += f" First token after {row.ttft_steps} steps{milliseconds}."
+        text += f" First token in its {_ordinal(row.ttft_steps)} step{milliseconds}."
     return text
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _show_preemptions(costs: list[Preemption]) -> None:
@@ -114,6 +121,9 @@ def _show_reasons(reader: TraceReader, request: RequestHistory) -> None:
     event: Any = st.dataframe(
         pd.DataFrame(rows),
         key=f"request_reasons_{request.number}",
+        column_config={
+            name: st.column_config.Column(width="small") for name in ("from step", "to step", "steps")
+        },
         hide_index=True,
         height=min(36 * (len(rows) + 1) + 2, 300),
         on_select="rerun",

@@ -9,14 +9,18 @@ import pandas as pd
 import streamlit as st
 
 from app.debugger import session
+from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.charts.rects import Rect, rect_chart
-from app.debugger.page_frame import heading, legend, newly, run_page, step_bar
+from app.debugger.page_frame import choose_step, heading, legend, newly, run_page, step_bar
 from app.debugger.pages.request_detail import show_request
 from app.debugger.runs import Run
-from app.debugger.views.gantt import MAX_ROWS, Gantt, gantt
-from app.debugger.views.phases import PhaseSpan, phases
+from app.debugger.views.gantt import MAX_ROWS, Gantt, gantt, phase_counts
+from app.debugger.views.phases import PHASES, PhaseSpan, phases
 from app.debugger.views.request_table import RequestRow, has_clock, request_rows
+from app.debugger.views.small_multiples import thin
 
+LONG = 600
+"""Steps beyond which the chart shows a window."""
 SHOW = {
     "all": lambda row: True,
     "preempted": lambda row: row.preemptions > 0,
@@ -139,42 +143,78 @@ def _choose(facts_rows: list[RequestRow], number: int, step: int | None = None) 
 def _filters(run: Run, facts: Facts, step: int) -> tuple[list[RequestRow], int, int, int]:
     """Which requests and steps to show, and how many requests to leave out at the top."""
     num_steps = max(run.index.num_steps, 1)
-    which, window, page = st.columns([2.2, 2.2, 1.2], vertical_alignment="bottom")
     counts = {name: sum(map(rule, facts.rows)) for name, rule in SHOW.items()}
-    kind = which.segmented_control(
-        "Show",
-        list(SHOW),
-        default="all",
-        key="requests_show",
-        format_func=lambda name: f"{name} {counts[name]:,}",
-    )
-    rows = [row for row in facts.rows if SHOW[kind or "all"](row)]
-    brushed = st.session_state.get("range") or _default_window(num_steps, step)
-    first, last = max(0, brushed[0]), min(brushed[1], num_steps - 1)
-    if num_steps > 1:
-        first, last = window.slider(
-            "Steps",
-            0,
-            num_steps - 1,
-            (min(first, last), last),
-            key=f"requests_window_{first}_{last}_{num_steps}",
-        )
-    skip = 0
-    living = sum(1 for row in rows if _lives_in(facts.lives[row.number], first, last))
-    if living > MAX_ROWS:
-        skip = page.number_input(
-            f"From row, of {living:,}", 0, living - 1, 0, MAX_ROWS, key="requests_skip",
-            help=f"The chart shows {MAX_ROWS} requests at a time",
+    _show_overview(facts, num_steps, step)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        kind = st.segmented_control(
+            "Requests", list(SHOW), default="all", key="requests_show", width="content",
+            format_func=lambda name: f"{name} {counts[name]:,}",
         )  # fmt: skip
+        rows = [row for row in facts.rows if SHOW[kind or "all"](row)]
+        first, last = _window(num_steps, step)
+        if num_steps > 1:
+            first, last = st.slider(
+                "Steps",
+                0,
+                num_steps - 1,
+                (first, last),
+                key=f"requests_window_{first}_{last}_{num_steps}",
+                width=360,
+            )
+        living = [row for row in rows if _lives_in(facts.lives[row.number], first, last)]
+        skip = 0
+        if len(living) > MAX_ROWS:
+            now = next(
+                (at for at, row in enumerate(living) if _lives_in(facts.lives[row.number], step, step)), 0
+            )
+            skip = st.number_input(
+                f"From row, of {len(living):,}", 0, len(living) - 1, now, MAX_ROWS, width=150,
+                key=f"requests_skip_{kind}_{first}_{last}_{now}",
+                help=f"The chart shows {MAX_ROWS} requests at a time, at first from the oldest that lives at the step",
+            )  # fmt: skip
     return rows, first, last, int(skip)
+
+
+def _show_overview(facts: Facts, num_steps: int, step: int) -> None:
+    """The whole of a run that the Gantt chart cannot show: how many requests were in each phase."""
+    if num_steps <= LONG and len(facts.rows) <= MAX_ROWS:
+        return
+    counts = phase_counts(list(enumerate(facts.lives)), num_steps)
+    charts = [
+        Chart(phase, "requests", thin(counts[phase]), None, f"{counts[phase][step]:,}") for phase in PHASES
+    ]
+    answer = line_charts(
+        charts,
+        end=num_steps,
+        step=step,
+        range=_window(num_steps, step),
+        marks=[],
+        alt=f"The whole run, {num_steps} steps: how many requests were waiting, in prefill, in decode and preempted",
+        hint="The whole run. Drag: the steps of the chart below. Click: look at that step.",
+        key="requests_overview",
+        height=56,
+    )
+    if answer.brushed is not None and answer.brushed != st.session_state.get("range"):
+        st.session_state["range"] = answer.brushed
+        st.rerun()
+    if answer.picked is not None:
+        choose_step(min(answer.picked, num_steps - 1))
+
+
+def _window(num_steps: int, step: int) -> tuple[int, int]:
+    """The steps of the chart: what was brushed, else all of a short run, else what surrounds the step."""
+    brushed = st.session_state.get("range")
+    if brushed is not None and brushed[0] < num_steps:
+        return brushed[0], min(brushed[1], num_steps - 1)
+    return _default_window(num_steps, step)
 
 
 def _default_window(num_steps: int, step: int) -> tuple[int, int]:
     """All of a short run; of a long one what surrounds the step."""
-    if num_steps <= 600:
+    if num_steps <= LONG:
         return 0, num_steps - 1
-    first = min(max(0, step - 300), num_steps - 600)
-    return first, first + 599
+    first = min(max(0, step - LONG // 2), num_steps - LONG)
+    return first, first + LONG - 1
 
 
 def _lives_in(spans: list[PhaseSpan], first: int, last: int) -> bool:

@@ -72,7 +72,8 @@ class _Content:
 
 
 def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
-    """The roots, those with most blocks first. `with_cached`: blocks that nobody holds and a hit would find, too."""
+    """The roots, those in which sharing saves most blocks first, then the largest. `with_cached`: blocks that nobody holds
+    and a hit would find, too."""
     found: dict[Key, _Content] = {}
     for number, table in contents.tables.items():
         _add(contents, found, Place(number, len(table) - 1), number)
@@ -84,7 +85,14 @@ def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
                 found[contents.key(place)].blocks.add(block)
     roots = [key for key, content in found.items() if content.parent is None]
     trees = [_run(found, key) for key in roots]
-    return sorted(trees, key=lambda tree: -sum(node.num_blocks for node in tree.walk()))
+    return sorted(trees, key=_saved_and_size, reverse=True)
+
+
+def _saved_and_size(tree: Node) -> tuple[int, int]:
+    """Blocks that it would take more without sharing, and blocks that it takes."""
+    held = [node for node in tree.walk() if node.owners]
+    saved = sum(node.num_refs - node.num_blocks for node in held)
+    return saved, sum(node.num_blocks for node in tree.walk())
 
 
 def _add(contents: Contents, found: dict[Key, _Content], end: Place, owner: int | None) -> None:
