@@ -32,6 +32,9 @@ MAX_CELLS = 400
 def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[PhaseSpan]) -> None:
     st.subheader(f"Request {row.request}", anchor=False)
     st.markdown(_summary(row, spans))
+    if not run.index.num_steps:
+        st.caption("No step has run yet.")
+        return
     reader = run.reader(step)
     request = history_of(reader, row, number)
     if request is None:

@@ -72,8 +72,8 @@ class _Content:
 
 
 def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
-    """The roots, those in which sharing saves most blocks first, then the largest. `with_cached`: blocks that nobody holds
-    and a hit would find, too."""
+    """The roots, those in which sharing saves most blocks first, then the largest. `with_cached`: blocks that nobody
+    holds and a hit would find, too."""
     found: dict[Key, _Content] = {}
     for number, table in contents.tables.items():
         _add(contents, found, Place(number, len(table) - 1), number)
