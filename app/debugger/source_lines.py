@@ -30,8 +30,10 @@ def definition_of(thing: Any) -> str:
 
 @cache
 def find_line(path: str, fragment: str) -> SourceLine | None:
-    """The first line that contains a fragment; None if the file has none any more."""
-    for number, text in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1):
-        if fragment in text:
-            return SourceLine(path, number, text.strip())
-    return None
+    """The first line that contains a fragment; None if the file has none any more, or is not here."""
+    try:
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    found = ((number, text) for number, text in enumerate(lines, 1) if fragment in text)
+    return next((SourceLine(path, number, text.strip()) for number, text in found), None)

@@ -11,11 +11,6 @@ export function explanation(figure) {
   ].filter(([, text]) => text);
 }
 
-/** Whether two sets of figures have the same shape: then only the texts change, and what is open stays open. */
-export function isOpenAtFirst(path) {
-  return path.length === 1;
-}
-
 function element(tag, className, text) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -55,8 +50,8 @@ function branch(figures, path, open) {
 export default function (component) {
   const { data, parentElement } = component;
   const host = parentElement.querySelector(".tree");
-  host.openPaths ??= new Set([data.root]);
-  host.openPaths.add(host.root === data.root ? "" : data.root);
+  host.openPaths ??= new Set();
+  if (host.root !== data.root) host.openPaths.add(data.root); // another tree, or the first one
   host.root = data.root;
   host.replaceChildren(branch(data.figures, [data.root], host.openPaths));
 }

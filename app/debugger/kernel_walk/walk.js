@@ -29,8 +29,15 @@ export function formulas(visit, before) {
   ];
 }
 
+/** What a page's maximum does to the sums before it. */
+function effect(visit, isFirst) {
+  if (isFirst) return "the sums begin with it";
+  if (visit.rescale === 1) return "the maximum stays, so do the sums before it";
+  return `its maximum is higher: what came before counts ${number(visit.rescale)} times as much from here on`;
+}
+
 /** One sentence about a page, the same for eyes and for screen readers. */
-export function sentence(page, visit, count, hasWalk = true) {
+export function sentence(page, visit, count, { hasWalk = true, isFirst = false } = {}) {
   const place = `Page ${page.page} of 0 to ${count - 1}`;
   if (page.is_null) return `${place}: its block was given back, its tokens are behind the sliding window.`;
   const shared = page.shared_with.length ? `, shared with ${page.shared_with.join(", ")}` : "";
@@ -38,8 +45,7 @@ export function sentence(page, visit, count, hasWalk = true) {
   const end = page.first + page.num_tokens - 1;
   const what = `${place} is block ${page.block_id}${shared}: positions ${page.first} to ${end}`;
   if (!visit) return hasWalk ? `${what}. This query does not read it.` : `${what}.`;
-  const kept = visit.rescale === 1 ? "the maximum stays" : visit.rescale === 0 ? "nothing before it counts" : `what came before counts ${number(visit.rescale)} times as much from here on`;
-  return `${what}. It holds ${percent(visit.share)} of the softmax's mass; ${kept}.`;
+  return `${what}. It holds ${percent(visit.share)} of the softmax's mass; ${effect(visit, isFirst)}.`;
 }
 
 const svgNode = (tag, attributes, text) => {
@@ -197,7 +203,10 @@ function draw(view) {
   const find = (name) => root.querySelector(name);
   find("input").value = current;
   find(".where").textContent = `page ${current}`;
-  find(".said").textContent = sentence(page, view.visitOf.get(current), data.pages.length, data.walk !== null);
+  find(".said").textContent = sentence(page, view.visitOf.get(current), data.pages.length, {
+    hasWalk: data.walk !== null,
+    isFirst: data.walk?.pages[0].page === current,
+  });
   drawMap(find("svg"), view);
   drawFormulas(find(".formulas"), view);
   drawStrips(find(".strips"), view);

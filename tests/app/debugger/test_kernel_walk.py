@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,6 +103,20 @@ def test_a_scheduler_without_a_model_has_no_scores_and_says_so(tmp_path: Path) -
     reader.header = header
     with pytest.raises(NoModel, match="names no model"):
         make_question(reader, table)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node: apt-get install nodejs")
+def test_the_drawings_words_and_numbers(tmp_path: Path) -> None:
+    modules = {"WALK": "kernel_walk/walk.js", "TREE": "capacity/tree.js"}
+    for name, path in modules.items():
+        shutil.copy(ROOT / "app" / "debugger" / path, tmp_path / f"{name}.mjs")
+    done = subprocess.run(
+        ["node", "--test", str(Path(__file__).with_name("kernel_walk.test.mjs"))],
+        env={**os.environ, **{name: str(tmp_path / f"{name}.mjs") for name in modules}},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
 # ---------------------------------------------------------------------- against the engine
