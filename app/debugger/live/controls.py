@@ -128,15 +128,10 @@ def _breakpoints(place: Any, live: LiveRun) -> None:
         st.caption("The engine itself stops after the step.")
         chosen = [point["event"] for point in now if "event" in point]
         events = st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen)
-        request = st.text_input(
-            "anything about request", next((p["request"] for p in now if "request" in p), "")
-        )
-        below = st.number_input(
-            "fewer free blocks than (0: off)",
-            0,
-            100_000,
-            next((p["free_below"] for p in now if "free_below" in p), 0),
-        )
+        named = next((point["request"] for point in now if "request" in point), "")
+        request = st.text_input("anything about request", named, key="break request")
+        limit = next((point["free_below"] for point in now if "free_below" in point), 0)
+        below = st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key="break free")
         if st.form_submit_button("Set"):
             wish: list[dict[str, Any]] = [{"event": name} for name in events]
             if request.strip():
@@ -218,7 +213,11 @@ def _status_line(live: LiveRun) -> None:
     if process is None:
         return
     if process.failure:
-        st.error(f"{process.failure}. The run so far is kept: save it, or rewind to before that step.")
+        whose = process.settings.scheduler_cls
+        st.error(
+            f"{process.failure}{f' (the scheduler is {whose})' if whose else ''}. The run so far is kept: save it, or "
+            "rewind to before that step."
+        )
     for name, why in list(process.refused.items())[-3:]:
         st.warning(f"{name} was refused at the door: {why}")
 

@@ -74,9 +74,15 @@ def _workload() -> tuple[str, workloads.Traffic, list[str]]:
     full = row.checkbox(
         "answers use all their tokens (ignore end of sequence)", value=True, key="full length"
     )
-    important = row.checkbox("every third request is important (priority 0)", key="priorities")
+    by_priority = st.session_state.get("policy") == "priority"
+    important = row.checkbox(
+        "every third request is important (priority 0)",
+        key="priorities",
+        disabled=not by_priority,
+        help=None if by_priority else "With the policy fcfs nobody is more important than others.",
+    )
     adapters = tuple(st.session_state.get("adapters", ()))
-    return kind, workloads.Traffic(number, tokens, full, seed, important, adapters), prompts
+    return kind, workloads.Traffic(number, tokens, full, seed, important and by_priority, adapters), prompts
 
 
 def _engine(traffic: workloads.Traffic) -> LiveSettings:

@@ -13,11 +13,8 @@ from engine.core.trace_format import TraceError
 
 
 def show() -> None:
-    url = st.query_params.get("attach")
-    if url is not None:
-        del st.query_params["attach"]
-        if (run := attach(url)) is not None:
-            select(run=run.run_id)
+    if (url := _wanted_address()) is not None and (run := attach(url)) is not None:
+        select(run=run.run_id)
     run_id = selection().run or ""
     if run_id.startswith("live:"):
         try:
@@ -29,6 +26,14 @@ def show() -> None:
             _show_engine(view)
             return
     _show_forms()
+
+
+def _wanted_address() -> str | None:
+    """What `prep app --attach` or the page Runs asks for. It is taken out of the address: a token is no bookmark."""
+    url: str | None = st.session_state.pop("attach", None) or st.query_params.get("attach")
+    if "attach" in st.query_params:
+        del st.query_params["attach"]
+    return url
 
 
 def _show_forms() -> None:
@@ -71,10 +76,17 @@ def _show_engine(view: LiveView) -> None:
 def _show_steps(view: LiveView) -> None:
     if not view.index.num_steps:
         st.info("No step has run yet: press Run or Step.")
+        if view.is_live:
+            st.fragment(_wait_for_a_step, run_every=0.3)(view)
         return
     from app.debugger.pages.step import show_run
 
     show_run(view)
+
+
+def _wait_for_a_step(view: LiveView) -> None:
+    if view.catch_up().index.num_steps:
+        st.rerun()
 
 
 def _show_answers(view: LiveView) -> None:

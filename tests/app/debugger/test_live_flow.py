@@ -1,0 +1,118 @@
+"""In the browser: start an engine, watch it, pause, inject, abort, rewind, stop; and attach to one from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def status(tab: Page) -> Locator:
+    return tab.locator(".live-status")
+
+
+def wait_for(tab: Page, pattern: str) -> str:
+    """Until the status line says so; what it says."""
+    tab.wait_for_function(
+        "pattern => new RegExp(pattern).test(document.querySelector('.live-status')?.textContent ?? '')",
+        arg=pattern,
+    )
+    return status(tab).inner_text()
+
+
+def engine_step(tab: Page) -> int:
+    return int(status(tab).get_attribute("data-step") or -1)
+
+
+def press(tab: Page, name: str) -> None:
+    tab.get_by_role("button", name=name, exact=True).click()
+
+
+def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> None:
+    tab.goto(f"{app_url}/live")
+    press(tab, "Start the engine")
+    wait_for(tab, "running at 5 steps/s")
+    view = tab.locator(".step-view")
+    view.wait_for()
+    tab.wait_for_function("() => Number(document.querySelector('.live-status').dataset.step) > 12")
+    press(tab, "Pause")
+    wait_for(tab, "paused: somebody pressed pause")
+    step = engine_step(tab)
+    tab.locator(f'.step-view[data-step="{step}"]').wait_for()
+
+    tab.get_by_role("button", name="Inject").click()
+    tab.get_by_label("Prompt").fill("Which title is cheaper?")
+    press(tab, "Inject")
+    tab.get_by_text("injected-1 waits").wait_for()
+    tab.get_by_role("button", name="Abort").click()
+    press(tab, "Abort it")
+    tab.get_by_text("is aborted: its blocks are free").wait_for()
+    assert engine_step(tab) == step, "none of this was a step"
+    press(tab, "Step 10")
+    wait_for(tab, f"paused: it has run the steps.*after step {step + 10}")
+    tab.locator(f'.step-view[data-step="{step + 10}"]').wait_for()
+
+    before = re.match(r"live:\d+", status(tab).inner_text())
+    tab.get_by_role("button", name="Rewind").click()
+    tab.get_by_label("To the state after step").fill("6")
+    tab.get_by_label("To the state after step").press("Tab")
+    press(tab, "Rewind")
+    tab.get_by_text("Replayed 7 steps").wait_for()
+    tab.get_by_text("every one decided as before").wait_for()
+    after = re.match(r"live:\d+", wait_for(tab, "paused: it was rewound to here · after step 6"))
+    assert before and after and before[0] != after[0]
+
+    press(tab, "Stop")
+    wait_for(tab, "ended: the engine was shut down")
+    tab.locator('.step-view[data-step="6"]').wait_for()
+
+
+ATTACHED = """
+from engine import LLM, SamplingParams
+with LLM("shop", debug_port=0, num_gpu_blocks_override=64) as llm:
+    llm.llm_engine.engine_core.debug.control.pause()
+    params = SamplingParams(max_tokens=200, ignore_eos=True)
+    llm.generate(["The cheapest title", "Readers of"], params, use_tqdm=False)
+    input()
+"""
+
+
+def test_attach_to_an_engine_that_runs_elsewhere_at_375_pixels(app_url: str, tab: Page) -> None:
+    tab.set_viewport_size({"width": 375, "height": 740})
+    engine = subprocess.Popen(
+        [sys.executable, "-c", ATTACHED],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert engine.stderr is not None
+        url = next(found[0] for line in engine.stderr if (found := re.search(r"http://\S+(?=')", line)))
+        tab.goto(f"{app_url}/live?attach={url.replace('?', '%3F').replace('=', '%3D')}")
+        wait_for(tab, "paused: .* before step 0 · 0 running · 2 waiting")
+        assert "token" not in tab.url, "the token does not stay in the address"
+        press(tab, "Step 10")
+        wait_for(tab, "after step 9 · 2 running")
+        tab.locator('.step-view[data-step="9"]').wait_for()
+        assert tab.get_by_role("button", name="Rewind").count() == 0, "not ours to start again"
+        width = tab.evaluate("document.documentElement.scrollWidth")
+        assert width <= 375, "nothing sticks out"
+        engine.kill()
+        wait_for(tab, "ended: the engine is gone")
+        tab.locator('.step-view[data-step="9"]').wait_for()
+    finally:
+        engine.kill()
+        engine.wait()

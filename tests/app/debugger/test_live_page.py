@@ -1,0 +1,178 @@
+"""The page Live over a small engine in this process, and over what cannot be attached to or started."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.debugger.live import registry
+from app.debugger.live.client import LiveRun
+from tests.core.debug_engine import SmallEngine
+
+
+def page() -> None:
+    from app.debugger.pages import live
+
+    live.show()
+
+
+class RunningEngine(SmallEngine):
+    """Stepped by a thread of its own, from pause to pause."""
+
+    def __init__(self) -> None:
+        super().__init__(num_blocks=24)
+        self.debug.control.pause()
+        for number in range(6):
+            self.add(f"r{number}", num_prompt=12, max_tokens=40)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            self.step()
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        super().close()
+
+
+@pytest.fixture
+def engine() -> Iterator[RunningEngine]:
+    engine = RunningEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def app() -> AppTest:
+    return AppTest.from_function(page, default_timeout=30)
+
+
+@pytest.fixture
+def attached(app: AppTest, engine: RunningEngine) -> AppTest:
+    app.query_params["attach"] = engine.debug.url
+    app.run()
+    assert not app.exception
+    return app
+
+
+def status(app: AppTest) -> str:
+    """The page's status line."""
+    return next(element.proto.body for element in app.get("html") if "live-status" in element.proto.body)
+
+
+def run_of(engine: SmallEngine) -> LiveRun:
+    return registry.attach(engine.debug.url)
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    next(button for button in app.button if button.label == label).click()
+    app.run()
+    assert not app.exception
+    return app
+
+
+def until_step(engine: RunningEngine, step: int) -> None:
+    while engine.debug.info()["step"] < step or not engine.debug.info()["paused"]:
+        threading.Event().wait(0.005)
+    lines = run_of(engine).lines
+    while lines.num_lines < engine.debug.feed.num_lines:
+        lines.read(lines.num_lines, 1.0)
+
+
+def test_attach_pause_step_and_what_the_page_says_of_it(attached: AppTest, engine: RunningEngine) -> None:
+    assert "attach" not in attached.query_params, "the token does not stay in the address"
+    assert "before step 0" in status(attached) and "6 waiting" in status(attached)
+    assert any("No step has run yet" in info.value for info in attached.info)
+    press(attached, "Step 10")
+    until_step(engine, 9)
+    press(attached, "Step")
+    until_step(engine, 10)
+    attached.run()
+    assert "after step 10" in status(attached) and "told to" in status(attached)
+    free = len(engine.scheduler.kv.pool.free)
+    assert f"{free} of 23 blocks free" in status(attached)
+    assert attached.get("bidi_component"), "the step view"
+    press(attached, "Run")
+    assert not engine.debug.info()["paused"]
+    press(attached, "Pause")
+    assert engine.debug.info()["paused"] and "pressed pause" in status(attached)
+
+
+def test_inject_abort_and_breakpoints_from_the_page(attached: AppTest, engine: RunningEngine) -> None:
+    press(attached, "Step")
+    until_step(engine, 0)
+    attached.run()
+    attached.text_area(key="inject prompt").input("3 4 5")
+    press(attached, "Inject")
+    assert "injected-1 waits" in attached.success[0].value
+    assert engine.scheduler.requests["injected-1"].prompt_token_ids == [3, 4, 5]
+    attached.text_area(key="inject prompt").input(" ".join(["7"] * 95))
+    press(attached, "Inject")
+    assert "whole KV cache has 23" in attached.error[0].value
+    attached.selectbox(key="abort request").select("r3")
+    press(attached, "Abort it")
+    assert "r3 is aborted" in attached.success[0].value and "r3" not in engine.scheduler.requests
+    attached.text_input(key="break request").input("r5")
+    press(attached, "Set")
+    assert engine.debug.info()["breakpoints"] == [{"request": "r5"}]
+
+
+def test_a_dead_engine_is_named_and_its_run_can_be_saved(
+    attached: AppTest,
+    engine: RunningEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("PREP_HOME", str(home))
+    press(attached, "Step")
+    until_step(engine, 0)
+    run = run_of(engine)
+    engine.tracer.error(RuntimeError("a leak"))
+    run.wait(10)
+    attached.run()
+    assert "ended: the engine died: RuntimeError: a leak" in status(attached)
+    assert not any(button.label in ("Run", "Pause", "Detach") for button in attached.button)
+    attached.text_input(key="save name").input("it died")
+    press(attached, "Save the run so far")
+    assert "mine:it-died" in attached.success[0].value
+    assert list(home.rglob("it-died.itrace"))
+
+
+def test_two_tabs_control_one_engine(attached: AppTest, engine: RunningEngine) -> None:
+    other = AppTest.from_function(page, default_timeout=30)
+    other.query_params["run"] = run_of(engine).run_id
+    other.run()
+    press(attached, "Step 10")
+    until_step(engine, 9)
+    other.run()
+    assert "after step 9" in status(other) and status(other) == status(attached.run())
+
+
+def test_what_cannot_be_attached_to_is_said_on_the_page(app: AppTest, engine: RunningEngine) -> None:
+    app.query_params["attach"] = engine.debug.url.replace("token=", "token=x")
+    app.run()
+    assert "the token is not this engine's" in app.error[0].value and not app.exception
+    app.text_input(key="attach url").input("http://127.0.0.1:9/?token=x")
+    press(app, "Attach")
+    assert "nothing answers" in app.error[0].value
+
+
+def test_a_live_run_of_an_earlier_server_is_gone_and_said_to_be(app: AppTest) -> None:
+    app.query_params["run"] = "live:999"
+    app.run()
+    assert "live runs end with the workbench" in app.error[0].value
+    assert any(button.label == "Start the engine" for button in app.button)
+
+
+def test_an_engine_that_does_not_start_says_why(app: AppTest) -> None:
+    app.run()
+    app.text_input(key="scheduler").input("no.such.module:Scheduler")
+    press(app, "Start the engine")
+    assert "cannot be imported: No module named 'no'" in app.error[0].value
