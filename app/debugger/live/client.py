@@ -109,6 +109,8 @@ class LiveRun:
         self.lines = TraceFeed()
         self.end: str | None = None
         """Why no more will come; None while the engine runs."""
+        self.num_steps = 0
+        """That were seen."""
         self.continued_as: str | None = None
         """The run that took its place when it was rewound."""
         self._is_left = False
@@ -140,6 +142,8 @@ class LiveRun:
                 self._info = self.port.info()
             except LiveError:
                 pass  # the follower finds out why
+        if self.end is not None:
+            return {**self._info, "step": self.num_steps - 1, "has_work": False}
         return self._info
 
     def leave(self, why: str) -> None:
@@ -183,6 +187,7 @@ class LiveRun:
                 continue
             failures = 0
             for line in content.splitlines(keepends=True):
+                self.num_steps += line.startswith(b'{"t":"step"')
                 self.lines.append(line)
             if self.lines.end is not None:
                 self._ended(self.lines.end)

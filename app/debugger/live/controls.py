@@ -50,7 +50,7 @@ def show_controls(view: LiveView) -> None:
         _abort(row.popover("Abort …"), view)
         _breakpoints(row.popover("Breakpoints …"), live)
     if registry.process_of(live.run_id) is not None:
-        _rewind(row.popover("Rewind …"), view)
+        _rewind(row.popover("Rewind …"), live)
     _save(row.popover("Save …"), live)
     if live.end is None or registry.process_of(live.run_id) is not None:
         is_ours = registry.process_of(live.run_id) is not None
@@ -89,37 +89,54 @@ def _run_buttons(row: Any, live: LiveRun) -> None:
 
 def _inject(place: Any, live: LiveRun) -> None:
     with place.form("inject", border=False):
-        prompt = st.text_area("Prompt", "What do you recommend?", key="inject prompt")
+        st.text_area("Prompt", "What do you recommend?", key="inject prompt")
         columns = st.columns(3)
-        tokens = int(columns[0].number_input("Answer tokens", 1, 1024, 32, key="inject tokens"))
-        priority = int(columns[1].number_input("Priority", -100, 100, 0, key="inject priority"))
-        lora = columns[2].text_input("Adapter", key="inject lora", placeholder="none")
-        ignore_eos = st.checkbox("use all tokens", value=True, key="inject full")
-        if st.form_submit_button("Inject", type="primary"):
-            wish: dict[str, Any] = {"max_tokens": tokens, "priority": priority, "ignore_eos": ignore_eos}
-            if lora:
-                wish["lora"] = lora.strip()
-            if live.info().get("takes_text", True):
-                wish["messages"] = [{"role": "user", "content": prompt}]
-            else:
-                wish["prompt_token_ids"] = [int(word) for word in prompt.split() if word.isdecimal()]
-            attempt(
-                lambda: live.tell("inject", **wish),
-                lambda answer: f"{', '.join(answer['request_ids'])} waits: it is looked at in the next step.",
-            )
-            st.rerun()
+        columns[0].number_input("Answer tokens", 1, 1024, 32, key="inject tokens")
+        columns[1].number_input("Priority", -100, 100, 0, key="inject priority")
+        columns[2].text_input("Adapter", key="inject lora", placeholder="none")
+        st.checkbox("use all tokens", value=True, key="inject full")
+        st.form_submit_button("Inject", type="primary", on_click=_send_injected, args=(live,))
+
+
+def _send_injected(live: LiveRun) -> None:
+    prompt = st.session_state["inject prompt"]
+    wish: dict[str, Any] = {
+        "max_tokens": int(st.session_state["inject tokens"]),
+        "priority": int(st.session_state["inject priority"]),
+        "ignore_eos": st.session_state["inject full"],
+    }
+    if adapter := st.session_state["inject lora"].strip():
+        wish["lora"] = adapter
+    if live.info().get("takes_text", True):
+        wish["messages"] = [{"role": "user", "content": prompt}]
+    else:
+        wish["prompt_token_ids"] = [int(word) for word in prompt.split() if word.isdecimal()]
+    attempt(
+        lambda: live.tell("inject", **wish),
+        lambda answer: f"{', '.join(answer['request_ids'])} waits: it is looked at in the next step.",
+    )
 
 
 def _abort(place: Any, view: LiveView) -> None:
     names = [request.request_id for request in view.index.requests if request.ended is None]
     with place.form("abort", border=False):
-        name = st.selectbox("Request", names, key="abort request", placeholder="none lives")
-        if st.form_submit_button("Abort it", disabled=not names) and name:
-            attempt(
-                lambda: view.live.tell("abort", request_id=name),
-                lambda _: f"{name} is aborted: its blocks are free before the next step.",
-            )
-            st.rerun()
+        st.selectbox(
+            "Request",
+            names,
+            key="abort request",
+            accept_new_options=True,
+            placeholder="its id",
+            help="Those that lived when the page was last drawn; any other id can be typed.",
+        )
+        st.form_submit_button("Abort it", on_click=_send_abort, args=(view.live,))
+
+
+def _send_abort(live: LiveRun) -> None:
+    name = st.session_state["abort request"] or ""
+    attempt(
+        lambda: live.tell("abort", request_id=name),
+        lambda _: f"{name} is aborted: its blocks are free before the next step.",
+    )
 
 
 def _breakpoints(place: Any, live: LiveRun) -> None:
@@ -127,43 +144,45 @@ def _breakpoints(place: Any, live: LiveRun) -> None:
     with place.form("breakpoints", border=False):
         st.caption("The engine itself stops after the step.")
         chosen = [point["event"] for point in now if "event" in point]
-        events = st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen)
+        st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen, key="break events")
         named = next((point["request"] for point in now if "request" in point), "")
-        request = st.text_input("anything about request", named, key="break request")
+        st.text_input("anything about request", named, key="break request")
         limit = next((point["free_below"] for point in now if "free_below" in point), 0)
-        below = st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key="break free")
-        if st.form_submit_button("Set"):
-            wish: list[dict[str, Any]] = [{"event": name} for name in events]
-            if request.strip():
-                wish.append({"request": request.strip()})
-            if below:
-                wish.append({"free_below": int(below)})
-            attempt(
-                lambda: live.tell("breakpoints", breakpoints=wish),
-                lambda _: (
-                    f"{len(wish)} breakpoint{'s' * (len(wish) != 1)} set." if wish else "No breakpoints."
-                ),
-            )
-            st.rerun()
+        st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key="break free")
+        st.form_submit_button("Set", on_click=_send_breakpoints, args=(live,))
 
 
-def _rewind(place: Any, view: LiveView) -> None:
-    last = view.index.num_steps - 1
+def _send_breakpoints(live: LiveRun) -> None:
+    wish: list[dict[str, Any]] = [{"event": name} for name in st.session_state["break events"]]
+    if request := st.session_state["break request"].strip():
+        wish.append({"request": request})
+    if below := int(st.session_state["break free"]):
+        wish.append({"free_below": below})
+    attempt(
+        lambda: live.tell("breakpoints", breakpoints=wish),
+        lambda _: f"{len(wish)} breakpoint{'s' * (len(wish) != 1)} set." if wish else "No breakpoints.",
+    )
+
+
+def _rewind(place: Any, live: LiveRun) -> None:
     with place.form("rewind", border=False):
         st.caption(
             "Replay, not undo: the engine starts again with the same settings, is given the same requests and aborts "
             "before the same steps, and pauses after the step you name. What you see now stays as a run of its own."
         )
-        step = int(
-            st.number_input("To the state after step", 0, max(last, 0), min(selection().step, max(last, 0)))
-        )
-        if st.form_submit_button("Rewind", type="primary", disabled=last < 0):
-            with st.spinner(f"Replaying {step + 1} steps …"):
-                found = attempt(lambda: registry.rewind(view.run_id, step), lambda found: _replayed(*found))
-            if found is not None:
-                st.session_state.pop("pace", None)
-                select(run=found[0].run_id, step=step)
-            st.rerun()
+        st.number_input("To the state after step", 0, None, 0, key="rewind step")
+        row = st.container(horizontal=True)
+        with row:
+            st.form_submit_button("Rewind", type="primary", on_click=_send_rewind, args=(live, False))
+            st.form_submit_button("Rewind to the step on screen", on_click=_send_rewind, args=(live, True))
+
+
+def _send_rewind(live: LiveRun, to_screen: bool) -> None:
+    step = selection().step if to_screen else int(st.session_state["rewind step"])
+    found = attempt(lambda: registry.rewind(live.run_id, step), lambda found: _replayed(*found))
+    if found is not None:
+        st.session_state.pop("pace", None)
+        select(run=found[0].run_id, step=step)
 
 
 def _replayed(new: LiveRun, how: dict[str, Any]) -> str:
@@ -181,13 +200,15 @@ def _replayed(new: LiveRun, how: dict[str, Any]) -> str:
 
 def _save(place: Any, live: LiveRun) -> None:
     with place.form("save", border=False):
-        name = st.text_input("Name", live.title, key="save name")
-        if st.form_submit_button("Save the run so far"):
-            attempt(
-                lambda: registry.save(live.run_id, name),
-                lambda saved: f"Saved as {saved}: the page Runs lists it, the page Compare can fork it.",
-            )
-            st.rerun()
+        st.text_input("Name", live.title, key="save name")
+        st.form_submit_button("Save the run so far", on_click=_send_save, args=(live,))
+
+
+def _send_save(live: LiveRun) -> None:
+    attempt(
+        lambda: registry.save(live.run_id, st.session_state["save name"]),
+        lambda saved: f"Saved as {saved}: the page Runs lists it, the page Compare can fork it.",
+    )
 
 
 def show_status(live: LiveRun) -> None:

@@ -86,6 +86,10 @@ def rewind(run_id: str, step: int) -> tuple[LiveRun, dict[str, Any]]:
             f"{run_id} cannot be rewound: its engine was not started here, or has been rewound already. Save the run, "
             "and fork the recording on the page Compare"
         )
+    last = run.info()["step"]
+    if step > last:
+        had = f"it has run steps 0 to {last}" if last >= 0 else "it has not run any"
+        raise LiveError(f"{run_id} cannot go back to step {step}: {had}")
     url, replayed = process.rewind(step)
     new = _follow(f"{run.title}, again from step {step}", url, process)
     run.continued_as = new.run_id

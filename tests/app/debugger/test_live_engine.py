@@ -69,6 +69,8 @@ def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left
         first.tell("inject", prompt="again " * 3000)
     before = step(first, 50)
 
+    with pytest.raises(LiveError, match="it has run steps 0 to 79"):
+        registry.rewind(first.run_id, 80)
     again, how = registry.rewind(first.run_id, 69)
     started.append(again)
     assert how["differs_at"] is None and again.info()["paused"]
