@@ -32,27 +32,33 @@ if TYPE_CHECKING:
 
 WIDTH = 1280
 MOST_BYTES = 250_000
-RUN = "memory-pressure"
 SCRIPT_IS_DONE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+)
 
 
 class Shot(NamedTuple):
     """A picture: which page, how much of it, and what must be there before it is taken."""
 
-    page: str
+    address: str
+    """`{step}` stands for the first preemption of the run."""
+    run: str
     height: int
     shows: str
     """Text."""
-    query: str = ""
 
 
 SHOTS = {
-    "step": Shot("step", 860, "was preempted", "&step={preemption}"),
-    "requests": Shot("requests", 900, "preempted", "&step={preemption}"),
-    "blocks": Shot("blocks", 900, "prefix", "&step={preemption}"),
-    "metrics": Shot("metrics", 900, "waiting", "&step={preemption}"),
-    "capacity": Shot("capacity", 900, "replica"),
+    "step": Shot("step?run={run}&step={step}&request=eve", "memory-pressure", 710, "was preempted"),
+    "kernel": Shot(
+        "kernel?run={run}&step={step}&request=ben", "memory-pressure", 890, "of the softmax's mass"
+    ),
+    "compare": Shot("compare?run={run}&other=swap", "recompute", 800, "They first decide differently"),
 }
 
 
@@ -64,24 +70,26 @@ def main() -> None:
     unknown = set(wanted.names) - SHOTS.keys()
     if unknown:
         parser.error(f"no picture is called {', '.join(sorted(unknown))}: {', '.join(SHOTS)}")
-    event = open_run(RUN).index.next_event("preempt", -1)
-    places = {"preemption": 0 if event is None else event.step}
     with workbench() as url, tab() as page:
         for name in wanted.names or SHOTS:
             target = wanted.to / f"{name}.png"
-            take(page, url, SHOTS[name], places, target)
+            take(page, url, SHOTS[name], target)
             print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
 
 
-def take(page: Page, url: str, shot: Shot, places: dict[str, int], target: Path) -> None:
+def take(page: Page, url: str, shot: Shot, target: Path) -> None:
+    preemption = open_run(shot.run).index.next_event("preempt", -1)
+    step = 0 if preemption is None else preemption.step
     page.set_viewport_size({"width": WIDTH, "height": shot.height})
-    page.goto(f"{url}/{shot.page}?run={RUN}{shot.query.format(**places)}")
+    page.goto(f"{url}/{shot.address.format(run=shot.run, step=step)}")
     page.wait_for_selector(SCRIPT_IS_DONE)
     page.get_by_text(shot.shows).first.wait_for(state="visible")
     page.wait_for_timeout(1000)  # charts draw after their page is done, and nothing says when
     page.screenshot(path=target)
     if target.stat().st_size > MOST_BYTES:
-        raise SystemExit(f"{target.name} has {target.stat().st_size:,} bytes, at most {MOST_BYTES:,} are wanted")
+        raise SystemExit(
+            f"{target.name} has {target.stat().st_size:,} bytes, at most {MOST_BYTES:,} are wanted"
+        )
 
 
 @contextmanager
@@ -109,7 +117,9 @@ def tab() -> Iterator[Page]:
         raise SystemExit("no Chromium here: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        yield browser.new_page(reduced_motion="reduce", color_scheme="dark")
+        page = browser.new_page(reduced_motion="reduce", color_scheme="dark")
+        page.set_default_timeout(60_000)  # the kernel view loads a model
+        yield page
         browser.close()
 
 

@@ -15,6 +15,7 @@ import streamlit as st
 from app.debugger.runs import Run
 from app.debugger.session import select
 from app.debugger.step_questions import Question, in_words, is_right, questions
+from engine.core.trace_format import TraceError
 from engine.core.trace_sentence import sentence
 
 _KEY = "step quiz"
@@ -58,17 +59,24 @@ def show_panel(run: Run, step: int) -> None:
     if quiz.run_id != run.run_id:
         quiz.ask(run.run_id, None)
     with st.expander("Quiz me on this step", expanded=quiz.question is not None):
-        if quiz.question is None:
-            _offer(quiz, run, step)
-        elif quiz.given is not None:
-            _show_result(quiz, quiz.question, run, step)
-        elif quiz.question.step != step:
-            quiz.ask(run.run_id, None)  # the learner went elsewhere without an answer
-            _offer(quiz, run, step)
-        else:
-            _ask(quiz, quiz.question, run)
+        try:
+            _show(quiz, run, step)
+        except TraceError as error:
+            st.error(_plain(str(error)))
         if quiz.score:
             st.caption(quiz.score)
+
+
+def _show(quiz: Quiz, run: Run, step: int) -> None:
+    if quiz.question is None:
+        _offer(quiz, run, step)
+    elif quiz.given is not None:
+        _show_result(quiz, quiz.question, run, step)
+    elif quiz.question.step != step:
+        quiz.ask(run.run_id, None)  # the learner went elsewhere without an answer
+        _offer(quiz, run, step)
+    else:
+        _ask(quiz, quiz.question, run)
 
 
 def next_question(quiz: Quiz, run: Run, step: int) -> Question | None:

@@ -1,0 +1,63 @@
+"""The README's pictures: there, taken by the script, small enough for a slow line."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "docs" / "screenshots.py"
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("screenshots", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def size_of(picture: Path) -> tuple[int, int]:
+    """Width and height in pixels, from the header of a PNG."""
+    head = picture.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+def test_every_picture_of_the_readme_is_one_that_the_script_takes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    shown = dict(re.findall(r"!\[([^\]]+)\]\(docs/(\w+)\.png\)", readme))
+    shots = script().SHOTS
+    assert set(shown.values()) == set(shots)
+    assert all(len(alt) > 40 for alt in shown), "who cannot see a picture is told what it shows"
+    for name, shot in shots.items():
+        picture = ROOT / "docs" / f"{name}.png"
+        assert size_of(picture) == (1280, shot.height)
+        assert picture.stat().st_size <= script().MOST_BYTES
+
+
+@pytest.mark.slow
+def test_the_script_takes_a_picture(tmp_path: Path, browser: Browser) -> None:
+    """`browser` sees to it that there is a Chromium."""
+    command = [sys.executable, str(SCRIPT), "--to", str(tmp_path), "step"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert size_of(tmp_path / "step.png") == (1280, script().SHOTS["step"].height)
+    assert not (ROOT / "docs" / "step.png").samefile(tmp_path / "step.png")
+
+
+def test_a_picture_that_nobody_knows_is_refused() -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), "sunset"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "no picture is called sunset: step, kernel, compare" in done.stderr
