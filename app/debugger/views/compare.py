@@ -63,8 +63,10 @@ def figure_rows(figures: Sequence[Figure]) -> list[dict[str, Any]]:
 
 
 def _verdict(figure: Figure) -> str:
-    if not figure.delta or not figure.better:
-        return "" if figure.delta else "same"
+    if figure.delta == 0:
+        return "same"
+    if figure.delta is None or not figure.better:
+        return ""
     return "▲ better" if (figure.delta < 0) == (figure.better == "lower") else "▼ worse"
 
 

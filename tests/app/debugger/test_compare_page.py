@@ -1,0 +1,259 @@
+"""The page Compare: what stands on it is what the diff found, and its form runs a real fork."""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.debugger.trace_index import CACHED, FREE, SHARED, USED, TraceIndex
+from app.debugger.views import compare as view
+from engine.core.trace_diff import Figure, RequestDelta, TraceDiff, diff
+from engine.core.trace_fork import fork
+from engine.core.trace_reader import TraceReader
+from tests.core.trace_workloads import random_run
+
+MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
+Opener = Callable[..., AppTest]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[TraceReader, TraceReader]:
+    """A run and its fork with a smaller budget."""
+    folder = tmp_path_factory.mktemp("pair")
+    reader = TraceReader(random_run(folder / "a.itrace", 6, num_requests=20).path)
+    fork(reader, folder / "b.itrace", at=12, changes={"max_num_batched_tokens": 3})
+    return reader, TraceReader(folder / "b.itrace")
+
+
+@pytest.fixture
+def open_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Opener:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    monkeypatch.setenv("PREP_APP_PAGE", "compare")
+
+    def opened(**parameters: Any) -> AppTest:
+        app = AppTest.from_file(str(MAIN), default_timeout=30)
+        for name, value in parameters.items():
+            app.query_params[name] = str(value)
+        return app.run()
+
+    return opened
+
+
+def said(app: AppTest) -> str:
+    kinds = ("markdown", "caption", "info", "warning", "error")
+    texts = [str(each.value) for kind in kinds for each in app.get(kind)]
+    return "\n".join([*texts, *(unescape(each.proto.body) for each in app.get("html"))])
+
+
+def ids(pair: tuple[TraceReader, TraceReader]) -> dict[str, str]:
+    return {"run": f"file:{pair[0].path}", "other": f"file:{pair[1].path}"}
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_a_pair_opens_at_its_first_difference_with_both_reasons(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader]
+) -> None:
+    app = open_page(**ids(pair))
+    assert not app.exception and not app.error
+    found = diff(*pair)
+    assert found.first is not None
+    text = said(app)
+    assert f"They first decide differently in step {found.first.step}." in text
+    for side in (found.first.a, found.first.b):
+        assert side.decided in text
+        assert all(reason in text for reason in side.reasons)
+    assert "max_num_batched_tokens: A " in text and "a fork has no other" in text
+    frame = app.dataframe[0].value
+    assert dict(zip(frame["figure"], frame["B"], strict=True))["steps"] == pair[1].num_steps
+
+
+def test_next_goes_to_the_next_place_where_they_part(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader]
+) -> None:
+    found = diff(*pair)
+    app = open_page(**ids(pair))
+    app.button(key="compare_Next ▶").click().run()
+    assert f"Step **{found.divergences[1]:,}**" in said(app) and not app.exception
+    app.button(key="compare_First").click().run()
+    assert f"Step **{found.divergences[0]:,}**" in said(app)
+
+
+def test_swap_changes_the_sides(open_page: Opener, pair: tuple[TraceReader, TraceReader]) -> None:
+    app = open_page(**ids(pair))
+    app.button(key="compare_swap").click().run()
+    frame = app.dataframe[0].value
+    assert dict(zip(frame["figure"], frame["A"], strict=True))["steps"] == pair[1].num_steps
+    assert app.query_params["run"] == f"file:{pair[1].path}" and not app.exception
+
+
+def test_requests_stand_in_a_table_too(open_page: Opener, pair: tuple[TraceReader, TraceReader]) -> None:
+    app = open_page(**ids(pair))
+    app.toggle(key="compare_table").set_value(True).run()
+    frame = app.dataframe[1].value
+    assert list(frame["request"]) == [delta.request_id for delta in diff(*pair).requests]
+    assert list(frame["last step B"]) == [delta.end_step[1] for delta in diff(*pair).requests]
+
+
+def test_maps_are_aligned_by_the_token_of_a_request(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader]
+) -> None:
+    app = open_page(**ids(pair))
+    app.button_group(key="compare_align").set_value("token").run()
+    assert not app.exception
+    name = app.selectbox(key="compare_request").value
+    step = diff(*pair).divergences[0]
+    assert view.aligned_step("token", step, *pair, name)[1] in said(app)
+
+
+def test_without_a_second_run_the_form_is_there(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader]
+) -> None:
+    app = open_page(run=f"file:{pair[0].path}", fork=7)
+    assert not app.exception and "Choose a second run as B" in said(app)
+    at = next(box for box in app.number_input if box.label.startswith("Fork at step"))
+    assert at.value == 7
+    names = {box.label for box in [*app.number_input, *app.selectbox]}
+    assert "max_num_batched_tokens" in names and "num_blocks" not in names, "memory changes at step 0 only"
+    at.set_value(0).run()
+    assert "num_blocks" in {box.label for box in app.number_input}
+
+
+def test_the_form_runs_a_fork_and_shows_it_as_b(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
+) -> None:
+    app = open_page(run=f"file:{pair[0].path}", fork=12)
+    box = next(box for box in app.number_input if box.label == "max_num_batched_tokens")
+    box.set_value(3)  # a form sends its fields with the button
+    app = next(b for b in app.button if b.label == "Run the fork").click().run()
+    app = until_done(app)
+    (made,) = (tmp_path / "runs").glob("*.itrace")
+    assert app.query_params["other"] == f"mine:{made.stem}"
+    assert "They first decide differently" in said(app)
+    assert diff(pair[1], TraceReader(made)).first is None, "the same as the fork that was made here"
+
+
+def test_a_class_that_cannot_be_imported_is_said_on_the_page(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
+) -> None:
+    app = open_page(run=f"file:{pair[0].path}", fork=0)
+    app = app.selectbox(key="fork_class").set_value("a class of your own").run()
+    app = app.text_input(key="fork_own").set_value("nowhere:Nothing").run()
+    app = next(b for b in app.button if b.label == "Run the fork").click().run()
+    app = until_done(app)
+    assert "nowhere:Nothing cannot be imported" in said(app)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def until_done(app: AppTest) -> AppTest:
+    process = app.session_state["fork_process"] if "fork_process" in app.session_state else None
+    if process is not None:
+        process._process.wait(60)
+        app = app.run()
+    assert not app.exception
+    return app
+
+
+def test_what_cannot_be_compared_is_said(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
+) -> None:
+    app = open_page(run=f"file:{pair[0].path}", other="mine:gone")
+    assert "there is no run 'mine:gone'" in said(app) and not app.exception
+    (tmp_path / "no.itrace").write_text("no")
+    app = open_page(run=f"file:{tmp_path / 'no.itrace'}")
+    assert "is not a trace" in said(app) and not app.exception
+
+
+# ---------------------------------------------------------------------- the pure parts
+
+
+def test_a_map_has_one_pixel_a_block_in_the_colour_of_its_state(
+    pair: tuple[TraceReader, TraceReader],
+) -> None:
+    index = TraceIndex(pair[0])
+    step = 15
+    states = index.block_states(step)
+    found = view.block_map(index, step)
+    pixels = decode(found.png, found.width, found.height)
+    for block, state in enumerate(states):
+        colour = "#" + pixels[block // found.width, block % found.width].tobytes().hex()
+        assert colour.lower() == view.COLOURS[state].lower()
+    assert sum(found.counts.values()) == index.num_blocks - 1
+    free = np.frombuffer(pair[0].blocks_at(step).ref, np.int32)[1:] == 0
+    assert found.counts["free"] + found.counts["cached"] == int(free.sum())
+    assert len(view.COLOURS) == len({FREE, CACHED, USED, SHARED})
+
+
+def decode(url: str, width: int, height: int) -> np.ndarray:
+    """Pixels of a PNG without filters: the one IDAT chunk, a zero byte before each line."""
+    data = b64decode(url.partition(",")[2])
+    start = data.index(b"IDAT") + 4
+    lines = np.frombuffer(zlib.decompress(data[start:]), np.uint8).reshape(height, 1 + 3 * width)
+    assert not lines[:, 0].any()
+    return lines[:, 1:].reshape(height, width, 3)
+
+
+def test_cells_that_are_alike_are_dimmed(pair: tuple[TraceReader, TraceReader]) -> None:
+    index = TraceIndex(pair[0])
+    states = index.block_states(15)
+    other = states.copy()
+    other[3] = (states[3] + 1) % 4
+    bright, dim = (view.block_map(index, 15, beside) for beside in (None, other))
+    one, two = (decode(found.png, found.width, found.height).reshape(-1, 3) for found in (bright, dim))
+    same = [block for block in range(len(states)) if (one[block] == two[block]).all()]
+    assert same[0] == 3 and view.num_different(states, other) == 1
+
+
+def test_steps_are_aligned_by_token(pair: tuple[TraceReader, TraceReader]) -> None:
+    a, b = pair
+    request = next(r for r in a.requests if len(r.tokens) > 5 and r.finish_reason == "length")
+    together = zip(a.tokens(request.request_id), b.tokens(request.request_id), strict=True)
+    last = {step: there for (step, _), (there, _) in together}  # a step may give several tokens
+    for step, there in last.items():
+        assert view.aligned_step("token", step, a, b, request.request_id)[0] == there
+    assert view.aligned_step("token", 0, a, b, "nobody") == (None, "nobody is not in B")
+    assert view.aligned_step("step", 3, a, b, None)[0] == 3
+    assert view.aligned_step("step", b.num_steps, b, b, None)[0] is None
+
+
+def delta(name: str, a: int | None, b: int | None) -> RequestDelta:
+    return RequestDelta(
+        name, (0, 0), (a, b), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), "same", ("length", "length")
+    )
+
+
+def test_bars_are_those_that_changed_most_in_order_of_arrival() -> None:
+    deltas = [delta(f"r{n}", 10, 10 + change) for n, change in enumerate([0, 5, -9, 1, 0, 7])]
+    deltas.append(delta("never", 3, None))
+    bars, left_out = view.bars(deltas, "end_step", most=3)
+    assert [bar.request for bar in bars] == ["r1", "r2", "r5"] and left_out == 3
+    assert len(view.bars(deltas, "end_step")[0]) == 6
+
+
+def test_verdicts_are_words_and_know_which_way_is_better() -> None:
+    figures = [
+        Figure("steps", "steps", 10, 12, "lower"),
+        Figure("hits", "tokens", 10, 12, "higher"),
+        Figure("running", "", 1, 2, ""),
+        Figure("same", "", 1, 1, "lower"),
+        Figure("unknown", "", None, 1, "lower"),
+    ]
+    words = [row["B is"] for row in view.figure_rows(figures)]
+    assert words == ["▼ worse", "▲ better", "", "same", ""]
+
+
+def test_the_summary_counts_in_words(pair: tuple[TraceReader, TraceReader]) -> None:
+    found: TraceDiff = diff(*pair)
+    text = view.summary(found)
+    steps = next(figure for figure in found.figures if figure.name == "steps with rows")
+    assert steps.delta is not None and f"{round(abs(steps.delta)):,}" in text
+    assert view.summary(diff(pair[0], pair[0])) == "The two runs are the same: every decision, every block."
