@@ -1,6 +1,6 @@
 // Where a block lies on the map: ids run left to right, then down.
 
-const LARGEST_CELL = 36;
+const LARGEST_CELL = 44;
 const GAP_FROM = 4;
 
 /** The largest cells with which all blocks fit into width x height CSS pixels. */

@@ -472,6 +472,7 @@ class StepView {
   onKey(event) {
     const target = event.composedPath()[0];
     if (!this.root.isConnected) return;
+    if (this.find("dialog").open) return event.key === "?" ? this.toggleKeys() : undefined;
     if (target === this.find(".timeline") && event.key.startsWith("Arrow")) {
       event.preventDefault();
       return this.command("step", ["ArrowLeft", "ArrowDown"].includes(event.key) ? -1 : 1);
