@@ -17,8 +17,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from app.debugger.trace_columns import EVICT, NEVER, SEAL, Columns
-from app.debugger.trace_store import MAX_TEXT_BYTES, open_columns
+from app.debugger.trace_columns import NEVER, Columns
+from app.debugger.trace_store import open_columns, text_limit
 from app.debugger.trace_text import StepLines, first_line
 from engine.core.sched_output import Reason
 from engine.core.trace_format import BLOCK_EVENTS, REQUEST_EVENTS
@@ -38,12 +38,12 @@ _SERIES = (
 )
 
 
-def read_columns(path: Path, max_text_bytes: int = MAX_TEXT_BYTES) -> ColumnReader:
+def read_columns(path: Path, max_text_bytes: int | None = None) -> ColumnReader:
     """Open a trace by its columns. Raises TraceError for what is none, ContradictionError if its records do not fit
     together."""
     header = first_line(path)
     TraceReader.growing(str(path), header)  # refuses what is no trace, before anything is worked out
-    return ColumnReader(path, header, open_columns(path, max_text_bytes))
+    return ColumnReader(path, header, open_columns(path, max_text_bytes or text_limit()))
 
 
 class ColumnReader(TraceReader):
@@ -123,21 +123,6 @@ class ColumnReader(TraceReader):
         seal = seals[-1]
         request = int(columns.event_request[columns.sealed_from[seal]])
         return Content(request, columns.sealed_hash[seal].tobytes().hex())
-
-    def block_history(self, block: int) -> list[tuple[Event, str | None]]:
-        columns = self.columns
-        there = np.flatnonzero(columns.event_block == block)
-        kinds = columns.event_kind[there]
-        seals = columns.sealed_hash[columns.sealed_block == block]
-        content: str | None = None
-        history, num_seals = [], 0
-        for position, kind in zip(there.tolist(), kinds.tolist(), strict=True):
-            if kind == SEAL:
-                content, num_seals = seals[num_seals].tobytes().hex(), num_seals + 1
-            elif kind == EVICT:
-                content = None
-            history.append((self._block_event(position), content))
-        return history
 
     def _block_positions(self, kind: str) -> Any:
         if kind not in BLOCK_EVENTS:

@@ -261,6 +261,10 @@ class TraceIndex:
             first, offsets.astype(np.uint32), block[changed].astype(np.uint32), state[changed]
         )
 
+    def block_event_counts(self) -> NDArray[np.int64]:
+        """Per step, how many block events happened in it."""
+        return np.diff(self._events.start)
+
     @property
     def _keyframes(self) -> list[NDArray[np.uint8]]:
         """The states before every KEYFRAME_EVENTS-th event."""

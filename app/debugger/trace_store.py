@@ -17,7 +17,9 @@ import sys
 from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
+from time import time
 from typing import Any
 
 import numpy as np
@@ -31,16 +33,25 @@ from quizzes.paths import cache_dir
 MAGIC = b"prepcol1"
 """Another layout or meaning of columns gets another."""
 ALIGNMENT = 64
-KEPT_FILES = 8
+KEPT_BYTES = 2_000_000_000
+"""Of all stores together; the newest stay."""
+LEFT_BEHIND_S = 3600
+"""Age at which an unfinished store is nobody's any more."""
 MAX_TEXT_BYTES = 1_200_000_000
-"""Of a longer trace the beginning is read: its columns would not fit beside other programs."""
+"""Of a longer trace the beginning is read. Reading takes up to three times as much memory as there is text."""
 CONTRADICTION, REFUSED = 3, 4
 """Exit codes."""
 
 logger = logging.getLogger(__name__)
 
 
-def open_columns(path: Path, max_text_bytes: int = MAX_TEXT_BYTES) -> Columns:
+def text_limit() -> int:
+    """How much text of a trace this machine reads: never more than fits in three fifths of its memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(MAX_TEXT_BYTES, memory // 5)
+
+
+def open_columns(path: Path, max_text_bytes: int) -> Columns:
     """The columns of a trace, from an earlier time if the file has not changed.
 
     Raises TraceError for what cannot be read, ContradictionError if records do not fit together.
@@ -61,7 +72,7 @@ def open_columns(path: Path, max_text_bytes: int = MAX_TEXT_BYTES) -> Columns:
 
 
 def _make(path: Path, target: Path, key: list[Any]) -> Columns:
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside = target.with_name(f".{target.name}.{token_hex(4)}")
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
@@ -93,10 +104,14 @@ def _root() -> str:
 
 
 def _prune(folder: Path) -> None:
-    """Keep the newest files."""
-    files = sorted(folder.glob("*.columns"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    for file in files[KEPT_FILES:]:
-        file.unlink(missing_ok=True)
+    """Remove the oldest stores, and what a process that was killed has left."""
+    files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda each: -each[0].st_mtime_ns)
+    total = 0
+    for state, file in files:
+        total += state.st_size
+        is_left_behind = file.name.startswith(".") and time() - state.st_mtime > LEFT_BEHIND_S
+        if is_left_behind or (total > KEPT_BYTES and not file.name.startswith(".")):
+            file.unlink(missing_ok=True)
 
 
 def save(columns: Columns, path: Path, key: list[Any]) -> None:

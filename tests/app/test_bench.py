@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from app.bench import grammar, latency, scheduler, startup, throughput, tiers
+from app.bench import debugger, grammar, latency, scheduler, startup, throughput, tiers
+from app.bench.big_trace import make_trace
 from app.bench.timing import spread
 from app.bench.workload import Lengths
 from app.cli.main import app
@@ -136,3 +138,21 @@ def test_grammars_cost_what_is_measured_and_make_every_output_valid() -> None:
     assert shares["JSON, masked"].valid == 1 - shares["JSON, masked"].cut_off > 0
     assert shares["tool_choice=required"].valid == 1 and shares["tool_choice=none"].valid == 0
     assert len(grammar.make_vocabulary("shop", 5000)) == 5000
+
+
+def test_the_debugger_bench_times_a_trace_that_it_makes_and_one_that_is_there(tmp_path: Path) -> None:
+    made = debugger.measure(say_nothing, [(200, 40)], [], seeks=3).runs[0]
+    assert (made.blocks, made.steps, made.seek_window.count, made.seek_details.count) == (200, 40, 3, 3)
+    assert made.requests > 0 and made.block_events > 0 and 0 < made.open_s < 60 and made.server_rss_mb > 10
+    make_trace(tmp_path / "run.itrace", 200, 30, say_nothing)
+    result = CliRunner().invoke(
+        app, ["bench", "debugger", "--trace", str(tmp_path / "run.itrace"), "--seeks", "2"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "200 blocks x 30 steps: run.itrace" in result.output and "open, empty cache" in result.output
+
+
+@pytest.mark.parametrize("size", ["many", "100x50", "10000x0", "10000"])
+def test_a_size_that_is_none_is_refused_before_anything_is_made(size: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "debugger", "--size", size])
+    assert result.exit_code == 2 and "10000x5000" in result.output

@@ -7,6 +7,7 @@ against.py    the same with a second engine beside ours
 from __future__ import annotations
 
 from app.cli import screen
+from app.cli.bench.debugger import debugger
 from app.cli.bench.grammar import grammar
 from app.cli.bench.latency import latency
 from app.cli.bench.lora import lora
@@ -37,5 +38,6 @@ for command in (
     grammar,
     swap,
     parallel,
+    debugger,
 ):
     app.command()(command)

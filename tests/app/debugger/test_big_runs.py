@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from app.debugger.runs import open_trace
 from app.debugger.trace_columns import make_columns
 from app.debugger.trace_index import TraceIndex, states
 from app.debugger.trace_scan import ContradictionError, scan_file
+from app.debugger.views.block_history import history
 from engine.core.sched_output import Reason
 from engine.core.trace_format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
 from engine.core.trace_reader import TraceReader
@@ -94,7 +97,7 @@ def test_columns_answer_every_question_as_a_replay_does(run: Run) -> None:
         block = step % whole.num_blocks
         assert reader.content_before(block, step) == whole.content_before(block, step)
     for block in range(whole.num_blocks):
-        assert reader.block_history(block) == whole.block_history(block)
+        assert history(reader, block) == history(whole, block)
 
 
 def test_columns_give_the_same_reasons_and_tokens(run: Run) -> None:
@@ -425,9 +428,19 @@ def test_a_trace_that_changes_after_it_was_opened_is_not_mixed_up(tmp_path: Path
         reader.step(100)
 
 
-def test_only_the_newest_stores_are_kept(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_store, "KEPT_FILES", 2)
+def test_only_the_newest_stores_are_kept_and_nothing_that_was_left_behind(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home / "cache" / "traces"
     for number in range(4):
         big_trace(tmp_path / f"{number}.itrace", steps=10)
         read_columns(tmp_path / f"{number}.itrace")
-    assert len(list((home / "cache" / "traces").iterdir())) == 2
+        size = next(folder.iterdir()).stat().st_size
+        monkeypatch.setattr(trace_store, "KEPT_BYTES", 2.5 * size)
+    for name, age in ((".x.columns.0", 7200), (".y.columns.0", 0)):
+        (folder / name).touch()
+        os.utime(folder / name, (time.time() - age,) * 2)
+    big_trace(tmp_path / "last.itrace", steps=10)
+    read_columns(tmp_path / "last.itrace")
+    left = {file.name for file in folder.iterdir()}
+    assert len(left) == 3 and ".y.columns.0" in left, "two stores, and the one that somebody is making"
