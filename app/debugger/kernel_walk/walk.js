@@ -170,6 +170,28 @@ function drawTokens(host, view) {
   }
 }
 
+/** One row per head, one cell per page that was read: as bright as its part of the head's softmax. */
+function drawHeads(host, view) {
+  const { walk } = view.data;
+  host.parentElement.hidden = !walk;
+  host.replaceChildren();
+  if (!walk) return;
+  walk.shares.forEach((shares, head) => {
+    const row = node("button", head === walk.head ? "chosen" : "");
+    row.append(node("b", "", `head ${head}`));
+    shares.forEach((share, index) => {
+      const cell = node("i", walk.pages[index].page === view.current ? "now" : "");
+      cell.style.opacity = 0.06 + 0.94 * Math.sqrt(share);
+      cell.title = `page ${walk.pages[index].page}: ${percent(share)}`;
+      row.append(cell);
+    });
+    const most = shares.indexOf(Math.max(...shares));
+    row.setAttribute("aria-label", `head ${head}: most in page ${walk.pages[most].page}, ${percent(shares[most])}. Look at this head`);
+    row.addEventListener("click", () => view.chooseHead(head));
+    host.append(row);
+  });
+}
+
 function drawTable(body, view) {
   const top = Math.max(...[...view.visitOf.values()].map((visit) => visit.share), 1e-9);
   body.replaceChildren();
@@ -211,6 +233,9 @@ function draw(view) {
   drawFormulas(find(".formulas"), view);
   drawStrips(find(".strips"), view);
   drawTokens(find(".tokens"), view);
+  for (const row of find(".heads").children) {
+    [...row.querySelectorAll("i")].forEach((cell, index) => cell.classList.toggle("now", data.walk.pages[index].page === current));
+  }
   for (const row of find("tbody").rows) {
     const isNow = Number(row.dataset.page) === current;
     row.classList.toggle("now", isNow);
@@ -221,7 +246,7 @@ function draw(view) {
 }
 
 export default function (component) {
-  const { data, parentElement } = component;
+  const { data, parentElement, setTriggerValue } = component;
   const root = parentElement.querySelector(".walk");
   const visitOf = new Map((data.walk?.pages ?? []).map((visit) => [visit.page, visit]));
   const kept = root.view?.data.key === data.key ? root.view.current : undefined;
@@ -255,7 +280,9 @@ export default function (component) {
     }
   });
   root.watcher.observe(root);
+  view.chooseHead = (head) => setTriggerValue("head", head);
   drawTable(root.querySelector("tbody"), view);
+  drawHeads(root.querySelector(".heads"), view);
   draw(view);
   return () => root.watcher.disconnect();
 }

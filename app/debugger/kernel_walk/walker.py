@@ -220,11 +220,15 @@ def _of_head(walk: PageWalk, head: int, table: list[int]) -> dict[str, Any]:
             "added": float(visit.added[head]),
             "mass": float(visit.mass[head]),
             "share": float(shares[index, head]),
-            "share_of_heads": float(shares[index].mean()),
             "scores": visit.scores[head].tolist(),
             "acc": visit.acc[head].tolist(),
             "bytes": visit.bytes_read,
         }
         for index, visit in enumerate(walk.visits)
     ]
-    return {"pages": pages, "output": walk.output[head].tolist(), "bytes_read": walk.bytes_read}
+    return {
+        "pages": pages,
+        "shares": [[round(share, 4) for share in row] for row in shares.T.tolist()],
+        "output": walk.output[head].tolist(),
+        "bytes_read": walk.bytes_read,
+    }

@@ -29,6 +29,7 @@ from engine.core.trace_format import TraceError
 from engine.core.trace_reader import TraceReader
 from engine.sim.models import MODELS
 
+_VIEW = "kernel walk"
 HERE = Path(__file__).resolve().parents[1] / "kernel_walk"
 
 
@@ -103,7 +104,7 @@ def _walk(reader: TraceReader, table: Table, columns: list[Any]) -> None:
     if answer is not None:
         _remember_sizes(reader, answer)
         st.html(f"<div style='color:#94a3b8;font-size:13px'>{escape(_checked(answer))}</div>")
-    _component()(data=_data(reader, table, answer), key="kernel walk")
+    _component()(data=_data(reader, table, answer), key=_VIEW, on_head_change=_choose_head)
     _facts(reader, table, answer)
 
 
@@ -111,12 +112,8 @@ def _chosen(columns: list[Any], reader: TraceReader, table: Table) -> dict[str, 
     """Layer, head and position; their numbers are known once the model answered, or from a table of models."""
     layers, heads = _sizes(reader)
     left, middle, right = columns
-    layer = left.number_input(
-        f"Layer, 0 to {layers - 1}", 0, layers - 1, _from_link("layer", layers), key="kernel layer"
-    )
-    head = middle.number_input(
-        f"Head, 0 to {heads - 1}", 0, heads - 1, _from_link("head", heads), key="kernel head"
-    )
+    layer = _number(left, "Layer", "layer", layers)
+    head = _number(middle, "Head", "head", heads)
     session.add_to_url({"layer": str(layer), "head": str(head)})
     position = table.seq_len - 1
     first = position if table.row_start is None else max(table.row_start, table.seq_len - 512)
@@ -130,7 +127,21 @@ def _chosen(columns: list[Any], reader: TraceReader, table: Table) -> dict[str, 
             f"The query is the token at position {position:,}, the newest whose keys and values exist: it sees itself "
             f"and everything before it."
         )
-    return {"layer": int(layer), "head": int(head), "position": int(position)}
+    return {"layer": layer, "head": head, "position": int(position)}
+
+
+def _choose_head() -> None:
+    """A click on a head in the drawing."""
+    head = st.session_state[_VIEW].head
+    if head is not None:
+        st.session_state["kernel head"] = int(head)
+
+
+def _number(place: Any, label: str, name: str, count: int) -> int:
+    """A box for 0 to count - 1. The first time it holds the link's number; another model may have fewer."""
+    key = f"kernel {name}"
+    st.session_state[key] = min(st.session_state.get(key, _from_link(name, count)), count - 1)
+    return int(place.number_input(f"{label}, 0 to {count - 1}", 0, count - 1, key=key))
 
 
 def _from_link(name: str, count: int) -> int:

@@ -76,6 +76,17 @@ def test_another_head_keeps_the_page_and_changes_the_scores(app_url: str, tab: P
     tab.wait_for_url(re.compile("head=5"))
 
 
+def test_a_head_is_chosen_from_the_picture_of_all_heads(app_url: str, tab: Page) -> None:
+    step, request, _ = longest_table()
+    tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}")
+    tab.locator(".walk summary").press("Enter", timeout=LOADING_MS)
+    heads = tab.locator(".heads button")
+    expect(heads).to_have_count(8)
+    heads.nth(6).press("Enter")
+    expect(tab.locator(".heads .chosen")).to_contain_text("head 6", timeout=LOADING_MS)
+    expect(tab.get_by_label("Head, 0 to 7")).to_have_value("6")
+
+
 def test_the_kernel_view_fits_a_phone(app_url: str, tab: Page) -> None:
     step, request, blocks = longest_table()
     tab.set_viewport_size({"width": 375, "height": 800})

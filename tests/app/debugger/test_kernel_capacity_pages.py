@@ -119,7 +119,7 @@ def an_answer(seq_len: int, blocks: list[int], block_size: int) -> dict[str, Any
         {
             "page": page, "block_id": block, "first": page * block_size,
             "end": min(seq_len, (page + 1) * block_size), "score_max": 1.0 + page, "m": 1.0 + page, "rescale": 0.5,
-            "added": 1.5, "mass": 2.0, "share": 1 / len(blocks), "share_of_heads": 0.1,
+            "added": 1.5, "mass": 2.0, "share": 1 / len(blocks),
             "scores": [0.5] * (min(seq_len, (page + 1) * block_size) - page * block_size), "acc": [0.1, -0.2],
             "bytes": 512,
         }
@@ -130,7 +130,7 @@ def an_answer(seq_len: int, blocks: list[int], block_size: int) -> dict[str, Any
         "model": "shop", "dtype": "float32", "kv_dtype": "float32", "num_layers": 6, "num_heads": 8, "num_kv_heads": 4,
         "head_dim": 32, "sliding_window": None, "scale": 0.2, "layer": 2, "head": 5, "position": seq_len - 1,
         "row_start": seq_len - 1, "difference": 1e-6, "largest": 2.5, "pages": pages, "output": [0.1, 0.2],
-        "bytes_read": 512 * len(pages),
+        "bytes_read": 512 * len(pages), "shares": [[1 / len(pages)] * len(pages)] * 8,
     }  # fmt: skip
 
 
