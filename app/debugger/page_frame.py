@@ -11,6 +11,9 @@ from app.debugger import session
 from app.debugger.runs import Run
 from engine.core.trace_format import TraceError
 
+_RANGE = "range"
+"""In a tab's session: the run, first and last step of what was brushed."""
+
 
 def run_page(title: str, body: Callable[[Run], None]) -> None:
     """A page about the selected run. Without one, the way to the list; what cannot be read is said in words."""
@@ -65,6 +68,24 @@ def step_bar(run: Run, key: str) -> int:
         session.select(step=moved)
         st.rerun()
     return step
+
+
+def brushed_range(run: Run) -> tuple[int, int] | None:
+    """The steps, first and last, that were brushed on a chart of this run; cut to what there is."""
+    of_run, first, last = st.session_state.get(_RANGE, (None, 0, 0))
+    num_steps = run.index.num_steps
+    return (first, min(last, num_steps - 1)) if of_run == run.run_id and first < num_steps else None
+
+
+def brush(run: Run, steps: tuple[int, int] | None) -> None:
+    """Choose a range of steps for all pages of a run, or none."""
+    if steps is None:
+        st.session_state.pop(_RANGE, None)
+    elif steps == brushed_range(run):
+        return
+    else:
+        st.session_state[_RANGE] = (run.run_id, *steps)
+    st.rerun()
 
 
 def choose_step(step: int) -> None:

@@ -19,13 +19,13 @@ _HTML = """
           <rect width="6" height="6" fill="#3b1a06"/><rect width="2.5" height="6" fill="#D55E00"/>
         </pattern>
         <pattern id="hatch-cached" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <rect width="6" height="6" fill="#2a2008"/><rect width="2" height="6" fill="#8a6410"/>
+          <rect width="6" height="6" fill="#0b1020"/><rect width="2.5" height="6" fill="#00664b"/>
         </pattern>
         <pattern id="lines" width="4" height="4" patternUnits="userSpaceOnUse">
           <rect width="4" height="4" fill="#1f2937"/>
         </pattern>
         <pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">
-          <rect width="6" height="6" fill="#009E73"/><circle cx="3" cy="3" r="1" fill="#d1fae5"/>
+          <rect width="6" height="6" fill="#E69F00"/><circle cx="3" cy="3" r="1" fill="#0b1020"/>
         </pattern>
       </defs>
     </svg>

@@ -25,18 +25,18 @@ SMALL = {
     name: st.column_config.Column(width="small")
     for name in ("entry", "block", "hash", "place", "step", "event", "refs")
 }
-SWATCHES = [
+SWATCHES = [  # the colours and glyphs of the block map on the page Step
     (
-        "height:12px;background:radial-gradient(circle,#d1fae5 1px,#009E73 1.5px);background-size:6px 6px",
+        "height:12px;background:radial-gradient(circle,#0b1020 1px,#E69F00 1.5px) 0 0/6px 6px",
         "shared by several",
     ),
-    ("height:12px;background:#56B4E9", "held by one"),
+    ("height:12px;background:#0072B2", "held by one"),
     (
-        "height:12px;border:1px solid #E69F00;"
-        "background:repeating-linear-gradient(45deg,#8a6410 0 2px,#2a2008 2px 6px)",
+        "height:12px;border:1px solid #009E73;"
+        "background:repeating-linear-gradient(45deg,#00664b 0 2.5px,#0b1020 2.5px 6px)",
         "cached and free: a prefix hit finds it",
     ),
-    ("height:12px;border:1px dashed #9ca3af", "gone: evicted, what follows it cannot be hit"),
+    ("height:12px;border:1px dashed #9ca3af", "gone: no longer in the cache, what follows it cannot be hit"),
 ]
 
 

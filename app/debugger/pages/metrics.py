@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
-from app.debugger.page_frame import choose_step, heading, run_page, step_bar
+from app.debugger.page_frame import brush, brushed_range, choose_step, heading, run_page, step_bar
 from app.debugger.runs import Run
 from app.debugger.views.counters import counter_rows
 from app.debugger.views.request_table import has_clock
@@ -69,30 +69,21 @@ def _show_charts(run: Run, found: list[Metric], step: int) -> None:
         charts,
         end=num_steps,
         step=step,
-        range=_range(num_steps),
+        range=brushed_range(run),
         marks=_marks(run),
         alt=f"{len(charts)} charts over {num_steps} steps: " + "; ".join(map(_in_words, found)),
         hint="Click: look at that step. Drag: a range for the other pages. ▼ preempted  ✕ aborted  • finished",
         key="metrics_lines",
     )
-    _show_range(num_steps)
-    if answer.brushed is not None and answer.brushed != st.session_state.get("range"):
-        st.session_state["range"] = answer.brushed
-        st.rerun()
+    _show_range(run)
+    if answer.brushed is not None:
+        brush(run, answer.brushed)
     if answer.picked is not None:
         choose_step(min(answer.picked, num_steps - 1))
 
 
-def _range(num_steps: int) -> tuple[int, int] | None:
-    """What was brushed, cut to this run."""
-    brushed = st.session_state.get("range")
-    if brushed is None or brushed[0] >= num_steps:
-        return None
-    return brushed[0], min(brushed[1], num_steps - 1)
-
-
-def _show_range(num_steps: int) -> None:
-    chosen = _range(num_steps)
+def _show_range(run: Run) -> None:
+    chosen = brushed_range(run)
     if chosen is None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -103,8 +94,7 @@ def _show_range(num_steps: int) -> None:
         if st.button("Requests in it", key="metrics_requests"):
             session.go("requests")
         if st.button("Clear range", key="metrics_clear"):
-            st.session_state.pop("range", None)
-            st.rerun()
+            brush(run, None)
 
 
 def _marks(run: Run) -> list[tuple[int, str, str]]:

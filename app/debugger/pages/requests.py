@@ -11,7 +11,16 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.charts.rects import Rect, rect_chart
-from app.debugger.page_frame import choose_step, heading, legend, newly, run_page, step_bar
+from app.debugger.page_frame import (
+    brush,
+    brushed_range,
+    choose_step,
+    heading,
+    legend,
+    newly,
+    run_page,
+    step_bar,
+)
 from app.debugger.pages.request_detail import show_request
 from app.debugger.runs import Run
 from app.debugger.views.gantt import MAX_ROWS, Gantt, gantt, phase_counts
@@ -144,14 +153,14 @@ def _filters(run: Run, facts: Facts, step: int) -> tuple[list[RequestRow], int, 
     """Which requests and steps to show, and how many requests to leave out at the top."""
     num_steps = max(run.index.num_steps, 1)
     counts = {name: sum(map(rule, facts.rows)) for name, rule in SHOW.items()}
-    _show_overview(facts, num_steps, step)
+    _show_overview(run, facts, step)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         kind = st.segmented_control(
             "Requests", list(SHOW), default="all", key="requests_show", width="content",
             format_func=lambda name: f"{name} {counts[name]:,}",
         )  # fmt: skip
         rows = [row for row in facts.rows if SHOW[kind or "all"](row)]
-        first, last = _window(num_steps, step)
+        first, last = _window(run, step)
         if num_steps > 1:
             first, last = st.slider(
                 "Steps",
@@ -175,9 +184,10 @@ def _filters(run: Run, facts: Facts, step: int) -> tuple[list[RequestRow], int, 
     return rows, first, last, int(skip)
 
 
-def _show_overview(facts: Facts, num_steps: int, step: int) -> None:
+def _show_overview(run: Run, facts: Facts, step: int) -> None:
     """The whole of a run that the Gantt chart cannot show: how many requests were in each phase."""
-    if num_steps <= LONG and len(facts.rows) <= MAX_ROWS:
+    num_steps = run.index.num_steps
+    if not num_steps or (num_steps <= LONG and len(facts.rows) <= MAX_ROWS):
         return
     counts = phase_counts(list(enumerate(facts.lives)), num_steps)
     charts = [
@@ -187,30 +197,24 @@ def _show_overview(facts: Facts, num_steps: int, step: int) -> None:
         charts,
         end=num_steps,
         step=step,
-        range=_window(num_steps, step),
+        range=_window(run, step),
         marks=[],
         alt=f"The whole run, {num_steps} steps: how many requests were waiting, in prefill, in decode and preempted",
         hint="The whole run. Drag: the steps of the chart below. Click: look at that step.",
         key="requests_overview",
         height=56,
     )
-    if answer.brushed is not None and answer.brushed != st.session_state.get("range"):
-        st.session_state["range"] = answer.brushed
-        st.rerun()
+    if answer.brushed is not None:
+        brush(run, answer.brushed)
     if answer.picked is not None:
         choose_step(min(answer.picked, num_steps - 1))
 
 
-def _window(num_steps: int, step: int) -> tuple[int, int]:
+def _window(run: Run, step: int) -> tuple[int, int]:
     """The steps of the chart: what was brushed, else all of a short run, else what surrounds the step."""
-    brushed = st.session_state.get("range")
-    if brushed is not None and brushed[0] < num_steps:
-        return brushed[0], min(brushed[1], num_steps - 1)
-    return _default_window(num_steps, step)
-
-
-def _default_window(num_steps: int, step: int) -> tuple[int, int]:
-    """All of a short run; of a long one what surrounds the step."""
+    brushed, num_steps = brushed_range(run), max(run.index.num_steps, 1)
+    if brushed is not None:
+        return brushed
     if num_steps <= LONG:
         return 0, num_steps - 1
     first = min(max(0, step - LONG // 2), num_steps - LONG)
@@ -229,6 +233,9 @@ def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | N
         f"Gantt chart of {len(chart.numbers)} requests over steps {chart.first} to {chart.last}, "
         f"{left_out} more are not shown. The same figures are in the table below."
     )
+    if st.toggle("Show as table", key="requests_gantt_table"):
+        _show_bars(facts, chart)
+        return
     picked = rect_chart(
         rects,
         rows=[(facts.rows[number].request, number) for number in chart.numbers],
@@ -245,6 +252,22 @@ def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | N
         st.caption(f"{len(chart.numbers)} of {chart.num_in_window:,} requests that lived in these steps.")
     if picked is not None:
         _choose(facts.rows, int(picked.id), picked.x)
+
+
+def _show_bars(facts: Facts, chart: Gantt) -> None:
+    rows = [
+        {
+            "request": facts.rows[bar.number].request,
+            "phase": bar.phase,
+            "from step": bar.first,
+            "to step": bar.last,
+            "steps": bar.last - bar.first + 1,
+        }
+        for bar in chart.bars
+    ]
+    st.dataframe(
+        pd.DataFrame(rows), hide_index=True, height=300, alt="The phases of the requests, one bar per row"
+    )
 
 
 def _rect(row: RequestRow, line: int, phase: str, first: int, last: int) -> Rect:
