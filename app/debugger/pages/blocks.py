@@ -21,6 +21,8 @@ from engine.core.trace_replay import NULL_BLOCK
 
 MAX_ROWS = 70
 MAX_QUEUE = 500
+MANY = 20_000
+"""Published blocks beyond which the tree is at first that of the held ones: cached ones take seconds."""
 SMALL = {
     name: st.column_config.Column(width="small")
     for name in ("entry", "block", "hash", "place", "step", "event", "refs")
@@ -52,6 +54,13 @@ def _contents(run_id: str, num_steps: int, version: int, step: int, _run: Run) -
     return Contents(reader, step, _digests(run_id, id(reader)))
 
 
+@st.cache_resource(max_entries=8, show_spinner="Putting the tree together …")
+def _trees(
+    run_id: str, num_steps: int, version: int, step: int, cached: bool, _contents: Contents
+) -> list[Node]:
+    return prefix_tree(_contents, with_cached=cached)
+
+
 def show() -> None:
     run_page("Blocks & prefix tree", _show)
 
@@ -73,7 +82,7 @@ def _show(run: Run) -> None:
     if block is not None:
         _show_block(run, contents, block, spell)
     st.subheader(f"Prefix tree after step {step:,}", anchor=False)
-    _show_tree(contents, block, spell)
+    _show_tree(run, contents, block, spell)
     st.subheader("Eviction order", anchor=False)
     _show_queue(contents, spell)
 
@@ -254,12 +263,16 @@ def _show_history(contents: Contents, block: int) -> None:
 # ---------------------------------------------------------------------- all blocks
 
 
-def _show_tree(contents: Contents, block: int | None, spell: Speller | None) -> None:
+def _show_tree(run: Run, contents: Contents, block: int | None, spell: Speller | None) -> None:
+    usual = "all" if len(contents.block_of) <= MANY else "held"
     which = st.segmented_control(
-        "Blocks", ["all", "held", "shared", "cached and free"], default="all", key="blocks_tree_kind"
+        "Blocks", ["all", "held", "shared", "cached and free"], default=usual, key="blocks_tree_kind"
     )
-    trees = prefix_tree(contents, with_cached=which in ("all", "cached and free", None))
-    trees = [tree for tree in trees if _wanted(tree, which or "all")]
+    which = which or usual
+    trees = _trees(
+        run.run_id, run.index.num_steps, id(run), contents.step, which in ("all", "cached and free"), contents
+    )
+    trees = [tree for tree in trees if _wanted(tree, which)]
     if not trees:
         st.caption("No such blocks after this step.")
         return

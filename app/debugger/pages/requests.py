@@ -86,7 +86,8 @@ class Facts:
 @st.cache_resource(max_entries=4, show_spinner="Reading the requests …")
 def _facts(run_id: str, num_steps: int, num_requests: int, version: int, _run: Run) -> Facts:
     index = _run.index
-    return Facts(request_rows(index), [phases(index, request) for request in index.requests])
+    lives = [phases(index, request) for request in index.requests]
+    return Facts(request_rows(index, lives), lives)
 
 
 def facts_of(run: Run) -> Facts:

@@ -27,15 +27,16 @@ from engine.core.trace_replay import NOBODY, NULL_BLOCK, Blocks, RequestHistory,
 
 _SEAL = BLOCK_EVENTS.index("seal")
 
-Key = int | bytes | tuple[int, int]
-"""A content: its published hash, a digest of its tokens, or (request, index) of a block that is not full yet."""
-
 
 class Place(NamedTuple):
     """Block `index` of the sequence of a request."""
 
     number: int
     index: int
+
+
+Key = int | bytes | Place
+"""A content: its published hash, a digest of its tokens, or its only place if it is not full yet."""
 
 
 class Contents:
@@ -87,11 +88,13 @@ class Contents:
         block = self._block_at(place)
         if block and self.blocks.hash[block]:
             return self.blocks.hash[block]
+        if not self.block_of:  # nothing is published: no caching, no twins to find
+            return place
         digests = self.digests(place.number)
         if place.index >= len(digests) or (place.index + 1) * self.reader.block_size > self.known(
             place.number
         ):
-            return (place.number, place.index)
+            return place
         digest = digests[place.index]
         return self._published_digests.get(digest, digest)
 
@@ -109,8 +112,11 @@ class Contents:
     def _is_as_left(self, block: int, place: Place, stay: Stay) -> bool:
         """Whether a block's last seal was before a request let go of it: nobody else seals a block that is held. In the
         very step in which it was let go, it may have gone to another request already."""
-        gone = [step for step, num_behind in stay.behind_window if num_behind > place.index]
-        left = min(gone, default=self.step + 1 if stay.left is None else stay.left)
+        left = self.step + 1 if stay.left is None else stay.left
+        if stay.behind_window:
+            left = min(
+                (step for step, num_behind in stay.behind_window if num_behind > place.index), default=left
+            )
         sealed = int(self._seal_step[block])
         return sealed < left or (sealed == left and int(self._seal_request[block]) == place.number)
 

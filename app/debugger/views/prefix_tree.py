@@ -78,11 +78,11 @@ def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
     for number, table in contents.tables.items():
         _add(contents, found, Place(number, len(table) - 1), number)
     if with_cached:
-        for block in contents.block_of.values():
-            place = contents.place(block)
-            if place is not None and block not in contents.owners:
-                _add(contents, found, place, None)
-                found[contents.key(place)].blocks.add(block)
+        for value, block in contents.block_of.items():
+            place = None if block in contents.owners else contents.sealed_by(block)
+            if place is not None:
+                _add(contents, found, place, None, value)
+                found[value].blocks.add(block)
     roots = [key for key, content in found.items() if content.parent is None]
     trees = [_run(found, key) for key in roots]
     return sorted(trees, key=_saved_and_size, reverse=True)
@@ -95,13 +95,16 @@ def _saved_and_size(tree: Node) -> tuple[int, int]:
     return saved, sum(node.num_blocks for node in tree.walk())
 
 
-def _add(contents: Contents, found: dict[Key, _Content], end: Place, owner: int | None) -> None:
-    """Enter a sequence up to and including a place. Without an owner, it ends where somebody was there before."""
+def _add(
+    contents: Contents, found: dict[Key, _Content], end: Place, owner: int | None, last: Key | None = None
+) -> None:
+    """Enter a sequence up to and including a place, whose key is `last` if it is known already. Without an owner, it
+    ends where somebody was there before."""
     table = contents.tables.get(end.number, []) if owner is not None else []
     after: Key | None = None
     for index in range(end.index, -1, -1):
         place = Place(end.number, index)
-        key = contents.key(place)
+        key = last if last is not None and index == end.index else contents.key(place)
         content = found.get(key)
         is_new = content is None
         if content is None:

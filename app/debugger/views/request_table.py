@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,18 +51,22 @@ def has_clock(series: Series) -> bool:
     return bool(np.any(series.duration_s))
 
 
-def request_rows(index: TraceIndex) -> list[RequestRow]:
-    """By number, that is in order of arrival."""
+def request_rows(index: TraceIndex, lives: Sequence[list[PhaseSpan]] | None = None) -> list[RequestRow]:
+    """By number, that is in order of arrival. `lives`: the phases of each, if they are known already."""
     series = index.series
     ends = series.time_s + series.duration_s if has_clock(series) else None
-    return [_row(index, request, ends) for request in index.requests]
+    requests = index.requests
+    if lives is None:
+        lives = [phases(index, request) for request in requests]
+    return [_row(index, request, spans, ends) for request, spans in zip(requests, lives, strict=True)]
 
 
-def _row(index: TraceIndex, request: RequestSummary, ends: NDArray[np.float64] | None) -> RequestRow:
-    spans = phases(index, request)
+def _row(
+    index: TraceIndex, request: RequestSummary, spans: list[PhaseSpan], ends: NDArray[np.float64] | None
+) -> RequestRow:
     tokens = index.token_steps(request.number)
-    steps = np.diff(tokens)
-    milliseconds = np.diff(ends[tokens]) * 1e3 if ends is not None and len(tokens) else np.empty(0)
+    steps = np.sort(np.diff(tokens))
+    milliseconds = np.sort(np.diff(ends[tokens])) * 1e3 if ends is not None and len(tokens) else np.empty(0)
     ttft_s = request.ttft_s if ends is not None else None
     return RequestRow(
         number=request.number,
@@ -84,8 +89,14 @@ def _row(index: TraceIndex, request: RequestSummary, ends: NDArray[np.float64] |
     )
 
 
-def _percentile(gaps: NDArray[np.generic], share: int) -> float | None:
-    return float(np.percentile(gaps, share)) if len(gaps) else None
+def _percentile(ordered: NDArray[Any], share: int) -> float | None:
+    """As `numpy.percentile` with its default, straight lines between values, which costs 0.1 ms a call."""
+    if not len(ordered):
+        return None
+    place = (len(ordered) - 1) * share / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return float(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
 
 
 def _unfinished(spans: Sequence[PhaseSpan]) -> str:
