@@ -17,8 +17,10 @@ from engine.core.sched_output import Reason
 EVENT_BITS = ("preempt", "evict", "hit", "oom", "finish", "add", "abort", "resume")
 """Bit i of a step's event byte. oom: a request got nothing for want of blocks."""
 WINDOW_STEPS = 5_000
-WINDOW_BYTES = 12_000_000
-"""Of changes and keyframes in the browser; a run with more is cut into windows."""
+WHOLE_RUN_BYTES = 12_000_000
+"""Of changes and keyframes in the browser. A run with no more is one window; of others a window is small enough to
+come at once when the cursor leaves the one before."""
+WINDOW_BYTES = 2_500_000
 KEYFRAME_STEPS = 64
 """As in `frames.js`."""
 _PROBE_STEPS = 128
@@ -69,9 +71,9 @@ def window_steps(run: Run) -> int:
     first = (num_steps - probe) // 2
     changes = index.block_changes(first, first + probe)
     bytes_a_step = _CHANGE_BYTES * len(changes.block) / probe + index.num_blocks / KEYFRAME_STEPS
-    fitting = int(WINDOW_BYTES / max(bytes_a_step, 1))
-    steps = max(KEYFRAME_STEPS, min(WINDOW_STEPS, fitting))
-    return steps if run.is_live else min(steps, num_steps)
+    if num_steps <= WINDOW_STEPS and num_steps * bytes_a_step <= WHOLE_RUN_BYTES and not run.is_live:
+        return num_steps
+    return max(KEYFRAME_STEPS, min(WINDOW_STEPS, int(WINDOW_BYTES / max(bytes_a_step, 1))))
 
 
 def window(run: Run, first: int, last: int, grows: bool = False) -> bytes:

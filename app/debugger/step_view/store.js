@@ -80,11 +80,13 @@ export class Store {
     return `b:${block}:${this.windowKey(step).slice(2)}`;
   }
 
-  /** Keys of parts without which a step cannot be shown in full, most needed first; `ahead`: steps to come. */
+  /** Keys of parts to ask for next, so that a step can be shown in full; `ahead`: steps to come. The map comes alone,
+   *  before what takes longer to make. */
   missing(step, ahead, block, request) {
     const wanted = [];
     if (!this.ready) wanted.push("o");
     if (!this.frames(step)) wanted.push(this.windowKey(step));
+    if (wanted.length) return wanted;
     if (!this.chunk(step)) wanted.push(this.chunkKey(step));
     if (block !== null && !this.blockFacts(block, step)) wanted.push(this.blockKey(block, step));
     if (request !== null && !this.requests.has(`r:${request}`)) wanted.push(`r:${request}`);
