@@ -231,9 +231,17 @@ def _finishes(facts: _Facts) -> Iterator[str]:
 
 def _aborts(facts: _Facts) -> Iterator[str]:
     events = facts.reader.lifecycle_at("abort", facts.step)
-    if events:
-        names = _and([_short(str(event.request_id)) for event in events[:2]] + _more(len(events) - 2))
-        yield f"{names} {'was' if len(events) == 1 else 'were'} aborted"
+    if not events:
+        return
+    names = _and([_short(str(event.request_id)) for event in events[:2]] + _more(len(events) - 2))
+    gave_back = ""
+    if len(events) == 1:
+        request = facts.reader.find(str(events[0].request_id), facts.step - 1)
+        blocks, _ = facts.let_go(request.number)
+        gave_back = (
+            f" and gave back {_count(blocks, 'block')}" if blocks and request.ended == facts.step else ""
+        )
+    yield f"{names} {'was' if len(events) == 1 else 'were'} aborted{gave_back}"
 
 
 def _resumes(facts: _Facts) -> Iterator[str]:
@@ -274,7 +282,9 @@ def _prefills(facts: _Facts) -> Iterator[str]:
         return
     request = facts.reader.requests[chunks[0][0]]
     known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
-    yield f"{_short(request.request_id)} took {took}, {_position(request, facts.step + 1)} of its {known} tokens done"
+    done = _position(request, facts.step + 1)
+    part = f"{done} of its {known} tokens done" if done < known else f"the rest of its {known} tokens"
+    yield f"{_short(request.request_id)} took {took}, {part}"
 
 
 def _took(facts: _Facts, tokens: int) -> str:
@@ -338,18 +348,26 @@ def _waiting(facts: _Facts) -> Iterator[str]:
     record, victims = facts.record, set(facts.record.get("pre", ()))
     if not record["wait"]:
         return
-    for number, reason, figures in record.get("why", ()):
+    for number, name, figures in record.get("why", ()):
         if number in victims:
             continue
+        cause = _short_cause(facts, Reason(name), figures)
         if number is None:
-            yield f"{record['wait']} wait: {_SHORT_CAUSES[Reason(reason)].format_map(_Figures(figures))}"
+            yield f"{record['wait']} {'waits' if record['wait'] == 1 else 'wait'}: {cause}"
             return
         if facts.reader.requests[number].stay_at(facts.step) is None:
-            cause = _SHORT_CAUSES[Reason(reason)].format_map(_Figures(figures))
-            if reason == Reason.NO_BLOCKS and figures.get("free", 0) < _free_when_planned(facts):
-                cause = cause.replace(" free", " free beside its cached prefix")
-            yield f"{facts.name(number)} waits first of {record['wait']}: {cause}"
+            place = f" first of {record['wait']}" if record["wait"] > 1 else ""
+            yield f"{facts.name(number)} waits{place}: {cause}"
             return
+
+
+def _short_cause(facts: _Facts, reason: Reason, figures: dict[str, int]) -> str:
+    if reason is Reason.BUDGET_EXHAUSTED and figures.get("left") == 0:
+        return "the budget is used up"
+    cause = _SHORT_CAUSES[reason].format_map(_Figures(figures))
+    if reason is Reason.NO_BLOCKS and figures.get("free", 0) < _free_when_planned(facts):
+        cause = cause.replace(" free", " free beside its cached prefix")
+    return cause
 
 
 def _free_when_planned(facts: _Facts) -> int:

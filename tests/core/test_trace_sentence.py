@@ -13,7 +13,7 @@ import pytest
 
 from engine.core import trace_sentence
 from engine.core.kv_manager import KVManager, PrefixHit
-from engine.core.request import Request
+from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.core.stats import StepStats
@@ -21,6 +21,8 @@ from engine.core.trace_format import TraceError
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_sentence import LIMIT, preemption_cost, sentence
 from tests.core.trace_workloads import Run, random_run
+
+ABORTED = RequestStatus.FINISHED_ABORTED
 
 
 @dataclass
@@ -88,7 +90,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
 
     def spy_finish(self: Scheduler, request: Request, status: object) -> None:
         held = sum(block is not self.kv.pool.null_block for block in request.blocks)
-        seen.returned[self.stats.step, request.request_id] = held + seen.slid
+        seen.returned[self.stats.step, request.request_id] = held + (0 if status is ABORTED else seen.slid)
         finish(self, request, status)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KVManager, "free_behind_window", spy_slide)
@@ -172,6 +174,10 @@ def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness
     decoded = re.search(r"(\d+) requests decoded one token each", text)
     if decoded and not reader.step(step).aborted:  # a row of somebody aborted in flight is not in the trace
         assert stats.num_decode_tokens == int(decoded[1])
+    for name in re.findall(r"(\S+) was aborted and gave back", text):
+        lost = [loss.blocks for loss in witness.losses if (loss.step, loss.request_id) == (step, name)]
+        when = step if (step, name) in witness.returned else step - 1  # in flight, or before
+        assert_mentions(text, witness.returned[when, name] or lost[0], "block")
     assert_admissions(text, step, witness, reader)
     for name, reason in reader.step(step).finished:
         if f"{name} finished (" in text:
