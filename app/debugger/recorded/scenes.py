@@ -93,9 +93,9 @@ def prefix_cache() -> Scene:
 
 
 def eviction() -> Scene:
-    """Five shops in turn through a cache that holds about two of them, then the first again."""
+    """Shops in turn through a cache that holds three of them: one is visited again in time, another too late."""
     arrivals = []
-    for n, seed in enumerate((11, 12, 13, 11, 14, 15, 11)):
+    for n, seed in enumerate((11, 12, 13, 11, 14, 15, 12)):
         arrivals.append(
             Arrival(20 * n, f"shop-{seed}-visit-{n + 1}", ask(open_shop(seed, titles=2), n, max_tokens=12))
         )

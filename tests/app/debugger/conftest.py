@@ -30,6 +30,12 @@ FLAGS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that fails says so and goes on; in a test it raises."""
+    monkeypatch.setenv("PREP_DEBUG", "1")
+
+
 def find_chromium() -> str | None:
     names = ("chromium", "chromium-browser", "google-chrome")
     return os.environ.get("PREP_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)

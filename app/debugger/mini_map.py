@@ -1,0 +1,60 @@
+"""A block map as one small drawing, for places where the canvas of the page Step would be too much."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.debugger.trace_index import BLOCK_STATES, CACHED, SHARED, USED
+
+COLOURS = {USED: "#0072B2", SHARED: "#E69F00", CACHED: "#009E73"}
+"""As on the page Step. A free block is hollow; shared ones have a dot and cached ones a stripe, for those who do not
+see the colours."""
+SIDE, GAP = 18, 3
+
+
+def in_words(states: NDArray[np.uint8]) -> str:
+    """What the map shows, the null block left out."""
+    counts = np.bincount(states[1:], minlength=len(BLOCK_STATES))
+    return (
+        ", ".join(f"{counts[state]} {BLOCK_STATES[state]}" for state in (USED, SHARED, CACHED))
+        + f", {counts[0]} free"
+    )
+
+
+def mini_map(states: NDArray[np.uint8], outlined: frozenset[int] = frozenset(), columns: int = 32) -> str:
+    """An HTML image of all blocks but the null block. outlined: blocks with a white frame."""
+    pitch = SIDE + GAP
+    columns = min(columns, max(1, len(states) - 1))
+    rows = -(-(len(states) - 1) // columns)
+    cells = [
+        _cell(
+            block,
+            int(states[block]),
+            (block - 1) % columns * pitch,
+            (block - 1) // columns * pitch,
+            block in outlined,
+        )
+        for block in range(1, len(states))
+    ]
+    width, height = columns * pitch, rows * pitch
+    drawing = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 -1 {width} {height}">{"".join(cells)}</svg>'
+    )
+    source = f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}"
+    words = f"block map: {in_words(states)}"
+    return f'<img alt="{escape(words)}" style="width:100%;max-width:{width * 1.3:.0f}px" src="{source}">'
+
+
+def _cell(block: int, state: int, x: int, y: int, outlined: bool) -> str:
+    frame = ' stroke="#ffffff" stroke-width="2"' if outlined else ' stroke="#4b5563"'
+    fill = COLOURS.get(state, "none")
+    cell = f'<rect x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="{fill}"{frame}/>'
+    if state == SHARED:
+        cell += f'<circle cx="{x + SIDE / 2}" cy="{y + SIDE / 2}" r="3" fill="#111827"/>'
+    elif state == CACHED:
+        cell += f'<path d="M{x} {y + SIDE}L{x + SIDE} {y}" stroke="#111827" stroke-width="3"/>'
+    return cell

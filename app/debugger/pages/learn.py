@@ -1,0 +1,145 @@
+"""Learn: tours through the recorded runs, a question on the step, and where the question bank goes on."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from app.debugger import session
+from app.debugger.mini_map import in_words, mini_map
+from app.debugger.question_panel import show_panel
+from app.debugger.runs import Run
+from app.debugger.tours import Stop, Tour, caption, load_tours, step_of
+from engine.core.trace_sentence import sentence
+from quizzes.learning.progress import Progress, progress
+from quizzes.question_bank import Bank, load_bank
+from quizzes.state import State, StateError
+from quizzes.state.paths import state_path
+
+_KEY = "tour"
+QUESTIONS_SHOWN = 6
+
+
+def show() -> None:
+    tours = load_tours()
+    tour, place = _chosen(tours)
+    st.title("Learn")
+    picked = st.segmented_control(
+        "Tour", list(tours), default=tour.id, format_func=lambda key: tours[key].title, key=f"tour_{tour.id}"
+    )
+    if picked and picked != tour.id:
+        _go_to(tours[picked], 0)
+    st.caption(tour.about)
+    stop = tour.stops[place]
+    run = session.get_run(stop.run)
+    step = step_of(stop, run)
+    session.add_to_url({"tour": tour.id, "stop": str(place)})
+    _show_controls(tour, place, stop, step)
+    _show_stop(stop, run, step)
+    st.divider()
+    left, right = st.columns([1.2, 1], gap="medium")
+    with left:
+        st.subheader("Quiz me on a step")
+        _show_quiz(run, step)
+    with right:
+        _show_bank(tour)
+
+
+def _chosen(tours: dict[str, Tour]) -> tuple[Tour, int]:
+    """Of this tab; the first call reads the URL."""
+    if _KEY not in st.session_state:
+        name, place = st.query_params.get("tour", ""), st.query_params.get("stop", "0")
+        tour = tours.get(name, next(iter(tours.values())))
+        last = len(tour.stops) - 1
+        st.session_state[_KEY] = (tour.id, min(int(place), last) if place.isdecimal() else 0)
+    name, place = st.session_state[_KEY]
+    return tours[name], place
+
+
+def _go_to(tour: Tour, place: int) -> None:
+    st.session_state[_KEY] = (tour.id, place)
+    st.session_state.pop("learn_step", None)
+    st.rerun()
+
+
+def _show_controls(tour: Tour, place: int, stop: Stop, step: int) -> None:
+    last = len(tour.stops) - 1
+    before, after, open_it, where = st.columns([0.8, 0.8, 1.1, 3.3], vertical_alignment="center")
+    if before.button("◀ Back", disabled=place == 0, shortcut="left", width="stretch"):
+        _go_to(tour, place - 1)
+    if after.button("Next ▶", disabled=place == last, shortcut="right", width="stretch", type="primary"):
+        _go_to(tour, place + 1)
+    if open_it.button("Open on Step", shortcut="o", width="stretch"):
+        session.go("step", run=stop.run, step=step, request=stop.request)
+    where.markdown(f"**{place + 1} of {last + 1}** · run {stop.run} · after step {step}")
+
+
+def _show_stop(stop: Stop, run: Run, step: int) -> None:
+    reader, states = run.reader(step), run.index.block_states(step)
+    words, map_ = st.columns([1, 1.1], gap="medium")
+    with words:
+        st.markdown(caption(stop, run))
+        st.html(
+            '<div style="border-left:3px solid #56B4E9;background:#111827;padding:.5rem .8rem">'
+            f'<small style="color:#9ca3af">what happened in this step</small><br>{escape(sentence(reader, step))}</div>'
+        )
+    with map_:
+        table = reader.state_at(step).block_tables.get(stop.request or "", [])
+        st.html(mini_map(states, frozenset(table)))
+        outlined = f"; outlined: the {len(table)} blocks of {stop.request}" if table else ""
+        st.caption(f"after step {step}: {in_words(states)}{outlined}")
+
+
+def _show_quiz(run: Run, step: int) -> None:
+    """Its own place in the run: answering takes a step."""
+    st.caption("An answer is committed, then the run is stepped, and says what it did.")
+    if session.selection().run != run.run_id:
+        session.select(run=run.run_id, step=step)
+        st.session_state["learn_step"] = step
+    elif st.session_state.get("learn_step") is None:
+        session.select(step=step)
+        st.session_state["learn_step"] = step
+    at = session.selection().step
+    st.markdown(f"Run **{run.run_id}**, after step **{at}**: {sentence(run.reader(at), at)}")
+    show_panel(run, at)
+
+
+def _show_bank(tour: Tour) -> None:
+    st.subheader("Go on in the question bank")
+    found = [entry for entry in _bank() if entry.topic in tour.topics]
+    st.caption(f"{len(found)} questions on {' and '.join(tour.topics)}; in a terminal:")
+    commands = [f"prep quiz --topic {topic}" for topic in tour.topics]
+    commands += [f"prep quiz --question {entry.id}" for entry in found[:QUESTIONS_SHOWN]]
+    st.code("\n".join(commands), language="sh")
+    _show_progress(tour)
+
+
+@st.cache_resource(show_spinner="Reading the question bank …")
+def _bank() -> Bank:
+    return load_bank()
+
+
+def _show_progress(tour: Tour) -> None:
+    """Where the learner stands on the tour's topics, if there is anything to say."""
+    standing = _standing()
+    topics = [
+        topic for topic in (standing.topics if standing else ()) if topic.topic in tour.topics and topic.seen
+    ]
+    for topic in topics:
+        right = "" if topic.accuracy is None else f", {topic.accuracy:.0%} right"
+        st.progress(topic.readiness / 100, f"{topic.topic}: {topic.seen} of {topic.available} seen{right}")
+    if not topics:
+        st.caption("Nothing answered yet on these topics. `prep quiz` keeps count.")
+
+
+def _standing() -> Progress | None:
+    """From the learner's file, which the terminal may be writing; None if there is none or it cannot be read."""
+    if not state_path().is_file():
+        return None
+    try:
+        with State.open() as state:
+            return progress(_bank(), state)
+    except StateError as error:
+        st.warning(str(error))
+        return None

@@ -1,0 +1,121 @@
+"""Tours: saved places in the recorded runs, with captions whose figures are computed from the run (`tours.yaml`).
+
+A place is named by what happens there, and a figure by an expression over the state, so neither can grow stale.
+Nothing here knows Streamlit.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from app.debugger.catalogue import Look
+from app.debugger.runs import Run
+from app.debugger.trace_index import CACHED, SHARED
+from engine.core.trace_reader import TraceReader
+from engine.core.trace_sentence import preemption_cost
+from engine.core.trace_why import why
+from quizzes.expressions import evaluate
+
+FILE = Path(__file__).with_name("tours.yaml")
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+
+
+class Stop(BaseModel):
+    """One place of a tour."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run: str
+    at: Look
+    after: int = 0
+    """Steps behind that event; negative: before it."""
+    request: str | None = None
+    """Selected on the page Step: its blocks are outlined."""
+    caption: str
+    """Markdown; {expressions} over `facts` are computed."""
+
+
+class Tour(BaseModel):
+    """An idea in a handful of places."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    title: str
+    about: str
+    topics: list[str]
+    stops: list[Stop]
+
+
+@cache
+def load_tours() -> dict[str, Tour]:
+    """By id, in reading order."""
+    tours = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return {tour.id: tour for tour in map(Tour.model_validate, tours)}
+
+
+def step_of(stop: Stop, run: Run) -> int:
+    """The step of a stop in its run. Raises LookupError if its event does not happen there."""
+    found = stop.at.step(run.index)
+    if found is None or not 0 <= found + stop.after < run.index.num_steps:
+        raise LookupError(f"{stop.run} has no such place: {stop.at} and {stop.after} steps")
+    return found + stop.after
+
+
+def caption(stop: Stop, run: Run) -> str:
+    """A stop's words with their figures. Raises ExpressionError for one that cannot be computed."""
+    step = step_of(stop, run)
+    names = facts(run, step)
+    return _PLACEHOLDER.sub(lambda match: _words(evaluate(match[1], names)), stop.caption)
+
+
+def _words(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def facts(run: Run, step: int) -> dict[str, Any]:
+    """What captions may speak of, all of it after the step. Per request: mappings from its name."""
+    reader, index = run.reader(step), run.index
+    state, record = reader.state_at(step), reader.step(step)
+    scheduler = reader.header.get("config", {}).get("scheduler", {})
+    block_states = index.block_states(step)
+    live = [*state.running, *state.waiting]
+    names: dict[str, Any] = {
+        "step": step,
+        "num_blocks": index.num_blocks - 1,
+        "block_size": index.block_size,
+        "budget": scheduler.get("max_num_batched_tokens"),
+        "max_num_seqs": scheduler.get("max_num_seqs"),
+        "free": record.num_free_blocks,
+        "used": index.num_blocks - 1 - record.num_free_blocks,
+        "cached": int((block_states == CACHED).sum()),
+        "shared": int((block_states == SHARED).sum()),
+        "running": record.num_running,
+        "waiting": record.num_waiting,
+        "num_tokens": record.num_tokens,
+        "rows": {row.request_id: row.num_tokens for row in record.rows},
+        "blocks": {name: len(table) for name, table in state.block_tables.items()},
+        "computed": state.num_computed,
+        "known": state.num_tokens,
+        "prompt": {name: reader.find(name, step).num_prompt_tokens for name in live},
+        "hit": {name: reader.find(name, step).num_cached_tokens for name in live},
+        "counters": dict.fromkeys(("num_draft_tokens", "num_accepted_tokens", "num_evictions"), 0)
+        | record.counters,
+        "why": {name: why(reader, name, step).sentence for name in state.waiting},
+    }
+    return names | _victim(reader, step, record.preempted)
+
+
+def _victim(reader: TraceReader, step: int, preempted: list[str]) -> dict[str, Any]:
+    """Of the first request that was preempted in the step."""
+    if not preempted:
+        return {}
+    cost = preemption_cost(reader, preempted[0], step)
+    figures = ("blocks", "blocks_shared", "tokens_lost", "tokens_found", "tokens_recomputed", "steps_waited")
+    return {"victim": preempted[0], "cost": {name: getattr(cost, name) for name in figures}}
