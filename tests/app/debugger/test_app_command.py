@@ -21,6 +21,11 @@ from app.debugger.runs import RECORDED, open_run
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.fixture(autouse=True)
+def tracebacks() -> None:
+    """None: commands are tested as users see them."""
+
+
 def start(home: Path, *words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREP_HOME": str(home), "BROWSER": "true"}
     command = [sys.executable, "-m", "app.cli.main", *words]
