@@ -22,6 +22,7 @@ from engine.core.trace_format import BLOCK_EVENTS, TraceError
 
 PARALLEL_BYTES = 4 << 20
 """Files larger than this are read by two processes: below, starting one costs more than it saves."""
+NUM_SAMPLES = 16
 KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
 NOBODY = -1
 NO_OUTPUT = -1
@@ -215,15 +216,17 @@ def scan_file(path: Path, max_text_bytes: int) -> list[Scan]:
 
 
 def _end_of_window(data: mmap.mmap, max_text_bytes: int) -> int:
-    """Where to stop so that about so much text is read: at the file's end, or at a member before it."""
-    sampled = 0
-    text = 0
-    for member in members(data, 0, len(data)):
-        sampled, text = member.end, text + len(member.text)
-        if text > 1 << 22:
-            break
-    fraction = max_text_bytes / max(1, text * len(data) / max(1, sampled))
-    return len(data) if fraction >= 1 else member_near(data, int(len(data) * fraction))
+    """Where to stop so that about so much text is read: at the file's end, or at a member before it.
+
+    How much text there is, is estimated from members all over the file: prompts compress worse than decodes.
+    """
+    packed = text = 0
+    for place in range(NUM_SAMPLES):
+        start = member_near(data, len(data) * place // NUM_SAMPLES)
+        for member in members(data, start, min(start + 1, len(data))):
+            packed, text = packed + member.end - member.offset, text + len(member.text)
+    fraction = max_text_bytes * packed / max(1, text * len(data))
+    return len(data) if not packed or fraction >= 1 else member_near(data, int(len(data) * fraction))
 
 
 def _scan_share(path: Path, start: int, stop: int) -> Scan:
