@@ -58,11 +58,11 @@ class WalkClient:
         atexit.register(self.close)
 
     def ask(self, question: Question) -> Job:
-        """The job of a question; asked once, it is answered from memory afterwards. A failed one is asked again."""
-        key = json.dumps(asdict(question), sort_keys=True)
+        """The job of a question. Asked once, it is answered from memory afterwards, also if it failed."""
+        key = _key(question)
         with self._lock:
             job = self._jobs.get(key)
-            if job is None or job.error:
+            if job is None:
                 job = self._jobs[key] = Job(time.monotonic())
                 if self._process is not None:
                     job.progress = "Asking the model …"
@@ -72,12 +72,15 @@ class WalkClient:
                 self._jobs.popitem(last=False)
             return job
 
+    def forget(self, question: Question) -> None:
+        """Ask anew next time."""
+        with self._lock:
+            self._jobs.pop(_key(question), None)
+
     def check_time(self, job: Job) -> None:
         """End a worker that took too long; the next question starts another."""
         if not job.is_done and time.monotonic() - job.began > self._limit_s:
-            job.end(
-                None, f"There was no answer within {self._limit_s:g} s, so the process was ended. Try again"
-            )
+            job.end(None, f"There was no answer within {self._limit_s:g} s, so the process was ended")
             self.close()
 
     def close(self) -> None:
@@ -120,6 +123,10 @@ class WalkClient:
         return process
 
 
+def _key(question: Question) -> str:
+    return json.dumps(asdict(question), sort_keys=True)
+
+
 def _read(process: subprocess.Popen[str], waiting: dict[int, Job]) -> None:
     """Bring what the worker says to its jobs; when it ends, so do those that still wait."""
     assert process.stdout is not None
@@ -133,4 +140,4 @@ def _read(process: subprocess.Popen[str], waiting: dict[int, Job]) -> None:
             del waiting[record["id"]]
     code = process.wait()
     for job in waiting.values():
-        job.end(None, f"The process for the model ended by itself (code {code}). Try again")
+        job.end(None, f"The process for the model ended by itself (code {code})")

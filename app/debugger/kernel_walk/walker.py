@@ -23,6 +23,8 @@ from engine.worker.worker import Worker
 
 CHUNK = 1024
 """Tokens that go through the model at once."""
+MOST_CACHE_BYTES = 2 << 30
+"""Of the pool up to the request's last block; memory is taken only where its own blocks lie."""
 MOST_QUERIES = 512
 """Of a step's row, the last so many queries are kept."""
 
@@ -160,6 +162,9 @@ class Walker:
 def _compute(worker: Worker, question: dict[str, Any]) -> Computed:
     """All tokens through the model, in chunks, their keys and values in the blocks of the trace."""
     tokens, table = question["tokens"], _with_spares(question["table"])
+    block_bytes = kv_cache.layout_of(worker.model_config, worker.args).bytes_per_block
+    if (max(table) + 1) * block_bytes > MOST_CACHE_BYTES:  # a pool too large for here: the same pages, packed
+        table = list(range(1, len(table) + 1))
     cache = kv_cache.allocate(worker.model_config, worker.args, max(table) + 1, torch.device("cpu"))
     listener = Listener(worker.backend, worker.model_config.num_hidden_layers)
     first = max(question["row_start"], len(tokens) - MOST_QUERIES)

@@ -99,6 +99,9 @@ def _walk(reader: TraceReader, table: Table, columns: list[Any]) -> None:
         st.warning(
             f"No scores: {problem}. What follows is from the trace alone, and exact.".replace("..", ".")
         )
+        if job is not None and st.button("Try again", key="kernel again"):
+            _client().forget(question)
+            st.rerun()
     elif job is not None and not job.is_done:
         _wait(job)
     if answer is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -85,6 +88,22 @@ def test_a_head_is_chosen_from_the_picture_of_all_heads(app_url: str, tab: Page)
     heads.nth(6).press("Enter")
     expect(tab.locator(".heads .chosen")).to_contain_text("head 6", timeout=LOADING_MS)
     expect(tab.get_by_label("Head, 0 to 7")).to_have_value("6")
+
+
+def test_a_model_that_is_gone_is_a_sentence_and_the_page_stays(
+    app_url: str, tab: Page, tmp_path: Path
+) -> None:
+    """The trace of a folder that was deleted since: said once, not tried for ever."""
+    lines = gzip.decompress(path_of(RUN).read_bytes()).split(b"\n", 1)
+    header = json.loads(lines[0])
+    header["model"] = header["config"]["args"]["model"] = "/nowhere/model"
+    moved = tmp_path / "moved.itrace"
+    moved.write_bytes(gzip.compress(json.dumps(header).encode() + b"\n" + lines[1]))
+    step, request, blocks = longest_table()
+    tab.goto(f"{app_url}/kernel?run=file:{moved}&step={step}&request={request}")
+    expect(tab.get_by_text("No scores: no folder /nowhere/model")).to_be_visible(timeout=LOADING_MS)
+    expect(tab.get_by_role("button", name="Try again")).to_be_visible()
+    expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks))
 
 
 def test_the_kernel_view_fits_a_phone(app_url: str, tab: Page) -> None:

@@ -92,6 +92,10 @@ class Answers:
         if job:
             self.job.end(job.get("answer"), job.get("error", ""))
 
+    def forget(self, question: Question) -> None:
+        self.job = Job(time.monotonic())
+        self.job.progress = "Asking the model …"
+
     def ask(self, question: Question) -> Job:
         self.asked.append(question)
         return self.job
@@ -161,6 +165,8 @@ def test_a_failed_worker_is_a_sentence_and_a_slow_one_shows_what_it_does(
     with_model(trace, monkeypatch, Answers(error="shop here has other weights"))
     app = open_page("kernel", run=f"file:{trace}", step=step, request=request)
     assert not app.exception and "No scores: shop here has other weights" in said(app)
+    app.button(key="kernel again").click().run()
+    assert not app.exception and "Asking the model …" in said(app)
     with_model(trace, monkeypatch, Answers())
     app = open_page("kernel", run=f"file:{trace}", step=step, request=request)
     assert "Loading shop …" in said(app)

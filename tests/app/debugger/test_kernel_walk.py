@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,6 @@ def test_keys_values_and_output_are_the_engines_own(
         )
         for table in tables.values():
             for layer, head in ((0, 0), (1, 3)):
-                from dataclasses import asdict
-
                 question = make_question(reader, table, layer=layer, head=head)
                 answer = walker.answer(asdict(question), lambda text: None)
                 assert answer["difference"] < 1e-5 * max(1.0, answer["largest"])
@@ -184,6 +183,21 @@ def test_keys_values_and_output_are_the_engines_own(
                     tolerance = 1.0 if kind == "int8" else 1e-5 + 0.07 * (kind == "fp8") * theirs.abs().max()
                     assert (ours - theirs).abs().max() <= tolerance, f"block {page.block_id}"
         assert torch.is_inference_mode_enabled() is False
+
+
+def test_a_pool_that_is_too_large_for_here_is_packed_and_gives_the_same(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from app.debugger.kernel_walk import walker
+    from tests.engine.harness import tiny_settings, write_tiny_llama
+
+    args = tiny_settings(write_tiny_llama(tmp_path_factory.mktemp("tiny")))
+    question = Question(args, "", [5, 6, 7, 8, 9, 10], [40, 7], 5, None, layer=1)
+    spread = walker.Walker().answer(asdict(question), lambda text: None)
+    monkeypatch.setattr(walker, "MOST_CACHE_BYTES", 0)
+    packed = walker.Walker().answer(asdict(question), lambda text: None)
+    assert spread == packed and [page["block_id"] for page in packed["pages"]] == [40, 7]
 
 
 def test_other_weights_than_the_runs_are_refused(
@@ -233,10 +247,13 @@ def test_a_question_is_asked_once_and_answered_from_memory(make_client: Maker) -
     assert client.ask(QUESTION) is job
 
 
-def test_an_error_is_a_sentence_and_the_next_question_is_asked_again(make_client: Maker) -> None:
+def test_an_error_is_a_sentence_that_stays_until_one_asks_anew(make_client: Maker) -> None:
+    """A page that shows it runs again and again: it must not start the worker each time."""
     client = make_client(ECHO + "    print(json.dumps({'id': n, 'error': f'no {n}'}), flush=True)")
     first = client.ask(QUESTION)
     assert first.done.wait(30) and first.error == "no 1"
+    assert client.ask(QUESTION) is first
+    client.forget(QUESTION)
     second = client.ask(QUESTION)
     assert second.done.wait(30) and second.error == "no 2"
 
@@ -247,6 +264,7 @@ def test_a_worker_that_dies_ends_its_job_and_another_takes_its_place(make_client
         job = client.ask(QUESTION)
         assert job.done.wait(30)
         assert "ended by itself (code 3)" in job.error or "cannot be reached" in job.error
+        client.forget(QUESTION)
 
 
 def test_a_worker_that_is_too_slow_is_ended(make_client: Maker) -> None:
