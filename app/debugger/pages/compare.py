@@ -198,8 +198,8 @@ def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
 
 
 def _show_figures(found: TraceDiff) -> None:
-    st.subheader("In all", anchor=False)
-    rows = view.figure_rows(found.figures)
+    st.markdown("**In all**")
+    rows = view.figure_rows(found.figures, found.same_workload)
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
@@ -213,7 +213,7 @@ def _show_figures(found: TraceDiff) -> None:
 
 
 def _show_maps(a: Run, b: Run, one: TraceReader, other: TraceReader, step: int) -> None:
-    st.subheader("Blocks of both", anchor=False)
+    st.markdown("**Blocks of both**")
     how_box, who_box = st.columns([1.4, 1])
     both_timed = a.index.header.get("clock") != "steps" and b.index.header.get("clock") != "steps"
     ways = [way for way in ALIGN if way != "time" or both_timed]
@@ -262,8 +262,8 @@ def _show_map(name: str, found: view.BlockMap, step: int) -> None:
 
 
 def _show_requests(found: TraceDiff) -> None:
-    title, choice, as_table = st.columns([2, 4, 1.2], vertical_alignment="bottom")
-    title.subheader("Requests", anchor=False)
+    title, choice, as_table = st.columns([2, 4, 1.2], vertical_alignment="center")
+    title.markdown("**Requests**")
     metric = choice.segmented_control(
         "Show of each request", list(view.METRICS), default="end_step", key="compare_metric",
         format_func=view.METRICS.get,
@@ -296,7 +296,7 @@ def _dumbbells(bars: Sequence[view.Bar], words: str) -> alt.LayerChart:
             for name, value in (("A", bar.a), ("B", bar.b))
         ]
     )
-    y = alt.Y("request:N", sort=order, title=None, axis=alt.Axis(labelLimit=120))
+    y = alt.Y("request:N", sort=order, title=None, axis=alt.Axis(labelLimit=120, labelOverlap=False))
     rule = alt.Chart(lines).mark_rule(color="#6b7280", strokeWidth=2).encode(
         x=alt.X("from:Q", title=words), x2="to:Q", y=y
     )  # fmt: skip
@@ -309,7 +309,7 @@ def _dumbbells(bars: Sequence[view.Bar], words: str) -> alt.LayerChart:
         shape=alt.Shape("run:N", scale=shapes, legend=alt.Legend(orient="top", title=None)),
         tooltip=["request", "run", "value", "change"],
     )  # fmt: skip
-    return alt.layer(rule, mark).properties(height=alt.Step(15))
+    return alt.layer(rule, mark).properties(height=alt.Step(17))
 
 
 def _in_words(bars: Sequence[view.Bar], words: str) -> str:

@@ -47,8 +47,8 @@ class Bar(NamedTuple):
         return self.b - self.a
 
 
-def figure_rows(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    """One row per figure. Better and worse are words: colour alone says nothing."""
+def figure_rows(figures: Sequence[Figure], same_workload: bool = True) -> list[dict[str, Any]]:
+    """One row per figure. Better and worse are words, and said only of runs that were asked the same."""
     return [
         {
             "figure": figure.name,
@@ -56,7 +56,7 @@ def figure_rows(figures: Sequence[Figure]) -> list[dict[str, Any]]:
             "B": figure.b,
             "B − A": figure.delta,
             "unit": figure.unit,
-            "B is": _verdict(figure),
+            **({"B is": _verdict(figure)} if same_workload else {}),
         }
         for figure in figures
     ]
