@@ -125,7 +125,7 @@ def _victim(facts: Facts) -> Iterator[Question]:
         answer,
         [NOBODY, last, needy, running[0], *facts.rng.sample(running, len(running))],
         because,
-        "free blocks, and the last block of each running request: is it full?",
+        "free blocks, and whether the last block of each running request is full",
     )
 
 
