@@ -54,9 +54,9 @@ class Shot(NamedTuple):
 
 
 SHOTS = {
-    "step": Shot("step?run={run}&step={step}&request=eve", "memory-pressure", 710, "was preempted"),
+    "step": Shot("step?run={run}&step={step}&request=eve", "memory-pressure", 850, "was preempted"),
     "kernel": Shot(
-        "kernel?run={run}&step={step}&request=ben", "memory-pressure", 890, "of the softmax's mass"
+        "kernel?run={run}&step={step}&request=ben", "memory-pressure", 912, "of the softmax's mass"
     ),
     "compare": Shot("compare?run={run}&other=swap", "recompute", 800, "They first decide differently"),
 }
