@@ -13,7 +13,7 @@ from app.debugger.own_runs import Recording, delete, keep_upload, rename
 from app.debugger.runs import list_runs, path_of
 from engine.core.trace_format import TraceError
 
-COLUMNS = 3
+COLUMNS = 4
 
 
 def show() -> None:
@@ -23,10 +23,12 @@ def show() -> None:
         "on this machine."
     )
     entries = list(load_catalogue().values())
-    for first in range(0, len(entries), COLUMNS):
-        for column, entry in zip(st.columns(COLUMNS), entries[first : first + COLUMNS], strict=False):
-            with column:
-                _card(entry)
+    with st.container(key="recorded"):
+        for first in range(0, len(entries), COLUMNS):
+            row = st.columns(COLUMNS, gap="small")
+            for column, entry in zip(row, entries[first : first + COLUMNS], strict=False):
+                with column:
+                    _card(entry)
     _live()
     _own()
     left, right = st.columns(2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,69 @@ def test_the_list_fits_a_phone(app_url: str, tab: Page) -> None:
         tab.get_by_role("button", name="Clients that hang up")
     ).wait_for()
     assert tab.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_a_trace_of_a_newer_prep_is_refused_in_words() -> None:
+    lines = gzip.decompress((RECORDED / "swap.itrace").read_bytes()).split(b"\n")
+    header = json.loads(lines[0]) | {"v": 99}
+    path = runs_dir() / "newer.itrace"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"\n".join([json.dumps(header).encode(), *lines[1:]])))
+    assert any("trace format 99" in error.value and "update prep" in error.value for error in page().error)
+
+
+def test_the_run_of_a_crashed_engine_is_opened_up_to_its_error() -> None:
+    """Its last record is the error: the steps before it are there, and the card says what the engine raised."""
+    lines = gzip.decompress((RECORDED / "burst.itrace").read_bytes()).split(b"\n")[:-1]
+    steps = [n for n, line in enumerate(lines) if json.loads(line)["t"] == "step"]
+    kept = lines[: steps[20]]
+    log = zlib.crc32(b"".join(line + b"\n" for line in kept))
+    error = {"t": "error", "i": 20, "ts": 1.0, "message": "RuntimeError: boom", "log": f"{log:08x}"}
+    path = runs_dir() / "crashed.itrace"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"\n".join([*kept, json.dumps(error).encode(), b""])))
+    run = open_run("mine:crashed")
+    assert run.index.num_steps == 20 and run.index.problems == []
+    test = page()
+    assert any("the engine raised RuntimeError: boom" in caption.value for caption in test.caption)
+    assert test.button(key="open_mine:crashed")
+
+
+def test_an_own_run_is_renamed_and_deleted_on_the_page() -> None:
+    runs_dir().mkdir()
+    shutil.copy(RECORDED / "swap.itrace", runs_dir() / "friday.itrace")
+    test = page()
+    test.text_input(key="name_mine:friday").input("swap.itrace again")
+    test.button(key="rename_mine:friday").click().run()
+    (renamed,) = runs_dir().iterdir()
+    assert not test.exception and renamed.stem != "friday"
+    test.button(key=f"delete_mine:{renamed.stem}").click().run()
+    assert not test.exception and list(runs_dir().iterdir()) == []
+
+
+@pytest.mark.slow
+def test_from_the_list_to_a_preemption_by_keyboard_alone(app_url: str, tab: Page) -> None:
+    tab.goto(app_url)
+    tab.get_by_role("button", name="Memory pressure").wait_for()
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        if tab.evaluate("document.activeElement.innerText").strip() == "Memory pressure":
+            break
+    tab.keyboard.press("Enter")
+    tab.locator("[data-step]").first.wait_for()
+    tab.keyboard.press("Home")
+    tab.keyboard.press("b")
+    tab.get_by_text("was preempted").first.wait_for()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "told"), [(b"PK\x03\x04 no trace", "is not a trace"), (b"\x1f\x8b\x08", "is not a trace")]
+)
+def test_an_upload_that_is_no_trace_is_told_so(app_url: str, tab: Page, data: bytes, told: str) -> None:
+    tab.goto(app_url)
+    tab.get_by_role("button", name="Attach").wait_for()
+    tab.locator("input[type=file]").set_input_files(
+        {"name": "odd.itrace", "mimeType": "application/octet-stream", "buffer": data}
+    )
+    tab.get_by_text(told).first.wait_for()
