@@ -19,6 +19,8 @@ from app.debugger.live.settings import Arrival, LiveSettings
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 120.0
 STOP_S = 5.0
+NUM_THREADS = "1"
+"""For the model: its matrices are small, and the browser and this server want their cores too."""
 KEPT_LINES = 30
 """Of what the process writes to its standard error."""
 
@@ -52,7 +54,7 @@ class EngineProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={"OMP_NUM_THREADS": NUM_THREADS, **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
         for listen in (self._hear_events, self._hear_errors):
             threading.Thread(target=listen, daemon=True).start()

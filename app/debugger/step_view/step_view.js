@@ -20,8 +20,8 @@ const TABLES_MS = 110;
 /** Between two drawings of the tables while playing. */
 const SPEAK_MS = 1000;
 const PREFETCH_STEPS = 24;
-const FOLLOW_MS = 230;
-/** Between two looks at a live run, as in pages/step.py. */
+const FOLLOW_MS = 250, FOLLOW_MOST_MS = 1500, FOLLOW_FRAME_MS = 33;
+/** Between two looks at a live run, as in pages/step.py, and where the machine is busy; least time for a step. */
 const FOLLOW_STEPS = 60;
 /** A live run that is further ahead is not walked through but jumped to. */
 const MAP_HEIGHT = 520;
@@ -114,6 +114,7 @@ class StepView {
   follow() {
     if (!this.head.live || !this.store.ready || !this.find(".follow input").checked) return;
     clearInterval(this.followTimer);
+    this.walking = false;
     if (this.playing) return;
     const behind = this.last - this.step;
     if (behind <= 1 || behind > FOLLOW_STEPS || matchMedia("(prefers-reduced-motion: reduce)").matches) this.step = this.last;
@@ -122,10 +123,15 @@ class StepView {
 
   /** Show each step of a live run until the next ones come, rather than only the last of every look. */
   walk(behind) {
-    const pause = Math.max(40, FOLLOW_MS / behind), stride = Math.ceil((behind * pause) / FOLLOW_MS);
+    const now = performance.now(), since = Math.min(now - (this.lookedAt ?? now - FOLLOW_MS), FOLLOW_MOST_MS);
+    this.lookedAt = now;
+    this.lookMs = 0.7 * (this.lookMs ?? FOLLOW_MS) + 0.3 * since;
+    const pause = Math.max(FOLLOW_FRAME_MS, this.lookMs / behind);
+    const stride = Math.ceil((behind * pause) / this.lookMs - 0.5);
     const on = () => {
       this.step = Math.min(this.step + stride, this.last);
-      if (this.step >= this.last) clearInterval(this.followTimer);
+      this.walking = this.step < this.last;
+      if (!this.walking) clearInterval(this.followTimer);
       this.refresh();
     };
     this.followTimer = setInterval(on, pause);
@@ -154,6 +160,7 @@ class StepView {
     if (this.head.live && ["step", "first", "play", "break"].includes(name)) {
       this.find(".follow input").checked = false;
       clearInterval(this.followTimer);
+      this.walking = false;
     }
     if (name === "step") this.goTo(this.step + a);
     else if (name === "first") this.goTo(0);
@@ -292,7 +299,7 @@ class StepView {
     this.drawMap();
     this.timeline.draw(this.step, this.brush);
     const now = performance.now();
-    if (!this.playing || now - (this.tablesAt ?? 0) > TABLES_MS) {
+    if (!(this.playing || this.walking) || now - (this.tablesAt ?? 0) > TABLES_MS) {
       this.tablesAt = now;
       this.showTables();
     }
