@@ -37,8 +37,8 @@ KEPT_BYTES = 2_000_000_000
 """Of all stores together; the newest stay."""
 LEFT_BEHIND_S = 3600
 """Age at which an unfinished store is nobody's any more."""
-MAX_TEXT_BYTES = 1_200_000_000
-"""Of a longer trace the beginning is read. Reading takes up to three times as much memory as there is text."""
+MAX_TEXT_BYTES = 1_000_000_000
+"""Of a longer trace the beginning is read. Reading takes up to 3.5 times as much memory as there is text."""
 CONTRADICTION, REFUSED = 3, 4
 """Exit codes."""
 
@@ -46,9 +46,9 @@ logger = logging.getLogger(__name__)
 
 
 def text_limit() -> int:
-    """How much text of a trace this machine reads: never more than fits in three fifths of its memory."""
+    """How much text of a trace this machine reads, in bytes: reading it fits in three fifths of the memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(MAX_TEXT_BYTES, memory // 5)
+    return min(MAX_TEXT_BYTES, memory // 6)
 
 
 def open_columns(path: Path, max_text_bytes: int) -> Columns:

@@ -391,6 +391,23 @@ def test_records_that_contradict_each_other_are_left_to_the_replay(
         open_trace(path, replay_bytes=0)
 
 
+def test_requests_whose_place_in_the_queue_changed_stand_where_the_replay_puts_them(tmp_path: Path) -> None:
+    path = tmp_path / "run.itrace"
+    whole = TraceReader(random_run(path, seed=2).path)
+    step = next(step for step in range(whole.num_steps) if len(whole.state_at(step).waiting) > 1)
+    first, *_, last = (whole.find(name, step) for name in whole.state_at(step).waiting)
+    records = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    record = next(record for record in records if record["t"] == "step" and record["i"] == step)
+    record["rekey"] = [[first.number, last.key], [last.number, first.key]]
+    path.write_bytes(gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
+    before, whole, reader = whole.state_at(step).waiting, TraceReader(path), columns_here(path)
+    after = whole.state_at(step).waiting
+    assert after != before and sorted(after) == sorted(before)
+    for step in range(whole.num_steps):
+        assert reader.state_at(step).waiting == whole.state_at(step).waiting
+        assert reader.state_at(step).running == whole.state_at(step).running
+
+
 @pytest.mark.parametrize("name", ["run", "wait", "free", "cached", "kv"])
 def test_a_count_that_is_not_what_the_records_give_is_a_problem(tmp_path: Path, name: str) -> None:
     path = tmp_path / "run.itrace"
