@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 Key = int | bytes | Place
-"""A content: its published hash, a digest of its tokens, or its only place if it is not full yet."""
+"""A content: its published hash, a digest of its tokens, or its only place if it is not written yet."""
 
 
 class Contents:
@@ -88,14 +88,10 @@ class Contents:
         block = self._block_at(place)
         if block and self.blocks.hash[block]:
             return self.blocks.hash[block]
-        if not self.block_of:  # nothing is published: no caching, no twins to find
+        is_written = (place.index + 1) * self.reader.block_size <= self.written(place.number)
+        if not is_written or not self.block_of:  # with nothing published there are no twins to find
             return place
-        digests = self.digests(place.number)
-        if place.index >= len(digests) or (place.index + 1) * self.reader.block_size > self.known(
-            place.number
-        ):
-            return place
-        digest = digests[place.index]
+        digest = self.digests(place.number)[place.index]
         return self._published_digests.get(digest, digest)
 
     def _block_at(self, place: Place) -> int | None:
@@ -121,19 +117,21 @@ class Contents:
         return sealed < left or (sealed == left and int(self._seal_request[block]) == place.number)
 
     def tokens(self, place: Place) -> list[int]:
-        """The token ids that belong at a place, as far as they are known after the step."""
+        """The token ids at a place whose KV is in its block after the step."""
         size = self.reader.block_size
         request = self.reader.requests[place.number]
-        start, end = place.index * size, min((place.index + 1) * size, self.known(place.number))
+        start, end = place.index * size, min((place.index + 1) * size, self.written(place.number))
         prompt = request.record["prompt"]
         outputs = request.tokens[max(0, start - len(prompt)) : max(0, end - len(prompt))]
         return [*prompt[start:end], *outputs]
 
     # ------------------------------------------------------------------ requests
 
-    def known(self, number: int) -> int:
-        """Tokens of a request after the step: prompt and output."""
+    def written(self, number: int) -> int:
+        """Tokens of a request whose KV exists after the step; of one that runs no more, all that it had."""
         request = self.reader.requests[number]
+        if number in self.tables:
+            return self.state.num_computed[request.request_id]
         return request.num_prompt_tokens + request.num_outputs_at(self.step)
 
     def digests(self, number: int) -> list[bytes]:

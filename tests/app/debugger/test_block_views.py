@@ -170,12 +170,14 @@ def test_history_leads_to_the_state_of_every_step(case: Case) -> None:
             assert (before[-1].hash_hex if before else None) == snapshot.hashes[block]
 
 
-def test_tokens_are_those_of_the_sequence_at_that_place(case: Case) -> None:
+def test_tokens_of_a_block_are_those_whose_kv_was_computed(case: Case) -> None:
     size = case.reader.block_size
     for step, snapshot, contents in case.steps():
         for number, table in contents.tables.items():
             request = case.reader.requests[number]
-            sequence = [*request.record["prompt"], *request.tokens][: snapshot.num_tokens[request.request_id]]
+            sequence = [*request.record["prompt"], *request.tokens][
+                : snapshot.num_computed[request.request_id]
+            ]
             for index, block in enumerate(table):
                 if block and contents.owners[block][0].number == number:
                     place = contents.place(block)

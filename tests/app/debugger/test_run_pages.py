@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.debugger.trace_index import TraceIndex
 from engine.core.request import Request
+from engine.core.trace_reader import TraceReader
 from engine.core.trace_writer import TraceWriter
 from engine.sampling_params import SamplingParams
 from tests.core.trace_workloads import header, make_scheduler, random_run, sample
@@ -208,6 +212,41 @@ def test_metrics_can_be_read_as_a_table_of_all_steps(open_page: Opener, trace: P
     frame = sound(app.run()).dataframe[0].value
     assert len(frame) == 104 and list(frame)[:3] == ["step", "Running", "Waiting"]
     assert any("Cached blocks reused" in str(each.value.get("meaning", "")) for each in app.dataframe)
+
+
+@dataclass
+class GrowingRun:
+    """A run that is read line by line while it goes on."""
+
+    reader_: TraceReader
+    run_id: str = "live:1"
+    title: str = "an engine"
+    is_live: bool = True
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> TraceIndex:
+        return TraceIndex(self.reader_)
+
+    def reader(self, step: int) -> TraceReader:
+        return self.reader_
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_run_may_grow_between_two_looks(
+    open_page: Opener, trace: Path, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header_line, *lines = gzip.decompress(trace.read_bytes()).splitlines()
+    run = GrowingRun(TraceReader.growing("an engine", header_line))
+    monkeypatch.setattr("app.debugger.session.get_run", lambda run_id: run)
+    app = open_page(page, trace, step=60, request="r4", block=3)
+    while lines:
+        for line in lines[:37]:
+            run.reader_.feed(line)
+        del lines[:37]
+        sound(app.run())
+    assert run.index.num_steps == 104
+    sound(app.button(key=f"{page}_refresh").click().run())
 
 
 def test_stepping_moves_the_state_that_is_shown(open_page: Opener, trace: Path) -> None:
