@@ -17,6 +17,7 @@ from engine.core.kv_manager import KVManager
 from engine.sim.cost import CostModel, Rates, StepLoad
 from engine.sim.memory import Deployment, DoesNotFit, divide_memory, plan_memory, remedies
 from engine.sim.models import ModelShape
+from engine.sim.precision import KV_BYTES, KV_SCALE_BYTES
 from engine.sim.sizing import size
 
 MOST_REPLICAS = 100_000
@@ -105,21 +106,19 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
 
 
 def _kv_formula(deployment: Deployment) -> tuple[str, str]:
-    model, tp = deployment.model, deployment.tp
-    dtype = deployment.kv_cache_dtype
+    model, dtype = deployment.model, deployment.kv_cache_dtype
+    width = f"{deployment.precision.other_bytes if dtype == 'auto' else KV_BYTES[dtype]} B"
+    scales = " + 4 B scale per head, for K and for V" if dtype in KV_SCALE_BYTES else ""
     if model.mla is not None:
         latent, rope = model.mla.kv_lora_rank, model.mla.qk_rope_head_dim
         return (
             "layers x (latent + rope) x bytes   (MLA: one vector instead of keys and values)",
-            f"{model.num_layers} x ({latent} + {rope}) x {dtype}",
+            f"{model.num_layers} x ({latent} + {rope}) x {width}",
         )
-    heads = max(1, model.num_kv_heads // tp)
-    scales = " + 4 B scale per head, for K and for V" if dtype == "int8_per_token_head" else ""
-    width = deployment.precision.other_bytes if dtype == "auto" else None
-    bytes_each = f"{width} B" if width else dtype
+    heads = max(1, model.num_kv_heads // deployment.tp)
     return (
         "layers x 2 (K and V) x kv heads on this GPU x head dim x bytes" + (" + scales" if scales else ""),
-        f"{model.num_layers} x 2 x {heads} x {model.head_dim} x {bytes_each}{scales}",
+        f"{model.num_layers} x 2 x {heads} x {model.head_dim} x {width}{scales}",
     )
 
 
@@ -269,7 +268,8 @@ def _load(found: Capacity, replica: Replica) -> None:
         if state.is_stable
         else f"{batch:,.1f} / {most:,.2f} / {scenario.output:,}",
         Replica.at,
-        "the mean of all tokens. Those that share a step with a prompt take longer: that is the p99",
+        "the mean of all tokens. Those that share a step with a prompt take longer: that is the p99. Where prompts "
+        "take most of the time, their coming in bunches adds some 20 %: the simulation shows it",
         ("running", "full_prompt", "rate"),
     )  # fmt: skip
     found.add(

@@ -119,8 +119,10 @@ def _inputs(before: Scenario) -> Scenario:
 
 
 def _select(label: str, name: str, options: list[Any], **more: Any) -> Any:
-    if st.session_state[_WIDGET + name] not in options:
+    wanted = st.session_state[_WIDGET + name]
+    if wanted not in options:
         st.session_state[_WIDGET + name] = options[0]
+        st.warning(f"{label}: {wanted} is not to be had here, so this is {options[0]}.")
     return st.selectbox(label, options, key=_WIDGET + name, **more)
 
 

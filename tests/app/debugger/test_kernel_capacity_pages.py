@@ -192,6 +192,8 @@ def test_a_link_restores_the_inputs_and_a_broken_one_is_said(open_page: Opener) 
     assert not app.exception and not app.error
     assert app.selectbox(key="capacity:model").value == "qwen3-8b"
     assert app.select_slider(key="capacity:rate").value == 3.5 and app.selectbox(key="capacity:tp").value == 2
+    unknown = open_page("capacity", model="llama-9", tp=3)
+    assert "llama-9 is not to be had here" in said(unknown) and "3 is not to be had here" in said(unknown)
     broken = open_page("capacity", rate="fast")
     assert not broken.exception and "rate cannot be 'fast'" in broken.error[0].value
     assert broken.select_slider(key="capacity:rate").value == 10
