@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 pytestmark = pytest.mark.slow
+expect.set_options(timeout=20_000)  # as the tab's own: a machine may be busy
 RUN = "run=memory-pressure"
 
 
