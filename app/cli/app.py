@@ -107,6 +107,10 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         url = f"http://127.0.0.1:{port}/{page}{suffix}"
         print(url, flush=True)
         screen.err().print("[dim]the workbench runs until Ctrl-C[/]")
+        if page in ("", "runs"):
+            screen.err().print(
+                "[dim]first:[/] open Memory pressure, and press b: it stops where blocks run out"
+            )
         if browser:
             webbrowser.open(url)
         code = server.wait()

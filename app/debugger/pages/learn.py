@@ -26,7 +26,12 @@ def show() -> None:
     tour, place = _chosen(tours)
     st.title("Learn")
     picked = st.segmented_control(
-        "Tour", list(tours), default=tour.id, format_func=lambda key: tours[key].title, key=f"tour_{tour.id}"
+        "Tour",
+        list(tours),
+        default=tour.id,
+        format_func=lambda key: tours[key].title,
+        key=f"tour_{tour.id}",
+        label_visibility="collapsed",
     )
     if picked and picked != tour.id:
         _go_to(tours[picked], 0)
@@ -101,7 +106,8 @@ def _show_quiz(run: Run, step: int) -> None:
         session.select(step=step)
         st.session_state["learn_step"] = step
     at = session.selection().step
-    st.markdown(f"Run **{run.run_id}**, after step **{at}**: {sentence(run.reader(at), at)}")
+    told = "" if at == step else f": {sentence(run.reader(at), at)}"
+    st.markdown(f"Run **{run.run_id}**, after step **{at}**{told}")
     show_panel(run, at)
 
 
