@@ -14,7 +14,7 @@ from engine.core.trace_replay import RequestHistory, Stay
 from engine.core.trace_sentence import preemption_cost, sentence
 from engine.core.trace_source import deciding_line
 
-ROWS_PER_CHUNK = 4_000
+ROWS_PER_CHUNK = 4_096
 MAX_CHUNK = 256
 """Steps."""
 MIN_CHUNK = 16

@@ -3,7 +3,8 @@
 import { ownersOf, ranges, reasonOf } from "./step_state.js";
 import { figuresText } from "./state_text.js";
 
-export const ROWS_SHOWN = 60;
+const ROWS_SHOWN = 60, ROWS_IN_PLAY = 20;
+/** Nobody scrolls in a table that changes several times a second, and rows are what playing costs most. */
 
 export function el(name, properties = {}, ...children) {
   const element = document.createElement(name);
@@ -20,9 +21,9 @@ function nameButton(name, selected) {
   return el("button", { className: "name", "data-request": name, "aria-pressed": String(name === selected), title: name }, name);
 }
 
-export function fillBatch(body, state, selected, all) {
+export function fillBatch(body, state, selected, most) {
   const admitted = new Map(state.admitted), resumed = new Map(state.resumed);
-  const rows = state.rows.map((row) => {
+  const scheduled = (row) => {
     const found = admitted.get(row.request) ?? resumed.get(row.request);
     const mark = admitted.has(row.request) ? "new" : resumed.has(row.request) ? "again" : "";
     const phase = [row.phase, mark && ` ${mark}`, found ? ` +${found} hit` : ""].join("");
@@ -30,44 +31,47 @@ export function fillBatch(body, state, selected, all) {
       phase, number(row.tokens), `${number(row.computed)} / ${number(row.total)}`,
       row.runs ? number(row.blocks) : "–", row.made.length ? row.made.join(" ") : "–",
     ], row.phase);
-  });
-  const idle = state.idle.map((row) => tableRow(row, selected, [
+  };
+  const idle = (row) => tableRow(row, selected, [
     (reasonOf(state, row.request) ?? ["–"])[0], "0", `${number(row.computed)} / ${number(row.total)}`, number(row.blocks), "–",
-  ], "idle"));
-  fill(body, [...rows, ...idle], all, 6);
+  ], "idle");
+  const make = (row) => (row.phase ? scheduled(row) : idle(row));
+  fill(body, [...state.rows, ...state.idle], make, most, 6);
 }
 
 function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind) {
   return el("tr", { className: `${kind}${row.request === selected ? " selected" : ""}` },
-    el("td", {}, nameButton(row.request, selected)), el("td", {}, phase), el("td", { className: "n" }, tokens),
+    el("td", {}, nameButton(row.request, selected)), el("td", { title: phase }, phase), el("td", { className: "n" }, tokens),
     el("td", { className: "n" }, progress), el("td", { className: "n" }, blocks),
     el("td", { className: "output", title: output }, output));
 }
 
-export function fillQueue(body, state, selected, all) {
-  const rows = state.queue.map((name, at) => {
+export function fillQueue(body, state, selected, most) {
+  const waiting = (name, at) => {
     const reason = reasonOf(state, name);
     return el("tr", { className: name === selected ? "selected" : "" },
       el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected)),
       el("td", { className: "reason" }, reason ? reason[0] : "arrived during the step"),
       el("td", {}, reason ? figuresText(reason[1]) : ""),
       el("td", {}, el("button", { className: "link", "data-why": name, title: `Why does ${name} wait?` }, "why?")));
-  });
-  if (state.waiting > state.queue.length) {
-    const rest = `and ${number(state.waiting - state.queue.length)} more behind them`;
-    rows.push(el("tr", {}, el("td", { colSpan: 5 }, rest)));
-  }
-  fill(body, rows, all, 5);
+  };
+  fill(body, state.queue, waiting, most, 5);
+  const behind = state.waiting - state.queue.length;
+  if (behind > 0) body.append(el("tr", {}, el("td", { colSpan: 5 }, `and ${number(behind)} more behind them`)));
 }
 
-function fill(body, rows, all, columns) {
-  const hidden = all ? 0 : Math.max(0, rows.length - ROWS_SHOWN);
-  const shown = hidden ? rows.slice(0, ROWS_SHOWN) : rows;
-  if (hidden) {
-    const more = el("button", { className: "link", "data-all": "1" }, `${hidden} more rows`);
-    shown.push(el("tr", {}, el("td", { colSpan: columns }, more)));
+/** How many rows of a table to draw. */
+export function mostRows(playing, all) {
+  return playing ? ROWS_IN_PLAY : all ? Infinity : ROWS_SHOWN;
+}
+
+function fill(body, entries, make, most, columns) {
+  const rows = entries.slice(0, most).map(make);
+  if (entries.length > most) {
+    const more = el("button", { className: "link", "data-all": "1" }, `${number(entries.length - most)} more rows`);
+    rows.push(el("tr", {}, el("td", { colSpan: columns }, more)));
   }
-  body.replaceChildren(...shown);
+  body.replaceChildren(...rows);
 }
 
 /** The line of the scheduler that decided: [place, code, what it decides]. */
@@ -154,6 +158,9 @@ export function lastAt(entries, step) {
   return found;
 }
 
+const DIGITS = new Intl.NumberFormat("en");
+/** Making one takes longer than all numbers of a picture. */
+
 export function number(value) {
-  return value.toLocaleString("en").replaceAll(",", "\u202f");
+  return value < 1000 ? `${value}` : DIGITS.format(value).replaceAll(",", "\u202f");
 }

@@ -7,7 +7,7 @@ import { countStates } from "./frames.js";
 import { blockAt, moved } from "./grid.js";
 import { commandOf, KEYS } from "./keys.js";
 import { BlockMap } from "./block_map.js";
-import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, number } from "./panels.js";
+import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
 import { stepState } from "./step_state.js";
 import { stateText } from "./state_text.js";
 import { Store } from "./store.js";
@@ -16,7 +16,7 @@ import { TICK_LEGEND, Timeline } from "./timeline.js";
 const REPORT_MS = 200;
 /** After the last movement, until Python is told. */
 const ASK_AGAIN_MS = 2500;
-const TABLES_MS = 110;
+const TABLES_MS = 200;
 /** Between two drawings of the tables while playing. */
 const SPEAK_MS = 1000;
 const PREFETCH_STEPS = 24;
@@ -81,7 +81,7 @@ class StepView {
     if (this.asked && head.answer >= this.asked.sequence) this.asked = null;
     if (head.jump.id !== this.jump) this.adopt(head.jump);
     if (head.notice !== undefined) this.find(".notice").textContent = head.notice;
-    if (parts.size) this.figuresChanged();
+    if (parts.has("o")) this.figuresChanged();
     this.follow();
     this.refresh();
   }
@@ -346,8 +346,9 @@ class StepView {
       this.find(".sentence").textContent = state.sentence;
       fillSource(this.find(".source"), state.source);
       this.speak(state.sentence);
-      fillBatch(this.find(".batch tbody"), state, this.request, this.allRows);
-      fillQueue(this.find(".waiting tbody"), state, this.request, this.allRows);
+      const most = mostRows(this.playing, this.allRows);
+      fillBatch(this.find(".batch tbody"), state, this.request, most);
+      fillQueue(this.find(".waiting tbody"), state, this.request, most);
       fillEvents(this.find(".events"), state);
       this.drawMap();
     }
