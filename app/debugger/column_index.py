@@ -43,6 +43,11 @@ class ColumnIndex(TraceIndex):
         ran = list(zip(columns.stay_admitted[stays].tolist(), left, strict=True))
         return int(columns.added[number]), _step(columns.ended[number]), ran
 
+    def token_steps(self, number: int) -> NDArray[np.int32]:
+        columns = self._columns
+        rows = slice(columns.row_start[number], columns.row_start[number + 1])
+        return np.repeat(columns.row_step[rows], np.diff(columns.row_outputs[rows], prepend=np.int32(0)))
+
     def _make_requests(self) -> Sequence[RequestSummary]:
         columns = self._columns
         first = columns.first_token

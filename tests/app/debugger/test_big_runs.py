@@ -31,7 +31,7 @@ from tests.core.test_trace_file import OTHER_FILES, endless_steps
 from tests.core.test_trace_replay import assert_same
 from tests.core.trace_workloads import Run, header, make_scheduler, random_run
 
-SEEDS = range(24)
+SEEDS = range(16)
 
 
 @pytest.fixture(autouse=True)
