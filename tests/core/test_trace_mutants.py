@@ -47,14 +47,14 @@ def load(module: str, mutation: Mutation) -> ModuleType:
 DIFF = [
     Mutation(
         "preemptions_are_no_decision",
-        'frozenset(keys[number] for number in record.get("pre", ())),',
-        "frozenset(),",
+        'frozenset(keys[number] for number in record["pre"]) if "pre" in record else _NOBODY,',
+        "_NOBODY,",
         about_diff.test_a_preemption_that_changes_no_row_of_anybody_else_is_found,
     ),
     Mutation(
         "only_who_runs_counts_and_not_how_much",
-        "{keys[row.number]: (row.start, row.num_tokens) for row in rows}",
-        "{keys[row.number]: (0, 0) for row in rows}",
+        "hash((keys[row.number], row.start, row.num_tokens))",
+        "hash(keys[row.number])",
         about_diff.test_a_shorter_chunk_is_found_with_both_lengths,
     ),
     Mutation(

@@ -22,6 +22,10 @@ from engine.core.trace_reader import TraceReader
 
 BLUE, ORANGE = "#56B4E9", "#E69F00"
 MAP_WIDTH_REM = 22
+MOST_STEPS = 30_000
+"""Of both runs together, that are compared without asking."""
+SECONDS_PER_STEP = 3e-4
+"""About, for steps of 64 rows."""
 ALIGN = {"step": "step", "token": "token of a request", "time": "time"}
 _SEEN_PAIR = "compare_pair"
 
@@ -102,6 +106,8 @@ def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
 
 
 def _compare(a: Run, b: Run) -> None:
+    if not _is_worth_the_wait(a, b):
+        return
     one, other = a.reader(0), b.reader(0)
     found = _diff(
         f"{a.run_id}@{id(a)}", f"{b.run_id}@{id(b)}", a.index.num_steps, b.index.num_steps, one, other
@@ -120,6 +126,23 @@ def _compare(a: Run, b: Run) -> None:
     with maps:
         _show_maps(a, b, one, other, min(step, one.num_steps - 1))
     _show_requests(found)
+
+
+def _is_worth_the_wait(a: Run, b: Run) -> bool:
+    """Reading every step of two long runs takes a while: asked first, once per pair."""
+    tokens = sum(int(run.index.series.num_tokens.sum()) for run in (a, b))
+    steps = a.index.num_steps + b.index.num_steps
+    key = f"compare_anyway_{a.run_id}_{b.run_id}"
+    if steps <= MOST_STEPS or st.session_state.get(key):
+        return True
+    st.info(
+        f"Both together have {steps:,} steps and {tokens:,} computed tokens: comparing every one of them takes about "
+        f"{max(1, round(steps * SECONDS_PER_STEP / 10)) * 10} s. `prep trace diff` does the same in a terminal."
+    )
+    if st.button("Compare them"):
+        st.session_state[key] = True
+        st.rerun()
+    return False
 
 
 @st.cache_resource(max_entries=8, show_spinner="Comparing …")
