@@ -41,7 +41,7 @@ def test_the_walk_by_keyboard_shows_the_block_table_and_a_whole_softmax(app_url:
     tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}&layer=1&head=2")
     walk = tab.locator(".walk")
     rows = walk.locator("tbody tr")
-    expect(rows).to_have_count(len(blocks))
+    expect(rows).to_have_count(len(blocks), timeout=LOADING_MS)
     expect(walk.locator(".formulas dt").first).to_be_visible(timeout=LOADING_MS)
     shown = [rows.nth(index).locator("td").nth(1).inner_text() for index in range(len(blocks))]
     assert [int(re.sub(r"\D", "", text)) for text in shown] == blocks
@@ -84,7 +84,7 @@ def test_a_head_is_chosen_from_the_picture_of_all_heads(app_url: str, tab: Page)
     tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}")
     tab.locator(".walk summary").press("Enter", timeout=LOADING_MS)
     heads = tab.locator(".heads button")
-    expect(heads).to_have_count(8)
+    expect(heads).to_have_count(8, timeout=LOADING_MS)
     heads.nth(6).press("Enter")
     expect(tab.locator(".heads .chosen")).to_contain_text("head 6", timeout=LOADING_MS)
     expect(tab.get_by_label("Head, 0 to 7")).to_have_value("6")
@@ -103,14 +103,14 @@ def test_a_model_that_is_gone_is_a_sentence_and_the_page_stays(
     tab.goto(f"{app_url}/kernel?run=file:{moved}&step={step}&request={request}")
     expect(tab.get_by_text("No scores: no folder /nowhere/model")).to_be_visible(timeout=LOADING_MS)
     expect(tab.get_by_role("button", name="Try again")).to_be_visible()
-    expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks))
+    expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks), timeout=LOADING_MS)
 
 
 def test_the_kernel_view_fits_a_phone(app_url: str, tab: Page) -> None:
     step, request, blocks = longest_table()
     tab.set_viewport_size({"width": 375, "height": 800})
     tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}")
-    expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks))
+    expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks), timeout=LOADING_MS)
     assert is_as_wide_as_its_window(tab)
     tab.get_by_role("button", name="next page").click()
     expect(tab.locator(".walk")).to_have_attribute("data-page", re.compile(r"\d+"))
@@ -140,5 +140,5 @@ def test_formula_and_run_stand_side_by_side(app_url: str, tab: Page) -> None:
 def test_capacity_fits_a_phone(app_url: str, tab: Page) -> None:
     tab.set_viewport_size({"width": 375, "height": 800})
     tab.goto(f"{app_url}/capacity?model=llama-3-70b")
-    expect(tab.get_by_text("short by 62.3 GiB")).to_be_visible()
+    expect(tab.get_by_text("short by 62.3 GiB")).to_be_visible(timeout=LOADING_MS)
     assert is_as_wide_as_its_window(tab)
