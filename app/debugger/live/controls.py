@@ -251,6 +251,8 @@ def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
             state = f"rewound: it goes on as {live.continued_as}, this is what was"
     elif info.get("paused"):
         state = f"paused: {info['stopped_by']}"
+        if registry.process_of(live.run_id) is None:
+            state += " (its clients wait, and may give up)"
     elif not info.get("has_work", True):
         state = "idle: nothing to do; inject a request"
     else:

@@ -102,7 +102,7 @@ def test_attach_to_an_engine_that_runs_elsewhere_at_375_pixels(app_url: str, tab
         assert engine.stderr is not None
         url = next(found[0] for line in engine.stderr if (found := re.search(r"http://\S+(?=')", line)))
         tab.goto(f"{app_url}/live?attach={url.replace('?', '%3F').replace('=', '%3D')}")
-        wait_for(tab, "paused: .* before step 0 · 0 running · 2 waiting")
+        wait_for(tab, "paused: .*clients wait.* before step 0 · 0 running · 2 waiting")
         assert "token" not in tab.url, "the token does not stay in the address"
         press(tab, "Step 10")
         wait_for(tab, "after step 9 · 2 running")
