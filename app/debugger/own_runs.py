@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
-from app.debugger.runs import path_of, runs_dir
+from app.debugger.runs import open_run, path_of, runs_dir
 from engine.core.trace_format import TraceError
 from engine.core.trace_writer import unused_path
 
@@ -21,12 +21,17 @@ GZIP = b"\x1f\x8b"
 
 
 def keep_upload(name: str, data: bytes | memoryview) -> str:
-    """Put an uploaded trace among the user's runs: its id. Raises TraceError for what cannot be one."""
+    """Put an uploaded trace among the user's runs: its id. What cannot be opened raises TraceError and is not kept."""
     if bytes(data[:2]) != GZIP:
         what = "is empty" if not len(data) else "does not begin like a gzip file"
         raise TraceError(f"{name} is not a trace: it {what}. `prep trace record` makes traces")
     path = new_path(name.removesuffix(".itrace"))
     path.write_bytes(data)
+    try:
+        open_run(f"mine:{path.stem}")
+    except TraceError as error:
+        path.unlink()
+        raise TraceError(str(error).replace(str(path), name)) from error
     return f"mine:{path.stem}"
 
 

@@ -8,7 +8,8 @@ A tab keeps its question and its score in its session; nothing of it is stored.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import streamlit as st
 
@@ -35,6 +36,8 @@ class Quiz:
     """Questions asked so far: seeds the next one."""
     num_right: int = 0
     num_answered: int = 0
+    go: Callable[[int], None] = field(default=lambda step: None, repr=False)
+    """How the page that shows the panel moves to a step."""
 
     def ask(self, run_id: str, question: Question | None) -> None:
         self.run_id, self.question, self.given = run_id, question, None
@@ -53,9 +56,16 @@ class Quiz:
         return f"{self.num_right} of {self.num_answered} right in this tab" if self.num_answered else ""
 
 
-def show_panel(run: Run, step: int) -> None:
-    """The section of a page that shows a run at a step."""
+def step_the_page(step: int) -> None:
+    """Move the run that the tab looks at."""
+    select(step=step)
+    st.rerun()
+
+
+def show_panel(run: Run, step: int, go: Callable[[int], None] = step_the_page) -> None:
+    """The section of a page that shows a run at a step. go: moves the page to another step."""
     quiz: Quiz = st.session_state.setdefault(_KEY, Quiz())
+    quiz.go = go
     if quiz.run_id != run.run_id:
         quiz.ask(run.run_id, None)
     with st.expander("Quiz me on this step", expanded=quiz.question is not None):
@@ -101,12 +111,12 @@ def _offer(quiz: Quiz, run: Run, step: int) -> None:
         if question is not None:
             quiz.ask(run.run_id, question)
             st.rerun()
-        _nothing_to_ask(run, step)
+        _nothing_to_ask(quiz, run, step)
     elif st.session_state.pop("step-quiz-nothing", None) == step:
-        _nothing_to_ask(run, step)
+        _nothing_to_ask(quiz, run, step)
 
 
-def _nothing_to_ask(run: Run, step: int) -> None:
+def _nothing_to_ask(quiz: Quiz, run: Run, step: int) -> None:
     st.session_state["step-quiz-nothing"] = step
     st.info(
         "Nothing to ask here: little happens next, or what happens hangs on tokens that nobody can know (a text that "
@@ -116,7 +126,7 @@ def _nothing_to_ask(run: Run, step: int) -> None:
     if better is not None and st.button(
         f"Go to step {better}, where more happens", key="step-quiz-elsewhere"
     ):
-        _go(better)
+        quiz.go(better)
 
 
 def _ask(quiz: Quiz, question: Question, run: Run) -> None:
@@ -137,7 +147,7 @@ def _ask(quiz: Quiz, question: Question, run: Run) -> None:
         st.warning("Give an answer first: a guess counts, too.")
     elif committed:
         quiz.commit(given)
-        _go(question.revealed)
+        quiz.go(question.revealed)
 
 
 def _input(question: Question, key: str) -> object:
@@ -176,12 +186,7 @@ def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
                 st.session_state["step-quiz-nothing"] = step
             st.rerun()
         if step != question.step and st.button(f"Back to step {question.step}", key="step-quiz-back"):
-            _go(question.step)
-
-
-def _go(step: int) -> None:
-    select(step=step)
-    st.rerun()
+            quiz.go(question.step)
 
 
 def _plain(text: str) -> str:

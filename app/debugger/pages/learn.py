@@ -18,6 +18,7 @@ from quizzes.state import State, StateError
 from quizzes.state.paths import state_path
 
 _KEY = "tour"
+_QUIZ_STEP = "step of the quiz in a tour"
 QUESTIONS_SHOWN = 6
 
 
@@ -64,7 +65,7 @@ def _chosen(tours: dict[str, Tour]) -> tuple[Tour, int]:
 
 def _go_to(tour: Tour, place: int) -> None:
     st.session_state[_KEY] = (tour.id, place)
-    st.session_state.pop("learn_step", None)
+    st.session_state.pop(_QUIZ_STEP, None)
     st.rerun()
 
 
@@ -99,16 +100,16 @@ def _show_stop(stop: Stop, run: Run, step: int) -> None:
 def _show_quiz(run: Run, step: int) -> None:
     """Its own place in the run: answering takes a step."""
     st.caption("An answer is committed, then the run is stepped, and says what it did.")
-    if session.selection().run != run.run_id:
-        session.select(run=run.run_id, step=step)
-        st.session_state["learn_step"] = step
-    elif st.session_state.get("learn_step") is None:
-        session.select(step=step)
-        st.session_state["learn_step"] = step
-    at = session.selection().step
+    at = min(st.session_state.setdefault(_QUIZ_STEP, step), run.index.num_steps - 1)
     told = "" if at == step else f": {sentence(run.reader(at), at)}"
     st.markdown(f"Run **{run.run_id}**, after step **{at}**{told}")
-    show_panel(run, at)
+    show_panel(run, at, _step_quiz)
+
+
+def _step_quiz(step: int) -> None:
+    """What the tab looks at elsewhere stays as it is."""
+    st.session_state[_QUIZ_STEP] = step
+    st.rerun()
 
 
 def _show_bank(tour: Tour) -> None:

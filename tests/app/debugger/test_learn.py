@@ -150,3 +150,12 @@ def test_learning_fits_a_phone(app_url: str, tab: Page) -> None:
     tab.goto(f"{app_url}/learn?tour=preemption")
     tab.get_by_text("1 of 6").wait_for()
     assert tab.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_a_tour_leaves_what_the_tab_looks_at_as_it_was(page: AppTest) -> None:
+    page.query_params["run"], page.query_params["step"] = "swap", "31"
+    page.run()
+    page.button(key="step-quiz-start").click().run()
+    assert not page.exception
+    seen = page.session_state["selection"]
+    assert (seen.run, seen.step) == ("swap", 31)
