@@ -30,6 +30,16 @@ def debugger(
     seeks: Annotated[
         int, typer.Option("--seeks", min=1, help="Jumps to random steps, for each figure.")
     ] = 100,
+    browser: Annotated[
+        Path | None,
+        typer.Option(
+            "--browser",
+            exists=True,
+            dir_okay=False,
+            metavar="TRACE",
+            help="What a real Chromium makes of this trace, instead: first picture, jumps, playing.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """What `prep app` does with a big trace: opening it, seeking, and the memory that it takes.
@@ -40,7 +50,11 @@ def debugger(
     Examples:
       prep bench debugger
       prep bench debugger --size 100000x50000 --json
+      prep bench debugger --browser run.itrace
     """
+    if browser is not None:
+        _browser(browser, json)
+        return
     from app.bench.debugger import measure
 
     sizes = [_parsed(text) for text in (size or ([] if trace else SIZES))]
@@ -49,6 +63,32 @@ def debugger(
     if not json:
         show_debugger(report)
     finish(report, as_json=json, next_command="prep app", why="the debugger itself")
+
+
+def _browser(trace: Path, json: bool) -> None:
+    from app.bench.debugger_browser import RATE, measure_browser
+
+    try:
+        with status() as tell:
+            cost = measure_browser(tell, trace)
+    except RuntimeError as error:
+        raise screen.Problem(str(error), code=screen.ENVIRONMENT) from error
+    if not json:
+        table = screen.table("", "")
+        inside, anywhere = cost.jump_inside, cost.jump_anywhere
+        for name, figure in (
+            ("block map after the address, fresh server", f"{cost.first_map_s:.2f} s"),
+            ("the same in a second tab", f"{cost.next_map_s:.2f} s"),
+            ("jump inside a window, median and max", f"{inside.p50:.1f} and {inside.max:.1f} ms"),
+            ("jump anywhere, until the map is there", f"{anywhere.p50:.0f} and {anywhere.max:.0f} ms"),
+            (
+                f"playing {RATE} steps a second",
+                f"{cost.frames_per_s:.0f} frames/s, {cost.steps_per_s:.0f} steps/s",
+            ),
+        ):
+            table.add_row(name, figure)
+        screen.show(f"the page Step in Chromium: {trace.name}", table)
+    finish(cost, as_json=json, next_command=f"prep app --trace {trace}", why="the debugger itself")
 
 
 def _parsed(text: str) -> tuple[int, int]:

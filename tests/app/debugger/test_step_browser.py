@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from engine.core.request import Request
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_writer import TraceWriter
 from engine.sampling_params import SamplingParams
+from tests.app.debugger.conftest import ROOT, find_chromium
 from tests.core.trace_workloads import header, make_scheduler, random_run, sample
 
 pytestmark = pytest.mark.slow
@@ -241,3 +246,20 @@ def test_two_runs_one_after_the_other_do_not_mix(app_url: str, tab: Page, tmp_pa
     is_at(view, 10)
     expect(view.locator(".title")).to_have_text("other")
     expect(view.locator(".last")).to_contain_text(str(len(run.snapshots) - 1))
+
+
+def test_the_benchmark_in_the_browser_plays_and_jumps(app_home: Path) -> None:
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("needs Chromium: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+    command = ["-m", "app.cli.main", "bench", "debugger", "--browser", str(path_of(RUN)), "--json"]
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PREP_HOME": str(app_home), "PREP_CHROMIUM": chromium},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    cost = json.loads(done.stdout)
+    assert (cost["jump_inside"]["count"], cost["jump_anywhere"]["count"]) == (40, 10)
+    assert cost["frames_per_s"] > 0 and cost["steps_per_s"] > 0

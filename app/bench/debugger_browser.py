@@ -1,0 +1,152 @@
+"""What a browser makes of one trace on the page Step: the first picture, jumps, and playing.
+
+A real server (`prep app`) and a real Chromium without a window, driven by playwright; both run on this machine, so
+that on two cores they slow one another down.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from app.bench.timing import Spread, Tell, spread
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
+RATE = 30
+"""Steps a second while playing."""
+PLAY_S = 6
+MAP_SHOWN = '.step-view[data-map="ready"]'
+TIMEOUT_MS = 120_000
+
+_JUMP_INSIDE = """async (root, jumps) => {
+    const { view } = root, taken = [];
+    const window = view.store.windows.values().next().value;
+    for (let i = 0; i < jumps; i++) {
+        const began = performance.now();
+        view.step = window.first + ((i * 7919) % (window.last - window.first));
+        view.refresh();
+        taken.push((performance.now() - began) / 1000);
+        await new Promise(requestAnimationFrame);
+    }
+    return taken;
+}"""
+_JUMP_ANYWHERE = """async (root, jumps) => {
+    const { view } = root, taken = [], until = (part) => new Promise((done) => {
+        const look = () => (root.dataset[part] === "ready" ? done() : setTimeout(look, 4));
+        look();
+    });
+    for (let i = 1; i <= jumps; i++) {
+        const began = performance.now();
+        view.goTo((i * 1299709) % (view.last + 1));
+        await until("map");
+        taken.push((performance.now() - began) / 1000);
+        await until("details");
+        await new Promise((done) => setTimeout(done, 500));
+    }
+    return taken;
+}"""
+_PLAY = """async (root, [rate, seconds]) => {
+    const { view } = root;
+    for (const box of root.querySelectorAll("[data-break]")) box.checked = false;
+    root.querySelector(".rate").value = rate;
+    view.goTo(0);
+    await new Promise((done) => setTimeout(done, 1500));
+    const began = performance.now(), from = view.step;
+    let frames = 0;
+    view.play();
+    await new Promise((done) => {
+        const frame = () => {
+            frames++;
+            performance.now() - began > 1000 * seconds ? done() : requestAnimationFrame(frame);
+        };
+        requestAnimationFrame(frame);
+    });
+    const taken = (performance.now() - began) / 1000;
+    view.pause();
+    return [frames / taken, (view.step - from) / taken];
+}"""
+
+
+@dataclass(frozen=True)
+class BrowserCost:
+    first_map_s: float
+    """From the address to the block map, by a server that has just started."""
+    next_map_s: float
+    """The same in a second tab."""
+    jump_inside: Spread
+    """To a step of the window that the browser has: the script's time, map and tables."""
+    jump_anywhere: Spread
+    """To any step, until its map is there."""
+    frames_per_s: float
+    """While playing."""
+    steps_per_s: float
+    interrupted: bool = False
+
+
+def measure_browser(tell: Tell, trace: Path, *, jumps: int = 40) -> BrowserCost:
+    """Raises RuntimeError where playwright or Chromium is missing."""
+    chromium = os.environ.get("PREP_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise RuntimeError("no Chromium here: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise RuntimeError("playwright is not installed: pip install playwright") from error
+    tell(f"the page Step shows {trace.name}")
+    with _server() as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        address = f"{url}/step?run={quote(f'file:{trace.resolve()}')}"
+        first_s, _ = _open(browser, address)
+        next_s, view = _open(browser, address)
+        view.page.locator('.step-view[data-details="ready"]').wait_for()
+        cost = BrowserCost(
+            first_s,
+            next_s,
+            spread(view.evaluate(_JUMP_INSIDE, jumps)),
+            spread(view.evaluate(_JUMP_ANYWHERE, max(1, jumps // 4))),
+            *view.evaluate(_PLAY, [RATE, PLAY_S]),
+        )
+        browser.close()
+    return cost
+
+
+def _open(browser: Any, address: str) -> tuple[float, Locator]:
+    tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    tab.set_default_timeout(TIMEOUT_MS)
+    began = perf_counter()
+    tab.goto(address)
+    view = tab.locator(MAP_SHOWN)
+    view.wait_for()
+    return perf_counter() - began, tab.locator(".step-view")
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    command = [sys.executable, "-m", "app.cli.main", "app", "--no-browser"]
+    server = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdout is not None
+    try:
+        yield server.stdout.readline().strip().rstrip("/")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
