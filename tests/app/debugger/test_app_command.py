@@ -37,7 +37,7 @@ def address(process: subprocess.Popen[str]) -> str:
     return next(line.strip() for line in process.stdout if line.startswith("http://"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_server_ends_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, "app", "--no-browser")
     url = address(process)
@@ -49,6 +49,7 @@ def test_the_server_ends_with_the_command(tmp_path: Path, number: signal.Signals
         urllib.request.urlopen(f"{url}_stcore/health")
 
 
+@pytest.mark.slow
 def test_a_trace_is_opened_by_its_permalink(tmp_path: Path) -> None:
     process = start(tmp_path, "app", "--no-browser", "--trace", str(RECORDED / "swap.itrace"), "--step", "31")
     url = address(process)

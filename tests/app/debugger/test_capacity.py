@@ -205,7 +205,11 @@ def ran(found: Capacity) -> Check:
     return check
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@pytest.mark.parametrize(
+    "scenario",
+    [*SCENARIOS[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in SCENARIOS[2:])],
+    ids=str,
+)
 def test_formula_and_run_agree_within_the_stated_factor(scenario: Scenario) -> None:
     found = work_out(scenario)
     gaps = {gap.title: gap for gap in compare(found, ran(found).report)}
@@ -221,6 +225,7 @@ def test_formula_and_run_agree_within_the_stated_factor(scenario: Scenario) -> N
     assert gaps["Preemptions"].run == 0
 
 
+@pytest.mark.slow
 def test_too_few_replicas_are_said_and_the_run_queues_and_preempts() -> None:
     assert work_out(Scenario(rate=40)).value("replicas") == 3, "the plan keeps clear of it"
     found = work_out(Scenario(rate=40, replicas=1))

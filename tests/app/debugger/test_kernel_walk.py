@@ -283,6 +283,7 @@ def test_the_worker_ends_when_its_parents_pipe_does() -> None:
     assert worker.returncode == 0
 
 
+@pytest.mark.slow
 def test_nothing_but_the_worker_imports_torch() -> None:
     code = (
         "import sys, app.debugger.pages.kernel, app.debugger.pages.capacity, app.debugger.kernel_walk.client\n"

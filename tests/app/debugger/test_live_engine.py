@@ -96,7 +96,11 @@ def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left
 
 
 @pytest.mark.parametrize(
-    "name, words", [("Leaks", "IntegrityError"), ("Raises", "KeyError: 'the table of finished requests'")]
+    "name, words",
+    [
+        ("Leaks", "IntegrityError"),
+        pytest.param("Raises", "KeyError: 'the table of finished requests'", marks=pytest.mark.slow),
+    ],
 )
 def test_a_scheduler_with_a_bug_is_named_and_its_run_kept(
     started: list[LiveRun], name: str, words: str
@@ -118,6 +122,7 @@ def test_a_scheduler_with_a_bug_is_named_and_its_run_kept(
     assert seen(again).index.num_steps == 6, "the way back from before the bug"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_served_is_refused_at_the_door_and_the_rest_goes_on(started: list[LiveRun]) -> None:
     arrivals = [
         *workloads.make(workloads.CUSTOM, TRAFFIC, ["Hello", "word " * 200]),
