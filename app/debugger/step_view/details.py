@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.debugger.views.texts import speller, visible
 from engine.core.trace_format import TraceError
 from engine.core.trace_reader import Row, StepRecord, TraceReader, TraceState
 from engine.core.trace_replay import RequestHistory, Stay
@@ -47,7 +48,17 @@ def chunk(reader: TraceReader, first: int, last: int) -> dict[str, Any]:
         "last": last,
         "steps": steps,
         "stays": [_stay(request, stay, last) for request, stay in stays.values()],
+        "text": _text(reader, steps),
     }
+
+
+def _text(reader: TraceReader, steps: list[dict[str, Any]]) -> dict[int, str]:
+    """The new tokens of the steps as text, if the model's tokenizer is at hand."""
+    spell = speller(reader.header)
+    if spell is None:
+        return {}
+    made = {token for step in steps for row in step.get("rows", ()) for token in row[-1]}
+    return {token: visible(spell(token)) for token in sorted(made)}
 
 
 def _step(reader: TraceReader, record: StepRecord, state: TraceState) -> dict[str, Any]:

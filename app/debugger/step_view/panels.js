@@ -29,8 +29,8 @@ export function fillBatch(body, state, selected, most) {
     const phase = [row.phase, mark && ` ${mark}`, found ? ` +${found} hit` : ""].join("");
     return tableRow(row, selected, [
       phase, number(row.tokens), `${number(row.computed)} / ${number(row.total)}`,
-      row.runs ? number(row.blocks) : "–", row.made.length ? row.made.join(" ") : "–",
-    ], row.phase);
+      row.runs ? number(row.blocks) : "–", row.text || "–",
+    ], row.phase, row.made.join(" "));
   };
   const idle = (row) => tableRow(row, selected, [
     (reasonOf(state, row.request) ?? ["–"])[0], "0", `${number(row.computed)} / ${number(row.total)}`, number(row.blocks), "–",
@@ -39,11 +39,11 @@ export function fillBatch(body, state, selected, most) {
   fill(body, [...state.rows, ...state.idle], make, most, 6);
 }
 
-function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind) {
+function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind, ids = "") {
   return el("tr", { className: `${kind}${row.request === selected ? " selected" : ""}` },
     el("td", {}, nameButton(row.request, selected)), el("td", { title: phase }, phase), el("td", { className: "n" }, tokens),
     el("td", { className: "n" }, progress), el("td", { className: "n" }, blocks),
-    el("td", { className: "output", title: output }, output));
+    el("td", { className: "output", title: ids ? `token ${ids}` : "" }, output));
 }
 
 export function fillQueue(body, state, selected, most) {

@@ -11,7 +11,7 @@ export function stepState(chunk, step) {
   }
   const rows = (entry.rows ?? []).map(([request, phase, tokens, start, computed, total, outputs, made]) => ({
     request, phase, tokens, start, computed, total, outputs, made, blocks: tables.get(request)?.length ?? 0,
-    runs: tables.has(request),
+    runs: tables.has(request), text: inWords(made, chunk.text),
   }));
   const idle = (entry.idle ?? []).map(([request, computed, total]) => ({
     request, computed, total, blocks: tables.get(request)?.length ?? 0,
@@ -35,6 +35,12 @@ export function stepState(chunk, step) {
     time: entry.time, seconds: entry.seconds,
     tokens: rows.reduce((sum, row) => sum + row.tokens, 0),
   };
+}
+
+/** Tokens as they read; their ids where the model's tokenizer is not at hand. */
+function inWords(tokens, text) {
+  const known = text && tokens.every((token) => token in text);
+  return known ? tokens.map((token) => text[token]).join("") : tokens.join(" ");
 }
 
 /** Block ids in table order; those behind a sliding window are the null block. */

@@ -197,6 +197,13 @@ const CHUNK = {
   ],
 };
 
+test("new tokens read as text where all of them are known, else as ids", () => {
+  const text = (known) => stepState({ ...CHUNK, text: known }, 10).rows.map((row) => row.text);
+  assert.deepEqual(text({ 5: "·yen" }), ["·yen"]);
+  assert.deepEqual(text({ 6: "·yen" }), ["5"]);
+  assert.deepEqual(text(undefined), ["5"]);
+});
+
 test("tables grow, slide and end with their request", () => {
   assert.deepEqual(stepState(CHUNK, 10).tables, new Map([["a", [4, 5]]]));
   assert.deepEqual(stepState(CHUNK, 11).tables, new Map([["a", [0, 5, 6]], ["b", [5, 9]]]));
