@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from app.bench.timing import Spread, Tell, spread
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
+    from playwright.sync_api import Browser, Locator
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
@@ -99,16 +99,8 @@ class BrowserCost:
 
 def measure_browser(tell: Tell, trace: Path, *, jumps: int = 40) -> BrowserCost:
     """Raises RuntimeError where playwright or Chromium is missing."""
-    chromium = os.environ.get("PREP_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        raise RuntimeError("no Chromium here: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise RuntimeError("playwright is not installed: pip install playwright") from error
     tell(f"the page Step shows {trace.name}")
-    with _server() as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    with workbench() as (url, browser):
         address = f"{url}/step?run={quote(f'file:{trace.resolve()}')}"
         first_s, _ = _open(browser, address)
         next_s, view = _open(browser, address)
@@ -120,11 +112,26 @@ def measure_browser(tell: Tell, trace: Path, *, jumps: int = 40) -> BrowserCost:
             spread(view.evaluate(_JUMP_ANYWHERE, max(1, jumps // 4))),
             *view.evaluate(_PLAY, [RATE, PLAY_S]),
         )
-        browser.close()
     return cost
 
 
-def _open(browser: Any, address: str) -> tuple[float, Locator]:
+@contextmanager
+def workbench() -> Iterator[tuple[str, Browser]]:
+    """A server that has just started, and a browser. Raises RuntimeError where playwright or Chromium is missing."""
+    chromium = os.environ.get("PREP_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise RuntimeError("no Chromium here: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise RuntimeError("playwright is not installed: pip install playwright") from error
+    with _server() as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield url, browser
+        browser.close()
+
+
+def _open(browser: Browser, address: str) -> tuple[float, Locator]:
     tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     tab.set_default_timeout(TIMEOUT_MS)
     began = perf_counter()

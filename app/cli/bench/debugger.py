@@ -12,6 +12,7 @@ from app.cli.bench.common import Json, finish, status
 
 if TYPE_CHECKING:
     from app.bench.debugger import DebuggerReport, RunCost
+    from app.bench.timing import Spread
 
 SIZES = ["10000x5000"]
 MIN_BLOCKS = 200
@@ -40,6 +41,12 @@ def debugger(
             help="What a real Chromium makes of this trace, instead: first picture, jumps, playing.",
         ),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live", help="What the browser shows of an engine that runs, instead; how soon it pauses."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """What `prep app` does with a big trace: opening it, seeking, and the memory that it takes.
@@ -51,7 +58,11 @@ def debugger(
       prep bench debugger
       prep bench debugger --size 100000x50000 --json
       prep bench debugger --browser run.itrace
+      prep bench debugger --live
     """
+    if live:
+        _live(json)
+        return
     if browser is not None:
         _browser(browser, json)
         return
@@ -89,6 +100,31 @@ def _browser(trace: Path, json: bool) -> None:
             table.add_row(name, figure)
         screen.show(f"the page Step in Chromium: {trace.name}", table)
     finish(cost, as_json=json, next_command=f"prep app --trace {trace}", why="the debugger itself")
+
+
+def _live(json: bool) -> None:
+    from app.bench.debugger_live import measure_live
+
+    try:
+        with status() as tell:
+            cost = measure_live(tell)
+    except RuntimeError as error:
+        raise screen.Problem(str(error), code=screen.ENVIRONMENT) from error
+    if not json:
+        table = screen.table("", "")
+        for name, figure in (
+            (f"steps shown per second, engine told {cost.pace:.0f}", f"{cost.steps_shown_per_s:.1f}"),
+            ("steps that the engine ran per second", f"{cost.engine_steps_per_s:.1f}"),
+            ("click until the engine stands, median and max", _median_and_max(cost.pause_engine)),
+            ("click until the page says so, median and max", _median_and_max(cost.pause_shown)),
+        ):
+            table.add_row(name, figure)
+        screen.show("a live engine in Chromium", table)
+    finish(cost, as_json=json, next_command="prep app --page live", why="the same by hand")
+
+
+def _median_and_max(times: Spread) -> str:
+    return f"{times.p50:.0f} and {times.max:.0f} ms"
 
 
 def _parsed(text: str) -> tuple[int, int]:
