@@ -33,6 +33,8 @@ class Breakpoint:
                 'for example {"event": "preempt"}'
             )
         found = cls(wish.get("event"), wish.get("request"), wish.get("free_below"))
+        if found == cls():
+            raise DebugError(f"a breakpoint needs an event, a request or free_below to stop at, got {wish!r}")
         if found.event is not None and found.event not in EVENTS:
             raise DebugError(f"there is no event {found.event!r} to stop at; there are {', '.join(EVENTS)}")
         if found.request is not None and not isinstance(found.request, str):

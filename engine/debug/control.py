@@ -49,9 +49,7 @@ class Control:
 
     def resume(self, steps_per_s: float | None = None) -> None:
         """Run on, as fast as it goes or at a pace."""
-        if steps_per_s is not None and (
-            not isinstance(steps_per_s, (int, float)) or not 0 < steps_per_s <= 1e6
-        ):
+        if steps_per_s is not None and (type(steps_per_s) not in (int, float) or not 0 < steps_per_s <= 1e6):
             raise DebugError(f"steps_per_s is a number of steps per second above 0, got {steps_per_s!r}")
         with self._changed:
             self._paused, self._steps_left, self._stopped_by = False, None, None

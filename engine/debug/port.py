@@ -193,8 +193,11 @@ class DebugPort:
 
     def _add(self, wish: dict[str, Any]) -> list[str]:
         assert self.engine is not None
+        request_id = wish.get("request_id")
+        if request_id is not None and not isinstance(request_id, str):
+            raise DebugError(f"request_id is the request's name, a string, got {request_id!r}")
         self._num_injected += 1
-        requests = self.read_requests(wish.get("request_id") or f"injected-{self._num_injected}", wish)
+        requests = self.read_requests(request_id or f"injected-{self._num_injected}", wish)
         added: list[str] = []
         try:
             for request in requests:
@@ -215,9 +218,12 @@ class DebugPort:
 def _token_request(request_id: str, wish: dict[str, Any]) -> list[Request]:
     """A request of token ids: all that an engine without a frontend understands."""
     prompt = wish.get("prompt_token_ids")
-    if not isinstance(prompt, list) or not all(type(token) is int for token in prompt):
+    if not isinstance(prompt, list) or not all(type(token) is int and token >= 0 for token in prompt):
         raise DebugError(
-            "this engine has no tokenizer: give the prompt as prompt_token_ids, a list of integers"
+            "this engine has no tokenizer: give the prompt as prompt_token_ids, a list of integers from 0 on"
         )
+    priority = wish.get("priority", 0)
+    if type(priority) is not int:
+        raise DebugError(f"priority is an integer (lower runs first), got {priority!r}")
     params = SamplingParams(max_tokens=wish.get("max_tokens", 16), temperature=0, ignore_eos=True)
-    return [Request(request_id, prompt, params, time.monotonic(), wish.get("priority", 0))]
+    return [Request(request_id, prompt, params, time.monotonic(), priority)]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 8 << 20
 MAX_WAIT_S = 30.0
+SILENT_S = 60.0
+"""A client that says nothing for so long loses its connection, and frees its thread."""
 HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -64,6 +66,7 @@ class DebugServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = SILENT_S
     server: DebugServer
 
     def do_GET(self) -> None:
@@ -121,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(self.rfile.read(length) or b"{}")
             if not isinstance(body, dict):
                 raise ValueError("it is no object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._answer(400, {"error": f"the body must be a JSON object: {error}"})
             return None
         return body
@@ -162,6 +165,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What is no request of ours at all is answered in JSON too."""
+        what = message or explain or "it cannot be understood"
+        self._answer(int(code), {"error": f"the debug port takes GET and POST with JSON: {what}"})
 
     def log_message(self, format: str, *args: Any) -> None:
         """The engine's terminal is not ours."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -78,6 +80,56 @@ def test_what_the_port_does_not_know_is_answered_with_what_it_does(engine: Small
     ]:
         status, answer = call(engine, path, body)
         assert status == 400 and len(answer["error"]) > 20, path
+
+
+@pytest.mark.parametrize(
+    "request_bytes,status",
+    [
+        (
+            b"POST /debug/step?token=TOKEN HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n"
+            + b"[" * 50_000,
+            400,
+        ),
+        (
+            b"POST /debug/step?token=TOKEN HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n",
+            400,
+        ),
+        (b"POST /debug/step?token=TOKEN HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n", 400),
+        (b"PUT /debug/step?token=TOKEN HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET /debug/info?token=TOKEN HTTP/1.0\r\n\r\n", 403),
+    ],
+    ids=["deep", "huge", "no length", "no such method", "long address", "no host"],
+)
+def test_what_no_client_of_ours_sends_is_answered_in_words(
+    engine: SmallEngine, request_bytes: bytes, status: int
+) -> None:
+    address, _, token = engine.debug.url.partition("/?token=")
+    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=10) as client:
+        client.sendall(request_bytes.replace(b"TOKEN", token.encode()))
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert answer.status == status
+        assert json.loads(answer.read())["error"]
+    assert call(engine, "/debug/info")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "action,wish,named",
+    [
+        ("inject", {"prompt_token_ids": [1], "request_id": [1]}, "request_id"),
+        ("inject", {"prompt_token_ids": [1], "priority": "high"}, "priority"),
+        ("inject", {"prompt_token_ids": [-1]}, "from 0 on"),
+        ("inject", {"prompt_token_ids": [1], "max_tokens": -4}, "max_tokens"),
+        ("resume", {"steps_per_s": True}, "steps_per_s"),
+        ("breakpoints", {"breakpoints": [{"event": None}]}, "breakpoint"),
+    ],
+)
+def test_a_wish_of_the_wrong_kind_never_reaches_the_engine(
+    engine: SmallEngine, action: str, wish: dict[str, Any], named: str
+) -> None:
+    status, answer = while_stepping(engine, lambda: call(engine, f"/debug/{action}", wish))
+    assert status == 400 and named in answer["error"]
 
 
 def test_a_late_reader_gets_every_line_from_the_header_on(engine: SmallEngine) -> None:
