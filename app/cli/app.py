@@ -52,7 +52,7 @@ def start(
         str | None, typer.Option("--attach", help="Attach to a running engine: the URL that it printed.")
     ] = None,
     page: Annotated[str, typer.Option("--page", help="Page to open: runs, step, metrics, …")] = "",
-    step: Annotated[int, typer.Option("--step", help="Step to open the trace at.")] = 0,
+    step: Annotated[int, typer.Option("--step", min=0, help="Step to open the trace at.")] = 0,
     port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0: a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
 ) -> None:
@@ -66,6 +66,8 @@ def start(
       prep app --trace run.itrace --step 418
       prep app --attach http://127.0.0.1:PORT/?token=…
     """
+    check_installed()
+    check_page(page)
     serve(query(trace, attach, step), page or ("step" if trace else "live" if attach else ""), port, browser)
 
 
@@ -75,7 +77,32 @@ def query(trace: Path | None, attach: str | None, step: int = 0) -> dict[str, st
         if not trace.is_file():
             raise screen.Problem(f"there is no file {trace}", next_step="prep trace record makes one")
         return {"run": f"file:{trace.resolve()}", **({"step": str(step)} if step else {})}
-    return {"attach": attach} if attach else {}
+    if attach is not None:
+        check_address(attach)
+        return {"attach": attach}
+    return {}
+
+
+def check_page(page: str) -> None:
+    """Raise a Problem for a page that there is not."""
+    if not page:
+        return
+    from app.debugger.main import PAGES  # half a second, and rarely asked for
+
+    if page not in PAGES:
+        raise screen.Problem(
+            f"there is no page {page!r}", next_step=f"the pages are {', '.join(PAGES)}", code=screen.USAGE
+        )
+
+
+def check_address(url: str) -> None:
+    """Raise a Problem for what cannot be a debug port's address. Whether anybody answers there, the page Live says."""
+    from app.debugger.live.client import LiveError, Port
+
+    try:
+        Port(url)
+    except LiveError as error:
+        raise screen.Problem(str(error), code=screen.USAGE) from error
 
 
 def check_installed() -> None:

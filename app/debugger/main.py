@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +10,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from app.debugger import session
-from engine.core.trace_format import TraceError
+from app.debugger.page_frame import in_words
 
 ICON = Path(__file__).with_name("icon.svg")
 STYLE = Path(__file__).with_name("shell.css")
@@ -41,28 +39,11 @@ PAGES = {
 
 def _page(path: str, entry: PageEntry) -> st.Page:
     def show() -> None:
-        function: Callable[[], None] = import_module(entry.module).show
-        try:
-            function()
-        except TraceError as error:
-            st.error(str(error))
-        except Exception as error:
-            if os.environ.get("PREP_DEBUG"):
-                raise
-            _tell(error)
+        in_words(import_module(entry.module).show)()
         session.write_url()
 
     show.__name__ = path
     return st.Page(show, title=entry.title, icon=entry.icon, url_path=path, default=path == _home())
-
-
-def _tell(error: Exception) -> None:
-    """A mistake of ours, on the page in one line and in the terminal in full: the rest of the workbench goes on."""
-    logging.getLogger(__name__).error("a page failed", exc_info=error)
-    st.error(
-        f"This page failed with {type(error).__name__}: {error}. The terminal that runs `prep app` has the details; "
-        "the other pages go on."
-    )
 
 
 def _home() -> str:

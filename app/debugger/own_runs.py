@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -25,8 +27,9 @@ def keep_upload(name: str, data: bytes | memoryview) -> str:
     if bytes(data[:2]) != GZIP:
         what = "is empty" if not len(data) else "does not begin like a gzip file"
         raise TraceError(f"{name} is not a trace: it {what}. `prep trace record` makes traces")
-    path = new_path(name.removesuffix(".itrace"))
-    path.write_bytes(data)
+    with _in_words("kept"):
+        path = new_path(name.removesuffix(".itrace"))
+        path.write_bytes(data)
     try:
         open_run(f"mine:{path.stem}")
     except TraceError as error:
@@ -46,13 +49,28 @@ def rename(run_id: str, name: str) -> str:
         return run_id
     if after.exists():
         raise TraceError(f"there is a run called {slug} already: choose another name")
-    before.rename(after)
+    with _in_words("renamed"):
+        before.rename(after)
     return f"mine:{slug}"
 
 
 def delete(run_id: str) -> None:
     """Remove one of the user's runs; others are never removed."""
-    _own_path(run_id).unlink(missing_ok=True)
+    path = _own_path(run_id)
+    with _in_words("deleted"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _in_words(done: str) -> Iterator[None]:
+    """What the disk refuses, as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TraceError(
+            f"the run cannot be {done} in {runs_dir()}: {error.strerror or error}. PREP_HOME names another folder for "
+            "what prep keeps"
+        ) from error
 
 
 def _own_path(run_id: str) -> Path:
@@ -116,9 +134,14 @@ class Recording:
             ]
             self.stop()
             return Recorded(None, f"the recording failed with code {code}: {last[0]}. Try: prep demo")
-        path = new_path("demo")
-        path.write_bytes(crowd.read_bytes())
-        self.stop()
+        try:
+            with _in_words("kept"):
+                path = new_path("demo")
+                path.write_bytes(crowd.read_bytes())
+        except TraceError as error:
+            return Recorded(None, str(error))
+        finally:
+            self.stop()
         return Recorded(f"mine:{path.stem}")
 
     def stop(self) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable
+from functools import wraps
 from html import escape
+from typing import ParamSpec
 
 import streamlit as st
 
 from app.debugger import session
 from app.debugger.runs import Run
 from engine.core.trace_format import TraceError
+
+_P = ParamSpec("_P")
 
 _RANGE = "range"
 """In a tab's session: the run, first and last step of what was brushed."""
@@ -28,6 +34,31 @@ def run_page(title: str, body: Callable[[Run], None]) -> None:
         body(run)
     except TraceError as error:
         st.error(str(error))
+
+
+def in_words(show: Callable[_P, None]) -> Callable[_P, None]:
+    """A page, or a part of one that runs again by itself, whose errors are sentences on the screen.
+
+    A part needs its own: when it runs alone, nobody above it catches anything.
+    """
+
+    @wraps(show)
+    def careful(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            show(*args, **kwargs)
+        except TraceError as error:
+            st.error(str(error))
+        except Exception as error:
+            if os.environ.get("PREP_DEBUG"):
+                raise
+            # A mistake of ours: in one line here and in full in the terminal, and the rest of the workbench goes on.
+            logging.getLogger(__name__).error("a page failed", exc_info=error)
+            st.error(
+                f"This page failed with {type(error).__name__}: {error}. The terminal that runs `prep app` has the "
+                "details; the other pages go on."
+            )
+
+    return careful
 
 
 def heading(title: str, run: Run, *facts: str) -> None:

@@ -98,7 +98,15 @@ def path_of(run_id: str) -> Path:
         path = RECORDED / f"{name}.itrace"
     else:
         raise TraceError(f"no run is called {run_id!r}: the page Runs lists them")
-    if not path.is_file():
+    try:
+        if path.is_dir():
+            raise TraceError(f"{path} is a folder: the path of a trace ends with the name of its file")
+        is_there = path.is_file()
+    except OSError as error:
+        raise TraceError(
+            f"cannot read {path}: {error.strerror}. The page Runs lists what there is"
+        ) from error
+    if not is_there:
         raise TraceError(
             f"there is no run {run_id!r}: no file {path.name}. The page Runs lists what there is"
         )

@@ -15,10 +15,13 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from app.debugger.runs import Run, open_run, path_of
+from engine.core.trace_format import TraceError
 
 _KEY = "selection"
 _PAGE_KEY = "page parameters"
 _PAGES = "pages"
+_DIGITS = 15
+"""Of a step or block in an address: what a browser counts exactly."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def _from_url(parameters: dict[str, str]) -> Selection:
 
     def number(name: str) -> int | None:
         text = parameters.get(name, "")
-        return int(text) if text.isdecimal() else None
+        return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
     return Selection(
         parameters.get("run"),
@@ -109,7 +112,12 @@ def get_run(run_id: str) -> Run:
     if run_id.startswith("live:"):
         return _live_view(run_id)
     path = path_of(run_id)
-    state = path.stat()
+    try:
+        state = path.stat()
+    except OSError as error:  # deleted this very moment
+        raise TraceError(
+            f"cannot read {path}: {error.strerror}. The page Runs lists what there is"
+        ) from error
     return _open(run_id, state.st_mtime_ns, state.st_size)
 
 

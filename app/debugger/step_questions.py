@@ -305,7 +305,9 @@ def _num_tokens(facts: Facts) -> Iterator[Question]:
     chunks = {name: count for name, count in plan.rows.items() if count > 1}
     if not chunks or len(chunks) > MOST_ROWS:
         return
-    budget = facts.reader.header["config"]["scheduler"]["max_num_batched_tokens"]
+    budget = facts.reader.header["config"].get("scheduler", {}).get("max_num_batched_tokens")
+    if budget is None:
+        return
     single = len(plan.rows) - len(chunks)
     parts = _shares(chunks) + (f", {_count(single, 'request')} with one token each" if single else "")
     yield Question(

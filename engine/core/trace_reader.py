@@ -55,6 +55,8 @@ from engine.core.trace_replay import (
 )
 
 _CHUNK_BYTES = 1 << 16
+_MOST_BLOCKS = 1 << 24
+"""That a header may claim: a damaged one must not make the reader take all memory."""
 _NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What playing a record raises that no writer wrote."""
 
@@ -582,9 +584,12 @@ class TraceReader:
             if header["t"] != "hdr" or not isinstance(version, int):
                 raise ValueError("the first record is no header")
             sizes = (header["blocks"], header["block_size"]) if version <= VERSION else ()
-            if not all(isinstance(size, int) and size > 0 for size in sizes):
+            if not all(isinstance(size, int) and 0 < size <= _MOST_BLOCKS for size in sizes):
                 raise ValueError("the header has no sizes")
-        except (IndexError, KeyError, TypeError, ValueError) as error:
+            config = header["config"] = header.get("config") or {}
+            if version <= VERSION and not all(isinstance(part, dict) for part in (config, *config.values())):
+                raise ValueError("the header's config is none")
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise TraceError(
                 f"{self.path} is not a trace: its first line is no trace header. `prep trace record` makes "
                 "traces"

@@ -11,6 +11,7 @@ import streamlit as st
 from app.debugger.live import registry
 from app.debugger.live.client import LiveError, LiveRun, LiveView
 from app.debugger.live.start_form import PACES
+from app.debugger.page_frame import in_words
 from app.debugger.session import select, selection
 from engine.debug.breakpoints import EVENTS
 
@@ -214,7 +215,7 @@ def _send_save(live: LiveRun) -> None:
 def show_status(live: LiveRun) -> None:
     """A line that follows the engine by itself, and below it what went wrong."""
     if live.end is None:
-        st.fragment(_follow_status, run_every=STATUS_EVERY_S)(live)
+        st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(live)
     else:
         _status_line(live)
 

@@ -16,6 +16,7 @@ from app.debugger.capacity.figure import Capacity
 from app.debugger.capacity.figure import show as shown
 from app.debugger.capacity.figures import work_out
 from app.debugger.capacity.scenario import ASSUMED_PRICES, Scenario
+from app.debugger.page_frame import in_words
 from engine.config import ConfigError
 from engine.sim.hardware import hardware_names
 from engine.sim.models import MODELS, get_model
@@ -255,6 +256,7 @@ def _simulation(found: Capacity) -> None:
 
 
 @st.fragment(run_every=0.3)
+@in_words
 def _watch(check: Check) -> None:
     st.progress(
         min(1.0, check.num_sent / check.num_requests),

@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.fork_process import ForkOutcome, ForkProcess
+from app.debugger.page_frame import in_words
 from app.debugger.runs import Run, path_of, runs_dir
 from engine.core.trace_format import TraceError
 from engine.core.trace_knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
@@ -147,6 +148,7 @@ def _suffix(changes: dict[str, Any], dotted: str | None) -> str:
 
 
 @st.fragment(run_every=0.3)
+@in_words
 def _show_progress() -> None:
     process: ForkProcess | None = st.session_state.get(_PROCESS)
     if process is None:

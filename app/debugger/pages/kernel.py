@@ -22,7 +22,7 @@ from app.debugger.kernel_walk.table import (
     resolve_dtype,
     ways,
 )
-from app.debugger.page_frame import heading, run_page, step_bar
+from app.debugger.page_frame import heading, in_words, run_page, step_bar
 from app.debugger.runs import Run
 from app.debugger.views.texts import speller, visible
 from engine.core.trace_format import TraceError
@@ -171,6 +171,7 @@ def _remember_sizes(reader: TraceReader, answer: dict[str, Any]) -> None:
 
 
 @st.fragment(run_every=0.3)
+@in_words
 def _wait(job: Job) -> None:
     """Shown until the worker answers."""
     _client().check_time(job)

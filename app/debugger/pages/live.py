@@ -8,6 +8,7 @@ from app.debugger.live import registry
 from app.debugger.live.client import LiveRun, LiveView
 from app.debugger.live.controls import show_controls, show_said, show_status
 from app.debugger.live.start_form import attach, show_attach_form, show_start_form
+from app.debugger.page_frame import in_words
 from app.debugger.session import get_run, select, selection
 from engine.core.trace_format import TraceError
 
@@ -77,7 +78,7 @@ def _show_steps(view: LiveView) -> None:
     if not view.index.num_steps:
         st.info("No step has run yet: press Run or Step.")
         if view.is_live:
-            st.fragment(_wait_for_a_step, run_every=0.3)(view)
+            st.fragment(in_words(_wait_for_a_step), run_every=0.3)(view)
         return
     from app.debugger.pages.step import show_run
 

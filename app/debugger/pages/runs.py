@@ -10,6 +10,7 @@ from app.debugger import session
 from app.debugger.catalogue import Entry, Glance, glance, load_catalogue, sparkline
 from app.debugger.live.registry import live_runs
 from app.debugger.own_runs import Recording, delete, keep_upload, rename
+from app.debugger.page_frame import in_words
 from app.debugger.runs import list_runs, path_of
 from engine.core.trace_format import TraceError
 
@@ -114,8 +115,12 @@ def _manage(run_id: str) -> None:
             st.rerun()
     st.caption("A deleted run is gone.")
     if st.button("Delete it", key=f"delete_{run_id}", type="primary"):
-        delete(run_id)
-        st.rerun()
+        try:
+            delete(run_id)
+        except TraceError as error:
+            st.error(str(error))
+        else:
+            st.rerun()
 
 
 def _verify(run_id: str) -> None:
@@ -181,6 +186,7 @@ def _record_or_attach() -> None:
 
 
 @st.fragment(run_every=0.5)
+@in_words
 def _follow(recording: Recording) -> None:
     """A recording under way; a new run of the page when it is over."""
     outcome = recording.poll()

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.debugger.page_frame import run_page
+from app.debugger.page_frame import in_words, run_page
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
 from app.debugger.session import Selection, get_run, select, selection, write_url
@@ -38,9 +38,9 @@ def _show_page(run: Run) -> None:
 def show_run(run: Run) -> None:
     """The view of a run, here and on the page Live. One that runs is looked at again by itself."""
     if run.is_live:
-        st.fragment(_follow, run_every=FOLLOW_S)(run.run_id)
+        st.fragment(in_words(_follow), run_every=FOLLOW_S)(run.run_id)
     else:
-        st.fragment(_view)(run)
+        st.fragment(in_words(_view))(run)
 
 
 def _follow(run_id: str) -> None:

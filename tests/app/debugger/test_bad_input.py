@@ -1,0 +1,175 @@
+"""What nobody should do to the workbench, and somebody will: every page answers with a sentence, never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from typer.testing import CliRunner
+
+from app.cli import screen
+from app.cli.main import app as cli
+from app.debugger import own_runs
+from app.debugger.own_runs import keep_upload
+from app.debugger.page_frame import in_words
+from app.debugger.runs import RECORDED, open_run, path_of
+from engine.core.trace_format import TraceError
+
+MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
+LINES = gzip.decompress((RECORDED / "memory-pressure.itrace").read_bytes()).splitlines()
+HEADER = json.loads(LINES[0])
+HEADER_FIELDS_SINCE = (
+    "config",
+    "seed",
+    "code_rev",
+    "machine",
+    "workload_hash",
+    "fingerprint",
+    "scheduler_cls",
+)
+
+
+def written(path: Path, header: dict[str, Any], lines: list[bytes] = LINES[1:]) -> Path:
+    path.write_bytes(gzip.compress(b"\n".join([json.dumps(header).encode(), *lines, b""])))
+    return path
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, page: str, **parameters: str) -> AppTest:
+    monkeypatch.setenv("PREP_APP_PAGE", page)
+    test = AppTest.from_file(str(MAIN), default_timeout=30)
+    for name, value in parameters.items():
+        test.query_params[name] = value
+    test.run()
+    assert not test.exception, [(error.message, error.stack_trace) for error in test.exception]
+    return test
+
+
+def said(test: AppTest) -> str:
+    return "\n".join(error.value for error in test.error)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"blocks": 10**12},
+        {"blocks": -1},
+        {"block_size": 0},
+        {"config": [1]},
+        {"config": {"scheduler": "fcfs"}},
+        {"v": "1"},
+    ],
+)
+def test_a_header_that_makes_no_sense_is_no_trace(tmp_path: Path, damage: dict[str, Any]) -> None:
+    path = written(tmp_path / "run.itrace", {**HEADER, **damage})
+    with pytest.raises(TraceError, match="is not a trace"):
+        open_run(f"file:{path}")
+
+
+@pytest.mark.parametrize("page", ["step", "requests", "metrics", "kernel", "compare", "learn"])
+def test_a_header_without_what_came_later_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    old = {name: value for name, value in HEADER.items() if name not in HEADER_FIELDS_SINCE}
+    path = written(tmp_path / "old.itrace", old)
+    assert not said(opened(monkeypatch, page, run=f"file:{path}", step="40"))
+
+
+def test_a_run_whose_name_is_no_file_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for run_id in (
+        "b" * 300,
+        f"mine:{'a' * 300}",
+        f"file:/tmp/{'a' * 5000}",
+        "file:\0",
+        "mine:../../etc/passwd",
+    ):
+        with pytest.raises(TraceError):
+            path_of(run_id)
+    with pytest.raises(TraceError, match="is a folder"):
+        path_of("file:/tmp")
+    assert "too long" in said(opened(monkeypatch, "step", run="b" * 300))
+
+
+@pytest.mark.parametrize("step", ["9" * 5000, "9" * 30, "999999", "-3", "²", "1e3"])
+def test_a_step_that_there_is_not_opens_the_run(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    for page in ("step", "blocks"):
+        assert not said(opened(monkeypatch, page, run="memory-pressure", step=step, block=step))
+
+
+def test_a_part_of_a_page_that_runs_alone_fails_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREP_DEBUG")
+
+    def broken() -> None:
+        import streamlit as st
+
+        from app.debugger.page_frame import in_words
+        from engine.core.trace_format import TraceError
+
+        def lost() -> None:
+            raise TraceError("the run is gone. The page Runs lists what there is")
+
+        def wrong() -> None:
+            raise KeyError("x")
+
+        st.fragment(in_words(lost))()
+        st.fragment(in_words(wrong))()
+
+    test = AppTest.from_function(broken).run()
+    assert not test.exception
+    assert test.error[0].value.startswith("the run is gone") and "KeyError" in test.error[1].value
+    assert in_words(broken).__name__ == "broken"
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.write_text("a file where a folder should be")
+    monkeypatch.setenv("PREP_HOME", str(home))
+    with pytest.raises(TraceError, match="cannot be kept.*PREP_HOME"):
+        keep_upload("run.itrace", (RECORDED / "swap.itrace").read_bytes())
+    for page in ("runs", "step", "compare"):
+        assert not said(opened(monkeypatch, page, run="memory-pressure"))
+
+
+def refused(action: Callable[[], object]) -> str:
+    with pytest.raises(TraceError) as caught:
+        action()
+    return str(caught.value)
+
+
+def test_a_run_that_cannot_be_renamed_or_deleted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    run_id = keep_upload("swap.itrace", (RECORDED / "swap.itrace").read_bytes())
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for method in ("rename", "unlink"):
+        monkeypatch.setattr(Path, method, full)
+    assert "No space left" in refused(lambda: own_runs.rename(run_id, "other"))
+    assert "No space left" in refused(lambda: own_runs.delete(run_id))
+    assert path_of(run_id).is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (["--page", "nonsense"], "there is no page 'nonsense'"),
+        (["--attach", "garbage"], "is not the address of a debug port"),
+        (["--attach", "http://example.org/?token=x"], "is not the address of a debug port"),
+        (["--trace", "/tmp"], "there is no file"),
+        (["--step", "-3"], "--step"),
+    ],
+)
+def test_prep_app_refuses_before_it_starts_a_server(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], because: str
+) -> None:
+    monkeypatch.delenv("PREP_DEBUG")
+    result = CliRunner().invoke(cli, ["app", "--no-browser", *words])
+    assert result.exit_code == screen.USAGE
+    assert because in " ".join(result.stderr.split())
