@@ -111,7 +111,7 @@ class EndOfScript:
         self._left += num_tokens
 
     def fill_bitmask(self, words: Any) -> None:
-        raise NotImplementedError("a scripted run has no logits to mask")
+        raise RuntimeError("a scripted run has no logits to mask")
 
     def is_terminated(self) -> bool:
         return self._left <= 0
