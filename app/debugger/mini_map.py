@@ -8,9 +8,10 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, CACHED, SHARED, USED
 
-COLOURS = {USED: "#0072B2", SHARED: "#E69F00", CACHED: "#009E73"}
+COLOURS = {USED: colours.USED, SHARED: colours.SHARED, CACHED: colours.CACHED}
 """As on the page Step. A free block is hollow; shared ones have a dot and cached ones a stripe, for those who do not
 see the colours."""
 SIDE, GAP = 18, 3

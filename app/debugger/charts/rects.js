@@ -10,7 +10,7 @@
 const NS = "http://www.w3.org/2000/svg";
 const AXIS = 20;
 const PATTERNS = { waiting: "lines", preempted: "hatch", cached: "hatch-cached", shared: "dots", gone: "lines" };
-const FILLS = { prefill: "#E69F00", decode: "#56B4E9", used: "#0072B2" };
+const FILLS = { prefill: "#CC79A7", decode: "#56B4E9", used: "#0072B2" };
 
 /** At most `wanted` round numbers in [first, end). */
 export function ticks(first, end, wanted) {

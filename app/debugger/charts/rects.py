@@ -19,7 +19,7 @@ _HTML = """
           <rect width="6" height="6" fill="#3b1a06"/><rect width="2.5" height="6" fill="#D55E00"/>
         </pattern>
         <pattern id="hatch-cached" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <rect width="6" height="6" fill="#0b1020"/><rect width="2.5" height="6" fill="#00664b"/>
+          <rect width="6" height="6" fill="#0b1020"/><rect width="4" height="6" fill="#009E73"/>
         </pattern>
         <pattern id="lines" width="4" height="4" patternUnits="userSpaceOnUse">
           <rect width="4" height="4" fill="#1f2937"/>

@@ -11,6 +11,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.charts.rects import Rect, rect_chart
+from app.debugger.colours import HERE, PHASE_SWATCHES
 from app.debugger.page_frame import (
     brush,
     brushed_range,
@@ -38,14 +39,11 @@ SHOW = {
     "prefix hit": lambda row: row.prefix_hit_tokens > 0,
 }
 SWATCHES = [
-    ("height:6px;border:1px dashed #9ca3af", "waiting"),
-    ("height:14px;background:#E69F00", "prefill: prompt, or computed again"),
-    ("height:9px;background:#56B4E9", "decode"),
-    (
-        "height:6px;background:repeating-linear-gradient(45deg,#D55E00 0 3px,#3b1a06 3px 6px)",
-        "preempted: blocks lost, waits again",
-    ),
-    ("height:14px;width:5px;background:#F0E442;opacity:.5", "the step you look at"),
+    (PHASE_SWATCHES["waiting"], "waiting"),
+    (PHASE_SWATCHES["prefill"], "prefill: prompt, or computed again"),
+    (PHASE_SWATCHES["decode"], "decode"),
+    (PHASE_SWATCHES["preempted"], "preempted: blocks lost, waits again"),
+    (f"height:14px;width:5px;background:{HERE};opacity:.5", "the step you look at"),
 ]
 COLUMNS = {
     "request": st.column_config.TextColumn("request", pinned=True),
@@ -62,11 +60,11 @@ COLUMNS = {
     "itl_p99_steps": st.column_config.NumberColumn("ITL p99, steps", format="%.3g"),
     "itl_p50_ms": st.column_config.NumberColumn("ITL p50, ms", format="%.2f"),
     "itl_p99_ms": st.column_config.NumberColumn("ITL p99, ms", format="%.2f"),
-    "prompt_tokens": st.column_config.NumberColumn("prompt, tokens"),
+    "prompt_tokens": st.column_config.NumberColumn("prompt, tokens", format="localized"),
     "prefix_hit_tokens": st.column_config.NumberColumn(
         "prefix hit, tokens", help="Found in the prefix cache at the first admission"
     ),
-    "output_tokens": st.column_config.NumberColumn("output, tokens"),
+    "output_tokens": st.column_config.NumberColumn("output, tokens", format="localized"),
     "preemptions": st.column_config.NumberColumn("preempted", help="How often it lost all its blocks"),
     "finish": st.column_config.TextColumn("end", help="Finish reason, or where the run leaves it"),
     "priority": st.column_config.NumberColumn("priority", help="Smaller is more important"),

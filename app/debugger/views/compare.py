@@ -13,13 +13,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, TraceIndex
 from engine.core.trace_diff import Figure, RequestDelta, TraceDiff
 from engine.core.trace_reader import TraceReader
 
 Align = Literal["step", "token", "time"]
 
-COLOURS = ("#1c2537", "#009E73", "#0072B2", "#E69F00")
+COLOURS = (colours.FREE, colours.CACHED, colours.USED, colours.SHARED)
 """By block state, those of the page Step: free, cached, used, shared."""
 SAME = 0.38
 """Brightness of cells whose state is the same in both runs."""
