@@ -18,6 +18,7 @@ from engine.core.sched_output import Reason
 from engine.core.trace_format import TraceError
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_replay import RequestHistory
+from engine.core.trace_why import singular
 
 LIMIT = 220
 """Characters. What does not fit is left out, the least important first."""
@@ -364,7 +365,7 @@ def _waiting(facts: _Facts) -> Iterator[str]:
 def _short_cause(facts: _Facts, reason: Reason, figures: dict[str, int]) -> str:
     if reason is Reason.BUDGET_EXHAUSTED and figures.get("left") == 0:
         return "the budget is used up"
-    cause = _SHORT_CAUSES[reason].format_map(_Figures(figures))
+    cause = singular(_SHORT_CAUSES[reason].format_map(_Figures(figures)))
     if reason is Reason.NO_BLOCKS and figures.get("free", 0) < _free_when_planned(facts):
         cause = cause.replace(" free", " free beside its cached prefix")
     return cause

@@ -6,6 +6,7 @@ had ended, or was left out for one `Reason`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,7 +96,7 @@ def _what_it_did(row: Row, record: StepRecord) -> str:
         work = f"computed {row.num_tokens} tokens from position {row.start} on"
     share = f"{row.num_tokens} of the step's {record.num_tokens} tokens"
     output = f", and got {len(row.tokens)} new" if row.tokens else ", its prompt is not finished"
-    return f"{row.request_id} was scheduled: it {work} ({share}){output}."
+    return singular(f"{row.request_id} was scheduled: it {work} ({share}){output}.")
 
 
 def _why_not(reader: TraceReader, request: RequestHistory, record: StepRecord) -> Why:
@@ -106,9 +107,9 @@ def _why_not(reader: TraceReader, request: RequestHistory, record: StepRecord) -
     if entry is None:
         sentence = f"{name} arrived while step {step} ran, too late to be looked at."
         return Why(name, step, "not_scheduled", sentence, None, None, position, len(waiting))
-    cause = _CAUSES[entry.reason].format_map(_Figures(entry.details))
+    cause = _fill(_CAUSES[entry.reason], entry.details)
     if entry.reason is Reason.NO_BLOCKS and name in record.preempted:
-        cause = _LOST_ITS_OWN.format_map(_Figures(entry.details))
+        cause = _fill(_LOST_ITS_OWN, entry.details)
     if entry.reason is Reason.BEHIND_IN_QUEUE:
         cause = _name_the_head(reader, record, cause)
     verb = "waits" if waiting else "did not run"
@@ -128,8 +129,17 @@ def _name_the_head(reader: TraceReader, record: StepRecord, cause: str) -> str:
     blocked = next((entry for entry in record.not_scheduled if entry.reason is Reason.NO_BLOCKS), None)
     if blocked is None or blocked.request_id is None:
         return cause
-    figures = _CAUSES[blocked.reason].format_map(_Figures(blocked.details))
+    figures = _fill(_CAUSES[blocked.reason], blocked.details)
     return f"{cause}. {blocked.request_id} waits because {figures}"
+
+
+def _fill(sentence: str, figures: dict[str, int]) -> str:
+    return singular(sentence.format_map(_Figures(figures)))
+
+
+def singular(sentence: str) -> str:
+    """One block is not "1 blocks"."""
+    return re.sub(r"(?<![\d,.])1 (more )?(block|token|load|request)s\b", r"1 \1\2", sentence)
 
 
 class _Figures(dict[str, int]):
