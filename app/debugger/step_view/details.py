@@ -92,12 +92,13 @@ def _step(reader: TraceReader, record: StepRecord, state: TraceState) -> dict[st
 
 
 def _source(reader: TraceReader, step: int) -> list[str] | None:
-    """Where the code decided, its line, and what the line decides; None where the code is not to be found."""
+    """Where the code decided, its line, what the line decides, and what to know before trusting it (often nothing);
+    None where the code is not to be found."""
     try:
         line = deciding_line(reader, step)
     except TraceError:
         return None
-    return [f"{line.file}:{line.line}", line.code.strip(), line.why]
+    return [f"{line.file}:{line.line}", line.code.strip(), line.why, line.note]
 
 
 def _row(reader: TraceReader, record: StepRecord, state: TraceState, row: Row) -> list[Any]:

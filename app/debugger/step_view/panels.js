@@ -68,24 +68,24 @@ export function mostRows(playing, all) {
 function fill(body, entries, make, most, columns) {
   const rows = entries.slice(0, most).map(make);
   if (entries.length > most) {
-    const more = el("button", { className: "link", "data-all": "1" }, `${number(entries.length - most)} more rows`);
+    const more = el("button", { className: "link", "data-all": "1" }, `${counted(entries.length - most, "more row")}`);
     rows.push(el("tr", {}, el("td", { colSpan: columns }, more)));
   }
   body.replaceChildren(...rows);
 }
 
-/** The line of the scheduler that decided: [place, code, what it decides]. */
+/** The line of the scheduler that decided: [place, code, what it decides, what to know before trusting it]. */
 export function fillSource(element, source) {
-  const parts = source ? [el("span", { className: "place" }, source[0]), " ", el("code", {}, source[1]), " ", el("span", {}, source[2])] : [];
-  element.replaceChildren(...parts);
+  const parts = source ? [el("span", { className: "place" }, source[0]), " ", el("code", {}, source[1]), " ", el("span", {}, source[2]), source[3] ? el("div", { className: "note" }, source[3]) : null] : [];
+  element.replaceChildren(...parts.filter((part) => part !== null));
 }
 
 /** Who came, went, lost its blocks and at what cost, one line each. */
 export function fillEvents(element, state) {
   const lines = [];
   for (const cost of state.preempted) lines.push(["preempted", costText(cost), "preempt"]);
-  for (const [name, found] of state.resumed) lines.push(["resumed", `${name}${found ? `, ${number(found)} tokens found in the cache` : ", nothing left in the cache"}`, "resume"]);
-  for (const [name, found] of state.admitted) lines.push(["admitted", `${name}${found ? `, prefix hit of ${number(found)} tokens` : ""}`, "admit"]);
+  for (const [name, found] of state.resumed) lines.push(["resumed", `${name}${found ? `, ${counted(found, "token")} found in the cache` : ", nothing left in the cache"}`, "resume"]);
+  for (const [name, found] of state.admitted) lines.push(["admitted", `${name}${found ? `, prefix hit of ${counted(found, "token")}` : ""}`, "admit"]);
   for (const [name, reason] of state.finished) lines.push(["finished", `${name} (${reason})`, "finish"]);
   for (const name of state.added) lines.push(["arrived", name, "add"]);
   for (const name of state.aborted) lines.push(["aborted", name, "abort"]);
@@ -95,14 +95,14 @@ export function fillEvents(element, state) {
 }
 
 function pairs(copies) {
-  return `${number(copies.length)} blocks: ${copies.slice(0, 12).map(([from, to]) => `${from}→${to}`).join(" ")}${copies.length > 12 ? " …" : ""}`;
+  return `${counted(copies.length, "block")}: ${copies.slice(0, 12).map(([from, to]) => `${from}→${to}`).join(" ")}${copies.length > 12 ? " …" : ""}`;
 }
 
 export function costText(cost) {
   const shared = cost.shared ? ` (${number(cost.shared)} of them still held by others)` : "";
-  const lost = `${cost.request} gave back ${number(cost.blocks)} blocks${shared} with ${number(cost.computed)} computed tokens`;
+  const lost = `${cost.request} gave back ${counted(cost.blocks, "block")}${shared} with ${counted(cost.computed, "computed token")}`;
   if (cost.waited === null) return `${lost}; it has not come back${cost.ended === null ? " yet" : ""}`;
-  return `${lost}; back after ${number(cost.waited)} steps, ${number(cost.found)} tokens were still there, ${number(cost.again)} are computed again`;
+  return `${lost}; back after ${counted(cost.waited, "step")}, ${counted(cost.found, "token")} still there, ${number(cost.again)} computed again`;
 }
 
 export function fillBlockFacts(element, block, states, state, facts, step) {
@@ -127,7 +127,7 @@ export function fillBlockFacts(element, block, states, state, facts, step) {
     parts.push(` · ${hash ? `hash ${hash}` : "no hash published"}`);
     const near = facts.events.filter(([when]) => when <= step).slice(-6);
     const list = near.map(([when, kind, request]) => el("button", { className: `link${when === step ? " now" : ""}`, "data-step-to": when }, `${when} ${kind}${request ? ` ${request}` : ""}`));
-    parts.push(el("div", { className: "history" }, `${number(facts.events.length)} events${facts.whole ? "" : ` in steps ${facts.first}-${facts.last - 1}`}: `, ...list.flatMap((item) => [item, " "]), near.length ? "" : "none yet"));
+    parts.push(el("div", { className: "history" }, `${counted(facts.events.length, "event")}${facts.whole ? "" : ` in steps ${facts.first}-${facts.last - 1}`}: `, ...list.flatMap((item) => [item, " "]), near.length ? "" : "none yet"));
   }
   element.replaceChildren(...parts);
 }
@@ -139,7 +139,7 @@ export function fillRequestFacts(element, request, state, events) {
   }
   const parts = [el("b", {}, request)];
   const table = state?.tables.get(request);
-  if (table) parts.push(` runs · ${number(table.length)} blocks: `, el("span", { className: "ids" }, ranges(table)));
+  if (table) parts.push(` runs · ${counted(table.length, "block")}: `, el("span", { className: "ids" }, ranges(table)));
   else if (state?.queue.includes(request)) parts.push(" waits, without blocks");
   else if (state) parts.push(" holds no blocks after this step");
   if (events?.length) {
@@ -162,5 +162,10 @@ const DIGITS = new Intl.NumberFormat("en");
 /** Making one takes longer than all numbers of a picture. */
 
 export function number(value) {
-  return value < 1000 ? `${value}` : DIGITS.format(value).replaceAll(",", "\u202f");
+  return value < 1000 ? `${value}` : DIGITS.format(value);
+}
+
+/** "1 block", "2 blocks". */
+export function counted(count, noun) {
+  return `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
