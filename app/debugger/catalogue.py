@@ -62,6 +62,12 @@ def load_catalogue() -> dict[str, Entry]:
     return {entry.id: entry for entry in map(Entry.model_validate, entries)}
 
 
+def title_of(run_id: str) -> str | None:
+    """What people call a run that ships; None for any other."""
+    entry = load_catalogue().get(run_id)
+    return entry.title if entry else None
+
+
 @dataclass(frozen=True)
 class Glance:
     """A run in a few figures."""

@@ -78,12 +78,14 @@ def step_bar(run: Run, key: str) -> int:
     if not num_steps:
         return 0
     step = min(session.selection().step, num_steps - 1)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{key}_step_bar"):
+        st.markdown("Step", width="content")
         # The key holds the step: a jump from elsewhere makes a new box that shows it.
         chosen = st.number_input(
-            f"Step, 0 to {num_steps - 1:,}", 0, num_steps - 1, step, key=f"{key}_step_{step}_{num_steps}", width=170,
-            help="Shown is the state after this step. Steps count from 0.",
+            f"Step, 0 to {num_steps - 1:,}", 0, num_steps - 1, step, key=f"{key}_step_{step}_{num_steps}", width=120,
+            label_visibility="collapsed",
         )  # fmt: skip
+        st.caption(f"of 0 to {num_steps - 1:,}", width="content")
         moved = int(chosen)
         if st.button("◀", key=f"{key}_before", help="One step back", disabled=step == 0):
             moved = step - 1
@@ -95,6 +97,7 @@ def step_bar(run: Run, key: str) -> int:
             "Refresh", key=f"{key}_refresh", help="The run goes on: read what is new"
         ):
             st.rerun()
+        st.caption("Shown: the state after this step.", width="content")
     if moved != step:
         session.select(step=moved)
         st.rerun()

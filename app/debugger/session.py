@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import streamlit as st
 
+from app.debugger.catalogue import title_of
 from app.debugger.runs import Run, open_run, path_of
 from engine.core.trace_format import TraceError
 
@@ -134,4 +135,6 @@ def _live_view(run_id: str) -> Run:
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the run …")
 def _open(run_id: str, mtime_ns: int, size: int) -> Run:
-    return open_run(run_id)
+    run = open_run(run_id)
+    run.title = title_of(run_id) or run.title
+    return run

@@ -31,7 +31,7 @@ export function brief(value) {
   if (value === null || Number.isNaN(value)) return "–";
   if (Math.abs(value) >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
   if (Math.abs(value) >= 1e4) return `${(value / 1e3).toFixed(1)}k`;
-  return Number.isInteger(value) ? `${value}` : value.toPrecision(3);
+  return Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(3);
 }
 
 /** The greatest figure that a chart must have room for. */

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.charts.rects import Rect, rect_chart
+from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.page_frame import choose_step, heading, legend, newly, run_page, step_bar
 from app.debugger.runs import Run
 from app.debugger.views.block_history import MEANING, history, last_touch
@@ -27,18 +28,11 @@ SMALL = {
     name: st.column_config.Column(width="small")
     for name in ("entry", "block", "hash", "place", "step", "event", "refs")
 }
-SWATCHES = [  # the colours and glyphs of the block map on the page Step
-    (
-        "height:12px;background:radial-gradient(circle,#0b1020 1px,#E69F00 1.5px) 0 0/6px 6px",
-        "shared by several",
-    ),
-    ("height:12px;background:#0072B2", "held by one"),
-    (
-        "height:12px;border:1px solid #009E73;"
-        "background:repeating-linear-gradient(45deg,#00664b 0 2.5px,#0b1020 2.5px 6px)",
-        "cached and free: a prefix hit finds it",
-    ),
-    ("height:12px;border:1px dashed #9ca3af", "gone: no longer in the cache, what follows it cannot be hit"),
+SWATCHES = [
+    (BLOCK_SWATCHES["shared"], "shared by several"),
+    (BLOCK_SWATCHES["used"], "held by one"),
+    (BLOCK_SWATCHES["cached"], "cached and free: a prefix hit finds it"),
+    (BLOCK_SWATCHES["gone"], "gone: no longer in the cache, what follows it cannot be hit"),
 ]
 
 
@@ -96,7 +90,8 @@ def _block_box(run: Run, contents: Contents) -> int | None:
     if chosen is not None and chosen > most:
         st.warning(f"There is no block {chosen}: they go from 0 to {most:,}.")
         chosen = None
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="blocks_block_bar"):
+        st.markdown("Block", width="content")
         block = st.number_input(
             f"Block, 0 to {most:,}",
             0,
@@ -104,8 +99,10 @@ def _block_box(run: Run, contents: Contents) -> int | None:
             chosen,
             key=f"blocks_block_{chosen}",
             placeholder="none",
-            width=170,
+            width=120,
+            label_visibility="collapsed",
         )
+        st.caption(f"of 0 to {most:,}", width="content")
         if chosen is None:
             st.caption("Choose a block here, in the tree or in the eviction order.", width="content")
     if block != chosen:
@@ -211,7 +208,9 @@ def _show_chain(contents: Contents, found: Chain) -> None:
     if found.children:
         with st.container(horizontal=True, gap="small"):
             for child in found.children[:8]:
-                if st.button(f"→ {child}", key=f"blocks_child_{child}", help="A block whose content follows"):
+                if st.button(
+                    f"→ block {child:,}", key=f"blocks_child_{child}", help="A block whose content follows"
+                ):
                     _choose_block(child)
 
 
@@ -231,7 +230,8 @@ def _owner_names(contents: Contents, block: int | None) -> list[str]:
 
 def _show_history(contents: Contents, block: int) -> None:
     events = history(contents.reader, block)
-    st.caption(f"{len(events)} events of block {block} in the whole run; choose one to go to its step.")
+    count = f"{len(events):,} {'event' if len(events) == 1 else 'events'}"
+    st.caption(f"{count} of block {block:,} in the whole run; choose one to go to its step.")
     if not events:
         return
     rows = [
@@ -303,7 +303,7 @@ def _show_tree(run: Run, contents: Contents, block: int | None, spell: Speller |
             key="blocks_tree",
         )
     st.caption(
-        f"{used} blocks are held; without sharing it would be {refs}."
+        f"{used:,} {'block is' if used == 1 else 'blocks are'} held; without sharing it would be {refs:,}."
         + (f" {num_hidden} smaller trees are not drawn." if num_hidden else "")
     )
     if picked is not None:
@@ -340,6 +340,8 @@ def _title(contents: Contents, node: Node) -> str:
         who = "cached and free" if node.state == "cached" else "gone from the cache"
     count = len(node.contents)
     copies = f", {node.num_blocks} copies" if node.num_blocks > count else ""
+    if count == 1:
+        return f"entry {node.depth}: 1 block{copies}, {who}"
     return f"entries {node.depth} to {node.depth + count - 1}: {count} blocks{copies}, {who}"
 
 

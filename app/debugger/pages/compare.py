@@ -11,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from app.debugger import session
+from app.debugger.catalogue import title_of
 from app.debugger.page_frame import heading, legend
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
 from app.debugger.runs import Run, list_runs
@@ -74,13 +75,18 @@ def _run_ids(*also: str | None) -> list[str]:
     return listed + [run_id for run_id in dict.fromkeys(also) if run_id and run_id not in listed]
 
 
+def _name(run_id: str) -> str:
+    return title_of(run_id) or run_id
+
+
 def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
     """Run B and whether the form is open. Another choice starts the page anew."""
     left, swap, right, fork = st.columns([3, 0.6, 3, 1.4], vertical_alignment="bottom")
-    new_a = left.selectbox("Run A", ids, ids.index(a), key=f"compare_a_{a}")
+    new_a = left.selectbox("Run A", ids, ids.index(a), key=f"compare_a_{a}", format_func=_name)
     new_b = right.selectbox(
-        "Run B", ids, None if b is None else ids.index(b), key=f"compare_b_{b}", placeholder="none yet"
-    )
+        "Run B", ids, None if b is None else ids.index(b), key=f"compare_b_{b}", placeholder="none yet",
+        format_func=_name,
+    )  # fmt: skip
     if swap.button("⇄", key="compare_swap", help="Swap A and B", disabled=b is None, width="stretch"):
         new_a, new_b = b or new_a, a
     parameter = st.query_params.get("fork", "")
@@ -226,6 +232,9 @@ def _show_figures(found: TraceDiff) -> None:
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
+        column_config={
+            name: st.column_config.NumberColumn(name, format="localized") for name in ("A", "B", "B − A")
+        },
         height=35 * (len(rows) + 1) + 3,
         alt="Figures of both runs: "
         + "; ".join(f"{row['figure']} {row['A']} and {row['B']}" for row in rows),
@@ -263,7 +272,8 @@ def _show_maps(a: Run, b: Run, one: TraceReader, other: TraceReader, step: int) 
             _show_map("B", view.block_map(b.index, there, states_a), there)
     legend((f"height:10px;background:{colour};border:1px solid #374151", word) for colour, word in _legend())
     if states_b is not None:
-        st.caption(f"{view.num_different(states_a, states_b):,} blocks are in another state.")
+        count = view.num_different(states_a, states_b)
+        st.caption(f"{count:,} {'block is' if count == 1 else 'blocks are'} in another state.")
 
 
 def _legend() -> list[tuple[str, str]]:
@@ -305,7 +315,9 @@ def _show_requests(found: TraceDiff) -> None:
     texts = {delta.request_id: delta.tokens for delta in found.requests if delta.tokens != "same"}
     if texts:
         said = ", ".join(f"{name}: {words}" for name, words in list(texts.items())[:8])
-        st.caption(f"Output is not the same in both for {len(texts)} requests ({said}).")
+        st.caption(
+            f"Output is not the same in both for {len(texts):,} {'request' if len(texts) == 1 else 'requests'} ({said})."
+        )
 
 
 def _dumbbells(bars: Sequence[view.Bar], words: str) -> alt.LayerChart:

@@ -7,6 +7,7 @@ from html import escape
 import streamlit as st
 
 from app.debugger import session
+from app.debugger.catalogue import title_of
 from app.debugger.mini_map import in_words, mini_map
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
@@ -78,7 +79,9 @@ def _show_controls(tour: Tour, place: int, stop: Stop, step: int) -> None:
         _go_to(tour, place + 1)
     if open_it.button("Open on Step", shortcut="o", width="stretch"):
         session.go("step", run=stop.run, step=step, request=stop.request)
-    where.markdown(f"**{place + 1} of {last + 1}** · run {stop.run} · after step {step}")
+    where.markdown(
+        f"**{place + 1} of {last + 1}** · run {title_of(stop.run) or stop.run} · after step {step}"
+    )
 
 
 def _show_stop(stop: Stop, run: Run, step: int) -> None:
@@ -102,7 +105,7 @@ def _show_quiz(run: Run, step: int) -> None:
     st.caption("An answer is committed, then the run is stepped, and says what it did.")
     at = min(st.session_state.setdefault(_QUIZ_STEP, step), run.index.num_steps - 1)
     told = "" if at == step else f": {sentence(run.reader(at), at)}"
-    st.markdown(f"Run **{run.run_id}**, after step **{at}**{told}")
+    st.markdown(f"Run **{run.title}**, after step **{at}**{told}")
     show_panel(run, at, _step_quiz)
 
 

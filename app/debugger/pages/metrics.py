@@ -47,7 +47,13 @@ def _show(run: Run) -> None:
     rows = counter_rows(_totals(run.run_id, index.num_steps, id(run), run))
     if rows:
         st.dataframe(
-            pd.DataFrame(rows), hide_index=True, alt="Counters, their totals, meanings and names in vLLM"
+            pd.DataFrame(rows),
+            hide_index=True,
+            column_config={
+                "total": st.column_config.NumberColumn("total", format="localized"),
+                "vllm": st.column_config.TextColumn("in vLLM"),
+            },
+            alt="Counters, their totals, meanings and names in vLLM",
         )
     else:
         st.caption("All are 0: no drafts, evictions, transfers, images, grammars or adapters in this run.")

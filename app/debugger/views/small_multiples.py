@@ -73,7 +73,7 @@ def metrics(index: TraceIndex) -> list[Metric]:
         ),
         Metric("step_ms", "Step time", "ms", series.duration_s * 1e3, None, ""),
         Metric(
-            "hit_rate", "Prefix hit rate", "% of the tokens admitted so far", hit_rate(index.requests, index.num_steps),
+            "hit_rate", "Prefix hit rate", "% of prompt tokens so far", hit_rate(index.requests, index.num_steps),
             100.0, "vllm:prefix_cache_hits / vllm:prefix_cache_queries",
         ),
     ]  # fmt: skip
