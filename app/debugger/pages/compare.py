@@ -315,9 +315,8 @@ def _show_requests(found: TraceDiff) -> None:
     texts = {delta.request_id: delta.tokens for delta in found.requests if delta.tokens != "same"}
     if texts:
         said = ", ".join(f"{name}: {words}" for name, words in list(texts.items())[:8])
-        st.caption(
-            f"Output is not the same in both for {len(texts):,} {'request' if len(texts) == 1 else 'requests'} ({said})."
-        )
+        whose = "one request" if len(texts) == 1 else f"{len(texts):,} requests"
+        st.caption(f"Output is not the same in both for {whose} ({said}).")
 
 
 def _dumbbells(bars: Sequence[view.Bar], words: str) -> alt.LayerChart:
