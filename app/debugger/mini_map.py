@@ -26,8 +26,14 @@ def in_words(states: NDArray[np.uint8]) -> str:
     )
 
 
-def mini_map(states: NDArray[np.uint8], outlined: frozenset[int] = frozenset(), columns: int = 32) -> str:
-    """An HTML image of all blocks but the null block. outlined: blocks with a white frame."""
+def mini_map(
+    states: NDArray[np.uint8],
+    outlined: frozenset[int] = frozenset(),
+    columns: int = 32,
+    words: str = "",
+) -> str:
+    """An HTML image of all blocks but the null block. outlined: blocks with a white frame; words: what it shows, for
+    those who do not see it (by default the number of blocks in each state)."""
     pitch = SIDE + GAP
     columns = min(columns, max(1, len(states) - 1))
     rows = -(-(len(states) - 1) // columns)
@@ -46,7 +52,7 @@ def mini_map(states: NDArray[np.uint8], outlined: frozenset[int] = frozenset(), 
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 -1 {width} {height}">{"".join(cells)}</svg>'
     )
     source = f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}"
-    words = f"block map: {in_words(states)}"
+    words = words or f"block map: {in_words(states)}"
     return f'<img alt="{escape(words)}" style="width:100%;max-width:{width * 1.3:.0f}px" src="{source}">'
 
 

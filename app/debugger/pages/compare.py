@@ -7,15 +7,18 @@ from html import escape
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import streamlit as st
+from numpy.typing import NDArray
 
 from app.debugger import session
 from app.debugger.catalogue import title_of
+from app.debugger.colours import BLOCK_SWATCHES
+from app.debugger.mini_map import mini_map
 from app.debugger.page_frame import heading, legend
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
 from app.debugger.runs import Run, list_runs
-from app.debugger.trace_index import BLOCK_STATES
 from app.debugger.views import compare as view
 from engine.core.trace_diff import Divergence, TraceDiff, describe, diff
 from engine.core.trace_format import TraceError
@@ -27,6 +30,14 @@ MOST_STEPS = 30_000
 """Of both runs together, that are compared without asking."""
 SECONDS_PER_STEP = 3e-4
 """About, for steps of 64 rows."""
+MOST_CELLS = 400
+"""Blocks of the larger pool that are drawn as on the page Step; of more, each is a pixel."""
+LEGEND = [
+    (BLOCK_SWATCHES["used"], "used by one request"),
+    (BLOCK_SWATCHES["shared"], "shared by several"),
+    (BLOCK_SWATCHES["cached"], "cached: free, a hit can use it"),
+    (BLOCK_SWATCHES["free"], "free"),
+]
 ALIGN = {"step": "step", "token": "token of a request", "time": "time"}
 _SEEN_PAIR = "compare_pair"
 
@@ -259,33 +270,40 @@ def _show_maps(a: Run, b: Run, one: TraceReader, other: TraceReader, step: int) 
         index = names.index(wanted) if wanted in names else 0
         request = who_box.selectbox("Request", names, index, key="compare_request")
     there, words = view.aligned_step(how or "step", step, one, other, request)
-    st.caption(
-        f"A after step {step:,}; B: {words}. Cells that are alike in both are dimmed; a cell is a block."
-    )
+    is_small = max(a.index.num_blocks, b.index.num_blocks) <= MOST_CELLS
+    unlike = "What differs has a white frame" if is_small else "Cells that are alike in both are dimmed"
+    st.caption(f"A after step {step:,}; B: {words}. {unlike}; a cell is a block.")
     left, right = st.columns(2)
     states_a = a.index.block_states(step)
     states_b = None if there is None else b.index.block_states(there)
     with left:
-        _show_map("A", view.block_map(a.index, step, states_b), step)
+        _show_map("A", view.block_map(a.index, step, states_b), step, states_a, states_b)
     with right:
         if states_b is not None and there is not None:
-            _show_map("B", view.block_map(b.index, there, states_a), there)
-    legend((f"height:10px;background:{colour};border:1px solid #374151", word) for colour, word in _legend())
+            _show_map("B", view.block_map(b.index, there, states_a), there, states_b, states_a)
+    legend(LEGEND)
     if states_b is not None:
         count = view.num_different(states_a, states_b)
         st.caption(f"{count:,} {'block is' if count == 1 else 'blocks are'} in another state.")
 
 
-def _legend() -> list[tuple[str, str]]:
-    words = ("free", "cached: free, a hit can use it", "used by one request", "shared by several")
-    assert len(words) == len(BLOCK_STATES)
-    return list(zip(view.COLOURS, words, strict=True))
-
-
-def _show_map(name: str, found: view.BlockMap, step: int) -> None:
+def _show_map(
+    name: str,
+    found: view.BlockMap,
+    step: int,
+    states: NDArray[np.uint8],
+    beside: NDArray[np.uint8] | None,
+) -> None:
+    words = f"Blocks of run {name} after step {step}: {found.words}"
+    if max(len(states), 0 if beside is None else len(beside)) <= MOST_CELLS:
+        image = mini_map(states, view.unlike(states, beside), columns=16, words=words)
+    else:
+        image = (
+            f'<img src="{found.png}" alt="{words}" style="width:100%;max-width:{MAP_WIDTH_REM}rem;'
+            'image-rendering:pixelated;border:1px solid #263043">'
+        )
     st.html(
-        f'<figure style="margin:0"><img src="{found.png}" alt="Blocks of run {name} after step {step}: {found.words}" '
-        f'style="width:100%;max-width:{MAP_WIDTH_REM}rem;image-rendering:pixelated;border:1px solid #263043">'
+        f'<figure style="margin:0">{image}'
         f'<figcaption style="font-size:.78rem;color:#d1d5db"><b>{name}</b> after step {step:,}: {escape(found.words)}'
         "</figcaption></figure>"
     )

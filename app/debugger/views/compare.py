@@ -211,6 +211,16 @@ def block_map(index: TraceIndex, step: int, beside: NDArray[np.uint8] | None = N
     )
 
 
+def unlike(states: NDArray[np.uint8], beside: NDArray[np.uint8] | None) -> frozenset[int]:
+    """Blocks that another run has in another state, or does not have; none without another run."""
+    if beside is None:
+        return frozenset()
+    shared = min(len(states), len(beside))
+    differ = np.ones(len(states), bool)
+    differ[:shared] = states[:shared] != beside[:shared]
+    return frozenset(np.flatnonzero(differ).tolist())
+
+
 def num_different(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> int:
     """Blocks whose state differs; those that only one run has count too."""
     shared = min(len(a), len(b))
