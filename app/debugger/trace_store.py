@@ -41,6 +41,14 @@ MAX_TEXT_BYTES = 1_000_000_000
 """Of a longer trace the beginning is read. Reading takes up to 3.5 times as much memory as there is text."""
 CONTRADICTION, REFUSED = 3, 4
 """Exit codes."""
+REUSE_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+}
+"""For glibc in the reading process: memory that a column has left is used for the next. By itself glibc gives large
+pieces back and the kernel clears them again, which took as long as the arithmetic does. Elsewhere it means nothing."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +65,7 @@ def open_columns(path: Path, max_text_bytes: int) -> Columns:
     Raises TraceError for what cannot be read, ContradictionError if records do not fit together.
     """
     state = path.stat()
-    key = [str(path.resolve()), state.st_size, state.st_mtime_ns, max_text_bytes]
+    key: list[Any] = [str(path.resolve()), state.st_size, state.st_mtime_ns, max_text_bytes]
     stored = cache_dir() / "traces" / f"{sha256(key[0].encode()).hexdigest()[:24]}.columns"
     found = load(stored, key)
     if found is not None:
@@ -75,6 +83,7 @@ def _make(path: Path, target: Path, key: list[Any]) -> Columns:
     beside = target.with_name(f".{target.name}.{token_hex(4)}")
     environment = {
         **os.environ,
+        **REUSE_MEMORY,
         "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
     }
     command = [sys.executable, "-m", __name__, str(path), str(beside), json.dumps(key)]
