@@ -7,7 +7,6 @@ for all records at once. Big files are read by two processes, each with its shar
 from __future__ import annotations
 
 import gc
-import json
 import mmap
 from array import array
 from collections.abc import Sequence
@@ -17,6 +16,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from app.debugger.trace_record import NO_OUTPUT, RecordReader
 from app.debugger.trace_text import member_near, members
 from engine.core.trace_format import BLOCK_EVENTS, TraceError
 
@@ -25,9 +28,8 @@ PARALLEL_BYTES = 4 << 20
 NUM_SAMPLES = 16
 KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
 NOBODY = -1
-NO_OUTPUT = -1
-"""In `row_outputs`, of a row whose tokens were computed without giving an output."""
 NO_TOKENS: list[int] = []
+NO_NUMBERS = np.array([], np.int32)
 
 
 class ContradictionError(Exception):
@@ -44,6 +46,13 @@ def longs() -> Any:
 
 def floats() -> Any:
     return field(default_factory=lambda: array("d"))
+
+
+def append(column: array[int], numbers: NDArray[np.int32] | list[int]) -> None:
+    if isinstance(numbers, np.ndarray):
+        column.frombytes(numbers.tobytes())
+    else:
+        column.fromlist(numbers)
 
 
 @dataclass
@@ -84,7 +93,7 @@ class Scan:
 
     # Requests
     adds: list[dict[str, Any]] = field(default_factory=list)
-    """The records without their prompts, with `num_prompt_tokens` and the place of the line."""
+    """The records with `num_prompt_tokens` instead of their prompts, and the place of the line."""
     aborts: list[dict[str, Any]] = field(default_factory=list)
     admissions: list[tuple[int, int, int, int, int, bool]] = field(default_factory=list)
     """(step, request, start, blocks behind the window, index of its row, whether it was preempted before)"""
@@ -121,8 +130,7 @@ class Scan:
             self.line_member.append(member)
             self.line_start.append(start)
         elif kind == "add":
-            prompt = record.pop("prompt")
-            self.adds.append({**record, "num_prompt_tokens": len(prompt), "place": (member, start)})
+            self.adds.append({**record, "place": (member, start)})
         elif kind == "abort":
             self.aborts.append(record)
         elif kind == "error":
@@ -137,16 +145,17 @@ class Scan:
     def _step(self, record: dict[str, Any]) -> None:
         step = record["i"]
         rows = len(self.row_request)
-        numbers = record.get("q", [])
+        numbers = record.get("q", NO_NUMBERS)
         for entry in record.get("rekey", ()):
             self.rekeyed.append((step, *entry))
         for name in ("new", "res"):
             for number, begin, *behind in record.get(name, ()):
-                row = rows + numbers.index(number)
+                row = rows + list(numbers).index(number)
                 self.admissions.append((step, number, begin, behind[0] if behind else 0, row, name == "res"))
-        self.row_request.fromlist(numbers)
-        self.row_num_tokens.fromlist(record.get("n", []))
-        self._outputs(record.get("tok", []))
+        counts = record.get("n", NO_NUMBERS)
+        append(self.row_request, numbers)
+        append(self.row_num_tokens, counts)
+        self._outputs(record.get("tok", NO_NUMBERS))
         for number, behind in record.get("slid", ()):
             self.slides.append((step, number, behind))
         for number in record.get("pre", ()):
@@ -159,7 +168,7 @@ class Scan:
             self.reasons.setdefault(reason, []).append(step)
         self.num_events.append(self._events(record.get("ev", ())))
         self.num_rows.append(len(numbers))
-        self.num_tokens.append(sum(record.get("n", ())))
+        self.num_tokens.append(int(np.sum(counts)))
         self.step.append(step)
         self.time_s.append(record["ts"])
         self.duration_s.append(record["dur"])
@@ -169,17 +178,17 @@ class Scan:
         self.cached_blocks.append(record["cached"])
         self.kv_tokens.append(record["kv"])
 
-    def _outputs(self, tokens: Sequence[int | list[int] | None]) -> None:
-        try:
-            self.tokens.fromlist(tokens)  # one token each, as in most steps
-            self.row_outputs.fromlist([1] * len(tokens))
-        except TypeError:
-            lists = [
-                NO_TOKENS if token is None else [token] if isinstance(token, int) else token
-                for token in tokens
-            ]
-            self.tokens.extend(chain.from_iterable(lists))
-            self.row_outputs.extend([NO_OUTPUT if token is NO_TOKENS else len(token) for token in lists])
+    def _outputs(self, tokens: NDArray[np.int32] | list[int | list[int] | None]) -> None:
+        if isinstance(tokens, np.ndarray):  # at most one token each, as in most steps
+            outputs = np.where(tokens == NO_OUTPUT, NO_OUTPUT, 1).astype(np.int32)
+            append(self.tokens, tokens[tokens != NO_OUTPUT])
+            append(self.row_outputs, outputs)
+            return
+        lists = [
+            NO_TOKENS if token is None else [token] if isinstance(token, int) else token for token in tokens
+        ]
+        self.tokens.extend(chain.from_iterable(lists))
+        self.row_outputs.extend([NO_OUTPUT if token is NO_TOKENS else len(token) for token in lists])
 
     def _events(self, runs: Sequence[Any]) -> int:
         """Append runs of events; returns how many events they are."""
@@ -235,13 +244,13 @@ def _scan_share(path: Path, start: int, stop: int) -> Scan:
 
 
 def _scan(data: mmap.mmap, start: int, stop: int) -> Scan:
-    scan = Scan(last_offset=start)
+    scan, records = Scan(last_offset=start), RecordReader()
     gc.disable()  # a step's record is a thousand small lists, none of them in a cycle
     for member in members(data, start, stop):
         position = 0
         for line in member.text.split(b"\n")[:-1]:
             try:
-                scan.take(json.loads(line), member.offset, position)
+                scan.take(records.read(line), member.offset, position)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 scan.nonsense = f"{type(error).__name__}: {error}"
                 return scan
