@@ -230,6 +230,8 @@ def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
             f'<b style="color:{colour}">{name}</b> {escape(run.title)} · step {step:,}<br>{escape(what)}'
             f'<ul style="margin:4px 0 0;padding-left:1.1rem">{reasons}</ul></div>'
         )
+    # In a row of their own: side by side, however much each side says.
+    for column, name, run in zip(st.columns(2, gap="medium"), "AB", (a, b), strict=True):
         if step < run.index.num_steps and column.button(
             f"Open {name} at step {step:,}", key=f"compare_open_{name}"
         ):

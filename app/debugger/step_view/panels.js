@@ -76,7 +76,7 @@ function fill(body, entries, make, most, columns) {
 
 /** The line of the scheduler that decided: [place, code, what it decides, what to know before trusting it]. */
 export function fillSource(element, source) {
-  const parts = source ? [el("span", { className: "place" }, source[0]), " ", el("code", {}, source[1]), " ", el("span", {}, source[2]), source[3] ? el("div", { className: "note" }, source[3]) : null] : [];
+  const parts = source ? [el("span", { className: "place" }, source[0]), " ", el("code", {}, source[1]), " ", el("span", {}, source[2]), source[3] ? el("span", { className: "note" }, ` · ${source[3]}`) : null] : [];
   element.replaceChildren(...parts.filter((part) => part !== null));
 }
 
