@@ -87,8 +87,8 @@ class ForkProcess:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(BrokenPipeError):  # poll() says how it ended
-            self._process.stdin.write(json.dumps(self._job).encode())
-            self._process.stdin.close()
+            self._process.stdin.write(json.dumps(self._job).encode() + b"\n")
+            self._process.stdin.flush()  # and left open: when this process ends in any way, the worker ends too
         os.set_blocking(self._process.stdout.fileno(), False)
 
     def poll(self, timeout_s: float = 0.0) -> ForkOutcome | None:

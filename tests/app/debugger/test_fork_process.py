@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from app.debugger.fork_process import ForkOutcome, ForkProcess
+from app.debugger.fork_process import ROOT, ForkOutcome, ForkProcess
 from app.debugger.runs import RECORDED
 from engine.core.trace_fork import fork
 from engine.core.trace_format import TraceError
@@ -37,6 +39,13 @@ class Crashes(Scheduler):
         if self.stats.step == 4:
             print("goodbye", file=sys.stderr, flush=True)
             os._exit(9)
+        return super().schedule()
+
+class Waits(Scheduler):
+    def schedule(self):
+        if self.stats.step == 4:
+            import time
+            time.sleep(60)
         return super().schedule()
 
 class Talks(Scheduler):
@@ -130,3 +139,23 @@ def test_a_file_that_is_no_trace_is_said(tmp_path: Path) -> None:
     (tmp_path / "run.itrace").write_text("no")
     with pytest.raises(TraceError, match="is not a trace"):
         wait(ForkProcess(tmp_path / "run.itrace", tmp_path / "out.itrace"))
+
+
+def test_a_killed_asker_leaves_no_worker_and_no_half_file(tmp_path: Path, source: Path) -> None:
+    """Killed in a way that it cannot hear of: kill -9 of `prep app`, a closed terminal."""
+    program = (
+        "import sys, time; from pathlib import Path; from app.debugger.fork_process import ForkProcess\n"
+        "process = ForkProcess(Path(sys.argv[1]), Path(sys.argv[2]), scheduler_cls='mine:Waits')\n"
+        "while not process._part.exists() and process.poll(0.05) is None: pass\n"
+        "print(process._process.pid, flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", program, str(source), str(tmp_path / "fork.itrace")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as asker:
+        assert asker.stdout is not None
+        worker = int(asker.stdout.readline())
+        assert (tmp_path / "fork.itrace.part").exists()
+        asker.kill()
+    deadline = time.monotonic() + 30
+    while (tmp_path / "fork.itrace.part").exists() or Path(f"/proc/{worker}/cmdline").exists():
+        assert time.monotonic() < deadline, "something is left"
+        time.sleep(0.02)
