@@ -25,6 +25,8 @@ app = screen.command_app()
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "app" / "debugger" / "entry" / "workbench.py"
 START_SECONDS = 60
+HOME = "runs"
+"""The page without a name in its address: Streamlit knows no other address for it."""
 SETTINGS = {
     "server.headless": "true",
     "server.address": "127.0.0.1",
@@ -131,10 +133,10 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
     try:
         _wait_until_healthy(server, port)
         suffix = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
-        url = f"http://127.0.0.1:{port}/{page}{suffix}"
+        url = f"http://127.0.0.1:{port}/{'' if page == HOME else page}{suffix}"
         print(url, flush=True)
         screen.err().print("[dim]the workbench runs until Ctrl-C[/]")
-        if page in ("", "runs"):
+        if page in ("", HOME):
             screen.err().print(
                 "[dim]first:[/] open Memory pressure, and press b: it stops where blocks run out"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable
 from functools import wraps
 from html import escape
@@ -33,7 +34,22 @@ def run_page(title: str, body: Callable[[Run], None]) -> None:
             return
         body(run)
     except TraceError as error:
-        st.error(str(error))
+        st.error(told(error))
+
+
+def plain(text: str) -> str:
+    """A name from a trace or an address may look like Markdown, and must not be read as such: `![](http://...)` would
+    have the browser fetch a picture."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|<>$~:])", r"\\\1", " ".join(text.splitlines()))
+
+
+def told(error: object) -> str:
+    """A sentence of ours with names in it: its `code` stays code, and what would be links, pictures, colours, formulas
+    or emphasis is plain."""
+    parts = re.split(r"(`[^`]*`)", " ".join(str(error).splitlines()))
+    return "".join(
+        part if index % 2 else re.sub(r"([\\\[\]<$*~])", r"\\\1", part) for index, part in enumerate(parts)
+    )
 
 
 def in_words(show: Callable[_P, None]) -> Callable[_P, None]:
@@ -47,15 +63,15 @@ def in_words(show: Callable[_P, None]) -> Callable[_P, None]:
         try:
             show(*args, **kwargs)
         except TraceError as error:
-            st.error(str(error))
+            st.error(told(error))
         except Exception as error:
             if os.environ.get("PREP_DEBUG"):
                 raise
             # A mistake of ours: in one line here and in full in the terminal, and the rest of the workbench goes on.
             logging.getLogger(__name__).error("a page failed", exc_info=error)
             st.error(
-                f"This page failed with {type(error).__name__}: {error}. The terminal that runs `prep app` has the "
-                "details; the other pages go on."
+                f"This page failed with {type(error).__name__}: {plain(str(error))}. The terminal that runs `prep app` "
+                "has the details; the other pages go on."
             )
 
     return careful
@@ -69,7 +85,7 @@ def heading(title: str, run: Run, *facts: str) -> None:
         f'<span style="color:#9ca3af;font-size:.85rem">{escape(text)}</span>'
     )
     for warning in run.warnings:
-        st.caption(f"⚠ {warning}")
+        st.caption(f"⚠ {told(warning)}")
 
 
 def step_bar(run: Run, key: str) -> int:

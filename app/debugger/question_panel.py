@@ -7,12 +7,12 @@ A tab keeps its question and its score in its session; nothing of it is stored.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import streamlit as st
 
+from app.debugger.page_frame import plain
 from app.debugger.runs import Run
 from app.debugger.session import select
 from app.debugger.step_questions import Question, in_words, is_right, questions
@@ -72,7 +72,7 @@ def show_panel(run: Run, step: int, go: Callable[[int], None] = step_the_page) -
         try:
             _show(quiz, run, step)
         except TraceError as error:
-            st.error(_plain(str(error)))
+            st.error(plain(str(error)))
         if quiz.score:
             st.caption(quiz.score)
 
@@ -132,9 +132,9 @@ def _nothing_to_ask(quiz: Quiz, run: Run, step: int) -> None:
 def _ask(quiz: Quiz, question: Question, run: Run) -> None:
     key = f"step-quiz-{quiz.turn}"
     with st.form(key, border=False):
-        st.markdown(f"**{_plain(question.prompt)}**")
+        st.markdown(f"**{plain(question.prompt)}**")
         given = _input(question, key)
-        st.caption(f"Look at: {_plain(question.look_at)}.")
+        st.caption(f"Look at: {plain(question.look_at)}.")
         with st.container(horizontal=True):
             # Not "go to step 47": for some questions that would be the answer.
             label = "Commit" if question.revealed == question.step else "Commit, then step"
@@ -155,14 +155,14 @@ def _input(question: Question, key: str) -> object:
     if question.form == "number":
         return st.number_input("Your answer", min_value=0, step=1, value=None, key=f"{key}-number", width=200)
     if question.form == "choice":
-        labels = {choice: _plain(choice) for choice in question.choices}
+        labels = {choice: plain(choice) for choice in question.choices}
         return st.radio(
             "Your answer", question.choices, index=None, format_func=labels.get, key=f"{key}-choice"
         )
     ticked = [
         choice
         for position, choice in enumerate(question.choices)
-        if st.checkbox(_plain(choice), key=f"{key}-{position}")
+        if st.checkbox(plain(choice), key=f"{key}-{position}")
     ]
     return frozenset(ticked)
 
@@ -170,15 +170,15 @@ def _input(question: Question, key: str) -> object:
 def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
     right = is_right(question, quiz.given)
     verdict = "✓ Right." if right else "✗ Not so."
-    st.markdown(f"{_plain(question.prompt)}")
+    st.markdown(f"{plain(question.prompt)}")
     answers = (
-        f"you said **{_plain(in_words(quiz.given))}**, the run says **{_plain(in_words(question.answer))}**"
+        f"you said **{plain(in_words(quiz.given))}**, the run says **{plain(in_words(question.answer))}**"
     )
     (st.success if right else st.error)(f"{verdict} {answers[0].upper()}{answers[1:]}.")
-    st.markdown(_plain(question.explanation))
+    st.markdown(plain(question.explanation))
     if question.revealed != question.step:
         told = sentence(run.reader(question.revealed), question.revealed)
-        st.caption(f"Step {question.revealed}: {_plain(told)}")
+        st.caption(f"Step {question.revealed}: {plain(told)}")
     with st.container(horizontal=True):
         if st.button(f"Ask me about step {step}", key="step-quiz-next", type="primary"):
             quiz.ask(run.run_id, next_question(quiz, run, step))
@@ -187,8 +187,3 @@ def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
             st.rerun()
         if step != question.step and st.button(f"Back to step {question.step}", key="step-quiz-back"):
             quiz.go(question.step)
-
-
-def _plain(text: str) -> str:
-    """A request's name may look like Markdown, and must not be read as such."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|<>$~:])", r"\\\1", text)

@@ -11,7 +11,7 @@ import streamlit as st
 from app.debugger.live import registry
 from app.debugger.live.client import LiveError, LiveRun, LiveView
 from app.debugger.live.start_form import PACES
-from app.debugger.page_frame import in_words
+from app.debugger.page_frame import in_words, plain, told
 from app.debugger.session import select, selection
 from engine.debug.breakpoints import EVENTS
 
@@ -38,7 +38,7 @@ def show_said() -> None:
     """What the last attempt led to."""
     if said := st.session_state.get(_SAID):
         kind, text = said
-        (st.error if kind == "error" else st.success)(text)
+        (st.error if kind == "error" else st.success)(told(text))
 
 
 def show_controls(view: LiveView) -> None:
@@ -236,12 +236,12 @@ def _status_line(live: LiveRun) -> None:
         return
     if process.failure:
         whose = process.settings.scheduler_cls
+        of = f" (the scheduler is {plain(whose)})" if whose else ""
         st.error(
-            f"{process.failure}{f' (the scheduler is {whose})' if whose else ''}. The run so far is kept: save it, or "
-            "rewind to before that step."
+            f"{told(process.failure)}{of}. The run so far is kept: save it, or rewind to before that step."
         )
     for name, why in list(process.refused.items())[-3:]:
-        st.warning(f"{name} was refused at the door: {why}")
+        st.warning(f"{plain(name)} was refused at the door: {told(why)}")
 
 
 def _sentence(live: LiveRun, info: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from app.debugger.live.settings import (
     SPECULATION,
     LiveSettings,
 )
+from app.debugger.page_frame import told
 
 PACES: dict[str, float | None] = {
     "1 step/s": 1.0,
@@ -54,7 +55,7 @@ def show_start_form() -> LiveRun | None:
                 steps_per_s=PACES[pace],
             )
     except LiveError as error:
-        st.error(f"The engine did not start: {error}")
+        st.error(f"The engine did not start: {told(error)}")
     return None
 
 
@@ -157,5 +158,5 @@ def attach(url: str) -> LiveRun | None:
     try:
         return registry.attach(url)
     except LiveError as error:
-        st.error(f"Not attached: {error}")
+        st.error(f"Not attached: {told(error)}")
     return None

@@ -10,7 +10,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.charts.rects import Rect, rect_chart
 from app.debugger.colours import BLOCK_SWATCHES
-from app.debugger.page_frame import choose_step, heading, legend, newly, run_page, step_bar
+from app.debugger.page_frame import choose_step, heading, legend, newly, plain, run_page, step_bar
 from app.debugger.runs import Run
 from app.debugger.views.block_history import MEANING, history, last_touch
 from app.debugger.views.contents import Contents, request_names, short
@@ -140,7 +140,8 @@ def _facts(contents: Contents, block: int, found: Chain | None) -> str:
     hashed = contents.blocks.hash[block]
     if owners:
         names = ", ".join(
-            f"{contents.reader.requests[place.number].request_id} (entry {place.index})" for place in owners
+            f"{plain(contents.reader.requests[place.number].request_id)} (entry {place.index})"
+            for place in owners
         )
         text = f"**Block {block}** is held by {names}: reference count {contents.blocks.ref[block]}. "
     elif contents.blocks.ref[block]:
@@ -170,7 +171,9 @@ def _show_content(contents: Contents, block: int, spell: Speller | None) -> None
     request = contents.reader.requests[place.number].request_id
     size = contents.reader.block_size
     where = f"tokens {place.index * size} to {place.index * size + len(tokens) - 1} of {request}"
-    st.caption(f"Holds {where}" + ("" if len(tokens) == size else f"; room for {size - len(tokens)} more"))
+    st.caption(
+        f"Holds {plain(where)}" + ("" if len(tokens) == size else f"; room for {size - len(tokens)} more")
+    )
     text = visible("".join(map(spell, tokens))) if spell else " ".join(map(str, tokens))
     st.code(text or "no token yet", language=None, wrap_lines=True)
 
@@ -187,7 +190,7 @@ def _show_chain(contents: Contents, found: Chain) -> None:
         }
         for link in found.links
     ]
-    name = contents.reader.requests[found.place.number].request_id
+    name = plain(contents.reader.requests[found.place.number].request_id)
     st.caption(
         f"Hash chain from the root, in the sequence of {name}: each hash covers its block and all before it. The last "
         f"row is the chosen block. Children: {', '.join(map(str, found.children)) or 'none'}."
@@ -348,7 +351,8 @@ def _title(contents: Contents, node: Node) -> str:
 def _describe(contents: Contents, node: Node) -> str:
     blocks = [str(block) for each in node.blocks for block in each]
     listed = ", ".join(blocks[:40]) + (f" and {len(blocks) - 40} more" if len(blocks) > 40 else "")
-    return f"**{_title(contents, node).capitalize()}**. Blocks: {listed or 'none'}."
+    title = plain(_title(contents, node))
+    return f"**{title[:1].upper()}{title[1:]}**. Blocks: {listed or 'none'}."
 
 
 def _show_tree_table(contents: Contents, boxes: list[Box]) -> None:

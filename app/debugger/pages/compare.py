@@ -16,7 +16,7 @@ from app.debugger import session
 from app.debugger.catalogue import title_of
 from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.mini_map import mini_map
-from app.debugger.page_frame import heading, legend
+from app.debugger.page_frame import heading, legend, told
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
 from app.debugger.runs import Run, list_runs
 from app.debugger.views import compare as view
@@ -52,7 +52,7 @@ def show() -> None:
     try:
         _show()
     except TraceError as error:
-        st.error(str(error))
+        st.error(told(error))
 
 
 def _show() -> None:
@@ -178,22 +178,22 @@ def _go_to_first(found: TraceDiff, pair: tuple[str, str]) -> None:
 
 
 def _show_summary(found: TraceDiff, a: TraceReader, b: TraceReader) -> None:
-    st.markdown(f"**{view.summary(found)}**")
+    st.markdown(f"**{told(view.summary(found))}**")
     if not found.same_workload:
         said = "; ".join(found.workload_notes) or "requests differ in what the trace keeps of them"
-        st.caption(f"⚠ Not asked the same: {said}. Requests are compared by their ids.")
+        st.caption(f"⚠ Not asked the same: {told(said)}. Requests are compared by their ids.")
     changed = [f"{name}: A {_word(one)}, B {_word(other)}" for name, one, other in found.settings]
     clocks = (
         "wall clock on both sides"
         if found.clocks == ("wall", "wall")
         else "clock: steps, a fork has no other"
     )
-    st.caption(" · ".join([*changed, clocks]))
+    st.caption(told(" · ".join([*changed, clocks])))
     for name, reader in (("A", a), ("B", b)):
         for note in reader.notes:
-            st.caption(f"{name}: {note}")
+            st.caption(f"{name}: {told(note)}")
         if reader.error:
-            st.error(f"{name} ended early. {reader.error}")
+            st.error(f"{name} ended early. {told(reader.error)}")
 
 
 def _show_jumps(found: TraceDiff, step: int) -> None:
@@ -336,7 +336,7 @@ def _show_requests(found: TraceDiff) -> None:
     if texts:
         said = ", ".join(f"{name}: {words}" for name, words in list(texts.items())[:8])
         whose = "one request" if len(texts) == 1 else f"{len(texts):,} requests"
-        st.caption(f"Output is not the same in both for {whose} ({said}).")
+        st.caption(f"Output is not the same in both for {whose} ({told(said)}).")
 
 
 def _dumbbells(bars: Sequence[view.Bar], words: str) -> alt.LayerChart:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.fork_process import ForkOutcome, ForkProcess
-from app.debugger.page_frame import in_words
+from app.debugger.page_frame import in_words, told
 from app.debugger.runs import Run, path_of, runs_dir
 from engine.core.trace_format import TraceError
 from engine.core.trace_knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
@@ -37,9 +37,9 @@ def show_fork_form(run: Run) -> None:
         return
     said: ForkOutcome | str | None = st.session_state.get(_SAID)
     if isinstance(said, str):
-        st.error(said)
+        st.error(told(said))
     elif said is not None and said.failure:
-        st.error(f"{said.failure} The run up to there is B.")
+        st.error(f"{told(said.failure)} The run up to there is B.")
     if run.run_id.startswith("live:"):
         st.info("A live run is forked from its recording: save it on the page Live engine first.")
         return
@@ -49,7 +49,7 @@ def show_fork_form(run: Run) -> None:
     try:
         settings = _settings(run)
     except TraceError as error:
-        st.warning(str(error))
+        st.warning(told(error))
         return
     _show_form(run, settings)
 

@@ -22,7 +22,7 @@ from app.debugger.kernel_walk.table import (
     resolve_dtype,
     ways,
 )
-from app.debugger.page_frame import heading, in_words, run_page, step_bar
+from app.debugger.page_frame import heading, in_words, run_page, step_bar, told
 from app.debugger.runs import Run
 from app.debugger.views.texts import speller, visible
 from engine.core.trace_format import TraceError
@@ -75,7 +75,7 @@ def _choose_request(reader: TraceReader, step: int) -> str | None:
 
 
 def _without_table(reader: TraceReader, step: int, request_id: str, error: TraceError) -> None:
-    st.info(f"{error}.")
+    st.info(f"{told(error)}.")
     other = last_step_with_table(reader, step, request_id)
     if other is not None and st.button(f"Go to step {other:,}, where it has blocks", key="kernel jump"):
         session.select(step=other)

@@ -9,6 +9,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.catalogue import title_of
 from app.debugger.mini_map import in_words, mini_map
+from app.debugger.page_frame import plain, told
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
 from app.debugger.tours import Stop, Tour, caption, load_tours, step_of
@@ -104,8 +105,8 @@ def _show_quiz(run: Run, step: int) -> None:
     """Its own place in the run: answering takes a step."""
     st.caption("An answer is committed, then the run is stepped, and says what it did.")
     at = min(st.session_state.setdefault(_QUIZ_STEP, step), run.index.num_steps - 1)
-    told = "" if at == step else f": {sentence(run.reader(at), at)}"
-    st.markdown(f"Run **{run.title}**, after step **{at}**{told}")
+    what = "" if at == step else f": {plain(sentence(run.reader(at), at))}"
+    st.markdown(f"Run **{plain(run.title)}**, after step **{at}**{what}")
     show_panel(run, at, _step_quiz)
 
 
@@ -151,5 +152,5 @@ def _standing() -> Progress | None:
         with State.open() as state:
             return progress(_bank(), state)
     except StateError as error:
-        st.warning(str(error))
+        st.warning(told(error))
         return None

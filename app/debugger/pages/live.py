@@ -8,7 +8,7 @@ from app.debugger.live import registry
 from app.debugger.live.client import LiveRun, LiveView
 from app.debugger.live.controls import show_controls, show_said, show_status
 from app.debugger.live.start_form import attach, show_attach_form, show_start_form
-from app.debugger.page_frame import in_words
+from app.debugger.page_frame import in_words, told
 from app.debugger.session import get_run, select, selection
 from engine.core.trace_format import TraceError
 
@@ -21,7 +21,7 @@ def show() -> None:
         try:
             view = get_run(run_id)
         except TraceError as error:
-            st.error(str(error))
+            st.error(told(error))
         else:
             assert isinstance(view, LiveView)
             _show_engine(view)
@@ -69,7 +69,7 @@ def _show_engine(view: LiveView) -> None:
     show_controls(view)
     show_said()
     for warning in view.warnings:
-        st.warning(warning)
+        st.warning(told(warning))
     _show_steps(view)
     _show_answers(view)
 

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app.debugger import session
-from app.debugger.page_frame import choose_step, newly
+from app.debugger.page_frame import choose_step, newly, plain, told
 from app.debugger.runs import Run
 from app.debugger.views.phases import PhaseSpan, steps_in
 from app.debugger.views.request_detail import (
@@ -30,7 +30,7 @@ MAX_CELLS = 400
 
 
 def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[PhaseSpan]) -> None:
-    st.subheader(f"Request {row.request}", anchor=False)
+    st.subheader(f"Request {plain(row.request)}", anchor=False)
     st.markdown(_summary(row, spans))
     if not run.index.num_steps:
         st.caption("No step has run yet.")
@@ -47,7 +47,7 @@ def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[
     timeline, strip, table = st.tabs(["Why it waited", f"Tokens {len(tokens)}", f"Blocks after step {step}"])
     with timeline:
         if reader.find(request.request_id, step).number == request.number:
-            st.markdown(f"In step {step}: {why(reader, request.request_id, step).sentence}")
+            st.markdown(f"In step {step}: {told(why(reader, request.request_id, step).sentence)}")
         _show_preemptions(preemptions(request))
         _show_reasons(reader, request)
     with strip:
@@ -107,7 +107,7 @@ def _show_reasons(reader: TraceReader, request: RequestHistory) -> None:
     try:
         spans = why_spans(reader, request.request_id, request.added)
     except TraceError as error:
-        st.caption(str(error))
+        st.caption(told(error))
         return
     rows = [
         {
@@ -202,7 +202,7 @@ def _show_token_table(tokens: list[OutputToken], spell: Speller | None) -> None:
 def _show_blocks(reader: TraceReader, request: RequestHistory, step: int) -> None:
     entries = block_table(reader, request, step)
     if not entries:
-        st.caption(f"{request.request_id} holds no blocks after step {step}: it does not run then.")
+        st.caption(f"{plain(request.request_id)} holds no blocks after step {step}: it does not run then.")
         return
     shared = sum(bool(entry.others) for entry in entries)
     st.caption(

@@ -19,6 +19,7 @@ from app.debugger.page_frame import (
     heading,
     legend,
     newly,
+    plain,
     run_page,
     step_bar,
 )
@@ -134,7 +135,7 @@ def _chosen_number(facts: Facts, step: int) -> int | None:
         return int(clicked)
     namesakes = [row for row in facts.rows if row.request == name]
     if not namesakes:
-        st.warning(f"This run has no request {name!r}.")
+        st.warning(f"This run has no request {plain(repr(name))}.")
         return None
     return ([row for row in namesakes if row.arrived <= step] or namesakes[:1])[-1].number
 

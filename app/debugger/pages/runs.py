@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import streamlit as st
 
 from app.debugger import session
 from app.debugger.catalogue import Entry, Glance, glance, load_catalogue, sparkline
 from app.debugger.live.registry import live_runs
 from app.debugger.own_runs import Recording, delete, keep_upload, rename
-from app.debugger.page_frame import in_words
+from app.debugger.page_frame import in_words, plain, told
 from app.debugger.runs import list_runs, path_of
 from engine.core.trace_format import TraceError
 
@@ -71,7 +69,7 @@ def _live() -> None:
     for run in runs:
         name, button = st.columns([5, 1], vertical_alignment="center")
         state = "runs" if run.end is None else f"ended: {run.end}"
-        name.markdown(f"**{_plain(run.title)}** · {run.run_id} · {_plain(state)}")
+        name.markdown(f"**{plain(run.title)}** · {plain(run.run_id)} · {plain(state)}")
         if button.button("Open", key=f"open_{run.run_id}", width="stretch"):
             session.go("live" if run.end is None else "step", run=run.run_id)
 
@@ -90,12 +88,12 @@ def _own() -> None:
             try:
                 found = _glance(entry.run_id)
             except (TraceError, OSError) as error:
-                facts.error(str(error))
+                facts.error(told(error))
                 found = None
             if found is not None:
-                facts.markdown(f"**{_plain(entry.path.stem)}** · {found.in_words}")
+                facts.markdown(f"**{plain(entry.path.stem)}** · {found.in_words}")
                 for warning in found.warnings:
-                    facts.caption(f"⚠ {warning}")
+                    facts.caption(f"⚠ {told(warning)}")
                 if buttons[0].button("Open", key=f"open_{entry.run_id}", width="stretch"):
                     session.go("step", run=entry.run_id, step=found.step)
                 if buttons[1].button("Verify", key=f"verify_{entry.run_id}", width="stretch"):
@@ -110,7 +108,7 @@ def _manage(run_id: str) -> None:
         try:
             rename(run_id, name)
         except TraceError as error:
-            st.error(str(error))
+            st.error(told(error))
         else:
             st.rerun()
     st.caption("A deleted run is gone.")
@@ -118,7 +116,7 @@ def _manage(run_id: str) -> None:
         try:
             delete(run_id)
         except TraceError as error:
-            st.error(str(error))
+            st.error(told(error))
         else:
             st.rerun()
 
@@ -130,7 +128,7 @@ def _verify(run_id: str) -> None:
         st.success(f"{run_id}: every step replayed, and each state that the engine noted is the same.")
         return
     first = min(problems)
-    st.error(f"{run_id}: first bad step {first.step}. {first.message}")
+    st.error(f"{run_id}: first bad step {first.step}. {told(first.message)}")
 
 
 # ---------------------------------------------------------------------- more of them
@@ -148,7 +146,7 @@ def _open_a_file() -> None:
         try:
             run_id = keep_upload(upload.name, upload.getbuffer())
         except TraceError as error:
-            st.error(str(error))
+            st.error(told(error))
         else:
             st.session_state["kept_upload"] = upload.file_id
             _open(run_id)
@@ -158,7 +156,7 @@ def _open(run_id: str) -> None:
     try:
         found = _glance(run_id)
     except (TraceError, OSError) as error:
-        st.error(str(error))
+        st.error(told(error))
         return
     session.go("step", run=run_id, step=found.step)
 
@@ -199,11 +197,7 @@ def _follow(recording: Recording) -> None:
         return
     del st.session_state["recording"]
     if outcome.error:
-        st.error(outcome.error)
+        st.error(told(outcome.error))
         return
     assert outcome.run_id is not None
     session.go("step", run=outcome.run_id, step=_glance(outcome.run_id).step)
-
-
-def _plain(text: str) -> str:
-    return escape(text).replace("*", "\\*")

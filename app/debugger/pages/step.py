@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.debugger.page_frame import in_words, run_page
+from app.debugger.page_frame import in_words, run_page, told
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
 from app.debugger.session import Selection, get_run, select, selection, write_url
@@ -28,7 +28,7 @@ def show() -> None:
 
 def _show_page(run: Run) -> None:
     for warning in run.warnings:
-        st.caption(f"⚠ {warning}")
+        st.caption(f"⚠ {told(warning)}")
     if run.index.num_steps == 0 and not run.is_live:
         st.info("This run has no steps: the engine was started and never asked for anything.")
         return

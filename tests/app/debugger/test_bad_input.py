@@ -16,7 +16,7 @@ from app.cli import screen
 from app.cli.main import app as cli
 from app.debugger import own_runs
 from app.debugger.own_runs import keep_upload
-from app.debugger.page_frame import in_words
+from app.debugger.page_frame import in_words, told
 from app.debugger.runs import RECORDED, open_run, path_of
 from engine.core.trace_format import TraceError
 
@@ -173,3 +173,33 @@ def test_prep_app_refuses_before_it_starts_a_server(
     result = CliRunner().invoke(cli, ["app", "--no-browser", *words])
     assert result.exit_code == screen.USAGE
     assert because in " ".join(result.stderr.split())
+
+
+MARKUP = "![x](http://example.org/x.png) **b** :red[r] $x^2$ `c` <img src=x onerror=alert(1)>"
+
+
+def test_no_name_is_read_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture in a request's name, or in a link that somebody sent, would be fetched from another machine."""
+    lines = [line.replace(b'"r":"', f'"r":{json.dumps(MARKUP)[:-1]}'.encode()) for line in LINES[1:]]
+    path = written(tmp_path / "run.itrace", HEADER, lines)
+    name = next(json.loads(line)["r"] for line in lines if b'"r":"' in line)
+    for page in ("requests", "blocks", "kernel", "learn", "step", "compare"):
+        test = opened(monkeypatch, page, run=f"file:{path}", step="34", request=name, block="5")
+        assert not said(test)
+        for kind in ("markdown", "caption", "subheader", "info", "warning", "error"):
+            for element in test.get(kind):
+                assert "![x](" not in str(element.value), (page, element)
+    for parameters in ({"run": MARKUP}, {"run": "memory-pressure", "request": MARKUP}):
+        for page in ("step", "requests", "kernel"):
+            test = opened(monkeypatch, page, **parameters)
+            assert not any(
+                "![x](" in element.value
+                for kind in ("error", "warning", "info")
+                for element in test.get(kind)
+            )
+
+
+def test_code_in_a_sentence_stays_code() -> None:
+    assert told("no [run] called *x*: `prep trace record` makes one") == (
+        r"no \[run\] called \*x\*: `prep trace record` makes one"
+    )

@@ -181,9 +181,9 @@ def test_on_the_page_step_committing_steps_the_map_and_shows_the_verdict(
 
 
 def test_a_name_that_looks_like_markdown_stays_a_name() -> None:
-    from app.debugger.question_panel import _plain
+    from app.debugger.page_frame import plain
 
-    assert _plain("r_1*2:sob:") == r"r\_1\*2\:sob\:"
+    assert plain("r_1*2:sob:") == r"r\_1\*2\:sob\:"
 
 
 def test_an_answer_counts_once() -> None:
