@@ -55,7 +55,9 @@ def start(
     ] = None,
     page: Annotated[str, typer.Option("--page", help="Page to open: runs, step, metrics, …")] = "",
     step: Annotated[int, typer.Option("--step", min=0, help="Step to open the trace at.")] = 0,
-    port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")
+    ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
 ) -> None:
     """The visual debugger: block table and batch, step by step, forwards and backwards.
@@ -121,6 +123,8 @@ def check_installed() -> None:
 def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> None:
     """Run the server in the foreground until Ctrl-C."""
     check_installed()
+    if port:
+        _check_free(port)
     port = port or _free_port()
     command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), "--server.port", str(port)]
     for name, value in SETTINGS.items():
@@ -177,6 +181,20 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _check_free(port: int) -> None:
+    """Asked before the server starts: another workbench on this port would answer in its place."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise screen.Problem(
+                f"port {port} cannot be used: {error.strerror or error}",
+                next_step="prep app --port 0 takes a free one",
+                code=screen.ENVIRONMENT,
+            ) from error
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,7 @@ def test_a_run_that_cannot_be_renamed_or_deleted_stays(
         (["--attach", "http://example.org/?token=x"], "is not the address of a debug port"),
         (["--trace", "/tmp"], "there is no file"),
         (["--step", "-3"], "--step"),
+        (["--port", "99999"], "--port"),
     ],
 )
 def test_prep_app_refuses_before_it_starts_a_server(
@@ -203,3 +205,15 @@ def test_code_in_a_sentence_stays_code() -> None:
     assert told("no [run] called *x*: `prep trace record` makes one") == (
         r"no \[run\] called \*x\*: `prep trace record` makes one"
     )
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another workbench there would answer in the place of the new one."""
+    monkeypatch.delenv("PREP_DEBUG")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        result = CliRunner().invoke(cli, ["app", "--no-browser", "--port", str(port)])
+    assert result.exit_code == screen.ENVIRONMENT
+    assert f"port {port} cannot be used" in result.stderr and "--port 0" in result.stderr
