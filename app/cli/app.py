@@ -126,11 +126,14 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
     if port:
         _check_free(port)
     port = port or _free_port()
-    command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), "--server.port", str(port)]
+    command = [sys.executable, "-m", "app.debugger.server", "run", str(SCRIPT), "--server.port", str(port)]
     for name, value in SETTINGS.items():
         command += [f"--{name}", value]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    kind, _, trace = parameters.get("run", "").partition(":")
+    if kind == "file":
+        environment["PREP_APP_TRACE"] = trace  # read while the browser starts
     server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

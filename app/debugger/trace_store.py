@@ -19,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
+from threading import Lock
 from time import time
 from typing import Any
 
@@ -50,6 +51,9 @@ REUSE_MEMORY = {
 """For glibc in the reading process: memory that a column has left is used for the next. By itself glibc gives large
 pieces back and the kernel clears them again, which took as long as the arithmetic does. Elsewhere it means nothing."""
 
+_READING = Lock()
+"""One trace at a time: reading takes two cores, and whoever asks for the same one meanwhile finds it read."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -67,16 +71,17 @@ def open_columns(path: Path, max_text_bytes: int) -> Columns:
     state = path.stat()
     key: list[Any] = [str(path.resolve()), state.st_size, state.st_mtime_ns, max_text_bytes]
     stored = cache_dir() / "traces" / f"{sha256(key[0].encode()).hexdigest()[:24]}.columns"
-    found = load(stored, key)
-    if found is not None:
-        return found
-    try:
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        return _make(path, stored, key)
-    except OSError as error:
-        logger.info("columns of %s are not kept: %s", path, error)
-    with TemporaryDirectory(prefix="prep-") as folder:  # what is mapped outlives its name
-        return _make(path, Path(folder) / stored.name, key)
+    with _READING:
+        found = load(stored, key)
+        if found is not None:
+            return found
+        try:
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            return _make(path, stored, key)
+        except OSError as error:
+            logger.info("columns of %s are not kept: %s", path, error)
+        with TemporaryDirectory(prefix="prep-") as folder:  # what is mapped outlives its name
+            return _make(path, Path(folder) / stored.name, key)
 
 
 def _make(path: Path, target: Path, key: list[Any]) -> Columns:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.debugger import runs, trace_scan, trace_store, trace_text
+from app.debugger import runs, server, trace_scan, trace_store, trace_text
 from app.debugger.column_index import ColumnIndex
 from app.debugger.column_reader import ColumnReader, read_columns
 from app.debugger.runs import open_trace
@@ -461,3 +461,27 @@ def test_only_the_newest_stores_are_kept_and_nothing_that_was_left_behind(
     read_columns(tmp_path / "last.itrace")
     left = {file.name for file in folder.iterdir()}
     assert len(left) == 3 and ".y.columns.0" in left, "two stores, and the one that somebody is making"
+
+
+def test_the_server_reads_ahead_what_its_page_will_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REPLAY_BYTES", 0)
+    path = tmp_path / "run.itrace"
+    big_trace(path, steps=50)
+    server.read_ahead(path)
+    monkeypatch.setattr(trace_store, "_make", None)  # nothing is left to be made
+    assert read_columns(path).num_steps == 50
+
+
+@pytest.mark.parametrize("content", [b"no trace", None])
+def test_what_cannot_be_read_ahead_is_left_to_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    monkeypatch.setattr(server, "REPLAY_BYTES", 0)
+    path = tmp_path / "run.itrace"
+    if content is not None:
+        path.write_bytes(content)
+    server.read_ahead(path)
+    with pytest.raises(TraceError):
+        open_trace(path, replay_bytes=0)

@@ -1,0 +1,55 @@
+"""The process that serves the workbench: Streamlit, which does its waiting beforehand.
+
+    python -m app.debugger.server run SCRIPT [Streamlit's settings]
+
+Streamlit imports a page when a browser first asks for it, and the page then reads its run. Here both begin when the
+server does, while the browser still loads Streamlit's own scripts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from time import sleep
+
+from streamlit import runtime
+from streamlit.web.cli import main
+
+from app.debugger.runs import REPLAY_BYTES
+from app.debugger.trace_scan import ContradictionError
+from app.debugger.trace_store import open_columns, text_limit
+from engine.core.trace_format import TraceError
+
+TRACE = "PREP_APP_TRACE"
+"""Names the trace file that the browser will ask for first."""
+PAGE_MODULES = ("app.debugger.main", "app.debugger.pages.step")
+
+logger = logging.getLogger(__name__)
+
+
+def read_ahead(path: Path) -> None:
+    """Put the columns of a big trace into the cache. What is wrong with the trace, its page says."""
+    try:
+        if path.stat().st_size > REPLAY_BYTES:
+            open_columns(path, text_limit())
+    except (OSError, TraceError, ContradictionError) as error:
+        logger.info("%s was not read ahead: %s", path, error)
+
+
+def import_pages() -> None:
+    """Modules that make caches need a running server."""
+    while not runtime.exists():
+        sleep(0.02)
+    for name in PAGE_MODULES:
+        import_module(name)
+
+
+if __name__ == "__main__":
+    if trace := os.environ.get(TRACE):
+        Thread(target=read_ahead, args=(Path(trace),), daemon=True).start()
+    Thread(target=import_pages, daemon=True).start()
+    sys.exit(main())
