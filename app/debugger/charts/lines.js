@@ -133,6 +133,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     rest.textContent = ` ${chart.now} ${chart.unit}`;
     caption.append(name, rest);
     const canvas = document.createElement("canvas");
+    canvas.setAttribute("aria-hidden", "true"); // the group says what they show
     canvas.style.height = `${data.height}px`;
     figure.append(caption, canvas);
     grid.append(figure);
