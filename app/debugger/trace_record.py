@@ -19,6 +19,7 @@ LISTS = (("q", b'"q":[', b""), ("n", b'"n":[', b""), ("tok", b'"tok":[', b"nul")
 """In the order in which a step's line has them: key, mark, letters that may stand among the numbers. A mark cannot be
 part of a JSON string, where its quotes would be escaped."""
 DIGITS = b"0123456789,"
+COUNTERS = b'"cnt":'
 PROMPT = b'"prompt":['
 MAX_NUMBER = np.iinfo(np.int32).max
 
@@ -92,6 +93,8 @@ def _measured(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_nested(line: bytes) -> int:
-    """Where the first object inside the record begins: what stands before belongs to the record itself."""
+    """Where the first object with lists inside the record begins: a list before that is the record's own."""
     nested = line.find(b"{", 1)
+    if line.endswith(COUNTERS, 0, nested):  # numbers by name, before the lists
+        nested = line.find(b"{", nested + 1)
     return len(line) if nested < 0 else nested

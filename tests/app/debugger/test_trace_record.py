@@ -25,6 +25,7 @@ def plain(value: Any) -> Any:
 
 
 @given(st.lists(st.fixed_dictionaries({"t": st.just("step")}, optional={
+    "cnt": st.dictionaries(st.text(), st.integers()),
     "q": ODD, "n": ODD, "tok": TOKENS, "why": st.tuples(st.text(), DETAILS), "ev": st.lists(NUMBERS)
 }), min_size=1), st.booleans())  # fmt: skip
 def test_steps(records: list[dict[str, Any]], packed: bool) -> None:
