@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -134,7 +135,13 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
     kind, _, trace = parameters.get("run", "").partition(":")
     if kind == "file":
         environment["PREP_APP_TRACE"] = trace  # read while the browser starts
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    server = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
@@ -155,6 +162,12 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         screen.err().print("[dim]stopped[/]")
     finally:
         _stop(server)
+
+
+def _end_with_parent() -> None:
+    """Runs in the server before it is one: the kernel ends it when this command dies, also of kill -9."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from urllib.error import URLError
@@ -47,6 +48,28 @@ def test_the_server_ends_with_the_command(tmp_path: Path, number: signal.Signals
     assert process.wait(30) == 0
     with pytest.raises(URLError):
         urllib.request.urlopen(f"{url}_stcore/health")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere nobody tells a process that its parent has died"
+)
+def test_the_server_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    process = start(tmp_path, "app", "--no-browser")
+    url = address(process)
+    process.kill()
+    process.wait(30)
+    deadline = time.monotonic() + 30
+    while answers(f"{url}_stcore/health"):
+        assert time.monotonic() < deadline, "the server goes on"
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (URLError, OSError):
+        return False
 
 
 @pytest.mark.slow
