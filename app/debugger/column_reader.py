@@ -256,12 +256,13 @@ class _Histories(Sequence[RequestHistory]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        number = range(len(self))[index]
-        history = self._made.get(number)
-        if history is None:
-            history = self._made[number] = self._make(number)
-            if len(self._made) > KEPT_HISTORIES:
-                self._made.popitem(last=False)
+        history = self._made.get(index)  # asked tens of thousands of times for one picture
+        return self._keep(range(len(self))[index]) if history is None else history
+
+    def _keep(self, number: int) -> RequestHistory:
+        history = self._made[number] = self._made.get(number) or self._make(number)
+        if len(self._made) > KEPT_HISTORIES:
+            self._made.popitem(last=False)
         return history
 
     def _make(self, number: int) -> RequestHistory:
