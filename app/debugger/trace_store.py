@@ -39,7 +39,7 @@ KEPT_BYTES = 2_000_000_000
 LEFT_BEHIND_S = 3600
 """Age at which an unfinished store is nobody's any more."""
 MAX_TEXT_BYTES = 1_000_000_000
-"""Of a longer trace the beginning is read. Reading takes up to 3.5 times as much memory as there is text."""
+"""Of a longer trace the beginning is read. Reading takes up to 3.7 times as much memory as there is text."""
 CONTRADICTION, REFUSED = 3, 4
 """Exit codes."""
 REUSE_MEMORY = {
