@@ -297,7 +297,7 @@ class _Builder:
 
         every = list(chain.from_iterable(stays))
         self.stay_start = _starts([len(each) for each in stays])
-        admitted, first, behind, self.stay_left, self.stay_row = table(every, 0, 1, 2, 3, 4)
+        admitted, first, behind, self.stay_left = table(every, 0, 1, 2, 3)
         self.stay_first = first
         slides = sorted(_joined(self.scans, "slides"), key=lambda entry: entry[1])
         slide_step, slide_request, slide_behind = table(slides, 0, 1, 2)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.capacity.steady_state import SteadyState
-from app.debugger.source_lines import definition_of
 from engine.sim.report import RunReport, summarise
 from engine.sim.run import make_engine
 
@@ -115,9 +114,6 @@ class Gap:
     def ratio(self) -> float:
         """run / formula."""
         return self.run / self.formula if self.formula and math.isfinite(self.formula) else math.nan
-
-
-SIMULATOR = definition_of(make_engine)
 
 
 def compare(found: Capacity, report: RunReport) -> list[Gap]:

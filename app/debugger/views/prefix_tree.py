@@ -20,7 +20,6 @@ from engine.core.trace_replay import NULL_BLOCK
 
 State = Literal["shared", "used", "cached", "gone"]
 """Held by several; held by one; free but published; not held and not published, though its children are."""
-STATES: tuple[State, ...] = ("shared", "used", "cached", "gone")
 
 
 @dataclass
