@@ -58,8 +58,9 @@ def install_chromium() -> None:
             )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One for each module: while playwright lives, its event loop counts as running, and other tests want their own."""
     from playwright.sync_api import sync_playwright
 
     if find_chromium() is None:
