@@ -252,7 +252,7 @@ def test_an_interrupted_comparison_keeps_whole_rounds_and_ends_both_sides(progra
         "engine='e', torch='', device='cpu', threads=1)"
     )
     spec = program(starts_a_child)
-    before = set(psutil.Process().children())
+    before = set(psutil.Process().children(recursive=True))
     alive: list[psutil.Process] = []
 
     def interrupt_in_round_3(text: str) -> None:
