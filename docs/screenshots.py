@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # from a checkout, without installing it
 
+from app.bench.chromium import FLAGS, MISSING, find_chromium  # noqa: E402
 from app.debugger.runs import open_run  # noqa: E402
 
 if TYPE_CHECKING:
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 WIDTH = 1280
 MOST_BYTES = 250_000
 SCRIPT_IS_DONE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-)
 
 
 class Shot(NamedTuple):
@@ -111,10 +104,9 @@ def workbench() -> Iterator[str]:
 def tab() -> Iterator[Page]:
     from playwright.sync_api import sync_playwright
 
-    names = ("chromium", "chromium-browser", "google-chrome")
-    chromium = os.environ.get("PREP_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    chromium = find_chromium()
     if chromium is None:
-        raise SystemExit("no Chromium here: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+        raise SystemExit(MISSING)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
         page = browser.new_page(reduced_motion="reduce", color_scheme="dark")

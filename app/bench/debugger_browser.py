@@ -7,7 +7,6 @@ that on two cores they slow one another down.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,13 +18,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from app.bench.chromium import FLAGS, MISSING, find_chromium
 from app.bench.timing import Spread, Tell, spread
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
 RATE = 30
 """Steps a second while playing."""
 PLAY_S = 6
@@ -118,9 +117,9 @@ def measure_browser(tell: Tell, trace: Path, *, jumps: int = 40) -> BrowserCost:
 @contextmanager
 def workbench() -> Iterator[tuple[str, Browser]]:
     """A server that has just started, and a browser. Raises RuntimeError where playwright or Chromium is missing."""
-    chromium = os.environ.get("PREP_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = find_chromium()
     if chromium is None:
-        raise RuntimeError("no Chromium here: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+        raise RuntimeError(MISSING)
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:

@@ -15,30 +15,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from app.bench.chromium import FLAGS, MISSING, find_chromium
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 ROOT = Path(__file__).resolve().parents[3]
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @pytest.fixture(autouse=True)
 def tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that fails says so and goes on; in a test it raises."""
     monkeypatch.setenv("PREP_DEBUG", "1")
-
-
-def find_chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return os.environ.get("PREP_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
 
 
 def install_chromium() -> None:
@@ -58,18 +46,24 @@ def install_chromium() -> None:
             )
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One for each module: while playwright lives, its event loop counts as running, and other tests want their own."""
-    from playwright.sync_api import sync_playwright
-
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Its path; installed where it is missing and that can be done."""
     if find_chromium() is None:
         install_chromium()
     executable = find_chromium()
     if executable is None:
-        pytest.skip("needs Chromium: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+        pytest.skip(MISSING)
+    return executable
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    """One for each module: while playwright lives, its event loop counts as running, and other tests want their own."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
         yield browser
         browser.close()
 

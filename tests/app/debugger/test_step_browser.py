@@ -18,7 +18,7 @@ from engine.core.request import Request
 from engine.core.trace_reader import TraceReader
 from engine.core.trace_writer import TraceWriter
 from engine.sampling_params import SamplingParams
-from tests.app.debugger.conftest import ROOT, find_chromium
+from tests.app.debugger.conftest import ROOT
 from tests.core.trace_workloads import header, make_scheduler, random_run, sample
 
 pytestmark = pytest.mark.slow
@@ -248,10 +248,7 @@ def test_two_runs_one_after_the_other_do_not_mix(app_url: str, tab: Page, tmp_pa
     expect(view.locator(".last")).to_contain_text(str(len(run.snapshots) - 1))
 
 
-def test_the_benchmark_in_the_browser_plays_and_jumps(app_home: Path) -> None:
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install chromium, or PREP_CHROMIUM=/path/to/it")
+def test_the_benchmark_in_the_browser_plays_and_jumps(app_home: Path, chromium: str) -> None:
     command = ["-m", "app.cli.main", "bench", "debugger", "--browser", str(path_of(RUN)), "--json"]
     done = subprocess.run(
         [sys.executable, *command],
