@@ -42,7 +42,6 @@ from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.core.stats import StepStats
-from engine.core.trace_format import TraceError
 from engine.exec.base import Executor, PendingStep
 from engine.grammar.manager import GrammarManager
 from engine.grammar.vocabulary import TokenSource, Vocabulary
@@ -57,14 +56,15 @@ from engine.resolve import (
     resolve_logits_processors,
     resolve_scheduler_config,
 )
+from engine.trace.format import TraceError
 from engine.transfer import connector_class
 from engine.worker.draft_loading import refuse_head
 from engine.worker.kv_cache import free_host_bytes
 from engine.worker.worker import resolve_device
 
 if TYPE_CHECKING:
-    from engine.core.trace_writer import TraceWriter
     from engine.debug.port import DebugPort
+    from engine.trace.writer import TraceWriter
 
 GRAMMAR_POLL_S = 0.02
 """How long a step that can do nothing else waits for a grammar, before it looks at requests and aborts again."""
@@ -444,7 +444,7 @@ def _make_tracer(config: EngineConfig, scheduler: Scheduler, debug: DebugPort | 
     wanted = _trace_path(config.args)
     if not wanted and debug is None:
         return None
-    from engine.core.trace_writer import TraceWriter, trace_header, unused_path
+    from engine.trace.writer import TraceWriter, trace_header, unused_path
 
     path = config.args.trace or (unused_path(wanted) if wanted else None)
     try:

@@ -11,8 +11,8 @@ from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
-from engine.core.trace_writer import TraceWriter
 from engine.sampling_params import SamplingParams
+from engine.trace.writer import TraceWriter
 
 VOCABULARY = 128_000
 MAX_NUM_SEQS = 128

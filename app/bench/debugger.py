@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from app.bench.timing import Spread, Tell, spread
 
 if TYPE_CHECKING:
-    from engine.core.trace_reader import TraceReader
+    from engine.trace.reader import TraceReader
 
 ROOT = Path(__file__).resolve().parents[2]
 

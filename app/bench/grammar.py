@@ -21,7 +21,7 @@ import numpy as np
 from app.bench.timing import Tell
 from engine import LLM, SamplingParams
 from engine.config import EngineArgs, StructuredOutputsConfig
-from engine.core.grammar_iface import CompiledGrammar
+from engine.core.grammar_protocol import CompiledGrammar
 from engine.frontend.llm_engine import load_tokenizer
 from engine.grammar.compile import GrammarCompiler
 from engine.grammar.vocabulary import Vocabulary

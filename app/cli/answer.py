@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from quizzes.question_bank import Bank
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.command()
@@ -55,14 +55,14 @@ def answer(
             for probe in dict.fromkeys(probes):
                 showing.console().print(f" - prep quiz --question {probe}", style="dim")
     if not shown:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"{which} has no interview answer; it is decided by the engine: {', '.join(ids[:3])}",
             next_step=f"prep quiz --question {ids[0]}",
         )
     if json:
-        screen.print_json(shown)
+        terminal.print_json(shown)
     else:
-        screen.next_command(f"prep quiz --question {shown[0]['id']}", "say it yourself")
+        terminal.next_command(f"prep quiz --question {shown[0]['id']}", "say it yourself")
 
 
 def _find(bank: Bank, which: str) -> list[str]:
@@ -73,5 +73,5 @@ def _find(bank: Bank, which: str) -> list[str]:
         return [which]
     found = [entry.id for entry in bank if number in entry.covers]
     if not found:
-        raise screen.Problem(f"no question covers {number}", next_step="prep bank stats --covers")
+        raise terminal.Problem(f"no question covers {number}", next_step="prep bank stats --covers")
     return sorted(found, key=lambda question_id: bank.question(question_id).interview is None)

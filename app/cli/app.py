@@ -19,9 +19,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
-app = screen.command_app()
+app = terminal.command_app()
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "app" / "debugger" / "entry" / "workbench.py"
@@ -80,7 +80,7 @@ def query(trace: Path | None, attach: str | None, step: int = 0) -> dict[str, st
     """The permalink's parameters."""
     if trace is not None:
         if not trace.is_file():
-            raise screen.Problem(f"there is no file {trace}", next_step="prep trace record makes one")
+            raise terminal.Problem(f"there is no file {trace}", next_step="prep trace record makes one")
         return {"run": f"file:{trace.resolve()}", **({"step": str(step)} if step else {})}
     if attach is not None:
         check_address(attach)
@@ -95,8 +95,8 @@ def check_page(page: str) -> None:
     from app.debugger.main import PAGES  # half a second, and rarely asked for
 
     if page not in PAGES:
-        raise screen.Problem(
-            f"there is no page {page!r}", next_step=f"the pages are {', '.join(PAGES)}", code=screen.USAGE
+        raise terminal.Problem(
+            f"there is no page {page!r}", next_step=f"the pages are {', '.join(PAGES)}", code=terminal.USAGE
         )
 
 
@@ -107,17 +107,17 @@ def check_address(url: str) -> None:
     try:
         Port(url)
     except LiveError as error:
-        raise screen.Problem(str(error), code=screen.USAGE) from error
+        raise terminal.Problem(str(error), code=terminal.USAGE) from error
 
 
 def check_installed() -> None:
     """Raise a Problem unless the libraries of the workbench are here."""
     missing = [name for name in ("streamlit", "altair") if find_spec(name) is None]
     if missing:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"the workbench needs {' and '.join(missing)}, not installed here",
             next_step="./prep app   (installs them)   or   pip install -e '.[app]'",
-            code=screen.ENVIRONMENT,
+            code=terminal.ENVIRONMENT,
         )
 
 
@@ -149,17 +149,17 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         suffix = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
         url = f"http://127.0.0.1:{port}/{'' if page == HOME else page}{suffix}"
         print(url, flush=True)
-        screen.err().print("[dim]the workbench runs until Ctrl-C[/]")
+        terminal.err().print("[dim]the workbench runs until Ctrl-C[/]")
         if page in ("", HOME):
-            screen.err().print(
+            terminal.err().print(
                 "[dim]first:[/] open Memory pressure, and press b: it stops where blocks run out"
             )
         if browser:
             webbrowser.open(url)
         code = server.wait()
-        raise screen.Problem(f"the server ended by itself with code {code}", code=screen.CHECKS_FAILED)
+        raise terminal.Problem(f"the server ended by itself with code {code}", code=terminal.CHECKS_FAILED)
     except KeyboardInterrupt:
-        screen.err().print("[dim]stopped[/]")
+        terminal.err().print("[dim]stopped[/]")
     finally:
         _stop(server)
 
@@ -177,20 +177,20 @@ def _interrupt(number: int, frame: object) -> None:
 
 def _wait_until_healthy(server: subprocess.Popen[bytes], port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
-    with screen.loading("the workbench"):
+    with terminal.loading("the workbench"):
         while time.monotonic() < deadline:
             if server.poll() is not None:
-                raise screen.Problem(
+                raise terminal.Problem(
                     f"the server did not start (code {server.returncode})",
                     next_step=f"is port {port} free?  prep app --port 0 takes a free one",
-                    code=screen.ENVIRONMENT,
+                    code=terminal.ENVIRONMENT,
                 )
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=1):
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.05)
-    raise screen.Problem(f"the server did not answer within {START_SECONDS} s", code=screen.ENVIRONMENT)
+    raise terminal.Problem(f"the server did not answer within {START_SECONDS} s", code=terminal.ENVIRONMENT)
 
 
 def _free_port() -> int:
@@ -206,10 +206,10 @@ def _check_free(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise screen.Problem(
+            raise terminal.Problem(
                 f"port {port} cannot be used: {error.strerror or error}",
                 next_step="prep app --port 0 takes a free one",
-                code=screen.ENVIRONMENT,
+                code=terminal.ENVIRONMENT,
             ) from error
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -41,13 +41,13 @@ def list_(
         if wanted in (None, entry.topic) and (covers is None or covers.upper() in entry.covers)
     ]
     if json:
-        screen.print_json([asdict(entry) for entry in found])
+        terminal.print_json([asdict(entry) for entry in found])
         return
     for entry in found:
-        screen.out().print(
+        terminal.out().print(
             f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]", soft_wrap=True
         )
-    screen.next_command(f"prep bank preview {found[0].id}" if found else "prep bank stats")
+    terminal.next_command(f"prep bank preview {found[0].id}" if found else "prep bank stats")
 
 
 @app.command()
@@ -86,18 +86,20 @@ def lint(
                 ]
                 compared += count * len(question.oracle)
     if json:
-        screen.print_json({"questions": len(chosen), "compared_with_oracles": compared, "findings": findings})
+        terminal.print_json(
+            {"questions": len(chosen), "compared_with_oracles": compared, "findings": findings}
+        )
     else:
         for finding in findings:
-            screen.out().print(f"{screen.mark(False)} {finding}", soft_wrap=True, markup=True)
+            terminal.out().print(f"{terminal.mark(False)} {finding}", soft_wrap=True, markup=True)
         more = f", {compared:,} answers of the engine compared with their oracles" if run else ""
-        screen.out().print(
-            f"{screen.mark(not findings)} {len(chosen)} questions, {len(findings)} findings{more}"
+        terminal.out().print(
+            f"{terminal.mark(not findings)} {len(chosen)} questions, {len(findings)} findings{more}"
         )
-        screen.next_command(
+        terminal.next_command(
             "prep bank stats" if run else "prep bank lint --run", "" if run else "the slow half"
         )
-    raise typer.Exit(screen.CHECKS_FAILED if findings else 0)
+    raise typer.Exit(terminal.CHECKS_FAILED if findings else 0)
 
 
 @app.command()
@@ -138,7 +140,7 @@ def preview(
     showing.explanation(instance, result, expected)
     if question.interview is not None:
         showing.interview(question.title, question.interview, instance.render)
-    screen.next_command(f"prep quiz --question {question_id} --seed {seed}", "answer it")
+    terminal.next_command(f"prep quiz --question {question_id} --seed {seed}", "answer it")
 
 
 @app.command()
@@ -158,17 +160,17 @@ def new(
 
     topic, dot, name = question_id.partition(".")
     if not dot or not name.isidentifier():
-        raise screen.Problem(
+        raise terminal.Problem(
             f"an id is topic.name, got {question_id!r}", next_step="prep bank new memory.my_question"
         )
     resolve("topic", topic, TOPICS)
     path = BANK / topic / f"{name}.yaml"
     if path.exists():
-        raise screen.Problem(f"{path} exists", next_step="choose another name")
+        raise terminal.Problem(f"{path} exists", next_step="choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(skeleton(question_id, resolve("kind", kind, KINDS)), encoding="utf-8")
-    screen.out().print(str(path), soft_wrap=True)
-    screen.next_command(f"prep bank lint --run {question_id}", "after you have filled it in")
+    terminal.out().print(str(path), soft_wrap=True)
+    terminal.next_command(f"prep bank lint --run {question_id}", "after you have filled it in")
 
 
 @app.command()
@@ -196,25 +198,25 @@ def stats(
         "right_option_position": _positions(bank),
     }
     if json:
-        screen.print_json({**found, "covers": dict(sorted(per_number.items()))} if covers else found)
+        terminal.print_json({**found, "covers": dict(sorted(per_number.items()))} if covers else found)
         return
-    where = screen.out()
+    where = terminal.out()
     if covers:
         for number, count in sorted(per_number.items()):
             where.print(f"{number}  {count}")
         return
-    table = screen.table("topic", "questions", *[str(level) for level in range(1, 6)])
+    table = terminal.table("topic", "questions", *[str(level) for level in range(1, 6)])
     for topic in TOPICS:
         entries = [entry for entry in bank if entry.topic == topic]
         levels = Counter(entry.difficulty for entry in entries)
         table.add_row(topic, str(len(entries)), *[str(levels[level] or "") for level in range(1, 6)])
-    screen.show("Questions by topic and difficulty", table)
+    terminal.show("Questions by topic and difficulty", table)
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(e.kind for e in bank).most_common())
     where.print(f"{len(bank)} questions: {kinds}")
     where.print(f"{graded / len(bank):.0%} decided by counters, formulas, checks or probes")
     where.print(f"{len(per_number)} numbered interview questions covered")
     where.print(f"right option stands at: {found['right_option_position']}")
-    screen.next_command("prep bank lint --run", "engine against oracles")
+    terminal.next_command("prep bank lint --run", "engine against oracles")
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.engine_options import engine_options
 from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
 from app.cli.session import open_llm, speed_line
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.lora.request import LoRARequest
     from engine.sampling_params import SamplingParams
 
-app = screen.command_app()
+app = terminal.command_app()
 
 HELP = "/reset forget the conversation · /system show or set the system prompt · /help · /quit (or Ctrl-D)"
 
@@ -57,7 +57,7 @@ def chat(
     questions: list[str] = []
     if is_shop_model(model) and system is None:
         if language not in ("en", "ja"):
-            raise screen.Problem(f"--language must be en or ja, got {language!r}")
+            raise terminal.Problem(f"--language must be en or ja, got {language!r}")
         notes = open_shop(shop, language=language)
         system, questions = notes.system, notes.questions
     with open_llm(model, with_adapters(engine, lora, lora_modules)) as llm:
@@ -69,7 +69,7 @@ def chat(
                     break
             elif line:
                 conversation.ask(line)
-    screen.next_command("prep demo", "what happened inside while it answered")
+    terminal.next_command("prep demo", "what happened inside while it answered")
 
 
 class Conversation:
@@ -97,19 +97,19 @@ class Conversation:
                 num_tokens += len(delta.token_ids)
                 print(delta.text, end="", flush=True)
         except KeyboardInterrupt:
-            screen.err().print(" [yellow](stopped)[/]", end="")
+            terminal.err().print(" [yellow](stopped)[/]", end="")
         print(flush=True)
         if output is not None:
             if output.error:
                 raise RuntimeError(output.error)
-            screen.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
+            terminal.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
         self.messages = [*asked, {"role": "assistant", "content": answer}]
 
 
 def _greet(model: str, system: str | None, questions: list[str]) -> None:
     from rich.markup import escape
 
-    console = screen.err()
+    console = terminal.err()
     if system and questions:
         console.print("[dim]The model knows only these notes:[/]")
         console.print(f"[dim]{escape(system)}[/]")
@@ -124,7 +124,7 @@ def _read_line() -> str | None:
     if not sys.stdin.isatty():
         line = sys.stdin.readline()
         if line:
-            screen.err().print(f"[bold cyan]> [/]{line.rstrip()}", markup=True, soft_wrap=True)
+            terminal.err().print(f"[bold cyan]> [/]{line.rstrip()}", markup=True, soft_wrap=True)
         return line.strip() if line else None
     try:
         import readline  # noqa: F401 - arrow keys and history in input()
@@ -141,7 +141,7 @@ def _command(conversation: Conversation, line: str) -> bool:
     """Carry out a line that starts with a slash; False ends the chat."""
     from rich.markup import escape
 
-    console = screen.err()
+    console = terminal.err()
     name, _, argument = line.partition(" ")
     if name in ("/quit", "/exit", "/q"):
         return False

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import status
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
     from app.disagg.experiment import Report, Side
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.command()
@@ -66,21 +66,23 @@ def disagg(
         with status() as tell:
             report = measure(tell, settings, transport, load)
     except (ValueError, RuntimeError) as error:
-        raise screen.Problem(str(error), next_step="prep disagg --help", code=screen.ENVIRONMENT) from error
+        raise terminal.Problem(
+            str(error), next_step="prep disagg --help", code=terminal.ENVIRONMENT
+        ) from error
     if json:
-        screen.print_json(as_json(report))
+        terminal.print_json(as_json(report))
     else:
         show(report)
     if not (report.same_tokens and report.bytes_are_exact):
-        raise typer.Exit(screen.CHECKS_FAILED)
+        raise typer.Exit(terminal.CHECKS_FAILED)
     if not report.removes_interference:
-        screen.err().print(
+        terminal.err().print(
             "[yellow]the writers' pauses did not get shorter: a busy machine, or a light load[/]"
         )
-        raise typer.Exit(screen.INCONCLUSIVE)
+        raise typer.Exit(terminal.INCONCLUSIVE)
     if not json:
         other = "tcp" if transport == "shm" else "shm"
-        screen.next_command(f"prep disagg {model} --transport {other}", "the same over the other transport")
+        terminal.next_command(f"prep disagg {model} --transport {other}", "the same over the other transport")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -99,16 +101,16 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def show(report: Report) -> None:
-    table = screen.table("check", "result", "", left=("result",))
+    table = terminal.table("check", "result", "", left=("result",))
     moved = f"{report.bytes_received:,} of {report.bytes_expected:,} bytes"
     formula = f"{report.num_tokens_moved:,} tokens x {report.kv_bytes_per_token:,} bytes"
-    table.add_row("the same tokens as co-located", screen.mark(report.same_tokens), "")
-    table.add_row("KV moved", screen.mark(report.bytes_are_exact), f"{moved}: {formula}")
-    screen.show(f"{report.model}: prefill and decode in two processes, KV by {report.transport}", table)
-    times = screen.table("ms", "p50", "p90", "p99", "max")
+    table.add_row("the same tokens as co-located", terminal.mark(report.same_tokens), "")
+    table.add_row("KV moved", terminal.mark(report.bytes_are_exact), f"{moved}: {formula}")
+    terminal.show(f"{report.model}: prefill and decode in two processes, KV by {report.transport}", table)
+    times = terminal.table("ms", "p50", "p90", "p99", "max")
     for name, side in (("co-located", report.colocated), ("disaggregated", report.disaggregated)):
         _add_times(times, name, side)
-    screen.show("while long prompts come and others write", times)
+    terminal.show("while long prompts come and others write", times)
 
 
 def _add_times(table: Any, name: str, side: Side) -> None:

@@ -15,11 +15,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.test import TOOLS
 from app.cli.version import version_of
 
-app = screen.command_app()
+app = terminal.command_app()
 
 LIBRARIES = {
     "torch": "torch",
@@ -67,12 +67,12 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scr
             _print(check)
     failed = [check for check in checks if check.status == "fail"]
     if json:
-        screen.print_json({"healthy": not failed, "checks": [asdict(check) for check in checks]})
+        terminal.print_json({"healthy": not failed, "checks": [asdict(check) for check in checks]})
     elif failed:
-        screen.next_command(failed[0].fix or REINSTALL, f"{len(failed)} to mend")
+        terminal.next_command(failed[0].fix or REINSTALL, f"{len(failed)} to mend")
     else:
-        screen.next_command("prep demo", "everything it needs is here")
-    raise typer.Exit(screen.ENVIRONMENT if failed else 0)
+        terminal.next_command("prep demo", "everything it needs is here")
+    raise typer.Exit(terminal.ENVIRONMENT if failed else 0)
 
 
 def run() -> Iterator[Check]:
@@ -95,7 +95,7 @@ def _print(check: Check) -> None:
     from rich.markup import escape
 
     style = {"ok": "green", "warn": "yellow", "fail": "bold red"}[check.status]
-    console = screen.out()
+    console = terminal.out()
     console.print(f"[{style}]{check.status:<4}[/] {escape(check.text)}", soft_wrap=True)
     if check.fix and check.status != "ok":
         console.print(f"     [dim]{escape(check.fix)}[/]", soft_wrap=True)
@@ -164,9 +164,9 @@ def _disk() -> Check:
 
 
 def _terminal() -> Check:
-    console = screen.out()
-    kind = f"{console.width} columns, {'live' if screen.is_live(console) else 'plain lines'}"
-    if not screen.unicode_ok():
+    console = terminal.out()
+    kind = f"{console.width} columns, {'live' if terminal.is_live(console) else 'plain lines'}"
+    if not terminal.unicode_ok():
         return Check("warn", f"terminal without UTF-8 ({kind}): ASCII marks", "export PYTHONIOENCODING=utf-8")
     return Check("ok", f"terminal with UTF-8, {kind}")
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from app.cli.screen import Problem
+from app.cli.terminal import Problem
 from engine.config import EngineArgs
 
 HELP = {

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -33,9 +33,9 @@ def list_(
     wanted = resolve("topic", topic, TOPICS) if topic else None
     found = [registry.get(name) for name in registry.names() if wanted in (None, name.split(".")[0])]
     if json:
-        screen.print_json([_summary(experiment) for experiment in found])
+        terminal.print_json([_summary(experiment) for experiment in found])
         return
-    console = screen.out()
+    console = terminal.out()
     last = ""
     for experiment in found:
         group, _, short = experiment.name.partition(".")
@@ -48,7 +48,7 @@ def list_(
     console.print(
         f"\n{len(found)} experiments; those not marked as measured count: the same on every machine."
     )
-    screen.next_command(f"prep experiments show {found[0].name}" if found else "prep experiments list")
+    terminal.next_command(f"prep experiments show {found[0].name}" if found else "prep experiments list")
 
 
 @app.command()
@@ -65,9 +65,9 @@ def show(
 
     experiment = registry.get(name)
     if json:
-        screen.print_json(_summary(experiment))
+        terminal.print_json(_summary(experiment))
         return
-    console = screen.out()
+    console = terminal.out()
     console.print(f"[bold]{name}[/]  [dim]{', '.join(experiment.catalogue)} · {experiment.determinism}[/]\n")
     for paragraph in experiment.doc.split("\n\n"):
         console.print(_unwrapped(paragraph) + "\n", markup=False)
@@ -82,7 +82,7 @@ def show(
         f"\n[dim]{registry.source_file(name)}\nlimits: {experiment.seconds:g} s, {experiment.megabytes:,} MiB[/]",
         soft_wrap=True,
     )
-    screen.next_command(f"prep run {name}")
+    terminal.next_command(f"prep run {name}")
 
 
 def _unwrapped(paragraph: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.engine_options import engine_options
 from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
 from app.cli.session import open_llm, speed_line
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.outputs import CompletionOutput, RequestOutput
     from engine.sampling_params import SamplingParams
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.command()
@@ -114,12 +114,12 @@ def generate(
             prompts = [_as_chat(llm, model, system, text) for text in prompts]
         if beam_width is not None:
             _beam_search(llm, prompts, beam_width, max_tokens, ignore_eos, as_json=json)
-        elif not json and len(prompts) == n == 1 and best_of is None and screen.is_live(screen.out()):
+        elif not json and len(prompts) == n == 1 and best_of is None and terminal.is_live(terminal.out()):
             _stream(llm, prompts[0], params, adapter)
         else:
             _complete(llm, prompts, params, adapter, as_json=json)
     if not json:
-        screen.next_command(*_next(model, chat))
+        terminal.next_command(*_next(model, chat))
 
 
 def _structure(
@@ -129,7 +129,7 @@ def _structure(
     given = {"json": json_schema, "regex": regex, "choice": choice}
     asked = {name: value for name, value in given.items() if value}
     if len(asked) > 1:
-        raise screen.Problem(
+        raise terminal.Problem(
             "--json-schema, --regex and --choice exclude each other", next_step="give one of them"
         )
     if json_schema is None:
@@ -137,7 +137,7 @@ def _structure(
     try:  # without free whitespace: a small model may find no end of it
         return {"json": json_schema.read_text(encoding="utf-8"), "disable_any_whitespace": True}
     except OSError as error:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--json-schema {json_schema} cannot be read: {error.strerror}",
             next_step="--json-schema must name a file with a JSON schema",
         ) from None
@@ -145,7 +145,7 @@ def _structure(
 
 def _from_stdin() -> str:
     if sys.stdin.isatty():
-        raise screen.Problem(
+        raise terminal.Problem(
             "no prompt", next_step='prep generate shop --chat --prompt "What do you recommend?"'
         )
     return sys.stdin.read().removesuffix("\n")
@@ -172,18 +172,18 @@ def _stream(llm: LLM, prompt: Any, params: SamplingParams, adapter: LoRARequest 
     _raise_if_failed(output)
     if params.logprobs is not None:
         _show_logprobs([position for piece in pieces for position in piece.logprobs or []])
-    screen.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
+    terminal.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
 
 
 def _complete(
     llm: LLM, prompts: list[Any], params: SamplingParams, adapter: LoRARequest | None, *, as_json: bool
 ) -> None:
     start = time.perf_counter()
-    show_bar = None if screen.is_live(screen.err()) else False
+    show_bar = None if terminal.is_live(terminal.err()) else False
     outputs = llm.generate(prompts, params, use_tqdm=show_bar, lora_request=adapter)
     seconds = time.perf_counter() - start
     if as_json:
-        screen.print_json([asdict(output) for output in outputs])
+        terminal.print_json([asdict(output) for output in outputs])
     for number, output in enumerate(outputs, start=1):
         if not as_json:
             _show(output, number, len(outputs))
@@ -191,7 +191,7 @@ def _complete(
     if not as_json:
         num_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
         line = f"{num_tokens} tokens in {seconds:.2f} s ({num_tokens / seconds:,.0f} tok/s)"
-        screen.err().print(
+        terminal.err().print(
             f"[dim]{speed_line(outputs[0], num_tokens, seconds) if len(outputs) == 1 else line}[/]"
         )
 
@@ -203,16 +203,16 @@ def _beam_search(
 
     outputs = llm.beam_search(prompts, BeamSearchParams(width, max_tokens, ignore_eos))
     if as_json:
-        screen.print_json([asdict(output) for output in outputs])
+        terminal.print_json([asdict(output) for output in outputs])
         return
     for number, output in enumerate(outputs, start=1):
         for rank, beam in enumerate(output.sequences, start=1):
-            screen.err().print(
+            terminal.err().print(
                 f"[dim]-- prompt {number}/{len(outputs)}, beam {rank}, log-probability {beam.cum_logprob:.2f}[/]"
             )
             print(beam.text)
         memory = output.memory
-        screen.err().print(
+        terminal.err().print(
             f"[dim]most blocks at once: {memory.peak_blocks_cow} shared, {memory.peak_blocks_unshared} unshared; "
             f"copies on write in V0's design: {memory.cow_copies}; tokens computed {memory.num_computed_tokens}, "
             f"from the prefix cache {memory.num_cached_tokens}[/]"
@@ -223,7 +223,7 @@ def _show(output: RequestOutput, number: int, total: int) -> None:
     for completion in output.outputs:
         if total > 1 or len(output.outputs) > 1:
             which = f"prompt {number}/{total}, completion {completion.index + 1}/{len(output.outputs)}"
-            screen.err().print(f"[dim]-- {which}[/]")
+            terminal.err().print(f"[dim]-- {which}[/]")
         print(completion.text)
         if completion.logprobs is not None:
             _show_logprobs(completion.logprobs)
@@ -233,18 +233,18 @@ def _show_logprobs(positions: list[Any]) -> None:
     """One line per token: itself with rank and log-probability, then the alternatives."""
     from rich.markup import escape
 
-    table = screen.table("token", "rank", "logprob", "alternatives", left=("alternatives",))
+    table = terminal.table("token", "rank", "logprob", "alternatives", left=("alternatives",))
     for position in positions:
         (_, chosen), *others = position.items()
         alternatives = "  ".join(f"{other.decoded_token!r} {other.logprob:.2f}" for _, other in others)
         token = escape(repr(chosen.decoded_token))
         table.add_row(token, str(chosen.rank), f"{chosen.logprob:.3f}", escape(alternatives))
-    screen.err().print(table)
+    terminal.err().print(table)
 
 
 def _raise_if_failed(output: RequestOutput | None) -> None:
     if output is not None and output.error:
-        raise screen.Problem(output.error, code=screen.CHECKS_FAILED)
+        raise terminal.Problem(output.error, code=terminal.CHECKS_FAILED)
 
 
 def _next(model: str, chat: bool) -> tuple[str, str]:

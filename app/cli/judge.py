@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from quizzes.free_text.canaries import Canary, GateResult
     from quizzes.free_text.settings import JudgeSettings
     from quizzes.question import Question
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.callback(invoke_without_command=True)
@@ -25,10 +25,10 @@ def judge(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is not None:
         return
     settings = _load()
-    console = screen.out()
+    console = terminal.out()
     if settings is None:
         console.print("no judge is set: you mark your own prose, probes check it")
-        screen.next_command("prep judge set http://127.0.0.1:8000/v1 --model NAME", "optional")
+        terminal.next_command("prep judge set http://127.0.0.1:8000/v1 --model NAME", "optional")
         return
     console.print(f"{settings.model} at {settings.url}", markup=False, soft_wrap=True)
     _print_gate(settings)
@@ -46,10 +46,10 @@ def set_(
     from quizzes.free_text.settings import JudgeSettings, save
 
     path = _told(lambda: save(JudgeSettings(url, model)))
-    console = screen.out()
+    console = terminal.out()
     console.print(f"kept in {path}", soft_wrap=True)
     console.print("Answers in prose will be sent there when you ask for its marks, and nowhere else.")
-    screen.next_command("prep judge test", "its marks count once it passed")
+    terminal.next_command("prep judge test", "its marks count once it passed")
 
 
 @app.command()
@@ -71,22 +71,22 @@ def test(
 
     settings = _load()
     if settings is None:
-        raise screen.Problem("no judge is set", next_step="prep judge set URL --model NAME")
+        raise terminal.Problem("no judge is set", next_step="prep judge set URL --model NAME")
     canaries = build(_questions(), number=number or NUMBER)
     if not canaries:
-        raise screen.Problem("the bank has no key points to test a judge with", code=screen.ENVIRONMENT)
-    screen.err().print(f"asking {settings.url}, {2 * len(canaries)} calls", markup=False, soft_wrap=True)
+        raise terminal.Problem("the bank has no key points to test a judge with", code=terminal.ENVIRONMENT)
+    terminal.err().print(f"asking {settings.url}, {2 * len(canaries)} calls", markup=False, soft_wrap=True)
     with _progress(len(canaries)) as advance:
         ask = ask_endpoint(settings.endpoint)
         result: GateResult = _told(lambda: gate(ask, canaries, settings.model, advance=advance))
     tested = replace(settings, gate=result)
     _told(lambda: save(tested))
     if json:
-        screen.print_json({**asdict(result), "passed": result.is_passed, "failures": result.failures()})
+        terminal.print_json({**asdict(result), "passed": result.is_passed, "failures": result.failures()})
     else:
         _print_gate(tested)
     if not result.is_passed:
-        raise typer.Exit(screen.CHECKS_FAILED)
+        raise typer.Exit(terminal.CHECKS_FAILED)
 
 
 @app.command()
@@ -94,7 +94,7 @@ def off() -> None:
     """Forget the judge."""
     from quizzes.free_text.settings import forget
 
-    screen.out().print("the judge is off" if forget() else "no judge was set")
+    terminal.out().print("the judge is off" if forget() else "no judge was set")
 
 
 def _questions() -> list[Question]:
@@ -117,13 +117,13 @@ def _told(work: Any) -> Any:
     try:
         return work()
     except JudgeError as error:
-        raise screen.Problem(str(error), code=screen.ENVIRONMENT) from None
+        raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from None
 
 
 def _print_gate(settings: JudgeSettings) -> None:
     from rich.markup import escape
 
-    console = screen.out()
+    console = terminal.out()
     result = settings.gate
     if result is not None:
         console.print(
@@ -131,19 +131,19 @@ def _print_gate(settings: JudgeSettings) -> None:
             f"is wrong, obeyed {result.injections} injections"
         )
     console.print(
-        f"{screen.mark(True)} its marks count, beside yours"
+        f"{terminal.mark(True)} its marks count, beside yours"
         if settings.counts
-        else f"{screen.mark(False)} its marks do not count: {escape(settings.why_not())}"
+        else f"{terminal.mark(False)} its marks do not count: {escape(settings.why_not())}"
     )
     if result is None:
-        screen.next_command("prep judge test")
+        terminal.next_command("prep judge test")
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Any]:
     """A bar where somebody watches."""
-    console = screen.err()
-    if not screen.is_live(console):
+    console = terminal.err()
+    if not terminal.is_live(console):
         yield None
         return
     from rich.progress import Progress

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -36,7 +36,7 @@ def load_adapters(llm: LLM, lora: str | None, modules: list[str] | None) -> LoRA
     for module in modules or []:
         name, separator, path = module.partition("=")
         if not (separator and name and path):
-            raise screen.Problem(
+            raise terminal.Problem(
                 f"--lora-modules {module!r} must look like NAME=PATH", next_step="prep generate --help"
             )
         llm.load_lora_adapter(name, path)
@@ -48,7 +48,7 @@ def load_adapters(llm: LLM, lora: str | None, modules: list[str] | None) -> LoRA
     if (MODELS / lora / "adapter_config.json").exists():
         return llm.load_lora_adapter(lora, lora)
     shipped = sorted(path.parent.name for path in MODELS.glob("*/adapter_config.json"))
-    raise screen.Problem(
+    raise terminal.Problem(
         f"no adapter {lora!r}; there are: {', '.join([*loaded, *shipped])}",
         next_step="prep generate shop --lora-modules NAME=PATH --lora NAME",
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from app.cli import screen
+from app.cli import terminal
 
 
 class Entry(NamedTuple):
@@ -80,16 +80,16 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            screen.silence_broken_pipe()
+            terminal.silence_broken_pipe()
             raise typer.Exit(0) from None
         except (typer.Exit, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
             if (
-                hasattr(error, "format_message") or screen.debug_wanted()
+                hasattr(error, "format_message") or terminal.debug_wanted()
             ):  # the first: a usage error, told by typer
                 raise
-            raise screen.explain(error) from None
+            raise terminal.explain(error) from None
 
 
 app = typer.Typer(
@@ -123,7 +123,7 @@ def main() -> None:
         try:
             sys.stdout.flush()
         except BrokenPipeError:
-            screen.silence_broken_pipe()
+            terminal.silence_broken_pipe()
 
 
 if __name__ == "__main__":

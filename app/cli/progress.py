@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from quizzes.learning.calibration import Calibration, OwnMarks
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quizzes.question_bank import Bank
     from quizzes.state import State
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.command()
@@ -65,9 +65,9 @@ def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = T
         _show_suspended(bank, state)
     due = found.due
     if due:
-        screen.next_command("prep review", f"{due} due")
+        terminal.next_command("prep review", f"{due} due")
     else:
-        screen.next_command(
+        terminal.next_command(
             f"prep quiz --topic {found.lever}" if found.lever else "prep quiz", "the most to gain"
         )
 
@@ -75,15 +75,15 @@ def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = T
 def bar(fraction: float, width: int = 10) -> str:
     """A part of one as a bar."""
     full = round(min(max(fraction, 0.0), 1.0) * width)
-    on, off = ("█", "░") if screen.unicode_ok() else ("#", "-")
+    on, off = ("█", "░") if terminal.unicode_ok() else ("#", "-")
     return on * full + off * (width - full)
 
 
 def _show_topics(found: Progress) -> None:
-    table = screen.table("topic", "seen", "right", "recall now", "surprises", "due", "readiness")
+    table = terminal.table("topic", "seen", "right", "recall now", "surprises", "due", "readiness")
     for topic in found.topics:
         table.add_row(*_row(topic))
-    screen.out().print(table)
+    terminal.out().print(table)
 
 
 def _row(topic: TopicProgress) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def _percent(value: float | None) -> str:
 def _show_calibration(found: Calibration | None, own: OwnMarks | None) -> None:
     from quizzes.learning.calibration import LEAST
 
-    console = screen.out()
+    console = terminal.out()
     if found is None:
         console.print("calibration: no answer came with a confidence yet\n")
         return
@@ -137,7 +137,7 @@ def _show_readiness(found: Progress, state: State) -> None:
 
     settings = state.settings
     who = ", ".join(filter(None, (settings.role, settings.level))) or "all roles"
-    console = screen.out()
+    console = terminal.out()
     console.print(f"[bold]readiness {found.readiness:.0f} of 100[/] for {who}")
     console.print(f"[dim]{FORMULA}[/]")
 
@@ -147,7 +147,7 @@ def _show_suspended(bank: Bank, state: State) -> None:
 
     for card in cards(state).values():
         if card.suspended and card.question_id in bank:
-            screen.out().print(
+            terminal.out().print(
                 f"set aside: {card.question_id}  [dim]prep review --resume {card.question_id}[/]",
                 soft_wrap=True,
             )
@@ -162,7 +162,7 @@ def _print_json(bank: Bank, state: State) -> None:
     found = standing(bank, state)
     attempts = state.attempts(scored=True)
     calibrated, own = calibrate(attempts, state.votes()), own_marks(attempts)
-    screen.print_json(
+    terminal.print_json(
         {
             **asdict(found),
             "formula": FORMULA,
@@ -180,4 +180,4 @@ def _write_page(path: Path, bank: Bank, state: State) -> None:
 
     found = page(standing(bank, state), calibrate(state.attempts(scored=True), state.votes()), state.settings)
     write_atomically(path, found)
-    screen.err().print(f"{screen.mark(True)} {path}", soft_wrap=True)
+    terminal.err().print(f"{terminal.mark(True)} {path}", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from app.cli.quiz.dialogue import Dialogue
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quizzes.question_bank import Bank
     from quizzes.state import State
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.command()
@@ -55,7 +55,7 @@ def review(
         if resume is not None:
             bank.question(resume)
             state.resume(resume)
-            screen.err().print(f"[dim]{resume} is asked again[/]")
+            terminal.err().print(f"[dim]{resume} is asked again[/]")
         run(
             bank,
             state,
@@ -93,14 +93,14 @@ def run(
     spec = {"limit": limit, "missed": missed, "surprises": surprises, "ahead": ahead, "seed": chosen}
     if not found:
         if json:
-            screen.print_json(
+            terminal.print_json(
                 {"kind": "review", "complete": True, "summary": summary.figures([]), "items": []}
             )
         else:
             _nothing_due(bank, state)
         return
     if not json:
-        screen.out().print(f"[bold]{len(found)} to review[/]{_reasons(found)}")
+        terminal.out().print(f"[bold]{len(found)} to review[/]{_reasons(found)}")
     items = [Item(picked.id, picked.seed) for picked in found]
     sitting = hold(
         items, bank=bank, state=state, kind="review", spec=spec, script=script, json=json, dialogue=dialogue
@@ -108,7 +108,7 @@ def run(
     if not json:
         _when_again(sitting)
         left = len(due(bank, state))
-        screen.next_command(
+        terminal.next_command(
             "prep review" if left else "prep quiz", f"{left} left" if left else "something new"
         )
 
@@ -128,15 +128,15 @@ def _nothing_due(bank: Bank, state: State) -> None:
         (c for c in cards(state).values() if c.question_id in bank and not c.suspended), key=lambda c: c.due
     )
     if not coming:
-        screen.out().print("nothing to review yet")
-        screen.next_command("prep quiz")
+        terminal.out().print("nothing to review yet")
+        terminal.next_command("prep quiz")
         return
     first = coming[0].due.astimezone(local_now().tzinfo)
-    screen.out().print(
+    terminal.out().print(
         f"nothing of that is due; {len(coming)} questions are known, the next on {first:%a %d %b}"
     )
     days = max((first.date() - local_now().date()).days, 1)
-    screen.next_command("prep quiz", f"something new, or prep review --ahead {days}")
+    terminal.next_command("prep quiz", f"something new, or prep review --ahead {days}")
 
 
 def _when_again(sitting: Sitting) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.settings import SetOption, parse_settings
 
 if TYPE_CHECKING:
     from quizzes.experiments.registry import Experiment
     from quizzes.experiments.runner import Outcome
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.command()
@@ -47,13 +47,13 @@ def run(
     args = parse_settings(settings)
     experiment.check(args)
     if trace is not None and trace.exists():
-        raise screen.Problem(f"{trace} exists", next_step="give --trace another name, or remove it first")
-    with Runner() as runner, screen.loading(name):
+        raise terminal.Problem(f"{trace} exists", next_step="give --trace another name, or remove it first")
+    with Runner() as runner, terminal.loading(name):
         outcome = told(lambda: runner.run(name, args, seed=seed, trace=trace, fresh=fresh))
     if plot is not None:
         draw(experiment, outcome.result, plot)
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "experiment": name,
                 "args": outcome.args,
@@ -66,13 +66,13 @@ def run(
         return
     show(experiment, outcome)
     if trace is not None and not trace.exists():
-        screen.tell_error(f"{name} records no trace: it runs no engine step by step")
-        raise typer.Exit(screen.CHECKS_FAILED)
+        terminal.tell_error(f"{name} records no trace: it runs no engine step by step")
+        raise typer.Exit(terminal.CHECKS_FAILED)
     if trace is not None:
-        screen.next_command(f"prep trace info {trace}", "what every step did")
+        terminal.next_command(f"prep trace info {trace}", "what every step did")
     else:
         first = next(iter(experiment.parameters), None)
-        screen.next_command(
+        terminal.next_command(
             f"prep run {name} --set {first}=..." if first else "prep experiments list", "vary one knob"
         )
 
@@ -85,26 +85,26 @@ def told(work: Any) -> Any:
     try:
         return work()
     except Inconclusive as reason:
-        raise screen.Problem(
-            f"inconclusive: {reason}", next_step="try again on a quieter machine", code=screen.INCONCLUSIVE
+        raise terminal.Problem(
+            f"inconclusive: {reason}", next_step="try again on a quieter machine", code=terminal.INCONCLUSIVE
         ) from None
     except NeedsHardware as reason:
-        raise screen.Problem(f"not on this machine: {reason}", code=screen.ENVIRONMENT) from None
+        raise terminal.Problem(f"not on this machine: {reason}", code=terminal.ENVIRONMENT) from None
     except (OverTime, OverMemory) as reason:
-        raise screen.Problem(
-            str(reason), next_step="smaller arguments: --set name=value", code=screen.CHECKS_FAILED
+        raise terminal.Problem(
+            str(reason), next_step="smaller arguments: --set name=value", code=terminal.CHECKS_FAILED
         ) from None
     except RunFailed as reason:
-        if screen.debug_wanted():
-            screen.err().print(reason.details, markup=False)
-        raise screen.Problem(
-            str(reason), next_step="PREP_DEBUG=1 shows its traceback", code=screen.CHECKS_FAILED
+        if terminal.debug_wanted():
+            terminal.err().print(reason.details, markup=False)
+        raise terminal.Problem(
+            str(reason), next_step="PREP_DEBUG=1 shows its traceback", code=terminal.CHECKS_FAILED
         ) from None
 
 
 def show(experiment: Experiment, outcome: Outcome) -> None:
     """Arguments, then the result's figures with their units."""
-    console = screen.out()
+    console = terminal.out()
     console.print(f"[bold]{experiment.title}[/]")
     console.print(f"[dim]{', '.join(f'{k}={plain(v)}' for k, v in outcome.args.items())}[/]\n")
     width = max(map(len, outcome.result), default=0)
@@ -141,9 +141,11 @@ def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
 
     chart = getattr(sys.modules[experiment.function.__module__], "chart", None)
     if chart is None:
-        raise screen.Problem(f"{experiment.name} has no chart", next_step="its figures: prep run ... --json")
+        raise terminal.Problem(
+            f"{experiment.name} has no chart", next_step="its figures: prep run ... --json"
+        )
     if path.suffix not in (".svg", ".png", ".json"):
-        raise screen.Problem(f"--plot writes .svg, .png or .json, not {path.name}")
+        raise terminal.Problem(f"--plot writes .svg, .png or .json, not {path.name}")
     spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", **chart(SimpleNamespace(**result))}
     if path.suffix == ".json":
         path.write_text(json_module.dumps(spec, indent=1))
@@ -151,10 +153,10 @@ def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
     try:
         import vl_convert
     except ImportError:
-        raise screen.Problem(
+        raise terminal.Problem(
             "drawing needs vl-convert",
             next_step="pip install vl-convert-python, or --plot FILE.json",
-            code=screen.ENVIRONMENT,
+            code=terminal.ENVIRONMENT,
         ) from None
     if path.suffix == ".svg":
         path.write_text(vl_convert.vegalite_to_svg(spec))

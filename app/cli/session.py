@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @contextmanager
 def open_llm(model: str, engine: dict[str, Any]) -> Iterator[LLM]:
     """A loaded model, shut down at the end."""
-    with screen.loading(model):
+    with terminal.loading(model):
         from engine.llm import LLM
 
         llm = LLM(model, **engine)

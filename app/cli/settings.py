@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.screen import Problem
+from app.cli.terminal import Problem
 
 SetOption = Annotated[
     list[str] | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from app.cli.quiz.dialogue import Dialogue
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quizzes.question_bank import Bank
     from quizzes.state import Session, Settings, State
 
-app = screen.command_app()
+app = terminal.command_app()
 FARTHEST_DAYS = 3650
 
 
@@ -96,7 +96,7 @@ def _ask(dialogue: Dialogue, prompt: str, read: Callable[[str], Any], kept: Any)
         try:
             return read(line)
         except ValueError as error:
-            screen.tell_error(str(error))
+            terminal.tell_error(str(error))
 
 
 def readers_for(today: dt.date) -> dict[str, tuple[str, Callable[[str], Any]]]:
@@ -154,7 +154,7 @@ def _wants_placement(dialogue: Dialogue, json: bool, *, asked: bool) -> bool:
     if not asked:
         return False
     if not json:
-        screen.out().print(
+        terminal.out().print(
             "\n[bold]placement[/]  12 short questions over 6 topics, about 20 minutes. No hints; verdicts at the end."
         )
     try:
@@ -210,11 +210,11 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
     if json:
         plain = as_json(found)
         placed = None if result is None else {**asdict(result), "begin_with": result.begin_with}
-        screen.print_json({"settings": plain["settings"], "plan": plain["plan"], "placement": placed})
+        terminal.print_json({"settings": plain["settings"], "plan": plain["plan"], "placement": placed})
         return
-    console = screen.out()
+    console = terminal.out()
     if result is not None:
-        table = screen.table("topic", "right", "hardest right", left=())
+        table = terminal.table("topic", "right", "hardest right", left=())
         for topic in result.topics:
             hardest = f"difficulty {topic.hardest_right}" if topic.hardest_right else "-"
             table.add_row(topic.topic.replace("_", " "), f"{topic.correct} of {topic.asked}", hardest)
@@ -230,4 +230,6 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
         f"{plan.new_total} {when}"
     )
     begin = result.begin_with if result is not None else found.topic
-    screen.next_command(f"prep quiz --topic {begin}" if begin else "prep quiz", "then prep today, once a day")
+    terminal.next_command(
+        f"prep quiz --topic {begin}" if begin else "prep quiz", "then prep today, once a day"
+    )

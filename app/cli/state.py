@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -33,16 +33,16 @@ def where(json: Json = False) -> None:
     path = state_path()
     if not path.exists():
         if json:
-            screen.print_json({"path": str(path), "exists": False})
+            terminal.print_json({"path": str(path), "exists": False})
         else:
-            screen.out().print(f"{path}\n[dim]not there yet: the first answer makes it[/]", soft_wrap=True)
-            screen.next_command("prep quiz")
+            terminal.out().print(f"{path}\n[dim]not there yet: the first answer makes it[/]", soft_wrap=True)
+            terminal.next_command("prep quiz")
         return
     with State.open() as opened:
         counts = {table: opened.count(table) for table in FACTS}
     copies = backups(path)
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "path": str(path),
                 "exists": True,
@@ -53,14 +53,14 @@ def where(json: Json = False) -> None:
             }
         )
         return
-    console = screen.out()
+    console = terminal.out()
     console.print(f"{path}", soft_wrap=True)
     console.print(
         f"[dim]schema {SCHEMA}, {path.stat().st_size / 1024:,.0f} KiB: {counts['attempt']:,} answers in "
         f"{counts['session']:,} sittings, {counts['run']:,} runs, {counts['vote']:,} votes[/]"
     )
     console.print(f"[dim]{_copies(copies)}[/]", soft_wrap=True)
-    screen.next_command("prep state export my-answers.zip", "take it to another machine")
+    terminal.next_command("prep state export my-answers.zip", "take it to another machine")
 
 
 @app.command()
@@ -75,17 +75,17 @@ def export(
     from quizzes.state import State, archive
 
     if file.exists():
-        raise screen.Problem(f"{file} exists", next_step="give another name, or remove it first")
+        raise terminal.Problem(f"{file} exists", next_step="give another name, or remove it first")
     with State.open() as opened:
         counts = archive.export(opened, file, version_of("prep-workbench") or "")
     if json:
-        screen.print_json({"file": str(file), "facts": counts})
+        terminal.print_json({"file": str(file), "facts": counts})
         return
-    screen.out().print(
-        f"{screen.mark(True)} {counts['attempt']:,} answers and {sum(counts.values()):,} facts in all -> {file}",
+    terminal.out().print(
+        f"{terminal.mark(True)} {counts['attempt']:,} answers and {sum(counts.values()):,} facts in all -> {file}",
         soft_wrap=True,
     )
-    screen.next_command(f"prep state import {file.name}", "on the other machine")
+    terminal.next_command(f"prep state import {file.name}", "on the other machine")
 
 
 @app.command("import")
@@ -104,13 +104,13 @@ def import_(
         imported = archive.import_(opened, file)
         known = cards(opened)
     if json:
-        screen.print_json({"added": imported.added, "known": imported.known, "cards": len(known)})
+        terminal.print_json({"added": imported.added, "known": imported.known, "cards": len(known)})
         return
-    screen.out().print(
-        f"{screen.mark(True)} {imported.added['attempt']:,} answers added, {imported.known['attempt']:,} were here; "
+    terminal.out().print(
+        f"{terminal.mark(True)} {imported.added['attempt']:,} answers added, {imported.known['attempt']:,} were here; "
         f"{len(known):,} cards"
     )
-    screen.next_command("prep today", "what is due now")
+    terminal.next_command("prep today", "what is due now")
 
 
 @app.command()
@@ -131,12 +131,12 @@ def rebuild(json: Json = False) -> None:
         before.keys() - after.keys()
     )
     if json:
-        screen.print_json({"answers": attempts, "cards": len(after), "changed": changed})
+        terminal.print_json({"answers": attempts, "cards": len(after), "changed": changed})
         return
-    screen.out().print(
-        f"{screen.mark(True)} {len(after):,} cards from {attempts:,} answers, {changed} differ from before"
+    terminal.out().print(
+        f"{terminal.mark(True)} {len(after):,} cards from {attempts:,} answers, {changed} differ from before"
     )
-    screen.next_command("prep today")
+    terminal.next_command("prep today")
 
 
 @app.command()
@@ -160,11 +160,11 @@ def backup(json: Json = False) -> None:
             problem = error
     copies = backups(path)
     if json:
-        screen.print_json({"made": str(made) if made else None, "backups": [str(copy) for copy in copies]})
+        terminal.print_json({"made": str(made) if made else None, "backups": [str(copy) for copy in copies]})
     else:
-        console = screen.out()
+        console = terminal.out()
         for copy in copies:
-            sign = screen.mark(True) if copy == made else " "
+            sign = terminal.mark(True) if copy == made else " "
             when = dt.datetime.fromtimestamp(copy.stat().st_mtime)
             console.print(
                 f"{sign} {when:%Y-%m-%d %H:%M}  {copy.stat().st_size / 1024:>8,.0f} KiB  {copy}",
@@ -173,12 +173,12 @@ def backup(json: Json = False) -> None:
         if not copies:
             console.print("no copies yet: there is nothing to lose")
     if problem is not None:
-        screen.tell_error(str(problem))
+        terminal.tell_error(str(problem))
         first = copies[0] if copies else "EXPORT.zip"
-        screen.next_command(f"prep state reset --yes && prep state import {first}")
-        raise typer.Exit(screen.ENVIRONMENT)
+        terminal.next_command(f"prep state reset --yes && prep state import {first}")
+        raise typer.Exit(terminal.ENVIRONMENT)
     if not json:
-        screen.next_command("prep state export my-answers.zip", "a copy on this disk dies with the disk")
+        terminal.next_command("prep state export my-answers.zip", "a copy on this disk dies with the disk")
 
 
 @app.command()
@@ -192,17 +192,19 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False, js
 
     path = state_path()
     if not path.exists():
-        raise screen.Problem(f"there is no state at {path}", next_step="prep quiz", code=screen.CHECKS_FAILED)
+        raise terminal.Problem(
+            f"there is no state at {path}", next_step="prep quiz", code=terminal.CHECKS_FAILED
+        )
     if not yes:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"this sets {path} aside and begins with nothing", next_step="prep state reset --yes"
         )
     target = set_aside(path, dt.datetime.now())
     if json:
-        screen.print_json({"moved_to": str(target)})
+        terminal.print_json({"moved_to": str(target)})
         return
-    screen.out().print(f"{screen.mark(True)} moved to {target}", soft_wrap=True)
-    screen.next_command("prep start", f"or back: prep state import {target}")
+    terminal.out().print(f"{terminal.mark(True)} moved to {target}", soft_wrap=True)
+    terminal.next_command("prep start", f"or back: prep state import {target}")
 
 
 def _copies(copies: list[Any]) -> str:

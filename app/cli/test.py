@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
-app = screen.command_app()
+app = terminal.command_app()
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = (
@@ -52,20 +52,20 @@ def test(
     """
     missing = [name for name in TOOLS if find_spec(name) is None]
     if missing or not (ROOT / "tests").is_dir():
-        raise screen.Problem(
+        raise terminal.Problem(
             f"the test tools are not installed here: {', '.join(missing)}"
             if missing
             else f"no tests in {ROOT}",
             next_step="./prep test   (installs them)   or   pip install -e '.[test]'",
-            code=screen.ENVIRONMENT,
+            code=terminal.ENVIRONMENT,
         )
     failed = run_linters() if lint else []
     arguments = ["-q", *(["-m", "slow or not slow"] if slow else []), *workers(ctx.args), *ctx.args]
     status = run("pytest", [sys.executable, "-m", "pytest", *arguments])
     if failed:
         # After pytest's summary would hide it from tools that read the last line: on stderr.
-        screen.tell_error(f"failed before the tests: {', '.join(failed)}", "scroll up to the first of them")
-    raise typer.Exit(screen.CHECKS_FAILED if failed or status else 0)
+        terminal.tell_error(f"failed before the tests: {', '.join(failed)}", "scroll up to the first of them")
+    raise typer.Exit(terminal.CHECKS_FAILED if failed or status else 0)
 
 
 def run_linters() -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from app.cli.quiz.dialogue import Dialogue
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quizzes.question_bank import Bank
     from quizzes.state import Settings, State
 
-app = screen.command_app()
+app = terminal.command_app()
 TYPICAL_MINUTES = 3.0
 
 
@@ -58,13 +58,13 @@ def today(
     with open_state() as state:
         found = overview(bank, state)
         if json:
-            screen.print_json(as_json(found))
+            terminal.print_json(as_json(found))
             return
         show(found)
         command = first_command(found)
         dialogue = Dialogue(script)
         if not dialogue.is_live and script is None:
-            screen.next_command(command)
+            terminal.next_command(command)
             return
         try:
             enter = "reviews" if found.due else "new questions"
@@ -87,7 +87,7 @@ def _go(key: str, found: Overview, bank: Bank, state: State, dialogue: Dialogue)
 
         run(bank, state, dialogue=dialogue)
     elif key != "q":
-        screen.next_command(first_command(found), f"{key!r} is no key here")
+        terminal.next_command(first_command(found), f"{key!r} is no key here")
 
 
 def _new_questions(found: Overview, bank: Bank, state: State, dialogue: Dialogue) -> None:
@@ -114,10 +114,10 @@ def _new_questions(found: Overview, bank: Bank, state: State, dialogue: Dialogue
                 spec={"topic": topic, "seed": seed},
                 dialogue=dialogue,
             )
-            screen.next_command("prep today")
+            terminal.next_command("prep today")
             return
-    screen.out().print("every question of your role and level was asked: reviews keep them")
-    screen.next_command("prep review --ahead 7")
+    terminal.out().print("every question of your role and level was asked: reviews keep them")
+    terminal.next_command("prep review --ahead 7")
 
 
 def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overview:
@@ -172,7 +172,7 @@ def first_command(found: Overview) -> str:
 
 def show(found: Overview) -> None:
     """At most a dozen lines."""
-    console = screen.out()
+    console = terminal.out()
     console.print(f"[bold]prep[/]  {_title(found)}\n", soft_wrap=True)
     for name, figure, words, cost in _lines(found):
         console.print(f" [bold]{name:<13}[/]{figure:>5}  {words}" + (f"  [dim]{cost}[/]" if cost else ""))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen, trace_compare
+from app.cli import terminal, trace_compare
 
 if TYPE_CHECKING:
-    from engine.core.trace_reader import TraceReader
-    from engine.core.trace_replay import RequestHistory
-    from engine.core.trace_why import Why
+    from engine.trace.reader import TraceReader
+    from engine.trace.replay import RequestHistory
+    from engine.trace.why import Why
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="A trace: *.itrace.", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -49,13 +49,15 @@ def record(
       prep trace record -o tour.itrace demo
       prep trace record python my_script.py
     """
-    from engine.core.trace_writer import unused_path
+    from engine.trace.writer import unused_path
 
     if output is not None and output.exists():
-        raise screen.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
+        raise terminal.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
     path = (output or unused_path("run.itrace")).absolute()
     if not path.parent.is_dir():
-        raise screen.Problem(f"there is no folder {path.parent}", next_step="create it, or choose another -o")
+        raise terminal.Problem(
+            f"there is no folder {path.parent}", next_step="create it, or choose another -o"
+        )
     before = set(path.parent.iterdir())
     code = _run(_program(command), path)
     new = set(path.parent.iterdir()) - before
@@ -63,11 +65,11 @@ def record(
         (file for file in new if _is_numbered(file, path)), key=lambda file: (len(file.stem), file)
     )
     if not written:
-        screen.tell_error(f"{command[0]} started no engine, so there is no trace")
-        raise typer.Exit(code or screen.CHECKS_FAILED)
+        terminal.tell_error(f"{command[0]} started no engine, so there is no trace")
+        raise typer.Exit(code or terminal.CHECKS_FAILED)
     for file in written:
-        screen.err().print(f"recorded {_shown(file)}", soft_wrap=True)
-    screen.next_command(f"prep trace info {_shown(written[0])}", "what happened")
+        terminal.err().print(f"recorded {_shown(file)}", soft_wrap=True)
+    terminal.next_command(f"prep trace info {_shown(written[0])}", "what happened")
     if code:
         raise typer.Exit(code)
 
@@ -85,12 +87,12 @@ def info(
     reader = open_trace(file)
     summary = summarise(reader)
     if json:
-        screen.print_json(summary)
+        terminal.print_json(summary)
         return
     _print_info(reader, summary, MAX_ROWS if not all_requests else len(reader.requests))
     waited = max(reader.requests, key=lambda request: len(request.preempted), default=None)
     if waited is not None:
-        screen.next_command(f"prep trace why {file} {waited.request_id}", "its life, step by step")
+        terminal.next_command(f"prep trace why {file} {waited.request_id}", "its life, step by step")
 
 
 @app.command()
@@ -107,28 +109,28 @@ def why(
       prep trace why run.itrace 3 --step 418
       prep trace why run.itrace 3
     """
-    from engine.core.trace_why import why as explain
-    from engine.core.trace_why import why_spans
+    from engine.trace.why import why as explain
+    from engine.trace.why import why_spans
 
     reader = open_trace(file)
     if step is not None:
         answer = explain(reader, request, step)
         if json:
-            screen.print_json(_plain(answer))
+            terminal.print_json(_plain(answer))
         else:
-            screen.out().print(_coloured(answer), soft_wrap=True)
+            terminal.out().print(_coloured(answer), soft_wrap=True)
         return
     spans = why_spans(reader, request)
     if json:
-        screen.print_json([{"first": s.first, "last": s.last, **_plain(s.why)} for s in spans])
+        terminal.print_json([{"first": s.first, "last": s.last, **_plain(s.why)} for s in spans])
         return
     headings = ("steps", "what", "in the first of them")
-    table = screen.table(*headings, left=headings)
+    table = terminal.table(*headings, left=headings)
     for span in spans:
         steps = str(span.first) if span.first == span.last else f"{span.first}-{span.last}"
         what = span.why.reason.value if span.why.reason else span.why.answer
         table.add_row(steps, what, _escape(span.why.sentence))
-    screen.show(f"{_escape(request)}, step by step", table)
+    terminal.show(f"{_escape(request)}, step by step", table)
 
 
 @app.command()
@@ -142,7 +144,7 @@ def verify(file: File, json: Json = False) -> None:
     reader = open_trace(file, quiet=json)
     problems = reader.problems
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "ok": not problems,
                 "steps": reader.num_steps,
@@ -154,18 +156,18 @@ def verify(file: File, json: Json = False) -> None:
         )
     elif problems:
         first = min(problems)
-        screen.out().print(f"{screen.mark(False)} {file}: first bad step {first.step}", soft_wrap=True)
+        terminal.out().print(f"{terminal.mark(False)} {file}: first bad step {first.step}", soft_wrap=True)
         for problem in problems[:5]:
-            screen.out().print(f"  {_escape(problem.message)}", soft_wrap=True)
+            terminal.out().print(f"  {_escape(problem.message)}", soft_wrap=True)
         if len(problems) > 5:
-            screen.out().print(f"  and {len(problems) - 5} more that follow from these")
+            terminal.out().print(f"  and {len(problems) - 5} more that follow from these")
     else:
-        screen.out().print(
-            f"{screen.mark(True)} {file}: {reader.num_steps} steps replayed, and each state is the engine's",
+        terminal.out().print(
+            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed, and each state is the engine's",
             soft_wrap=True,
         )
     if problems:
-        raise typer.Exit(screen.CHECKS_FAILED)
+        raise typer.Exit(terminal.CHECKS_FAILED)
 
 
 @app.command()
@@ -180,18 +182,18 @@ def export(
 
     Example: prep trace export run.itrace --perfetto run.json
     """
-    from engine.core.perfetto import export_perfetto
+    from app.trace_tools.perfetto import export_perfetto
 
     if perfetto is None:
-        raise screen.Problem(
+        raise terminal.Problem(
             "say what to export to", next_step=f"prep trace export {file} --perfetto {file.stem}.json"
         )
     reader = open_trace(file, quiet=json)
     count = export_perfetto(reader, perfetto)
     if json:
-        screen.print_json({"file": str(perfetto), "events": count})
+        terminal.print_json({"file": str(perfetto), "events": count})
         return
-    screen.err().print(f"{count} events in {perfetto}: open it at https://ui.perfetto.dev", soft_wrap=True)
+    terminal.err().print(f"{count} events in {perfetto}: open it at https://ui.perfetto.dev", soft_wrap=True)
 
 
 app.command(name="diff")(trace_compare.diff)
@@ -223,7 +225,7 @@ def _run(program: list[str], path: Path) -> int:
     try:
         process = subprocess.Popen(program, env=environment)
     except OSError as error:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"cannot run {program[0]}: {error.strerror}", next_step="prep --help lists the commands"
         ) from None
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -252,11 +254,11 @@ def _shown(path: Path) -> str:
 
 def open_trace(file: Path, quiet: bool = False) -> TraceReader:
     """Load a trace; what is missing from it is said on stderr."""
-    from engine.core.trace_reader import TraceReader
+    from engine.trace.reader import TraceReader
 
     reader = TraceReader(file)
     for warning in reader.warnings if not quiet else ():
-        screen.err().print(f"{screen.mark(None)} {file}: {_escape(warning)}", soft_wrap=True)
+        terminal.err().print(f"{terminal.mark(None)} {file}: {_escape(warning)}", soft_wrap=True)
     return reader
 
 
@@ -313,7 +315,7 @@ def _end_of(reader: TraceReader, step: int) -> float:
 
 
 def _print_info(reader: TraceReader, summary: dict[str, Any], max_rows: int) -> None:
-    head, out = summary["header"], screen.out()
+    head, out = summary["header"], terminal.out()
     prompt, cached = summary["prompt_tokens"], summary["cached_tokens"]
     cache = f"{head['blocks']} blocks of {head['block_size']} tokens"
     lines = {
@@ -336,7 +338,7 @@ def _print_info(reader: TraceReader, summary: dict[str, Any], max_rows: int) -> 
         for name, total in summary["counters"].items():
             out.print(f"{total:>14,}  [dim]{name}[/]")
     headings = ("request", "prompt", "cached", "output", "preempt", "queued", "TTFT", "total", "end")
-    table = screen.table(*headings, left=("end",))
+    table = terminal.table(*headings, left=("end",))
     for request in summary["requests"][:max_rows]:
         counts = (
             request[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")
@@ -345,7 +347,7 @@ def _print_info(reader: TraceReader, summary: dict[str, Any], max_rows: int) -> 
         end = request["finish_reason"] or "unfinished"
         table.add_row(_escape(request["request"]), *map(str, counts), *times, end)
     out.print()
-    screen.show(f"{len(summary['requests'])} requests [dim](tokens, preemptions, milliseconds)[/]", table)
+    terminal.show(f"{len(summary['requests'])} requests [dim](tokens, preemptions, milliseconds)[/]", table)
     if len(summary["requests"]) > max_rows:
         out.print(f"and {len(summary['requests']) - max_rows} more: --all lists them, --json too")
 

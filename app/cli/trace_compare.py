@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from app.debugger.fork_process import ForkOutcome, ForkProcess
-    from engine.core.trace_diff import Divergence, Figure, RequestDelta, TraceDiff
+    from engine.trace.diff import Divergence, Figure, RequestDelta, TraceDiff
 
 SHOW_PROGRESS_AFTER_S = 2.0
 MAX_ROWS = 12
@@ -30,15 +30,15 @@ def diff(
     Example: prep trace diff run.itrace run-at40.itrace
     """
     from app.cli.trace import open_trace
-    from engine.core.trace_diff import diff as compare
+    from engine.trace.diff import diff as compare
 
     one, other = open_trace(a, quiet=json), open_trace(b, quiet=json)
     found = compare(one, other)
     if json:
-        screen.print_json(plain(found))
+        terminal.print_json(plain(found))
         return
     print_diff(found, a.name, b.name)
-    screen.next_command(f"prep app --trace {b}", "step through it; the page Compare has both")
+    terminal.next_command(f"prep app --trace {b}", "step through it; the page Compare has both")
 
 
 def fork(
@@ -73,26 +73,28 @@ def fork(
     """
     from app.cli.trace import open_trace
     from app.debugger.fork_process import ForkProcess
-    from engine.core.trace_diff import diff as compare
-    from engine.core.trace_writer import unused_path
+    from engine.trace.diff import diff as compare
+    from engine.trace.writer import unused_path
 
     if output is not None and output.exists():
-        raise screen.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
+        raise terminal.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
     out = output or unused_path(Path(f"{file.stem}-at{at}.itrace"))
     if not out.absolute().parent.is_dir():
-        raise screen.Problem(f"there is no folder {out.parent}", next_step="create it, or choose another -o")
+        raise terminal.Problem(
+            f"there is no folder {out.parent}", next_step="create it, or choose another -o"
+        )
     recorded = open_trace(file, quiet=json)
     process = ForkProcess(file, out, at=at, changes=_changes(change or []), scheduler_cls=scheduler)
     outcome = _wait(process)
     found = compare(recorded, open_trace(out, quiet=True))
     if json:
-        screen.print_json({"fork": {**asdict(outcome), "path": str(out)}, "diff": plain(found)})
+        terminal.print_json({"fork": {**asdict(outcome), "path": str(out)}, "diff": plain(found)})
     else:
         _print_outcome(outcome)
         print_diff(found, file.name, out.name)
-        screen.next_command(f"prep app --trace {out}", f"or prep trace diff {file} {out} --json")
+        terminal.next_command(f"prep app --trace {out}", f"or prep trace diff {file} {out} --json")
     if outcome.failure:
-        raise typer.Exit(screen.CHECKS_FAILED)
+        raise typer.Exit(terminal.CHECKS_FAILED)
 
 
 def _changes(words: list[str]) -> dict[str, Any]:
@@ -100,15 +102,15 @@ def _changes(words: list[str]) -> dict[str, Any]:
     for word in words:
         name, separator, value = word.partition("=")
         if not separator:
-            raise screen.Problem(f"--set {word} has no value", next_step=f"--set {name}=VALUE")
+            raise terminal.Problem(f"--set {word} has no value", next_step=f"--set {name}=VALUE")
         changes[name.strip()] = value.strip()
     return changes
 
 
 def _wait(process: ForkProcess) -> ForkOutcome:
     """Until the fork is over; progress where it takes longer than a moment. Ctrl-C leaves nothing behind."""
-    console, began = screen.err(), time.monotonic()
-    status = console.status("[dim]forking[/]") if screen.is_live(console) else None
+    console, began = terminal.err(), time.monotonic()
+    status = console.status("[dim]forking[/]") if terminal.is_live(console) else None
     is_shown = False
     try:
         while (outcome := process.poll(0.1)) is None:
@@ -140,14 +142,15 @@ def plain(found: TraceDiff) -> dict[str, Any]:
 
 
 def print_diff(found: TraceDiff, a: str, b: str) -> None:
-    out = screen.out()
+    out = terminal.out()
     out.print(f"[bold]A[/] {_escape(a)}   [bold]B[/] {_escape(b)}", soft_wrap=True)
     if found.same_workload:
         out.print("[dim]asked the same[/]")
     else:
         said = "; ".join(found.workload_notes) or "requests differ in what the trace keeps of them"
         out.print(
-            f"{screen.mark(None)} not asked the same: {_escape(said)}. Compared by request id", soft_wrap=True
+            f"{terminal.mark(None)} not asked the same: {_escape(said)}. Compared by request id",
+            soft_wrap=True,
         )
     for name, one, other in found.settings:
         out.print(f"[dim]{name}[/]  A {_escape(_word(one))}, B {_escape(_word(other))}", soft_wrap=True)
@@ -167,7 +170,7 @@ def print_diff(found: TraceDiff, a: str, b: str) -> None:
 
 
 def print_divergence(found: Divergence) -> None:
-    out = screen.out()
+    out = terminal.out()
     out.print(
         f"[bold]First different decision: step {found.step}[/] ({', '.join(found.kinds)})", soft_wrap=True
     )
@@ -178,7 +181,7 @@ def print_divergence(found: Divergence) -> None:
 
 
 def _print_figures(figures: list[Figure], clocks: tuple[str, str]) -> None:
-    table = screen.table("in all", "A", "B", "B - A", "unit", left=("unit",))
+    table = terminal.table("in all", "A", "B", "B - A", "unit", left=("unit",))
     for figure in figures:
         delta = figure.delta
         colour = ""
@@ -193,12 +196,12 @@ def _print_figures(figures: list[Figure], clocks: tuple[str, str]) -> None:
             figure.unit,
         )
     label = "wall clock" if clocks == ("wall", "wall") else "clock: steps; a fork has no other"
-    screen.show(f"Figures [dim]({label})[/]", table)
+    terminal.show(f"Figures [dim]({label})[/]", table)
 
 
 def _print_requests(requests: list[RequestDelta]) -> None:
     headings = ("request", "first token", "end", "waited", "preempted", "hit", "computed", "tokens")
-    table = screen.table(*headings, left=("tokens",))
+    table = terminal.table(*headings, left=("tokens",))
     ranked = sorted(requests, key=_change, reverse=True)
     for delta in ranked[:MAX_ROWS]:
         pairs = (
@@ -210,9 +213,9 @@ def _print_requests(requests: list[RequestDelta]) -> None:
             delta.computed_tokens,
         )
         table.add_row(_escape(delta.request_id), *map(_pair, pairs), delta.tokens)
-    screen.show("Requests, largest change of their end first [dim](steps and tokens, A → B)[/]", table)
+    terminal.show("Requests, largest change of their end first [dim](steps and tokens, A → B)[/]", table)
     if len(ranked) > MAX_ROWS:
-        screen.out().print(f"and {len(ranked) - MAX_ROWS} more: --json lists them")
+        terminal.out().print(f"and {len(ranked) - MAX_ROWS} more: --json lists them")
 
 
 def _change(delta: RequestDelta) -> tuple[int, int]:
@@ -224,21 +227,21 @@ def _change(delta: RequestDelta) -> tuple[int, int]:
 
 
 def _print_outcome(outcome: ForkOutcome) -> None:
-    out = screen.err()
+    out = terminal.err()
     if outcome.failure:
-        out.print(f"{screen.mark(False)} {_escape(outcome.failure)}", soft_wrap=True)
+        out.print(f"{terminal.mark(False)} {_escape(outcome.failure)}", soft_wrap=True)
         out.print(f"[dim]the run up to there is {_escape(str(outcome.path))}[/]", soft_wrap=True)
     else:
         out.print(
-            f"{screen.mark(True)} {outcome.num_steps} steps in {_escape(str(outcome.path))}", soft_wrap=True
+            f"{terminal.mark(True)} {outcome.num_steps} steps in {_escape(str(outcome.path))}", soft_wrap=True
         )
     for note in outcome.notes:
-        out.print(f"{screen.mark(None)} {_escape(note)}", soft_wrap=True)
+        out.print(f"{terminal.mark(None)} {_escape(note)}", soft_wrap=True)
 
 
 def _pair(pair: tuple[int | None, int | None]) -> str:
     one, other = ("-" if value is None else str(value) for value in pair)
-    arrow = "→" if screen.unicode_ok() else "->"
+    arrow = "→" if terminal.unicode_ok() else "->"
     return one if one == other else f"{one} {arrow} {other}"
 
 

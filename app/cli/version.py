@@ -6,9 +6,9 @@ import platform
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 
-from app.cli import screen
+from app.cli import terminal
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 def version_of(distribution: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.engine_options import engine_options
 from app.cli.session import open_llm
 from app.cli.zoo_adapters import eval_adapter, is_adapter
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.llm import LLM
     from engine.zoo.evaluate import EvalReport
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 app.command()(quantize)
 app.command()(size)
 app.command()(formats)
@@ -35,7 +35,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scri
 
     models = list_models()
     if json:
-        screen.print_json(
+        terminal.print_json(
             [
                 {"name": m.name, "path": str(m.path), "parameters": m.parameters, "megabytes": m.megabytes}
                 for m in models
@@ -43,14 +43,14 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scri
         )
         return
     if not models:
-        raise screen.Problem("the zoo is empty", next_step="prep zoo train shop", code=screen.ENVIRONMENT)
-    table = screen.table("model", "parameters", "MB", "folder", left=("folder",))
+        raise terminal.Problem("the zoo is empty", next_step="prep zoo train shop", code=terminal.ENVIRONMENT)
+    table = terminal.table("model", "parameters", "MB", "folder", left=("folder",))
     for model in models:
         table.add_row(
             model.name, f"{model.parameters / 1e6:.2f} M", f"{model.megabytes:.1f}", _short(model.path)
         )
-    screen.out().print(table)
-    screen.next_command(f"prep chat {models[0].name}", "talk to it; prep zoo eval says how good it is")
+    terminal.out().print(table)
+    terminal.next_command(f"prep chat {models[0].name}", "talk to it; prep zoo eval says how good it is")
 
 
 def _short(path: Path) -> str:
@@ -111,11 +111,11 @@ def eval_(
     with open_llm(model, engine) as llm:
         report = evaluate(model, n, seed, split, lambda prompts: _answers(llm, prompts))
     if json:
-        screen.print_json(report.as_dict())
+        terminal.print_json(report.as_dict())
         return
-    screen.out().print(report.table())
+    terminal.out().print(report.table())
     _show_misses(report, misses)
-    screen.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
+    terminal.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
 
 
 def _answers(llm: LLM, prompts: list[str]) -> list[str]:
@@ -123,7 +123,7 @@ def _answers(llm: LLM, prompts: list[str]) -> list[str]:
     from engine.zoo.evaluate import MAX_NEW_TOKENS
 
     params = SamplingParams(temperature=0, max_tokens=MAX_NEW_TOKENS, skip_special_tokens=False)
-    show_bar = None if screen.is_live(screen.err()) else False
+    show_bar = None if terminal.is_live(terminal.err()) else False
     outputs = llm.generate(prompts, params, use_tqdm=show_bar)
     return [output.outputs[0].text for output in outputs]
 
@@ -133,7 +133,7 @@ def _show_misses(report: EvalReport, count: int) -> None:
 
     for case, output in report.misses[:count]:
         question = case.prompt.rsplit("<|im_start|>user\n", 1)[-1].split("<|im_end|>")[0]
-        screen.out().print(
+        terminal.out().print(
             f"[bold]{escape(question)}[/]\n  want {escape(case.answer)}\n  got  {escape(output)}"
         )
 
@@ -161,20 +161,20 @@ def train(
     from engine.zoo.train import train as run
 
     if recipe not in RECIPES | ADAPTER_RECIPES:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"no recipe {recipe!r}; there are: {', '.join([*RECIPES, *ADAPTER_RECIPES])}",
             next_step=f"prep zoo train {next(iter(RECIPES))}",
         )
     if resume and not checkpoint_path(recipe).exists():
-        raise screen.Problem(
+        raise terminal.Problem(
             f"no checkpoint of {recipe} at {checkpoint_path(recipe)}", next_step=f"prep zoo train {recipe}"
         )
     folder = out or MODELS / recipe
     if recipe in ADAPTER_RECIPES:
         from engine.zoo.train_adapter import train_adapter
 
-        train_adapter(recipe, folder, resume, minutes, max_steps, console=screen.err())
-        screen.next_command(f"prep zoo eval {out or recipe}", "what it can do now")
+        train_adapter(recipe, folder, resume, minutes, max_steps, console=terminal.err())
+        terminal.next_command(f"prep zoo eval {out or recipe}", "what it can do now")
         return
-    run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=screen.err())
-    screen.next_command(f"prep zoo eval {out or recipe}", "how good it has become")
+    run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
+    terminal.next_command(f"prep zoo eval {out or recipe}", "how good it has become")

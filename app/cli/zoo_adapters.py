@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.session import open_llm
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def eval_adapter(
 
     folder = find_adapter(name)
     if folder.name not in TASKS:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"no task is known for the adapter {folder.name!r}; there are: {', '.join(TASKS)}",
             next_step="prep zoo list",
         )
@@ -48,23 +48,23 @@ def eval_adapter(
             [case.prompt for case in cases for _ in range(2)],
             params,
             lora_request=[adapter, None] * len(cases),
-            use_tqdm=None if screen.is_live(screen.err()) else False,
+            use_tqdm=None if terminal.is_live(terminal.err()) else False,
         )
     texts = [output.outputs[0].text for output in outputs]
     with_adapter = score(cases, texts[::2], folder.name, split)
     base = score(cases, texts[1::2], ADAPTER_RECIPES[folder.name].base, split)
     if as_json:
-        screen.print_json({"adapter": with_adapter.as_dict(), "base": base.as_dict()})
+        terminal.print_json({"adapter": with_adapter.as_dict(), "base": base.as_dict()})
         return
-    screen.out().print(f"{folder.name}: {TASKS[folder.name].says}, exact match on {split}")
-    screen.out().print(_table(base, with_adapter))
+    terminal.out().print(f"{folder.name}: {TASKS[folder.name].says}, exact match on {split}")
+    terminal.out().print(_table(base, with_adapter))
     for case, output in with_adapter.misses[:misses]:
-        screen.out().print(f"  want {escape(case.answer)}\n  got  {escape(output)}")
-    screen.next_command(f"prep chat {ADAPTER_RECIPES[folder.name].base} --lora {folder.name}", "talk to it")
+        terminal.out().print(f"  want {escape(case.answer)}\n  got  {escape(output)}")
+    terminal.next_command(f"prep chat {ADAPTER_RECIPES[folder.name].base} --lora {folder.name}", "talk to it")
 
 
 def _table(base: EvalReport, adapter: EvalReport) -> Any:
-    table = screen.table("kind", "base", "with the adapter", "of", left=("kind",))
+    table = terminal.table("kind", "base", "with the adapter", "of", left=("kind",))
     for kind, tally in sorted(adapter.by_kind.items()):
         table.add_row(kind, str(base.by_kind[kind].right), str(tally.right), str(tally.total))
     table.add_section()

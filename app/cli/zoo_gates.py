@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.session import open_llm
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NUM_PERPLEXITY_CASES = 150
 """Right answers whose log-probabilities are taken: each is a whole prompt that no cache shortens."""
-EXIT = {"pass": 0, "fail": screen.CHECKS_FAILED, "inconclusive": screen.INCONCLUSIVE}
+EXIT = {"pass": 0, "fail": terminal.CHECKS_FAILED, "inconclusive": terminal.INCONCLUSIVE}
 
 
 def run_gates(
@@ -32,10 +32,10 @@ def run_gates(
     defaults = EngineArgs()
     is_changed = any(value != getattr(defaults, name) for name, value in engine.items())
     if model == reference and not is_changed:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"{model} would be compared with itself",
             next_step=f"prep zoo eval {model} --gates --kv-cache-dtype fp8",
-            code=screen.USAGE,
+            code=terminal.USAGE,
         )
     cases = draw_cases(n, seed, split)
     answers = []
@@ -45,16 +45,16 @@ def run_gates(
     gates = judge(cases, *answers)
     verdict = overall(gates)
     if as_json:
-        screen.print_json({"model": model, "reference": reference, "n": len(cases), **as_dict(gates)})
+        terminal.print_json({"model": model, "reference": reference, "n": len(cases), **as_dict(gates)})
     else:
-        screen.out().print(_table(model, reference, gates))
-        screen.out().print(f"verdict: [bold]{verdict}[/]")
+        terminal.out().print(_table(model, reference, gates))
+        terminal.out().print(f"verdict: [bold]{verdict}[/]")
         if verdict == "inconclusive":
-            screen.next_command(
+            terminal.next_command(
                 f"prep zoo eval {model} --gates -n {4 * n}", "four times the questions, half the width"
             )
         else:
-            screen.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
+            terminal.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
     raise typer.Exit(EXIT[verdict])
 
 
@@ -64,7 +64,7 @@ def _ask(llm: LLM, cases: list[Case]) -> Answers:
     from engine.zoo.gates import Answers
     from engine.zoo.tokenizer import TURN_END
 
-    show_bar = None if screen.is_live(screen.err()) else False
+    show_bar = None if terminal.is_live(terminal.err()) else False
     params = SamplingParams(temperature=0, max_tokens=MAX_NEW_TOKENS, skip_special_tokens=False)
     outputs = llm.generate([case.prompt for case in cases], params, use_tqdm=show_bar)
 
@@ -89,7 +89,7 @@ def _ask(llm: LLM, cases: list[Case]) -> Answers:
 
 def _table(model: str, reference: str, gates: list[Gate]) -> Any:
     colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
-    table = screen.table("gate", "answers", "before", "after", "95 % of the change", "limit", "verdict")
+    table = terminal.table("gate", "answers", "before", "after", "95 % of the change", "limit", "verdict")
     table.title = f"may {model} replace {reference}?"
     for gate in gates:
         if gate.name.startswith("perplexity"):

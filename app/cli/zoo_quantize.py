@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from app.bench.timing import Tell
@@ -75,7 +75,7 @@ def quantize(
       prep zoo quantize shop --method gptq --act-order --calibration lines.txt
       prep zoo quantize shop --method int8 --inject-outliers --json
     """
-    with screen.loading("the quantiser"):
+    with terminal.loading("the quantiser"):
         from engine.quant.quantizer.calibration import calibration_texts, tokenized
         from engine.quant.quantizer.encode import stored_dtype
         from engine.quant.quantizer.folding import inject_outliers as inject
@@ -86,7 +86,7 @@ def quantize(
 
     source = resolve(model)
     if method == FLOAT and not inject_outliers:
-        raise screen.Problem(
+        raise terminal.Problem(
             "--method none makes nothing", next_step="--method awq, or --inject-outliers with it"
         )
     recipe = None
@@ -104,7 +104,7 @@ def quantize(
         _default_name(source.name, method, group, recipe is not None and recipe.is_grouped)
     )
     if folder.exists():
-        raise screen.Problem(f"{folder} exists", next_step="--output another-folder, or remove it")
+        raise terminal.Problem(f"{folder} exists", next_step="--output another-folder, or remove it")
     float_model, original = load_float_model(source)
     if inject_outliers:
         inject(float_model)
@@ -132,16 +132,16 @@ def _default_name(model: str, method: str, group: int, is_grouped: bool) -> str:
 
 def _done(json: bool, folder: Path, result: dict[str, object]) -> None:
     if json:
-        screen.print_json(result)
+        terminal.print_json(result)
     else:
-        screen.next_command(f"prep zoo eval {folder} --gates", "may it replace the original?")
+        terminal.next_command(f"prep zoo eval {folder} --gates", "may it replace the original?")
 
 
 @contextmanager
 def _progress() -> Iterator[Tell]:
     """Steps on stderr: one line that changes on a terminal, a line each where it is a file."""
-    console = screen.err()
-    if not screen.is_live(console):
+    console = terminal.err()
+    if not terminal.is_live(console):
         yield lambda text: console.print(f"[dim]{text}[/]")
         return
     with console.status("quantising") as line:
@@ -149,7 +149,7 @@ def _progress() -> Iterator[Tell]:
 
 
 def _show(report: Report) -> None:
-    table = screen.table("matrix", "shape", "output error", "bits/weight")
+    table = terminal.table("matrix", "shape", "output error", "bits/weight")
     for matrix in sorted(report.matrices, key=lambda each: -each.error)[:5]:
         rows, columns = matrix.shape
         table.add_row(
@@ -162,8 +162,8 @@ def _show(report: Report) -> None:
     table.add_row(
         f"mean of {len(report.matrices)}", "", f"{report.error:.3%}", f"{report.bits_per_weight:.2f}"
     )
-    screen.show(f"{report.output}: {report.recipe.method}, worst matrices first", table)
-    screen.out().print(
+    terminal.show(f"{report.output}: {report.recipe.method}, worst matrices first", table)
+    terminal.out().print(
         f"calibrated with {report.num_samples} samples, {report.num_tokens:,} tokens\n"
         f"{report.file_bytes / 1e6:.2f} MB instead of {report.original_bytes / 1e6:.2f}, of which "
         f"{report.float_bytes / 1e6:.2f} MB stay float (embedding and norms)"
@@ -197,7 +197,7 @@ def size(
       prep zoo size shop --method awq --group 64
       prep zoo size ./Llama-3.1-8B --method gptq --json
     """
-    with screen.loading("shapes"):
+    with terminal.loading("shapes"):
         from engine.config import EngineArgs
         from engine.models.hf_config import load_model_config
         from engine.models.loader import checkpoint_tensors
@@ -207,19 +207,19 @@ def size(
         from engine.quant.size import FLOAT_BYTES, estimate_size
 
     if method not in (*METHODS, *FP4_BLOCKS, FLOAT) or dtype not in FLOAT_BYTES:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--method {method} --dtype {dtype}: methods are {', '.join((*METHODS, *FP4_BLOCKS))} and "
             f"{FLOAT}; types "
             f"{', '.join(FLOAT_BYTES)}",
             next_step="--method awq --dtype float16",
         )
     if group != -1 and group < 1:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--group must be at least 1, or -1 for the whole row, got {group}", next_step="--group 128"
         )
     if method in FP4_BLOCKS:
         if bits not in (None, 4):
-            raise screen.Problem(f"{method} has 4 bits, not {bits}", next_step="leave --bits out")
+            raise terminal.Problem(f"{method} has 4 bits, not {bits}", next_step="leave --bits out")
         group = FP4_BLOCKS[method]
     elif method != FLOAT:
         Recipe.create(method, bits=bits)
@@ -229,7 +229,7 @@ def size(
     }
     found = estimate_size(shapes, method, bits=bits, group_size=group, dtype=dtype)
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "total_bytes": found.total_bytes,
                 "matrix_bytes": found.matrix_bytes,
@@ -240,7 +240,7 @@ def size(
             }
         )
         return
-    table = screen.table("", "weights", "MB", "bits/weight")
+    table = terminal.table("", "weights", "MB", "bits/weight")
     num_floats = found.num_weights - found.num_matrix_weights
     rows = (
         ("quantised matrices", found.num_matrix_weights, found.matrix_bytes),
@@ -250,11 +250,11 @@ def size(
     for name, count, num_bytes in rows:
         bits = f"{8 * num_bytes / count:.2f}" if count else ""
         table.add_row(name, f"{count:,}", f"{num_bytes / 1e6:,.2f}", bits)
-    screen.show(f"{model}: {method}" + ("" if method == FLOAT else f", groups of {group}"), table)
+    terminal.show(f"{model}: {method}" + ("" if method == FLOAT else f", groups of {group}"), table)
     if method in FP4_BLOCKS:
-        screen.next_command(f"prep zoo formats {model}", "what it does to the matrices' outputs")
+        terminal.next_command(f"prep zoo formats {model}", "what it does to the matrices' outputs")
     else:
-        screen.next_command(f"prep zoo quantize {model}", "make it")
+        terminal.next_command(f"prep zoo quantize {model}", "make it")
 
 
 def formats(
@@ -281,7 +281,7 @@ def formats(
       prep zoo formats shop
       prep zoo formats shop --samples 2 --json
     """
-    with screen.loading("the formats"):
+    with terminal.loading("the formats"):
         from engine.quant.format_errors import format_errors, with_large_weights
         from engine.quant.quantizer.calibration import calibration_texts, tokenized
         from engine.quant.quantizer.folding import inject_outliers as inject
@@ -306,16 +306,16 @@ def formats(
             }
             for row in plain
         ]
-        screen.print_json({"model": source.name, "samples": len(batch), "formats": rows})
+        terminal.print_json({"model": source.name, "samples": len(batch), "formats": rows})
         return
-    table = screen.table(
+    table = terminal.table(
         "format", "bits/weight", "inputs", "error", "outlying inputs", "outlying weights", left=("inputs",)
     )
     for row in plain:
         bits = f"{row.bits_per_weight:.2f}"
         errors = (row.error, activations[row.name], weights[row.name])
         table.add_row(row.name, bits, row.activations, *(f"{error:.2%}" for error in errors))
-    screen.show(f"{source.name}: mean relative error of the matrices' outputs", table)
-    screen.next_command(
+    terminal.show(f"{source.name}: mean relative error of the matrices' outputs", table)
+    terminal.next_command(
         f"prep generate --model {model} --quantization nvfp4 -p x", "hear it speak (emulated)"
     )

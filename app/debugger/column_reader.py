@@ -21,9 +21,9 @@ from app.debugger.trace_columns import NEVER, Columns
 from app.debugger.trace_store import open_columns, text_limit
 from app.debugger.trace_text import StepLines, first_line
 from engine.core.sched_output import Reason
-from engine.core.trace_format import BLOCK_EVENTS, REQUEST_EVENTS
-from engine.core.trace_reader import Content, Event, TraceReader
-from engine.core.trace_replay import NOBODY, NULL_BLOCK, Blocks, Problem, RequestHistory, Stay
+from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS
+from engine.trace.reader import Content, Event, TraceReader
+from engine.trace.replay import NOBODY, NULL_BLOCK, Blocks, Problem, RequestHistory, Stay
 
 KEPT_HISTORIES = 20_000
 _SERIES = (

@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP_LIMIT_S = 10.0

@@ -20,9 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from engine.core.trace_fork import StepTimeLimit, fork
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
+from engine.trace.fork import StepTimeLimit, fork
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
 
 REPORT_EVERY_S = 0.1
 DEAF_S = 15.0

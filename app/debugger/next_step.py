@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from app.trace_tools.decision_source import OURS
 from engine.core.hashing import BlockHasher
 from engine.core.request import Request
 from engine.core.sched_output import Reason
-from engine.core.trace_format import HASH_BYTES
-from engine.core.trace_reader import TraceReader, TraceState
-from engine.core.trace_replay import NULL_BLOCK, RequestHistory
-from engine.core.trace_sentence import evicted_blocks
-from engine.core.trace_source import OURS
 from engine.sampling_params import SamplingParams
+from engine.trace.format import HASH_BYTES
+from engine.trace.reader import TraceReader, TraceState
+from engine.trace.replay import NULL_BLOCK, RequestHistory
+from engine.trace.sentence import evicted_blocks
 
 MAX_TOKENS = SamplingParams().max_tokens
 """Of a request that did not say."""

@@ -14,7 +14,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.runs import Run
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 _P = ParamSpec("_P")
 

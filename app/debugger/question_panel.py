@@ -16,8 +16,8 @@ from app.debugger.page_frame import plain
 from app.debugger.runs import Run
 from app.debugger.session import select
 from app.debugger.step_questions import Question, in_words, is_right, questions
-from engine.core.trace_format import TraceError
-from engine.core.trace_sentence import sentence
+from engine.trace.format import TraceError
+from engine.trace.sentence import sentence
 
 _KEY = "step quiz"
 WORTH_ASKING = ("preempt", "hit", "evict", "admit", "finish")

@@ -18,8 +18,8 @@ from app.debugger.column_index import ColumnIndex
 from app.debugger.column_reader import read_columns
 from app.debugger.trace_index import TraceIndex
 from app.debugger.trace_scan import ContradictionError
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
 from quizzes.paths import data_dir
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -22,7 +22,7 @@ from streamlit.web.cli import main
 from app.debugger.runs import REPLAY_BYTES
 from app.debugger.trace_scan import ContradictionError
 from app.debugger.trace_store import open_columns, text_limit
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 TRACE = "PREP_APP_TRACE"
 """Names the trace file that the browser will ask for first."""

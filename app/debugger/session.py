@@ -16,7 +16,7 @@ import streamlit as st
 
 from app.debugger.catalogue import title_of
 from app.debugger.runs import Run, open_run, path_of
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 _KEY = "selection"
 _PAGE_KEY = "page parameters"

@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 from app.debugger.next_step import NextStep, next_step, token_limit
 from engine.core.sched_output import Reason
-from engine.core.trace_reader import TraceReader, TraceState
-from engine.core.trace_replay import NULL_BLOCK
+from engine.trace.reader import TraceReader, TraceState
+from engine.trace.replay import NULL_BLOCK
 
 NOBODY = "nobody"
 MOST_CHOICES = 5

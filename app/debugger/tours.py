@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict
 from app.debugger.catalogue import Look
 from app.debugger.runs import Run
 from app.debugger.trace_index import CACHED, SHARED
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_sentence import preemption_cost
-from engine.core.trace_why import why
+from engine.trace.reader import TraceReader
+from engine.trace.sentence import preemption_cost
+from engine.trace.why import why
 from quizzes.expressions import evaluate
 
 FILE = Path(__file__).with_name("tours.yaml")

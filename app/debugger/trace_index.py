@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from engine.core.sched_output import Reason
-from engine.core.trace_format import BLOCK_EVENTS
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_replay import Problem, RequestHistory
+from engine.trace.format import BLOCK_EVENTS
+from engine.trace.reader import TraceReader
+from engine.trace.replay import Problem, RequestHistory
 
 BLOCK_STATES = ("free", "cached", "used", "shared")
 """By FREE, CACHED, USED and SHARED."""

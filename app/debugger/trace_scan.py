@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from app.debugger.trace_record import NO_OUTPUT, RecordReader
 from app.debugger.trace_text import member_near, members
-from engine.core.trace_format import BLOCK_EVENTS, TraceError
+from engine.trace.format import BLOCK_EVENTS, TraceError
 
 PARALLEL_BYTES = 4 << 20
 """Files larger than this are read by two processes: below, starting one costs more than it saves."""

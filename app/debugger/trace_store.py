@@ -28,7 +28,7 @@ import numpy as np
 from app.debugger.trace_columns import Columns, make_columns
 from app.debugger.trace_scan import ContradictionError, scan_file
 from app.debugger.trace_text import first_line
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 from quizzes.paths import cache_dir
 
 MAGIC = b"prepcol1"

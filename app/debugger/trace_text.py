@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 CHUNK_BYTES = 1 << 16
 MAX_MEMBER_BYTES = 1 << 26

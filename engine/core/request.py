@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from engine.core.blocks import Block
     from engine.core.encoder_cache import MultiModalFeature
-    from engine.core.grammar_iface import CompiledGrammar, Grammar
+    from engine.core.grammar_protocol import CompiledGrammar, Grammar
     from engine.sampling_params import SamplingParams
 
 

@@ -16,22 +16,22 @@ from operator import attrgetter
 from typing import Literal
 
 from engine.config import CacheConfig, SchedulerConfig
-from engine.core.blocks import OnBlockEvent
-from engine.core.connector import KVConnectorOutput, KVConnectorScheduler
-from engine.core.door import check_can_run, max_num_tokens
-from engine.core.encoder_cache import EncoderCacheManager
-from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
-from engine.core.integrity import find_problems
-from engine.core.kv_manager import KVManager, PrefixHit
-from engine.core.kv_transfers import KVTransfers
-from engine.core.lora_slots import LoRASlots
-from engine.core.outcomes import (
+from engine.core.admission_checks import check_can_run, max_num_tokens
+from engine.core.apply_result import (
     append_sampled,
     check_sampled,
     last_output,
     new_prompt_logprobs,
     usable_drafts,
 )
+from engine.core.blocks import OnBlockEvent
+from engine.core.connector import KVConnectorOutput, KVConnectorScheduler
+from engine.core.encoder_cache import EncoderCacheManager
+from engine.core.errors import IntegrityError, RequestRejected, WorkerContractError
+from engine.core.integrity import find_problems
+from engine.core.kv_manager import KVManager, PrefixHit
+from engine.core.kv_transfers import KVTransfers
+from engine.core.lora_slots import LoRASlots
 from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (

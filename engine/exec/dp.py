@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import torch
 
 from engine.config import ConfigError, EngineArgs, EngineConfig
-from engine.core.door import check_can_run
+from engine.core.admission_checks import check_can_run
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.hashing import BlockHasher
 from engine.core.request import Request

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from heapq import nlargest
 
-from engine.core.block_space_manager import BlockSpaceManager
+from engine.frontend.block_space_manager import BlockSpaceManager
 from engine.outputs import Logprob, RequestOutput
 from engine.sampling_params import SamplingParams
 

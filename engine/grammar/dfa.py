@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.core.grammar_iface import GrammarError
+from engine.core.grammar_protocol import GrammarError
 from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence
 
 MAX_NFA_STATES = 200_000

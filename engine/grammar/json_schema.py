@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from math import ceil, floor
 from typing import Any
 
-from engine.core.grammar_iface import GrammarError
+from engine.core.grammar_protocol import GrammarError
 from engine.grammar.numbers import integers, numbers
 from engine.grammar.regex import (
     Characters,

@@ -21,7 +21,7 @@ from time import perf_counter
 import numpy as np
 
 from engine.config.structured_outputs import StructuredOutputsConfig
-from engine.core.grammar_iface import CompiledGrammar, Grammar, GrammarError
+from engine.core.grammar_protocol import CompiledGrammar, Grammar, GrammarError
 from engine.core.request import Request
 from engine.core.sched_output import GrammarBitmask, Scheduled, SchedulerOutput
 from engine.grammar.compile import GrammarCompiler

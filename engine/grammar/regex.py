@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from engine.core.grammar_iface import GrammarError
+from engine.core.grammar_protocol import GrammarError
 
 Range = tuple[int, int]
 """First and last code point."""

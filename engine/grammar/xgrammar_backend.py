@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.core.grammar_iface import GrammarError
+from engine.core.grammar_protocol import GrammarError
 from engine.grammar.vocabulary import Vocabulary, pack_bits
 from engine.sampling_params import StructuredOutputsParams
 

@@ -265,6 +265,6 @@ class CoreEngine:
 def _start_trace(path: Path | None, scheduler: Scheduler) -> Any:
     if path is None:
         return None
-    from engine.core.trace_writer import TraceWriter
+    from engine.trace.writer import TraceWriter
 
     return TraceWriter(path, {"model": "scripted"}, scheduler)

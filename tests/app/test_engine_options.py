@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.engine_options import HELP, NOT_OPTIONS, engine_options
 from engine.config import EngineArgs
 
@@ -15,7 +15,7 @@ from engine.config import EngineArgs
 def parse(*arguments: str) -> dict[str, object]:
     """What a command with engine options receives."""
     received: dict[str, object] = {}
-    app = screen.command_app()
+    app = terminal.command_app()
 
     @app.command()
     @engine_options
@@ -51,5 +51,5 @@ def test_values_arrive_with_their_types() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[1]", "3"])
 def test_overrides_that_are_no_json_object_are_refused(text: str) -> None:
-    with pytest.raises(screen.Problem, match="--hf-overrides"):
+    with pytest.raises(terminal.Problem, match="--hf-overrides"):
         parse("--hf-overrides", text)

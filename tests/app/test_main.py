@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.main import COMMANDS, app
 from engine.config import ConfigError
 
@@ -91,7 +91,7 @@ def test_version_names_what_a_bug_report_needs() -> None:
     [
         (KeyboardInterrupt(), 130, "interrupted"),
         (ConfigError("block_size must be positive"), 2, "error: block_size must be positive"),
-        (screen.Problem("no prompt", next_step="give one"), 2, "next: give one"),
+        (terminal.Problem("no prompt", next_step="give one"), 2, "next: give one"),
         (OSError(28, "No space left on device", "run.itrace"), 3, "No space left on device"),
         (ModuleNotFoundError("No module named 'torch'"), 3, "No module named 'torch'"),
         (RuntimeError("a bug"), 1, "PREP_DEBUG=1"),
@@ -100,14 +100,14 @@ def test_version_names_what_a_bug_report_needs() -> None:
 def test_every_error_is_one_clear_line_with_its_exit_code(
     error: BaseException, code: int, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = screen.explain(error)
+    result = terminal.explain(error)
     assert isinstance(result, typer.Exit)
     assert result.exit_code == code
     assert told in capsys.readouterr().err
 
 
 def test_error_text_is_shown_as_it_is_not_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    screen.explain(ValueError("expected [bold]x[/] in [0, 1]"))
+    terminal.explain(ValueError("expected [bold]x[/] in [0, 1]"))
     assert "expected [bold]x[/] in [0, 1]" in capsys.readouterr().err
 
 

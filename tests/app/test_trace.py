@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.main import app
-from engine.core.trace_reader import TraceReader
-from tests.core.trace_workloads import random_run
+from engine.trace.reader import TraceReader
+from tests.trace.trace_workloads import random_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,8 +142,8 @@ def test_an_export_into_nowhere_says_so(file: Path, tmp_path: Path) -> None:
 STAND_IN = """
 import os, sys
 from pathlib import Path
-from tests.core.trace_workloads import random_run
-from engine.core.trace_writer import unused_path
+from tests.trace.trace_workloads import random_run
+from engine.trace.writer import unused_path
 for seed in range(int(sys.argv[1])):
     random_run(unused_path(os.environ["PREP_TRACE"]), seed)
 sys.exit(int(sys.argv[2]))

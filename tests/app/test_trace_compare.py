@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 from app.cli import trace_compare
 from app.cli.main import app
 from app.debugger.fork_process import ForkProcess
-from engine.core.trace_diff import diff
-from engine.core.trace_reader import TraceReader
-from tests.core.trace_workloads import random_run
+from engine.trace.diff import diff
+from engine.trace.reader import TraceReader
+from tests.trace.trace_workloads import random_run
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 from engine.core.blocks import BlockPool
 from engine.core.connector import KVConnector
-from engine.core.grammar_iface import CompiledGrammar
+from engine.core.grammar_protocol import CompiledGrammar
 from engine.core.scheduler import Scheduler
 
 

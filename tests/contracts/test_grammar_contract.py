@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from engine.config import StructuredOutputsConfig
-from engine.core.grammar_iface import CompiledGrammar, Grammar
+from engine.core.grammar_protocol import CompiledGrammar, Grammar
 from engine.grammar.compile import GrammarCompiler
 from engine.grammar.vocabulary import Vocabulary
 from engine.sampling_params import StructuredOutputsParams

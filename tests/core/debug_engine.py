@@ -9,10 +9,10 @@ from typing import Any
 
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput
-from engine.core.trace_writer import TraceWriter
 from engine.debug.port import DebugPort
 from engine.sampling_params import SamplingParams
-from tests.core.trace_workloads import header, make_scheduler, sample
+from engine.trace.writer import TraceWriter
+from tests.trace.trace_workloads import header, make_scheduler, sample
 
 
 class SmallEngine:

@@ -24,9 +24,9 @@ COPIED = (
     "host_tier",
     "kv_manager",
     "kv_transfers",
-    "door",
+    "admission_checks",
     "queues",
-    "outcomes",
+    "apply_result",
     "scheduler",
 )
 """In import order. Types, errors and stats are shared with the real core."""
@@ -268,11 +268,13 @@ MUTATIONS = [
     ),
     Mutation(
         "tokens_after_the_last_are_kept",
-        "outcomes",
+        "apply_result",
         "return status, sampled[: index + 1]",
         "return status, sampled",
     ),
-    Mutation("eos_counts_before_min_tokens", "outcomes", "num_output_tokens >= params.min_tokens", "True"),
+    Mutation(
+        "eos_counts_before_min_tokens", "apply_result", "num_output_tokens >= params.min_tokens", "True"
+    ),
     Mutation(
         "a_resumed_request_forgets_its_output",
         "scheduler",
@@ -281,7 +283,7 @@ MUTATIONS = [
     ),
     Mutation(
         "prompt_logprobs_come_twice_after_a_preemption",
-        "outcomes",
+        "apply_result",
         "computed[max(0, request.num_prompt_logprobs - row.start) :]",
         "computed",
     ),
@@ -329,7 +331,9 @@ MUTATIONS = [
         ", Reason.NO_LORA_SLOT)",
         ")",
     ),
-    Mutation("oversized_requests_are_accepted", "door", "    if need > usable:\n", "    if False:\n"),
+    Mutation(
+        "oversized_requests_are_accepted", "admission_checks", "    if need > usable:\n", "    if False:\n"
+    ),
     Mutation(
         "short_requests_overtake_the_head",
         "scheduler",
@@ -345,7 +349,7 @@ MUTATIONS = [
     ),
     Mutation(
         "drafts_are_not_shown_to_the_grammar",
-        "outcomes",
+        "apply_result",
         "        drafts = request.grammar.validate_tokens(drafts)\n",
         "        pass\n",
     ),

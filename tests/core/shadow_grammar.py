@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from engine.core.grammar_iface import CompiledGrammar, GrammarError
+from engine.core.grammar_protocol import CompiledGrammar, GrammarError
 
 
 class RecordingGrammar:

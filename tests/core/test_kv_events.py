@@ -25,7 +25,7 @@ from engine.core.kv_events import (
     read_batches,
 )
 from engine.core.router import PrefixRouter
-from engine.core.trace_writer import TraceWriter
+from engine.trace.writer import TraceWriter
 from tests.core.driver import Driver, make_request
 from tests.core.shadow_kv import Simulation
 from tests.core.workloads import Workload

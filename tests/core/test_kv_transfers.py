@@ -11,9 +11,9 @@ from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVConnecto
 from engine.core.errors import WorkerContractError
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, Reason, SchedulerOutput, reason_of
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_why import why
-from engine.core.trace_writer import TraceWriter
+from engine.trace.reader import TraceReader
+from engine.trace.why import why
+from engine.trace.writer import TraceWriter
 from tests.core.driver import Driver, rows
 
 PROMPT = list(range(100, 114))

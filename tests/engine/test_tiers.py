@@ -12,8 +12,8 @@ import torch
 
 from engine.config import ConfigError, EngineArgs
 from engine.config.tiers import GIB, TierConfig
-from engine.core.trace_reader import TraceReader
 from engine.engine_core import EngineCore
+from engine.trace.reader import TraceReader
 from tests.engine.harness import request, run, tokens
 
 MakeEngine = Callable[..., EngineCore]

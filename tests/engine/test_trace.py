@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
 from engine.engine_core import EngineCore
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
 from tests.engine.harness import request, run, tokens
 
 MakeEngine = Callable[..., EngineCore]

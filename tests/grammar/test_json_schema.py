@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.core.grammar_iface import GrammarError
+from engine.core.grammar_protocol import GrammarError
 from engine.grammar.dfa import DEAD, DFA, START
 from engine.grammar.json_schema import check_keywords, schema_tree
 from engine.grammar.numbers import integers, numbers

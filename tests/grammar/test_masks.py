@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.grammar_iface import GrammarError
+from engine.core.grammar_protocol import GrammarError
 from engine.grammar import dfa as dfa_module
 from engine.grammar.dfa import DEAD, START
 from engine.grammar.dfa_backend import CompiledDFA

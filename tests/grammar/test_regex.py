@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from engine.core.grammar_iface import GrammarError
+from engine.core.grammar_protocol import GrammarError
 from engine.grammar.dfa import DFA, utf8_chains
 from engine.grammar.regex import escape, parse
 

@@ -17,12 +17,12 @@ from engine import LLM, SamplingParams
 from engine.config import ConfigError
 from engine.core.request import RequestStatus
 from engine.core.sched_output import GrammarBitmask, Reason
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_why import why
 from engine.frontend.input_processor import InvalidRequestError
 from engine.grammar.manager import GrammarManager
 from engine.outputs import RequestOutput
 from engine.sampling_params import StructuredOutputsParams
+from engine.trace.reader import TraceReader
+from engine.trace.why import why
 from engine.worker.bitmask_rows import bitmask_rows
 
 MakeLLM = Callable[..., LLM]

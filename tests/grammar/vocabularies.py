@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.core.grammar_iface import Grammar
+from engine.core.grammar_protocol import Grammar
 from engine.grammar.vocabulary import Vocabulary
 
 EOS = 3

@@ -279,7 +279,7 @@ def test_warming_what_does_not_exist_is_told_by_the_run(runner: Runner) -> None:
 
 
 def test_a_trace_of_the_run_can_be_opened(runner: Runner, tmp_path: Path) -> None:
-    from engine.core.trace_reader import TraceReader
+    from engine.trace.reader import TraceReader
 
     path = tmp_path / "run.itrace"
     outcome = runner.run(NAME, {"slots": 2}, trace=path)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.core.trace_reader import TraceReader
 from engine.engine_core import EngineCore
+from engine.trace.reader import TraceReader
 from tests.engine.harness import free_slots
 from tests.transfer.pairs import Totals, ask, prefill, run, settle
 

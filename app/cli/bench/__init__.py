@@ -6,7 +6,7 @@ against.py    the same with a second engine beside ours
 
 from __future__ import annotations
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.debugger import debugger
 from app.cli.bench.grammar import grammar
 from app.cli.bench.latency import latency
@@ -19,7 +19,7 @@ from app.cli.bench.startup import startup
 from app.cli.bench.swap import swap
 from app.cli.bench.throughput import throughput
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 
 
 @app.callback()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from app.bench.against import Comparison, Pair, SideReport
@@ -96,7 +96,7 @@ def comparing() -> Iterator[ExitStack]:
         with ExitStack() as stack:
             yield stack
     except SideDied as error:
-        raise screen.Problem(str(error), code=screen.CHECKS_FAILED) from None
+        raise terminal.Problem(str(error), code=terminal.CHECKS_FAILED) from None
 
 
 def resolve_pair(
@@ -121,7 +121,7 @@ def resolve_pair(
     from engine.models.hf_config import load_model_config
 
     if peer.against not in PEERS:
-        raise screen.Problem(f"--against takes {' or '.join(PEERS)}, got {peer.against!r}")
+        raise terminal.Problem(f"--against takes {' or '.join(PEERS)}, got {peer.against!r}")
     only_theirs = _json_object(peer.args)
     python = _checked_python(peer.vllm_python) if peer.against == "vllm" else None
 
@@ -165,24 +165,24 @@ def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: 
 def _checked_python(python: str | None) -> str:
     """The path of an interpreter that can import vLLM, or a Problem that says how to get one."""
     if not python:
-        raise screen.Problem(
+        raise terminal.Problem(
             "--against vllm needs real vLLM, in an environment of its own: give its interpreter with "
             "--vllm-python or PREP_VLLM_PYTHON",
             next_step=MAKE_ENVIRONMENT,
-            code=screen.ENVIRONMENT,
+            code=terminal.ENVIRONMENT,
         )
     path = shutil.which(os.path.expanduser(python))
     if path is None:
-        raise screen.Problem(
-            f"--vllm-python {python}: no such program", next_step=MAKE_ENVIRONMENT, code=screen.ENVIRONMENT
+        raise terminal.Problem(
+            f"--vllm-python {python}: no such program", next_step=MAKE_ENVIRONMENT, code=terminal.ENVIRONMENT
         )
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     found = subprocess.run([path, "-c", look], capture_output=True, cwd=os.sep)
     if found.returncode != 0:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--vllm-python {python}: it has no module vllm",
             next_step=MAKE_ENVIRONMENT,
-            code=screen.ENVIRONMENT,
+            code=terminal.ENVIRONMENT,
         )
     return path
 
@@ -193,11 +193,11 @@ def _json_object(text: str | None) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--peer-args is not JSON: {error}", next_step="--peer-args '{\"enforce_eager\": true}'"
         ) from None
     if not isinstance(value, dict):
-        raise screen.Problem(f"--peer-args must be a JSON object, got {text}")
+        raise terminal.Problem(f"--peer-args must be a JSON object, got {text}")
     return value
 
 
@@ -207,7 +207,7 @@ def parse_lengths(flag: str, text: str) -> Lengths:
     try:
         return Lengths.parse(text)
     except ValueError as error:
-        raise screen.Problem(f"{flag}: {error}", next_step=f"{flag} 128-256") from None
+        raise terminal.Problem(f"{flag}: {error}", next_step=f"{flag} 128-256") from None
 
 
 def as_json(report: Comparison) -> dict[str, Any]:
@@ -224,11 +224,11 @@ def show_comparison(report: Comparison) -> None:
     """A row for each engine and the ratio; then, where measured, our step by parts and our memory."""
     if not report.ours.figures or not report.theirs.figures:
         return
-    table = screen.table("", "median", "min", "max", "CPU s", "cores", "idle", "peak MB")
+    table = terminal.table("", "median", "min", "max", "CPU s", "cores", "idle", "peak MB")
     for side in (report.ours, report.theirs):
         table.add_row(*_row(side))
-    screen.show(f"{report.model}: {report.workload} ({report.what})", table)
-    console = screen.out()
+    terminal.show(f"{report.model}: {report.workload} ({report.what})", table)
+    console = terminal.out()
     low, high = min(report.round_ratios), max(report.round_ratios)
     by_cpu = f"; {report.cpu_ratio:.2f} x by processor time" if report.cpu_ratio else ""
     console.print(
@@ -270,18 +270,18 @@ def show_shares(shares: dict[str, float]) -> None:
     """Where a step's time goes, part by part."""
     from app.bench.step_profile import PARTS
 
-    table = screen.table("part of a step", "share")
+    table = terminal.table("part of a step", "share")
     for part, words in PARTS.items():
         table.add_row(words, f"{shares[part]:.1%}")
     table.add_row(
         "[bold]matrix products and attention[/]", f"[bold]{shares['gemm'] + shares['attention']:.1%}[/]"
     )
-    screen.show("where the time of our steps goes", table)
+    terminal.show("where the time of our steps goes", table)
 
 
 def show_memory(report: Comparison) -> None:
     memory = report.memory
-    screen.out().print(
+    terminal.out().print(
         f"[bold]memory[/] at most {memory.peak_rss_bytes / 1e6:,.0f} MB: weights {memory.weights_bytes / 1e6:,.0f}, "
         f"KV cache {memory.kv_bytes / 1e6:,.0f}, all else {memory.overhead_bytes / 1e6:,.0f}",
         soft_wrap=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.against import as_json, show_comparison
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 @contextmanager
 def status() -> Iterator[Tell]:
     """A line on stderr that says what is being measured; silent where nobody watches."""
-    console = screen.err()
-    if not screen.is_live(console):
+    console = terminal.err()
+    if not terminal.is_live(console):
         yield lambda text: None
         return
     with console.status("starting") as line:
@@ -33,17 +33,17 @@ def status() -> Iterator[Tell]:
 def finish(report: Any, *, as_json: bool, next_command: str, why: str, printed: bool = False) -> None:
     """JSON if asked for, the closing line otherwise, and the exit code of a benchmark that was cut short."""
     if as_json and not printed:
-        screen.print_json(report)
+        terminal.print_json(report)
     if report.interrupted:
-        screen.err().print("[yellow]interrupted: only what was measured until then[/]")
-        raise typer.Exit(screen.INTERRUPTED)
+        terminal.err().print("[yellow]interrupted: only what was measured until then[/]")
+        raise typer.Exit(terminal.INTERRUPTED)
     if not as_json:
-        screen.next_command(next_command, why)
+        terminal.next_command(next_command, why)
 
 
 def finish_comparison(report: Comparison, *, json: bool, next_command: str, why: str) -> None:
     if json:
-        screen.print_json(as_json(report))
+        terminal.print_json(as_json(report))
     else:
         show_comparison(report)
     finish(report, as_json=json, next_command=next_command, why=why, printed=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, finish, status
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def _browser(trace: Path, json: bool) -> None:
         with status() as tell:
             cost = measure_browser(tell, trace)
     except RuntimeError as error:
-        raise screen.Problem(str(error), code=screen.ENVIRONMENT) from error
+        raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
     if not json:
-        table = screen.table("", "")
+        table = terminal.table("", "")
         inside, anywhere = cost.jump_inside, cost.jump_anywhere
         for name, figure in (
             ("block map after the address, fresh server", f"{cost.first_map_s:.2f} s"),
@@ -98,7 +98,7 @@ def _browser(trace: Path, json: bool) -> None:
             ),
         ):
             table.add_row(name, figure)
-        screen.show(f"the page Step in Chromium: {trace.name}", table)
+        terminal.show(f"the page Step in Chromium: {trace.name}", table)
     finish(cost, as_json=json, next_command=f"prep app --trace {trace}", why="the debugger itself")
 
 
@@ -109,9 +109,9 @@ def _live(json: bool) -> None:
         with status() as tell:
             cost = measure_live(tell)
     except RuntimeError as error:
-        raise screen.Problem(str(error), code=screen.ENVIRONMENT) from error
+        raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
     if not json:
-        table = screen.table("", "")
+        table = terminal.table("", "")
         for name, figure in (
             (f"steps shown per second, engine told {cost.pace:.0f}", f"{cost.steps_shown_per_s:.1f}"),
             ("steps that the engine ran per second", f"{cost.engine_steps_per_s:.1f}"),
@@ -119,7 +119,7 @@ def _live(json: bool) -> None:
             ("click until the page says so, median and max", _median_and_max(cost.pause_shown)),
         ):
             table.add_row(name, figure)
-        screen.show("a live engine in Chromium", table)
+        terminal.show("a live engine in Chromium", table)
     finish(cost, as_json=json, next_command="prep app --page live", why="the same by hand")
 
 
@@ -138,12 +138,14 @@ def _parsed(text: str) -> tuple[int, int]:
 
 def show_debugger(report: DebuggerReport) -> None:
     for run in report.runs:
-        table = screen.table("", "")
+        table = terminal.table("", "")
         for name, figure in _figures(run):
             table.add_row(name, figure)
-        screen.show(f"{run.blocks:,} blocks x {run.steps:,} steps: {run.trace}, {run.file_mb:,.1f} MB", table)
+        terminal.show(
+            f"{run.blocks:,} blocks x {run.steps:,} steps: {run.trace}, {run.file_mb:,.1f} MB", table
+        )
         for warning in run.warnings:
-            screen.err().print(f"[yellow]{warning}[/]")
+            terminal.err().print(f"[yellow]{warning}[/]")
 
 
 def _figures(run: RunCost) -> list[tuple[str, str]]:

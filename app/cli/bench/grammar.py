@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, status
 
 if TYPE_CHECKING:
@@ -40,15 +40,15 @@ def grammar(
 
 
 def show_grammar(report: GrammarReport) -> None:
-    table = screen.table(
+    table = terminal.table(
         "grammar", "backend", "compile ms", "us/mask new", "known", "masks", left=("backend",)
     )
     for cost in report.costs:
         times = (f"{cost.compile_ms:.1f}", f"{cost.new_mask_us:,.1f}", f"{cost.known_mask_us:,.1f}")
         table.add_row(cost.grammar, cost.backend, *times, str(cost.num_masks))
-    screen.show(f"{report.model}, {report.vocab_size:,} tokens: what a grammar costs", table)
+    terminal.show(f"{report.model}, {report.vocab_size:,} tokens: what a grammar costs", table)
     if report.validity:
-        table = screen.table(f"temperature {report.temperature:g}", "valid", "cut off")
+        table = terminal.table(f"temperature {report.temperature:g}", "valid", "cut off")
         for row in report.validity:
             table.add_row(row.name, f"{row.valid:.0%}", f"{row.cut_off:.0%}")
-        screen.show("what it buys: valid outputs, and questions answered with a tool call", table)
+        terminal.show("what it buys: valid outputs, and questions answered with a tool call", table)

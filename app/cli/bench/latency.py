@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.against import Against, Peer, PeerArgs, Threads, VllmPython, comparing, resolve_pair
 from app.cli.bench.common import Json, Model, finish, finish_comparison, status
 from app.cli.engine_options import engine_options
@@ -51,7 +51,7 @@ def latency(
     """
     if against is not None:
         if batch_sizes not in (None, "1"):
-            raise screen.Problem("with --against, latency is that of one request: leave --batch-sizes out")
+            raise terminal.Problem("with --against, latency is that of one request: leave --batch-sizes out")
         from app.bench.against import compare_single
 
         input_len, output_len = input_len or 64, output_len or 128
@@ -86,7 +86,7 @@ def latency(
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--batch-sizes must be whole numbers of at least 1, got {batch_sizes!r}",
             next_step="--batch-sizes 1,8,64",
         )
@@ -106,11 +106,11 @@ def latency(
 
 
 def show_latency(report: LatencyReport) -> None:
-    table = screen.table("at once", "TTFT p50", "p90", "p99", "ITL p50", "p90", "p99", "tokens/s")
+    table = terminal.table("at once", "TTFT p50", "p90", "p99", "ITL p50", "p90", "p99", "tokens/s")
     for row in report.batches:
         times = (row.ttft.p50, row.ttft.p90, row.ttft.p99, row.itl.p50, row.itl.p90, row.itl.p99)
         table.add_row(str(row.batch_size), *(f"{ms:.1f}" for ms in times), f"{row.output_tokens_per_s:,.0f}")
-    screen.show(
+    terminal.show(
         f"{report.model}: {report.input_len} tokens in, {report.output_len} out, {report.rounds} rounds (ms)",
         table,
     )

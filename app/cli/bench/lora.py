@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, status
 from app.cli.engine_options import engine_options
 
@@ -53,10 +53,10 @@ def lora(
 
 
 def show_lora(report: LoRAReport) -> None:
-    table = screen.table("adapters", "tok/s", "of none")
+    table = terminal.table("adapters", "tok/s", "of none")
     for row in report.variants:
         table.add_row(str(row.num_adapters), f"{row.tokens_per_s:,.0f}", f"{row.relative:.0%}")
-    screen.show(
+    terminal.show(
         f"{report.model}: {report.batch_size} requests decode, adapters of rank {report.rank} "
         f"({report.adapter_bytes / 1e6:.1f} MB each, loaded in {report.load_ms:.0f} ms)",
         table,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, status
 from app.cli.engine_options import engine_options
 
@@ -28,7 +28,7 @@ def parallel(
       prep bench parallel shop --pipeline-parallel-size 2 --requests 1
     """
     if engine["tensor_parallel_size"] * engine["pipeline_parallel_size"] == 1:
-        raise screen.Problem(
+        raise terminal.Problem(
             "nothing is split", next_step="prep bench parallel shop --tensor-parallel-size 2"
         )
     from app.bench.parallel import measure
@@ -36,7 +36,7 @@ def parallel(
     with status() as tell:
         report = measure(tell, model, engine, num_requests=requests, output_len=output_len)
     if not json:
-        table = screen.table("what", "figure")
+        table = terminal.table("what", "figure")
         table.add_row("same tokens", "yes" if report.same_tokens else "NO")
         table.add_row("steps", str(report.num_steps))
         table.add_row("collectives per step (answering rank)", f"{report.collectives_per_step:.1f}")
@@ -47,7 +47,7 @@ def parallel(
         )
         for name, ms in report.decode_step_ms_by_link.items():
             table.add_row(f"a decode step's messages over {name}", f"{ms:.3f} ms")
-        screen.show(f"{model}: {requests} requests", table)
+        terminal.show(f"{model}: {requests} requests", table)
     finish(report, as_json=json, next_command="prep sim run --help", why="the same on GPUs you do not have")
     if not report.same_tokens:
         raise typer.Exit(1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, status
 from app.cli.engine_options import engine_options
 
@@ -48,7 +48,7 @@ def quantization(
     names = tuple(name.strip() for name in schemes.split(",") if name.strip())
     unknown = [name for name in names if name.removesuffix("+head") not in (*ONLINE_SCHEMES, "float")]
     if unknown or not names or "float+head" in names or len(set(names)) < len(names):
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--schemes {schemes}: each once, from float, {', '.join(ONLINE_SCHEMES)}, with +head for the head too",
             next_step="--schemes float,int8,rtn+head",
         )
@@ -62,11 +62,11 @@ def quantization(
 
 
 def show_quantization(report: QuantizationReport) -> None:
-    table = screen.table("weights", "step p50", "p90", "faster", "MB", "bits/weight", "replayed")
+    table = terminal.table("weights", "step p50", "p90", "faster", "MB", "bits/weight", "replayed")
     for row in report.schemes:
         times = (f"{row.decode_step.p50:.2f}", f"{row.decode_step.p90:.2f}")
         size = (f"{row.weight_megabytes:,.0f}", f"{row.bits_per_weight:.2f}")
         table.add_row(row.scheme, *times, f"{row.speedup:.2f} x", *size, "yes" if row.replays else "no")
-    screen.show(
+    terminal.show(
         f"{report.model}: decode step of {report.batch_size} requests, {report.rounds} rounds (ms)", table
     )

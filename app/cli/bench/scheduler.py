@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, finish, status
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def scheduler(
 
 def show_scheduler(report: SchedulerReport) -> None:
     if report.decode is not None:
-        table = screen.table("", "median", "p90", "p99", "max")
+        table = terminal.table("", "median", "p90", "p99", "max")
         for name in ("schedule", "update", "total"):
             times = getattr(report.decode, name)
             table.add_row(name, *(f"{value:.2f}" for value in (times.p50, times.p90, times.p99, times.max)))
-        screen.show(f"{report.decode.requests} decodes per step, nobody waiting (ms)", table)
+        terminal.show(f"{report.decode.requests} decodes per step, nobody waiting (ms)", table)
     if report.queues:
-        table = screen.table("waiting", "because", "median", "p99", "µs to add one", left=("because",))
+        table = terminal.table("waiting", "because", "median", "p99", "µs to add one", left=("because",))
         for row in report.queues:
             figures = (f"{row.total.p50:.2f}", f"{row.total.p99:.2f}", f"{row.add_us:.1f}")
             table.add_row(f"{row.waiting:,}", row.blocked_by, *figures)
-        screen.show("the same with requests waiting (ms per step)", table)
+        terminal.show("the same with requests waiting (ms per step)", table)

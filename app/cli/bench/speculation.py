@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, status
 from app.cli.engine_options import engine_options
 
@@ -52,7 +52,7 @@ def speculation(
     sizes = parse_counts("--batch-sizes", batch_sizes)
     workloads = workload.split(",")
     if unknown := [name for name in workloads if name not in WORKLOADS]:
-        raise screen.Problem(f"no workload {unknown[0]!r}", next_step=f"--workload {','.join(WORKLOADS)}")
+        raise terminal.Problem(f"no workload {unknown[0]!r}", next_step=f"--workload {','.join(WORKLOADS)}")
     own = SpeculativeConfig.parse(engine.pop("speculative_config"))
     drafters = configs(method.split(","), tokens) if own is None else {own.method: own}
     with status() as tell:
@@ -70,14 +70,14 @@ def parse_counts(flag: str, text: str) -> tuple[int, ...]:
     except ValueError:
         counts = ()
     if not counts or min(counts) < 1:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"{flag} must be whole numbers of at least 1, got {text!r}", next_step=f"{flag} 1,8,64"
         )
     return counts
 
 
 def show_speculation(report: SpeculationReport) -> None:
-    table = screen.table(
+    table = terminal.table(
         "workload", "drafts", "batch", "tok/s", "gain", "per step", "% kept at 1, 2", "same",
         left=("drafts",),
     )  # fmt: skip
@@ -92,12 +92,12 @@ def show_speculation(report: SpeculationReport) -> None:
             " ".join(f"{share:.0%}".rstrip("%") for share in result.acceptance_per_pos),
             "yes" if result.is_identical else "[red]no[/]",
         )
-    screen.show(f"{report.model}: up to {report.num_speculative_tokens} drafts per request and step", table)
-    screen.out().print(
+    terminal.show(f"{report.model}: up to {report.num_speculative_tokens} drafts per request and step", table)
+    terminal.out().print(
         "[dim]gain: against no drafts. per step: tokens a request gets in a step. kept: drafts that the model "
         "confirms, by their place. same: tokens equal those without drafts[/]"
     )
     for workload, method in dict.fromkeys((result.workload, result.method) for result in report.results):
         size = report.break_even(workload, method)
         where = "at none of these batch sizes" if size is None else f"from {size} at once on"
-        screen.out().print(f"  {method}, {workload}: a loss {where}")
+        terminal.out().print(f"  {method}, {workload}: a loss {where}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.against import Against, Peer, PeerArgs, Threads, VllmPython, comparing, resolve_pair
 from app.cli.bench.common import Json, Model, finish, finish_comparison, status
 
@@ -62,8 +62,8 @@ def startup(
 
 
 def show_startup(report: StartupReport) -> None:
-    table = screen.table("phase", "seconds")
+    table = terminal.table("phase", "seconds")
     for name, seconds in report.phases.items():
         table.add_row(name, f"{seconds:.2f}")
     table.add_row("[bold]whole process[/]", f"[bold]{report.total:.2f}[/]")
-    screen.show(f"{report.model}: median of {len(report.runs)} fresh processes", table)
+    terminal.show(f"{report.model}: median of {len(report.runs)} fresh processes", table)

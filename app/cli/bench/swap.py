@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, status
 from app.cli.engine_options import engine_options
 
@@ -50,27 +50,27 @@ def _prompt_lengths(text: str) -> list[int]:
     try:
         return [int(length) for length in text.split(",")]
     except ValueError:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--lengths: {text!r} is not a list of numbers", next_step="--lengths 128,512"
         ) from None
 
 
 def show_tiers(report: TierReport) -> None:
-    table = screen.table("prompt", "computed", "device", "host", "disk", "swap out", "swap in", "recompute")
+    table = terminal.table("prompt", "computed", "device", "host", "disk", "swap out", "swap in", "recompute")
     for row in report.rows:
         times = (*row.first_token.values(), row.copy_out, row.copy_in, row.recompute)
         table.add_row(str(row.prompt_len), *(f"{ms:.2f}" for ms in times))
-    screen.show(f"{report.model}: first token by where the prompt's KV was, and one preemption (ms)", table)
+    terminal.show(f"{report.model}: first token by where the prompt's KV was, and one preemption (ms)", table)
     verdict = (
         "never on this machine"
         if report.break_even is None
         else f"from {report.break_even} tokens on (measured)"
     )
-    screen.out().print(
+    terminal.out().print(
         f"Per 1,000 tokens: swap {report.swap_ms_per_1k:.2f} ms, recompute {report.recompute_ms_per_1k:.2f} ms. "
         f"Swap is cheaper {verdict}."
     )
     if report.misses:
-        screen.err().print(
+        terminal.err().print(
             f"[yellow]{report.misses} runs found their prefix somewhere else and were not counted[/]"
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.against import (
     Against,
     Peer,
@@ -127,7 +127,7 @@ def show_throughput(report: ThroughputReport) -> None:
     for name, share in shares.items():
         table.add_row(name, f"{share:.1%} of that time" if share else "not measured")
     where = f"{report.device}, {report.dtype}, {report.threads} threads"
-    screen.show(
+    terminal.show(
         f"{report.model} on {where}: {report.finished} of {report.num_prompts} requests, {report.input_len} tokens in, "
         f"{report.output_len} out",
         table,

@@ -8,12 +8,12 @@ verifying.py  prep claims verify
 
 from __future__ import annotations
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.claims.hearing import flip, run, vote
 from app.cli.claims.listing import list_, show
 from app.cli.claims.verifying import verify
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 
 
 @app.callback()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def load() -> Claims:
 
     claims = load_claims()
     for problem in claims.problems:
-        screen.err().print(f"[yellow]left out:[/] claims/bank/{problem}", soft_wrap=True)
+        terminal.err().print(f"[yellow]left out:[/] claims/bank/{problem}", soft_wrap=True)
     return claims
 
 
@@ -57,11 +57,11 @@ def verdict_word(verdict: str | None) -> str:
 def heading(claim: Claim) -> None:
     from rich.markup import escape
 
-    console = screen.out()
+    console = terminal.out()
     console.print(f"[bold]{claim.id}[/]  [dim]{escape(claim.where)} · {claim.topic} · {claim.kind}[/]")
     console.print(
         f"[bold]“{escape(' '.join(claim.claim.split()))}”[/]\n"
-        if screen.unicode_ok()
+        if terminal.unicode_ok()
         else f'[bold]"{escape(" ".join(claim.claim.split()))}"[/]\n'
     )
 
@@ -75,7 +75,7 @@ def print_test(claim: Claim) -> None:
 
     test = claim.test
     assert test is not None
-    console = screen.out()
+    console = terminal.out()
     console.print("[bold]Test, fixed in advance[/]")
     settings = ", ".join(f"{name}={plain(value)}" for name, value in test.args.items())
     console.print(f"  [cyan]{test.run}[/]  [dim]{settings}[/]")
@@ -96,7 +96,7 @@ def print_cases(cases: tuple[CaseOutcome, ...]) -> None:
 
     from app.cli.run import plain
 
-    console = screen.out()
+    console = terminal.out()
     for letter, case in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", cases, strict=False):
         console.print(f"  exhibit {letter}  {WORD[case.holds]}  {escape(case.when)}")
         if case.exhibit:
@@ -112,7 +112,7 @@ def print_ruling(claim: Claim, ruling: Ruling) -> None:
 
     from quizzes.claims.report import figure_line
 
-    console = screen.out()
+    console = terminal.out()
     print_cases(ruling.cases)
     console.print(f"\nVERDICT  {verdict_word(ruling.verdict)}")
     if ruling.reason:
@@ -133,7 +133,7 @@ def print_fact(claim: Claim) -> None:
     from quizzes.claims.report import source_line
 
     assert claim.fact is not None
-    console = screen.out()
+    console = terminal.out()
     console.print(f"  a source says: {escape(' '.join(claim.fact.says.split()))}")
     console.print(f"  [dim]{escape(source_line(claim))}[/]", soft_wrap=True)
 
@@ -142,7 +142,7 @@ def print_discussion(claim: Claim) -> None:
     from rich.markup import escape
 
     assert claim.discussion is not None
-    console = screen.out()
+    console = terminal.out()
     for label, text in (
         ("for", claim.discussion.for_),
         ("against", claim.discussion.against),
@@ -153,7 +153,7 @@ def print_discussion(claim: Claim) -> None:
 
 def refuse_without_test(claim: Claim) -> None:
     if claim.test is None:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"{claim.id} is {claim.kind}: no experiment decides it", next_step=f"prep claims show {claim.id}"
         )
 
@@ -170,8 +170,8 @@ def told(work: Any) -> Any:
     try:
         return told_run(work)
     except BrokenTest as error:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"the test is broken: {error}",
             next_step="mend its file in quizzes/claims/bank",
-            code=screen.CHECKS_FAILED,
+            code=terminal.CHECKS_FAILED,
         ) from None

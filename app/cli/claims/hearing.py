@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.claims import common
 from app.cli.quiz.dialogue import Dialogue, Quit, Skip
 from app.cli.settings import SetOption, parse_settings
@@ -44,14 +44,14 @@ def vote(
     state, error = State.open_or_in_memory()
     with state:
         if error is not None:
-            screen.err().print(f"[yellow]votes are not kept:[/] {error}", soft_wrap=True)
+            terminal.err().print(f"[yellow]votes are not kept:[/] {error}", soft_wrap=True)
         claims = common.load()
         claim = claims.claim(claim_id or _next(claims, state))
         try:
             _vote(claim, claims, state, dialogue)
         except (Quit, Skip):
-            screen.out().print("\nleft; nothing more was recorded")
-            screen.next_command(f"prep claims vote {claim.id}")
+            terminal.out().print("\nleft; nothing more was recorded")
+            terminal.next_command(f"prep claims vote {claim.id}")
 
 
 def _next(claims: Claims, state: State) -> str:
@@ -60,11 +60,11 @@ def _next(claims: Claims, state: State) -> str:
     for entry in claims:
         if (entry.run or entry.fact) and entry.id not in voted:
             return entry.id
-    raise screen.Problem("you have voted on every claim", next_step="prep claims list --verdict depends")
+    raise terminal.Problem("you have voted on every claim", next_step="prep claims list --verdict depends")
 
 
 def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> None:
-    from quizzes.claims import verdicts
+    from quizzes.claims import verdict_cache
     from quizzes.claims.court import judge
     from quizzes.state import Vote
 
@@ -72,17 +72,17 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
     if claim.test is None and claim.fact is None:
         _read(dialogue, "no experiment decides this. Say your view aloud, then Enter")
         common.print_discussion(claim)
-        screen.next_command("prep claims vote")
+        terminal.next_command("prep claims vote")
         return
     said = _vote_of(dialogue)
     confidence = _confidence(dialogue)
     state.add(Vote(claim.id, said, confidence))  # before the court sits
-    screen.out().print()
+    terminal.out().print()
     if claim.test is not None:
         common.print_test(claim)
-    with common.court_runs() as run, screen.loading(claim.test.run if claim.test else claim.id):
+    with common.court_runs() as run, terminal.loading(claim.test.run if claim.test else claim.id):
         ruling = common.told(lambda: judge(claim, run))
-    verdicts.remember([ruling])
+    verdict_cache.remember([ruling])
     common.print_ruling(claim, ruling)
     _score(claim, ruling, said, confidence, state)
     _suggest(claim, claims, state)
@@ -101,7 +101,7 @@ def _vote_of(dialogue: Dialogue) -> str:
         found = [vote for letter, vote in VOTES.items() if reply and vote.startswith(reply)]
         if found:
             return found[0]
-        screen.out().print(
+        terminal.out().print(
             f"[yellow]type one of: {', '.join(VOTES.values())}; a letter is enough; q leaves[/]"
         )
 
@@ -112,7 +112,7 @@ def _confidence(dialogue: Dialogue) -> int:
         reply = _read(dialogue, "confidence that the court agrees, 1-99 %").rstrip("% ")
         if reply.isdecimal() and 1 <= int(reply) <= 99:
             return int(reply)
-        screen.out().print("[yellow]type a whole number from 1 to 99: nothing is certain; q leaves[/]")
+        terminal.out().print("[yellow]type a whole number from 1 to 99: nothing is certain; q leaves[/]")
 
 
 def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: State) -> None:
@@ -120,7 +120,7 @@ def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: Stat
     from quizzes.claims.report import brier
     from quizzes.state import Vote
 
-    console = screen.out()
+    console = terminal.out()
     verdict = ruling.verdict
     if verdict not in ("confirmed", "refuted", "depends"):
         console.print("\nYou: not scored, nothing was decided")
@@ -129,19 +129,19 @@ def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: Stat
     hit = said == verdict
     word = "[green]hit[/]" if hit else "[red]miss[/]"
     console.print(
-        f"\nYou: {said}, {confidence} %: {screen.mark(hit)} {word}  "
+        f"\nYou: {said}, {confidence} %: {terminal.mark(hit)} {word}  "
         f"(Brier {brier(said, confidence, verdict):.2f}; 0 is best, 0.25 a coin)"
     )
 
 
 def _suggest(claim: Claim, claims: Claims, state: State) -> None:
     if claim.flip is not None:
-        screen.next_command(f"prep claims flip {claim.id}", "turn the verdict over")
+        terminal.next_command(f"prep claims flip {claim.id}", "turn the verdict over")
         return
     try:
-        screen.next_command(f"prep claims vote {_next(claims, state)}")
-    except screen.Problem:
-        screen.next_command("prep claims list")
+        terminal.next_command(f"prep claims vote {_next(claims, state)}")
+    except terminal.Problem:
+        terminal.next_command("prep claims list")
 
 
 def run(claim_id: common.ClaimId, settings: SetOption = None, json: common.Json = False) -> None:
@@ -152,27 +152,27 @@ def run(claim_id: common.ClaimId, settings: SetOption = None, json: common.Json 
       prep claims run S0-13
       prep claims run S0-13 --set slots=8
     """
-    from quizzes.claims import verdicts
+    from quizzes.claims import verdict_cache
     from quizzes.claims.court import judge
 
     claim = common.load().claim(claim_id)
     common.refuse_without_test(claim)
     changed = parse_settings(settings)
     tried = _with_arguments(claim, changed)
-    with common.court_runs() as runs, screen.loading(claim.test.run):
+    with common.court_runs() as runs, terminal.loading(claim.test.run):
         ruling = common.told(lambda: judge(tried, runs))
     if not changed:
-        verdicts.remember([ruling])
+        verdict_cache.remember([ruling])
     if json:
-        screen.print_json(ruling.to_json())
+        terminal.print_json(ruling.to_json())
     else:
         common.heading(claim)
         common.print_ruling(tried, ruling)
         if changed:
-            screen.next_command(f"prep claims run {claim.id}", "the test as it was fixed")
+            terminal.next_command(f"prep claims run {claim.id}", "the test as it was fixed")
         else:
-            screen.next_command(f"prep claims {'flip' if claim.flip else 'show'} {claim.id}")
-    codes = {"inconclusive": screen.INCONCLUSIVE, "skipped": screen.ENVIRONMENT}
+            terminal.next_command(f"prep claims {'flip' if claim.flip else 'show'} {claim.id}")
+    codes = {"inconclusive": terminal.INCONCLUSIVE, "skipped": terminal.ENVIRONMENT}
     if ruling.verdict in codes:
         raise typer.Exit(codes[ruling.verdict])
 
@@ -204,10 +204,10 @@ def flip(
 
     claim = common.load().claim(claim_id)
     common.refuse_without_test(claim)
-    console = screen.out()
+    console = terminal.out()
     changed = parse_settings(settings)
     if witness and claim.flip is None:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"{claim.id} comes without a witness", next_step="try --set; it may be impossible"
         )
     if witness:
@@ -216,16 +216,16 @@ def flip(
     if not changed:
         _challenge(claim)
         return
-    with common.court_runs() as runs, screen.loading(claim.test.run):
+    with common.court_runs() as runs, terminal.loading(claim.test.run):
         before, after, flipped = common.told(lambda: court.flip(claim, changed, runs))
     console.print(f"[dim]{', '.join(f'{name}={plain(value)}' for name, value in changed.items())}[/]")
     common.print_cases((before, after))
     word = "turned over" if flipped else "still the same"
-    console.print(f"\n{screen.mark(flipped)} {escape(claim.test.cases[0].when)}: {word}")
+    console.print(f"\n{terminal.mark(flipped)} {escape(claim.test.cases[0].when)}: {word}")
     if not flipped:
-        screen.next_command(f"prep claims flip {claim.id} --set ...", "or --witness")
-        raise typer.Exit(screen.CHECKS_FAILED)
-    screen.next_command("prep claims vote", "the next claim")
+        terminal.next_command(f"prep claims flip {claim.id} --set ...", "or --witness")
+        raise typer.Exit(terminal.CHECKS_FAILED)
+    terminal.next_command("prep claims vote", "the next claim")
 
 
 def _challenge(claim: Claim) -> None:
@@ -235,7 +235,7 @@ def _challenge(claim: Claim) -> None:
     from app.cli.run import plain
     from quizzes.experiments.registry import get
 
-    console = screen.out()
+    console = terminal.out()
     common.heading(claim)
     test = claim.test
     assert test is not None
@@ -247,4 +247,4 @@ def _challenge(claim: Claim) -> None:
     for name, value in values.items():
         console.print(f"  argument   [cyan]{name}[/]={plain(value)}")
     changeable = next(iter(claim.flip.args if claim.flip else values), "name")
-    screen.next_command(f"prep claims flip {claim.id} --set {changeable}=...", "as often as you like")
+    terminal.next_command(f"prep claims flip {claim.id} --set {changeable}=...", "as often as you like")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.claims import common
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def list_(
       prep claims list --topic memory
       prep claims list --verdict refuted
     """
-    from quizzes.claims import verdicts
+    from quizzes.claims import verdict_cache
     from quizzes.topics import TOPICS, resolve
 
     claims = common.load()
     wanted_topic = resolve("topic", topic, TOPICS) if topic else None
     wanted_kind = _known("--kind", kind, KINDS)
     wanted_verdict = _known("--verdict", verdict, (*common.COLOUR, "unknown"))
-    rulings = verdicts.known()
+    rulings = verdict_cache.known()
     rows = [
         (entry, verdict_of)
         for entry in claims
@@ -46,22 +46,22 @@ def list_(
         if wanted_verdict in (None, verdict_of := _verdict(entry, rulings))
     ]
     if json:
-        screen.print_json([_summary(entry, said, rulings) for entry, said in rows])
+        terminal.print_json([_summary(entry, said, rulings) for entry, said in rows])
         return
     _print(rows)
     open_ones = sum(bool(entry.run) and entry.id not in rulings for entry in claims)
-    console = screen.out()
+    console = terminal.out()
     console.print(f"\n{len(rows)} of {len(claims)} claims; {open_ones} tests have not run here yet")
     if open_ones:
-        screen.next_command("prep claims verify", "run every test")
+        terminal.next_command("prep claims verify", "run every test")
     elif rows:
-        screen.next_command(f"prep claims vote {rows[0][0].id}", "vote before you look")
+        terminal.next_command(f"prep claims vote {rows[0][0].id}", "vote before you look")
 
 
 def _known(option: str, value: str | None, known: tuple[str, ...]) -> str | None:
     if value is None or value in known:
         return value
-    raise screen.Problem(f"{option} {value!r} is unknown", next_step=f"one of: {', '.join(known)}")
+    raise terminal.Problem(f"{option} {value!r} is unknown", next_step=f"one of: {', '.join(known)}")
 
 
 def _verdict(entry: Entry, rulings: dict[str, Any]) -> str:
@@ -74,7 +74,7 @@ def _print(rows: list[tuple[Entry, str]]) -> None:
     """One line each: cut at the window's edge on a terminal, whole in a pipe."""
     from rich.markup import escape
 
-    console = screen.out()
+    console = terminal.out()
     width = console.width if console.is_terminal else 10_000
     for entry, verdict in rows:
         known = verdict if verdict != "unknown" else "discussion" if not entry.run else "-"
@@ -107,14 +107,14 @@ def show(claim_id: common.ClaimId, json: common.Json = False) -> None:
     """
     claim = common.load().claim(claim_id)
     if json:
-        screen.print_json(claim.model_dump(mode="json", by_alias=True, exclude_none=True))
+        terminal.print_json(claim.model_dump(mode="json", by_alias=True, exclude_none=True))
         return
     common.heading(claim)
     if claim.test is not None:
         common.print_test(claim)
     if claim.fact is not None:
-        screen.out().print(f"fact: {common.verdict_word(claim.fact.verdict)}")
+        terminal.out().print(f"fact: {common.verdict_word(claim.fact.verdict)}")
         common.print_fact(claim)
     if claim.discussion is not None:
         common.print_discussion(claim)
-    screen.next_command(f"prep claims vote {claim.id}" if claim.test else "prep claims list")
+    terminal.next_command(f"prep claims vote {claim.id}" if claim.test else "prep claims list")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.claims import common
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def verify(
       prep claims verify --all --json
       prep claims verify --all --page found.md
     """
-    from quizzes.claims import verdicts
+    from quizzes.claims import verdict_cache
     from quizzes.topics import TOPICS, resolve
 
     if quick and all_:
-        raise screen.Problem("--quick and --all exclude each other", next_step="leave one out")
+        raise terminal.Problem("--quick and --all exclude each other", next_step="leave one out")
     claims = common.load()
     wanted = resolve("topic", topic, TOPICS) if topic else None
     entries = [entry for entry in claims if entry.run and wanted in (None, entry.topic)]
@@ -51,7 +51,7 @@ def verify(
     chosen = [entry for entry in entries if entry not in left_out]
     began = time.monotonic()
     rulings, broken = _judge_all(claims, chosen)
-    verdicts.remember(rulings)
+    verdict_cache.remember(rulings)
     broken += [f"claims/bank/{problem}" for problem in claims.problems]
     if page is not None:
         from quizzes.claims.report import markdown
@@ -60,7 +60,7 @@ def verify(
         command = f"prep claims verify{options} --page {page.name}"
         page.write_text(markdown([(claims.claim(r.id), r) for r in rulings], command), encoding="utf-8")
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "rulings": [ruling.to_json() for ruling in rulings],
                 "broken": broken,
@@ -76,7 +76,7 @@ def verify(
             time.monotonic() - began,
         )
     if broken:
-        raise typer.Exit(screen.CHECKS_FAILED)
+        raise typer.Exit(terminal.CHECKS_FAILED)
 
 
 def _measures(entry: Entry) -> bool:
@@ -131,9 +131,9 @@ def _once(run: Run) -> Run:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], None]]:
     """A bar where somebody watches; a line every 50 claims elsewhere."""
-    console = screen.err()
+    console = terminal.err()
     done = 0
-    if screen.is_live(console):
+    if terminal.is_live(console):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn())
@@ -164,10 +164,10 @@ def _report(
 
     from quizzes.claims.report import VERDICTS, counts, table
 
-    console = screen.out()
+    console = terminal.out()
     rows = table(rulings, kinds)
     used = [at for at, name in enumerate(VERDICTS, 1) if rows[-1][at]]
-    grid = screen.table("kind", *(VERDICTS[at - 1] for at in used), "all")
+    grid = terminal.table("kind", *(VERDICTS[at - 1] for at in used), "all")
     for row in rows:
         grid.add_row(row[0], *(row[at] for at in used), row[-1])
     console.print(grid)
@@ -175,8 +175,8 @@ def _report(
         if ruling.verdict in ("inconclusive", "skipped"):
             console.print(f"  {ruling.id}  {ruling.verdict}: {escape(ruling.reason)}", soft_wrap=True)
     for line in broken:
-        console.print(f"  {screen.mark(False)} broken: {escape(line)}", soft_wrap=True)
+        console.print(f"  {terminal.mark(False)} broken: {escape(line)}", soft_wrap=True)
     console.print(f"{counts(rulings)}; {len(broken)} broken; {seconds:.0f} s")
     if left_out:
         console.print(f"[dim]{left_out} tests that measure time were left out: --all[/]")
-    screen.next_command("prep claims list --verdict refuted", "where the guides are wrong")
+    terminal.next_command("prep claims list --verdict refuted", "where the guides are wrong")

@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
-app = screen.command_app()
+app = terminal.command_app()
 
 
 @app.command()
@@ -43,9 +43,9 @@ def demo(
       prep demo --open          the same, then forwards and backwards in the debugger
     """
     trace = _new_recording() if open_run else None
-    console = screen.out()
-    live = screen.is_live(console)
-    with screen.loading("the shipped model"):
+    console = terminal.out()
+    live = terminal.is_live(console)
+    with terminal.loading("the shipped model"):
         from app.cli.demo.tour import Tour
 
         tour = Tour(console, live=live, pace=1.0 if live and not fast else 0.0, svg=svg, trace=trace)
@@ -53,7 +53,7 @@ def demo(
     if trace is not None:
         _open(trace)
         return
-    screen.next_command("prep chat shop", "talk to the model yourself")
+    terminal.next_command("prep chat shop", "talk to the model yourself")
 
 
 def _new_recording() -> Path:
@@ -67,8 +67,8 @@ def _new_recording() -> Path:
 
 def _open(trace: Path) -> None:
     from app.cli.app import serve
-    from engine.core.trace_reader import TraceReader
+    from engine.trace.reader import TraceReader
 
-    screen.err().print(f"[dim]recorded {trace}[/]", soft_wrap=True)
+    terminal.err().print(f"[dim]recorded {trace}[/]", soft_wrap=True)
     first = TraceReader(trace).next_event("preempt", -1)
     serve({"run": f"mine:{trace.stem}", "step": str(first.step if first else 0)}, "step", 0, browser=True)

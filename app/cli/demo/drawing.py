@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.demo.pool import BLOCK_SIZE, Event, Frame, Row, Tile
-from app.cli.screen import unicode_ok
+from app.cli.terminal import unicode_ok
 from engine.core.sched_output import NotScheduled, Reason
 
 WIDTH = 80

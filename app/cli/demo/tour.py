@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.demo.drawing import WIDTH, line_of, picture, race
 from app.cli.demo.naive import Run, with_cache, without_cache
 from app.cli.demo.pool import (
@@ -131,7 +131,7 @@ class Tour:
             self.cached = with_cache(self.core, prompt, count, lambda *at: show("with KV cache", *at))
         self.console.print(race(runners, count))
         same = self.naive.token_ids == self.cached.token_ids
-        verdict = f"{screen.mark(same)} {'the same' if same else 'NOT the same'} {count} tokens"
+        verdict = f"{terminal.mark(same)} {'the same' if same else 'NOT the same'} {count} tokens"
         self.console.print(
             f"  {verdict}, [bold]{self._speed_up:.1f} times[/] faster. Without a cache, each token sends all\n"
             f"    before it through the model again: [bold]{self.naive.computed:,}[/] positions in place of "

@@ -9,13 +9,13 @@ explaining.py prep kernels explain
 
 from __future__ import annotations
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.kernels.benching import bench
 from app.cli.kernels.checking import check
 from app.cli.kernels.explaining import explain
 from app.cli.kernels.listing import list_
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 
 
 @app.callback()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import status
 from app.cli.kernels.names import backends, how, operation
 
@@ -46,17 +46,17 @@ def bench(
       prep kernels bench --all --json
       prep kernels bench --all --write
     """
-    with screen.loading("the kernels"):
+    with terminal.loading("the kernels"):
         from kernels import registry
 
         ops = registry.OPS if op is None else (operation(op),)
         device, chosen = _candidates(backend)
     write = write or (everything and op is None and device == "cuda")
     if write and not (everything and op is None and backend == "all"):
-        raise screen.Problem(
+        raise terminal.Problem(
             "RESULTS.md holds whole runs only",
             next_step="prep kernels bench --all --write",
-            code=screen.USAGE,
+            code=terminal.USAGE,
         )
     with status() as tell:
         report = _measure(
@@ -78,10 +78,10 @@ def _candidates(backend: str) -> tuple[str, tuple[str, ...]]:
     way = how(name)
     if way.state != "native" or name not in NATIVE[device]:
         reason = way.text if way.state != "native" else f"its tensors are not on the {device}"
-        raise screen.Problem(
+        raise terminal.Problem(
             f"{name} cannot be measured here: {reason}",
             next_step=f"prep kernels check --backend {name}   (is it right?)",
-            code=screen.ENVIRONMENT,
+            code=terminal.ENVIRONMENT,
         )
     return device, (name,)
 
@@ -106,9 +106,9 @@ def _measure(
     return report
 
 
-def _nothing_measured(report: BenchReport, ops: Sequence[str], chosen: Sequence[str]) -> screen.Problem:
+def _nothing_measured(report: BenchReport, ops: Sequence[str], chosen: Sequence[str]) -> terminal.Problem:
     told = "; ".join(dict.fromkeys(f"{each.candidate}: {each.reason}" for each in report.omitted))
-    return screen.Problem(
+    return terminal.Problem(
         f"no implementation of {', '.join(ops)} in {', '.join(chosen)} could be measured. {told}".strip(),
         next_step="prep kernels list",
     )
@@ -118,18 +118,18 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
     from kernels.bench import results
 
     if json:
-        screen.print_json(results.as_dict(report))
+        terminal.print_json(results.as_dict(report))
     else:
         _show(report)
     if report.interrupted:
-        screen.err().print("[yellow]interrupted: only what was measured until then[/]")
-        raise typer.Exit(screen.INTERRUPTED)
+        terminal.err().print("[yellow]interrupted: only what was measured until then[/]")
+        raise typer.Exit(terminal.INTERRUPTED)
     if write:
         results.write(report, results.RESULTS)
-        screen.err().print(f"[dim]written to {results.RESULTS}[/]", soft_wrap=True)
+        terminal.err().print(f"[dim]written to {results.RESULTS}[/]", soft_wrap=True)
     if not json:
         farthest = min(_best_of_each(report), key=report.share)
-        screen.next_command(f"prep kernels explain {farthest.op}", "the farthest from its limit; read why")
+        terminal.next_command(f"prep kernels explain {farthest.op}", "the farthest from its limit; read why")
 
 
 def _best_of_each(report: BenchReport) -> list[Measurement]:
@@ -146,7 +146,7 @@ def _show(report: BenchReport) -> None:
     from kernels.bench import results
     from kernels.bench.bars import bars
 
-    console = screen.out()
+    console = terminal.out()
     for op in dict.fromkeys(each.op for each in report.measurements):
         console.print(f"\n[bold]{op}[/]")
         for workload in dict.fromkeys(each.workload for each in report.measurements if each.op == op):
@@ -155,11 +155,11 @@ def _show(report: BenchReport) -> None:
     console.print(f"[dim]limits: {results.limits_line(report)}[/]", soft_wrap=True)
     if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
         console.print(
-            f"{screen.mark(None)} other programs use the cores: these times are too long", soft_wrap=True
+            f"{terminal.mark(None)} other programs use the cores: these times are too long", soft_wrap=True
         )
     for bar in bars(report):
         console.print(
-            f"{screen.mark(bar.met)} {bar.what}: {bar.measured:.2f}, aim {bar.least:.2f}", soft_wrap=True
+            f"{terminal.mark(bar.met)} {bar.what}: {bar.measured:.2f}, aim {bar.least:.2f}", soft_wrap=True
         )
     for answer in report.answers:
         console.print(f"\n[bold]{answer.question}[/]\n{answer.conclusion}", soft_wrap=True)
@@ -170,7 +170,7 @@ def _show_workload(report: BenchReport, op: str, workload: str) -> None:
 
     rows = [each for each in report.measurements if (each.op, each.workload) == (op, workload)]
     limit = report.limit(rows[0])
-    console = screen.out()
+    console = terminal.out()
     console.print(
         f"  {workload}  [dim]limit {results.microseconds(limit.seconds)}, {limit.bound}[/]", soft_wrap=True
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.kernels.names import backends, how, operation
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check(
       prep kernels check --backend cpu --op paged_attention
       prep kernels check --backend cuda --op rms_norm --dtype float16 --seed 7
     """
-    with screen.loading("the kernels"):
+    with terminal.loading("the kernels"):
         ops = None if op is None else [operation(op)]
         chosen = backends(backend)
         jobs, skipped = plan(chosen, ops, everything=everything, dtype=dtype, seed=seed, case=case)
@@ -62,7 +62,7 @@ def check(
     seconds = perf_counter() - start
     if json:
         shown = [{**asdict(report), "ok": not report.failures} for report in reports]
-        screen.print_json(
+        terminal.print_json(
             {"reports": shown, "skipped": skipped, "interrupted": interrupted, "seconds": seconds}
         )
     else:
@@ -104,9 +104,9 @@ def _dtypes(
     known = ("float32", "float16", "bfloat16")
     if only is not None:
         if only not in known:
-            raise screen.Problem(f"unknown dtype {only!r}; there are: {', '.join(known)}")
+            raise terminal.Problem(f"unknown dtype {only!r}; there are: {', '.join(known)}")
         if (backend, state, only) == ("triton", "slow", "bfloat16"):
-            raise screen.Problem(
+            raise terminal.Problem(
                 "Triton's interpreter computes bfloat16 wrongly",
                 next_step="--dtype float32 or float16 here; bfloat16 on a machine with a GPU",
             )
@@ -124,15 +124,15 @@ def _sizes(state: str, device: str, everything: bool) -> tuple[str, ...]:
     return ("small", "large") if device == "cuda" and everything else ("small",)
 
 
-def _nothing_to_do(chosen: list[str], ops: list[str] | None, skipped: dict[str, str]) -> screen.Problem:
+def _nothing_to_do(chosen: list[str], ops: list[str] | None, skipped: dict[str, str]) -> terminal.Problem:
     if skipped:
         told = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
-        return screen.Problem(f"nothing can be checked here: {told}", code=screen.ENVIRONMENT)
+        return terminal.Problem(f"nothing can be checked here: {told}", code=terminal.ENVIRONMENT)
     from kernels import registry
 
     (op,) = ops or ("",)
     known = ", ".join(each.backend for each in registry.implementations(op))
-    return screen.Problem(f"{op} is not written in {' or '.join(chosen)}; implementations: {known}")
+    return terminal.Problem(f"{op} is not written in {' or '.join(chosen)}; implementations: {known}")
 
 
 def _workers(jobs: list[Job]) -> int:
@@ -155,15 +155,15 @@ def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
     except KeyboardInterrupt:
         return list(reports.values()), True
     except ChildDied as died:
-        raise screen.Problem(str(died), next_step="./prep doctor", code=screen.ENVIRONMENT) from died
+        raise terminal.Problem(str(died), next_step="./prep doctor", code=terminal.ENVIRONMENT) from died
     return list(reports.values()), False
 
 
 @contextmanager
 def _progress(total: int) -> Iterator:
     """A line that says which operation is being checked; silent where nobody watches."""
-    console = screen.err()
-    if not screen.is_live(console):
+    console = terminal.err()
+    if not terminal.is_live(console):
         yield lambda number, job: None
         return
     with console.status("[dim]starting[/]") as line:
@@ -173,10 +173,10 @@ def _progress(total: int) -> Iterator:
 
 
 def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -> None:
-    console = screen.out()
+    console = terminal.out()
     console.print(_table(reports))
     for name, reason in skipped.items():
-        console.print(f"{screen.mark(None)} {name} is not checked: {reason}", soft_wrap=True)
+        console.print(f"{terminal.mark(None)} {name} is not checked: {reason}", soft_wrap=True)
     for report in reports:
         _show_failures(report)
     passed = sum(report.count("passed") for report in reports)
@@ -187,14 +187,14 @@ def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -
         soft_wrap=True,
     )
     console.print(
-        f"{screen.mark(not failed)} {passed} cases right, {failed} wrong, {seconds:.1f} s", soft_wrap=True
+        f"{terminal.mark(not failed)} {passed} cases right, {failed} wrong, {seconds:.1f} s", soft_wrap=True
     )
 
 
 def _table(reports: list[CheckReport]) -> Table:
     """Operations x backends, all types of an operation in one cell."""
     columns = list(dict.fromkeys(report.backend for report in reports))
-    table = screen.table("operation", *columns, "error / allowed", left=tuple(columns))
+    table = terminal.table("operation", *columns, "error / allowed", left=tuple(columns))
     table.columns[0].no_wrap = True
     for op in dict.fromkeys(report.op for report in reports):
         of_op = [report for report in reports if report.op == op]
@@ -215,13 +215,13 @@ def _cell(reports: list[CheckReport]) -> str:
         return "[dim]takes none[/]"
     told = f"{failed} of {passed + failed} wrong" if failed else f"{passed}"
     left_out = f"[dim] of {total}[/]" if passed + failed < total and not failed else ""
-    return f"{screen.mark(not failed)} {told}{left_out}"
+    return f"{terminal.mark(not failed)} {told}{left_out}"
 
 
 def _show_failures(report: CheckReport) -> None:
     from rich.markup import escape
 
-    console = screen.out()
+    console = terminal.out()
     for failure in report.failures[:FIRST_FAILURES]:
         console.print(
             f"\n[bold red]{report.op}, {report.backend}, {report.dtype}[/]: {escape(failure.name)}",
@@ -242,13 +242,13 @@ def _show_failures(report: CheckReport) -> None:
 def _finish(reports: list[CheckReport], interrupted: bool, *, quiet: bool) -> None:
     wrong = [report for report in reports if report.failures]
     if interrupted:
-        screen.err().print("[yellow]interrupted: only what was checked until then[/]")
-        raise typer.Exit(screen.INTERRUPTED)
+        terminal.err().print("[yellow]interrupted: only what was checked until then[/]")
+        raise typer.Exit(terminal.INTERRUPTED)
     if not quiet:
         if wrong:
-            screen.next_command(
+            terminal.next_command(
                 f"prep kernels explain {wrong[0].op}", "read the implementations side by side"
             )
         else:
-            screen.next_command("prep kernels bench", "how far from this machine's limit are they?")
-    raise typer.Exit(screen.CHECKS_FAILED if wrong else 0)
+            terminal.next_command("prep kernels bench", "how far from this machine's limit are they?")
+    raise typer.Exit(terminal.CHECKS_FAILED if wrong else 0)

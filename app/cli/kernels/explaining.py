@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.kernels.names import backends, operation
 from kernels import INSTALL_COMPILERS
 
@@ -70,7 +70,7 @@ def explain(
       prep kernels explain rms_norm --source none --all
       prep kernels explain paged_decode --ptx --arch 90 --kernel bf16 | less
     """
-    with screen.loading("the kernels"):
+    with terminal.loading("the kernels"):
         from kernels import ops
 
         name = operation(op)
@@ -87,7 +87,7 @@ def explain(
     _show_sources(name, contract, implementations, focus)
     if arches:
         _show_compiled(name, focus, arches, kernel, every)
-    screen.next_command(f"prep kernels check --op {name}", "after a change: is it still right?")
+    terminal.next_command(f"prep kernels check --op {name}", "after a change: is it still right?")
 
 
 def _chosen(op: str, source: str) -> list[Implementation]:
@@ -101,7 +101,7 @@ def _chosen(op: str, source: str) -> list[Implementation]:
     found = [each for each in registry.implementations(op) if each.backend in wanted]
     if not found:
         known = ", ".join(each.backend for each in registry.implementations(op))
-        raise screen.Problem(f"{op} is not written in {source}; implementations: {known}")
+        raise terminal.Problem(f"{op} is not written in {source}; implementations: {known}")
     return found
 
 
@@ -113,7 +113,7 @@ def _arches(text: str) -> tuple[int, ...]:
         return tuple(ARCHITECTURES) if plain == "all" else ()
     if not plain.isdecimal() or int(plain) not in ARCHITECTURES:
         known = ", ".join(f"{number} ({each.name})" for number, each in ARCHITECTURES.items())
-        raise screen.Problem(f"no figures for the architecture {text!r}; there are: {known}, all, none")
+        raise terminal.Problem(f"no figures for the architecture {text!r}; there are: {known}, all, none")
     return (int(plain),)
 
 
@@ -129,7 +129,7 @@ def _files(implementation: Implementation, focus: Focus) -> list[Path]:
 
 
 def _show_sources(op: str, contract: str, implementations: Sequence[Implementation], focus: Focus) -> None:
-    console = screen.out()
+    console = terminal.out()
     console.print(f"[bold]{op}[/]\n", soft_wrap=True)
     console.print(contract, markup=False, soft_wrap=True)
     if not implementations:
@@ -157,7 +157,7 @@ def _print_beside(implementations: Sequence[Implementation], focus: Focus) -> No
     for _ in implementations:
         grid.add_column(ratio=1)
     grid.add_row(*(_listing(each, focus) for each in implementations))
-    screen.out().print(grid)
+    terminal.out().print(grid)
 
 
 def _listing(implementation: Implementation, focus: Focus) -> RenderableType:
@@ -254,8 +254,8 @@ def _missing(op: str) -> list[str]:
 
 @contextmanager
 def _compiling(op: str) -> Iterator[Any]:
-    console = screen.err()
-    if not screen.is_live(console):
+    console = terminal.err()
+    if not terminal.is_live(console):
         yield lambda number: None
         return
     with console.status(f"[dim]compiling {op}[/]") as line:
@@ -278,9 +278,9 @@ def _all_compiled(
 def _show_compiled(op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool) -> None:
     from rich.markup import escape
 
-    console = screen.out()
+    console = terminal.out()
     for reason in _missing(op):
-        console.print(f"{screen.mark(None)} {reason}", soft_wrap=True)
+        console.print(f"{terminal.mark(None)} {reason}", soft_wrap=True)
     reports = _all_compiled(op, focus, arches, wanted, every)
     for file in dict.fromkeys(report.file for report in reports):
         console.print(f"\n[bold]kernels/{file}[/]", soft_wrap=True)
@@ -316,7 +316,7 @@ def _print_ptx(op: str, focus: Focus, arches: Sequence[int], wanted: str, every:
         print(f"// {names}\n{ptx}")
     if not reports:
         reasons = "; ".join(_missing(op)) or f"no GPU kernel of {op} has {wanted!r} in its name"
-        raise screen.Problem(f"there is no PTX to print: {reasons}", code=screen.ENVIRONMENT)
+        raise terminal.Problem(f"there is no PTX to print: {reasons}", code=terminal.ENVIRONMENT)
 
 
 def _print_json(
@@ -329,7 +329,7 @@ def _print_json(
     every: bool,
 ) -> None:
     reports = _all_compiled(op, focus, arches, wanted, every)
-    screen.print_json(
+    terminal.print_json(
         {
             "op": op,
             "contract": contract,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.kernels.names import How, how
 
 
@@ -21,7 +21,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scri
       prep kernels list
       PREP_KERNELS=paged_attention=reference prep kernels list
     """
-    with screen.loading("the kernels"):
+    with terminal.loading("the kernels"):
         from kernels import registry
 
         ways = {backend: how(backend) for backend in registry.BACKENDS}
@@ -30,10 +30,10 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scri
         told = {
             name: {"state": way.state, "text": way.text, "device": way.device} for name, way in ways.items()
         }
-        screen.print_json({"backends": told, "operations": rows})
+        terminal.print_json({"backends": told, "operations": rows})
         return
     _show(rows, ways)
-    screen.next_command("prep kernels check", "is what they compute right?")
+    terminal.next_command("prep kernels check", "is what they compute right?")
 
 
 def _row(op: str, ways: dict[str, How]) -> dict[str, Any]:
@@ -58,18 +58,18 @@ def _chosen_on_gpu(op: str, ways: dict[str, How]) -> str:
 
 
 def _show(rows: list[dict[str, Any]], ways: dict[str, How]) -> None:
-    signs = {"native": screen.mark(True), "slow": "[yellow]slow[/]", "not": screen.mark(False)}
-    table = screen.table("operation", *ways, "on CPU", "on GPU", left=(*ways, "on CPU", "on GPU"))
+    signs = {"native": terminal.mark(True), "slow": "[yellow]slow[/]", "not": terminal.mark(False)}
+    table = terminal.table("operation", *ways, "on CPU", "on GPU", left=(*ways, "on CPU", "on GPU"))
     table.columns[0].no_wrap = True
     for row in rows:
         cells = [signs[way.state] if name in row["implementations"] else "" for name, way in ways.items()]
         table.add_row(row["op"], *cells, row["cpu"], row["gpu"])
-    console = screen.out()
+    console = terminal.out()
     console.print(table)
     for name, way in ways.items():
         console.print(f"{name:<10} {signs[way.state]}  [dim]{way.text}[/]", soft_wrap=True)
     console.print(
-        f"[dim]{screen.mark(True)} runs here   [yellow]slow[/] runs here, for checking only   "
-        f"{screen.mark(False)} does not run here   blank: not written in this form[/]",
+        f"[dim]{terminal.mark(True)} runs here   [yellow]slow[/] runs here, for checking only   "
+        f"{terminal.mark(False)} does not run here   blank: not written in this form[/]",
         soft_wrap=True,
     )

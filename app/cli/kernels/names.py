@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Literal
 
-from app.cli import screen
+from app.cli import terminal
 
 ALIASES = {
     "attention": "paged_attention",
@@ -46,7 +46,7 @@ def operation(name: str) -> str:
         return found
     close = get_close_matches(plain, [*registry.OPS, *ALIASES], n=1)
     hint = f"did you mean {close[0]}?  " if close else ""
-    raise screen.Problem(
+    raise terminal.Problem(
         f"unknown operation {name!r}; there are: {', '.join(registry.OPS)}",
         next_step=f"{hint}prep kernels list shows them all",
     )
@@ -61,7 +61,7 @@ def backends(name: str) -> list[str]:
         return [each for each in registry.BACKENDS if each != "reference"]
     if plain in registry.BACKENDS:
         return [plain]
-    raise screen.Problem(f"unknown backend {name!r}; there are: {', '.join(registry.BACKENDS)}, all")
+    raise terminal.Problem(f"unknown backend {name!r}; there are: {', '.join(registry.BACKENDS)}, all")
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 
 if TYPE_CHECKING:
     from quizzes.state import Session
 
-app = screen.command_app()
+app = terminal.command_app()
 
 MAX_ITEMS = 200
 
@@ -81,7 +81,7 @@ def quiz(
         cut_off = None if new or exam or script or json or not plain else _unfinished(state)
         if cut_off is not None:
             items, first = _rest(state, cut_off)
-            screen.err().print(
+            terminal.err().print(
                 f"[dim]going on with the quiz of {cut_off.started:%d %b %H:%M}, item {first}; --new starts another[/]"
             )
             hold(
@@ -102,7 +102,7 @@ def quiz(
                 facts = state if seed is None else State.in_memory()  # a seed: the same for everybody
                 items = [Item(p.id, p.seed) for p in pick(bank, facts, n=num, seed=chosen, **wanted)]
             if not items:
-                raise screen.Problem(
+                raise terminal.Problem(
                     f"no question fits {_words(wanted)}", next_step="prep bank stats shows what there is"
                 )
             hold(
@@ -117,7 +117,7 @@ def quiz(
                 minutes=minutes,
             )
     if not json:
-        screen.next_command("prep quiz", "more; prep review for what is due again")
+        terminal.next_command("prep quiz", "more; prep review for what is due again")
 
 
 def _unfinished(state: Any) -> Session | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.padding import Padding
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Skip
 from quizzes.autopsies.programs import read
@@ -101,7 +101,7 @@ def _check(sitting: Sitting, folder: str, path: Path) -> dict[str, Any] | None:
         _say(sitting, f" [yellow]{showing.escape(str(error))}[/]")
         return None
     for ok, says, why in zip(report["passed"], report["says"], report["why"], strict=True):
-        _say(sitting, f" {screen.mark(ok)} {showing.inline(says)}")
+        _say(sitting, f" {terminal.mark(ok)} {showing.inline(says)}")
         if why:
             _say(sitting, f"     [yellow]{showing.escape(why)}[/]")
     _say(sitting, f" [bold]{report['num_passed']}/{report['num_checks']} checks[/]")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.cli import screen
+from app.cli import terminal
 
 MAX_CHARACTERS = 20_000
 COMMANDS = {"h": "hint", "s": "skip", "q": "quit", "?": "help"}
@@ -83,7 +83,7 @@ def _script_lines(path: Path) -> Iterator[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise screen.Problem(f"cannot read the script {path}: {error}") from None
+        raise terminal.Problem(f"cannot read the script {path}: {error}") from None
     return iter([line for line in lines if not line.startswith("#")])
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
 from quizzes.free_text import FreeGraded, closest, key_points, lints, score
@@ -105,7 +105,7 @@ def _editor(text: str) -> str:
         try:
             subprocess.run([*shlex.split(command), str(path)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            screen.tell_error(f"{command} did not work: {error}", "set EDITOR, or write here")
+            terminal.tell_error(f"{command} did not work: {error}", "set EDITOR, or write here")
             return text
         return path.read_text(encoding="utf-8")
 
@@ -185,9 +185,9 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
 
 def _show(graded: FreeGraded) -> None:
     """Own marks beside what the probes say of them."""
-    table = screen.table("key point", "you", "probe", "counts", left=("you", "probe", "counts"))
+    table = terminal.table("key point", "you", "probe", "counts", left=("you", "probe", "counts"))
     for point in graded.points:
-        probe = "" if point.probe_share is None else f"{screen.mark(point.probe_share == 1)}"
+        probe = "" if point.probe_share is None else f"{terminal.mark(point.probe_share == 1)}"
         must = "" if point.must else " [dim](extra)[/]"
         table.add_row(showing.inline(point.say) + must, point.marked, probe, point.mark)
     showing.console().print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit
 from app.cli.settings import parse_settings, parse_value
@@ -98,7 +98,7 @@ class Menu:
 
     def _trace(self, text: str) -> None:
         """Record the run, step by step, for prep trace."""
-        from engine.core.trace_writer import unused_path
+        from engine.trace.writer import unused_path
 
         run = self.instance.question.experiment
         assert run is not None
@@ -134,7 +134,7 @@ class Menu:
         result = self._run_and_show(follow_up.experiment.run, args)
         if result is not None:
             met = bool(evaluate(follow_up.pass_, {**names, "result": result}))
-            self._print(f" {screen.mark(met)} {'met' if met else 'not met: try again with f'}")
+            self._print(f" {terminal.mark(met)} {'met' if met else 'not met: try again with f'}")
 
     def _interview(self, _: str) -> None:
         question = self.instance.question

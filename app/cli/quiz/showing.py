@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.run import plain
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ WIDTH = 80
 
 
 def console() -> Console:
-    found = screen.out()
+    found = terminal.out()
     found.width = min(found.width, 100)
     return found
 
@@ -54,7 +54,7 @@ def prose(text: str, indent: int = 1) -> Padding:
 
 
 def rule(where: Console) -> None:
-    where.print(("─" if screen.unicode_ok() else "-") * min(where.width, WIDTH), style="dim")
+    where.print(("─" if terminal.unicode_ok() else "-") * min(where.width, WIDTH), style="dim")
 
 
 def header(instance: Instance, number: int, total: int, kind: str = "") -> None:
@@ -122,7 +122,7 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
 
     where = console()
     decided = "engine" if graded.grader == "experiment" else "answer"
-    table = Table(box=box.SQUARE if screen.unicode_ok() else box.ASCII, pad_edge=True)
+    table = Table(box=box.SQUARE if terminal.unicode_ok() else box.ASCII, pad_edge=True)
     table.add_column("")
     table.add_column("you", justify="right", overflow="fold")
     table.add_column(decided, justify="right", overflow="fold")
@@ -148,7 +148,7 @@ def _mark(part: Part) -> str:
     word = "PASS" if part.ok else "MISS"
     if not part.ok and part.points > 0:
         word = f"{part.points / part.max_points:.0%}"
-    return f"{screen.mark(part.ok)} {word}"
+    return f"{terminal.mark(part.ok)} {word}"
 
 
 def shown(instance: Instance, part: Part, value: Any) -> str:
@@ -173,7 +173,7 @@ def why_options(instance: Instance, result: dict[str, Any] | None, expected: dic
     order = [choice.id for choice in instance.choices()]
     for choice in sorted(instance.choices(), key=lambda c: c.id not in right):
         if choice.why:
-            sign = screen.mark(choice.id in right)
+            sign = terminal.mark(choice.id in right)
             text = instance.render(choice.why, result=result, expected=expected)
             where.print(Padding(f"{sign} {order.index(choice.id) + 1}  {inline(text)}", (0, 0, 0, 1)))
 

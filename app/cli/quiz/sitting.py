@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import HELP, Dialogue, Quit, Skip
 from app.cli.quiz.menu import Menu
@@ -87,7 +87,7 @@ class Sitting:
                     self.records.pop()
                 return False
             except QuestionError as error:
-                screen.tell_error(f"{error}; left out", "prep bank lint names what is wrong with it")
+                terminal.tell_error(f"{error}; left out", "prep bank lint names what is wrong with it")
         return True
 
     def ask(self, item: Item, number: int, total: int) -> Record:
@@ -145,7 +145,7 @@ class Sitting:
             showing.body(instance)
             return
         try:
-            with screen.loading("the run that this question is about"):
+            with terminal.loading("the run that this question is about"):
                 outcome = self.runner.run(run.run, instance.run_args())
         except (Inconclusive, NeedsHardware, RunFailed) as error:
             raise QuestionError(f"{instance.id}: {error}") from None

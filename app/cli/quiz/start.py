@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.quiz.dialogue import Dialogue
 from quizzes.question_bank import Bank, load_bank
 from quizzes.state import Session, State
@@ -23,7 +23,7 @@ def open_state() -> Iterator[State]:
     """The learner's state. If its file cannot be used, it is named, and the sitting goes on without saving."""
     state, error = State.open_or_in_memory()
     if error is not None:
-        screen.tell_error(f"{error}; this sitting is not saved", error.next_step)
+        terminal.tell_error(f"{error}; this sitting is not saved", error.next_step)
     with state:
         yield state
 
@@ -32,10 +32,10 @@ def open_bank() -> Bank:
     """The questions; broken files are named once and left out."""
     bank = load_bank()
     for problem in bank.problems[:3]:
-        screen.err().print(f"[yellow]left out:[/] {problem}", soft_wrap=True, markup=True)
+        terminal.err().print(f"[yellow]left out:[/] {problem}", soft_wrap=True, markup=True)
     if not len(bank):
-        raise screen.Problem(
-            "the question bank is empty", next_step="prep bank lint", code=screen.ENVIRONMENT
+        raise terminal.Problem(
+            "the question bank is empty", next_step="prep bank lint", code=terminal.ENVIRONMENT
         )
     return bank
 
@@ -79,7 +79,7 @@ def hold(
     if done or not dialogue.is_live:
         state.end_session(session.id)
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "kind": kind,
                 "complete": done,

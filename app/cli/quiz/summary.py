@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.sitting import Record, Sitting
 from quizzes.learning.calibration import Forecast, brier_score
@@ -63,7 +63,7 @@ def _verdicts(sitting: Sitting) -> None:
         question = sitting.bank.question(record.question_id)
         ok = {"right": True, "wrong": False, "partly": False}.get(record.status)
         where.print(
-            f" {number:>2}  {screen.mark(ok) if ok is not None else '-'} {record.status:<8} "
+            f" {number:>2}  {terminal.mark(ok) if ok is not None else '-'} {record.status:<8} "
             f"{question.title}  [dim]{record.question_id}[/]",
             soft_wrap=True,
         )

@@ -12,16 +12,16 @@ live.py       prep sim calibrate, prep sim check
 
 from __future__ import annotations
 
-from app.cli import screen
-from app.cli.sim.fleets import fleet
+from app.cli import terminal
+from app.cli.sim.fleet import fleet
 from app.cli.sim.listing import list_
 from app.cli.sim.live import calibrate, check
 from app.cli.sim.memory import kv
 from app.cli.sim.rooflines import roofline
-from app.cli.sim.running import run
-from app.cli.sim.sizes import size
+from app.cli.sim.run import run
+from app.cli.sim.size import size
 
-app = screen.command_app(no_args_is_help=True)
+app = terminal.command_app(no_args_is_help=True)
 
 
 @app.callback()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.sim.options import Json
 
 
@@ -22,7 +22,7 @@ def list_(json: Json = False) -> None:
 
     machines = [*GPUS.values(), this_cpu()]
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "models": [
                     {
@@ -52,7 +52,7 @@ def list_(json: Json = False) -> None:
             }
         )
         return
-    table = screen.table(
+    table = terminal.table(
         "model", "parameters", "active", "attention", "KV per token", "positions", left=("attention",)
     )
     for shape in MODELS.values():
@@ -65,8 +65,8 @@ def list_(json: Json = False) -> None:
             f"{shape.kv_elements_per_token() * 2 / 1024:,.1f} KiB",
             f"{shape.max_position_embeddings:,}",
         )
-    screen.show("Models (KV in 16 bits)", table)
-    table = screen.table(
+    terminal.show("Models (KV in 16 bits)", table)
+    table = terminal.table(
         "hardware", "memory", "GB/s", "16-bit TFLOP/s", "fp8", "ridge", "link", left=("link",)
     )
     for machine in machines:
@@ -82,8 +82,8 @@ def list_(json: Json = False) -> None:
             f"{machine.ridge(wide):,.0f}",
             "" if machine.is_cpu else f"{machine.link.name} {machine.link.bytes_per_s / 1e9:.0f} GB/s",
         )
-    screen.show("Hardware (dense rates, links in one direction)", table)
-    screen.next_command("prep sim kv --model llama-3-8b --gpu l4", "what fits")
+    terminal.show("Hardware (dense rates, links in one direction)", table)
+    terminal.next_command("prep sim kv --model llama-3-8b --gpu l4", "what fits")
 
 
 def _count(number: int) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.bench.common import status
 from app.cli.sim.options import Json, seconds
 
@@ -38,7 +38,7 @@ def calibrate(
     """
     from engine.sim.calibration import save_calibration
 
-    with screen.loading("the engine"):
+    with terminal.loading("the engine"):
         from app.bench.calibrate import calibrate as measure
     found = []
     with status() as tell:
@@ -46,9 +46,9 @@ def calibrate(
             found.append(measure(tell, model, rounds=rounds, cpu_time=cpu_time))
             path = save_calibration(found[-1])
     if json:
-        screen.print_json({"file": str(path), "calibrations": [asdict(entry) for entry in found]})
+        terminal.print_json({"file": str(path), "calibrations": [asdict(entry) for entry in found]})
         return
-    table = screen.table("", *(entry.model for entry in found))
+    table = terminal.table("", *(entry.model for entry in found))
     rows = {
         "matrix products, GFLOP/s": [entry.rates.flops / 1e9 for entry in found],
         "weights read, GB/s": [entry.rates.bytes_per_s / 1e9 for entry in found],
@@ -61,9 +61,9 @@ def calibrate(
     }
     for words, values in rows.items():
         table.add_row(words, *("not noticed" if value > 1e15 else f"{value:,.1f}" for value in values))
-    screen.show(f"This CPU, {found[0].threads} threads", table)
-    screen.out().print(f"[dim]saved in {path}[/]", soft_wrap=True)
-    screen.next_command("prep sim check", "the same workload live and simulated")
+    terminal.show(f"This CPU, {found[0].threads} threads", table)
+    terminal.out().print(f"[dim]saved in {path}[/]", soft_wrap=True)
+    terminal.next_command("prep sim check", "the same workload live and simulated")
 
 
 def check(
@@ -91,13 +91,15 @@ def check(
     from engine.sim.calibration import load_calibrations
 
     if not 0 < load <= 2:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--load is a share of the engine's capacity, up to 2; got {load}", next_step="--load 0.6"
         )
     known = load_calibrations().get(model) if saved else None
     if saved and known is None:
-        raise screen.Problem(f"nothing was measured for {model} yet", next_step=f"prep sim calibrate {model}")
-    with screen.loading("the engine"):
+        raise terminal.Problem(
+            f"nothing was measured for {model} yet", next_step=f"prep sim calibrate {model}"
+        )
+    with terminal.loading("the engine"):
         from app.bench.sim_check import check as compare
     with status() as tell:
         report = compare(
@@ -108,14 +110,14 @@ def check(
             {**asdict(figure), "error": figure.error, "is_within": figure.is_within}
             for figure in report.figures
         ]
-        screen.print_json(
+        terminal.print_json(
             {**asdict(report), "figures": figures, "passed": report.passed, "is_noisy": report.is_noisy}
         )
     else:
-        table = screen.table("", "live", "simulated", "error", "allowed", "live runs differ by", "")
+        table = terminal.table("", "live", "simulated", "error", "allowed", "live runs differ by", "")
         for figure in report.figures:
             allowed = f"{figure.bar:.0%}" if figure.bar else ""
-            verdict = screen.mark(figure.is_within) if figure.bar else ""
+            verdict = terminal.mark(figure.is_within) if figure.bar else ""
             table.add_row(
                 figure.name,
                 seconds(figure.live),
@@ -125,14 +127,16 @@ def check(
                 f"{figure.spread:.0%}",
                 verdict,
             )
-        screen.show(
+        terminal.show(
             f"{model}: {num_requests} requests at {report.rate:.2f} per second, {rounds} rounds", table
         )
     if not report.passed:
         if report.is_noisy:
-            screen.err().print(
+            terminal.err().print(
                 "[yellow]the machine is too busy to tell: repeat, or count processor time (--cpu-time)[/]"
             )
-        raise typer.Exit(screen.INCONCLUSIVE if report.is_noisy else screen.CHECKS_FAILED)
+        raise typer.Exit(terminal.INCONCLUSIVE if report.is_noisy else terminal.CHECKS_FAILED)
     if not json:
-        screen.next_command(f"prep sim run --gpu cpu --model {model} --prompt 100 --output 30", "at any load")
+        terminal.next_command(
+            f"prep sim run --gpu cpu --model {model} --prompt 100 --output 30", "at any load"
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.sim.options import (
     BlockSize,
     Dtype,
@@ -85,7 +85,7 @@ def kv(
     }
     each = plan.num_tokens // concurrency // block_size * block_size if concurrency else None
     if json:
-        screen.print_json(
+        terminal.print_json(
             {
                 "model": shape.name,
                 "gpu": deployment.hardware.name,
@@ -100,7 +100,7 @@ def kv(
             }
         )
         return
-    table = screen.table("one device", "", "why", left=("why",))
+    table = terminal.table("one device", "", "why", left=("why",))
     table.add_row("memory", gib(plan.total), deployment.hardware.source)
     table.add_row(
         "usable", gib(plan.usable), f"x {deployment.gpu_memory_utilization:g} gpu_memory_utilization"
@@ -113,9 +113,9 @@ def kv(
         f"{deployment.max_num_batched_tokens:,} tokens a step: an estimate",
     )
     table.add_row("= KV budget", gib(plan.kv_budget), f"{plan.num_blocks:,} blocks of {block_size} tokens")
-    screen.show(describe(deployment), table)
+    terminal.show(describe(deployment), table)
     per_layer = deployment.kv_bytes_per_token / shape.num_layers
-    console = screen.out()
+    console = terminal.out()
     console.print(
         f"KV of one token: [bold]{deployment.kv_bytes_per_token / 1024:,.1f} KiB[/] "
         f"({shape.attention_kind}: {shape.num_layers} layers x {per_layer:,.0f} bytes); "
@@ -124,13 +124,13 @@ def kv(
     )
     if each is not None:
         console.print(f"{concurrency:,} requests at once: [bold]{each:,}[/] tokens each", soft_wrap=True)
-    table = screen.table("tokens per sequence", "KV each", "sequences at once")
+    table = terminal.table("tokens per sequence", "KV each", "sequences at once")
     for length, count in at_once.items():
         table.add_row(
             f"{length:,}", gib(shape.kv_tokens_held(length) * deployment.kv_bytes_per_token), f"{count:,}"
         )
     console.print(table)
-    screen.next_command(
+    terminal.next_command(
         f"prep sim run --model {shape.name} --gpu {deployment.hardware.name} --tp {tp}", "the same under load"
     )
 

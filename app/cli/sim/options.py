@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.screen import Problem
+from app.cli.terminal import Problem
 from engine.sim.hardware import GIB, get_hardware
 from engine.sim.memory import Deployment
 from engine.sim.models import get_model

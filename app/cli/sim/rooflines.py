@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.sim.options import Dtype, Gpu, Json, Model, Tp, describe, make_deployment, seconds
-from app.cli.sim.running import calibrated_rates
+from app.cli.sim.run import calibrated_rates
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def roofline(
     except ValueError:
         counts = []
     if not counts or min(counts) < 1:
-        raise screen.Problem(
+        raise terminal.Problem(
             f"--tokens must be whole numbers of at least 1, got {tokens!r}", next_step="--tokens 1,32,1024"
         )
     deployment = make_deployment(model=model, gpu=gpu, tp=tp, dtype=dtype, longest=1)
@@ -87,9 +87,9 @@ def roofline(
             )
     if json:
         steps = [asdict(point) for point in points]
-        screen.print_json({"ridge": hardware.ridge(compute), "compute_dtype": compute, "steps": steps})
+        terminal.print_json({"ridge": hardware.ridge(compute), "compute_dtype": compute, "steps": steps})
         return
-    table = screen.table(
+    table = terminal.table(
         "", "tokens", "FLOP/byte", "limit", "step", "tokens/s", "MFU", "MBU", left=("limit",)
     )
     for point in points:
@@ -103,7 +103,7 @@ def roofline(
             f"{point.mfu:.1%}",
             f"{point.mbu:.0%}",
         )
-    screen.show(
+    terminal.show(
         f"{describe(deployment)}: ridge at {hardware.ridge(compute):,.0f} FLOP per byte ({compute})", table
     )
-    screen.next_command("prep sim run", "what that means for requests")
+    terminal.next_command("prep sim run", "what that means for requests")

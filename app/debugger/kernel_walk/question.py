@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.debugger.kernel_walk.table import Table
-from engine.core.trace_reader import TraceReader
+from engine.trace.reader import TraceReader
 
 LOADING_ARGS = (
     "model", "dtype", "seed", "max_model_len", "load_format", "hf_overrides", "revision", "download_dir",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.debugger.source_lines import SourceLine, find_line
 
-WALK = "engine/attention/page_walk.py"
+WALK = "app/debugger/kernel_walk/page_walk.py"
 REFERENCE = "kernels/reference/attention.py"
 CPU = "kernels/cpu/attention.cpp"
 TRITON = "kernels/triton_ops/paged_tile.py"

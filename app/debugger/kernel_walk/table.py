@@ -1,17 +1,17 @@
 """What a trace says of a request's pages after a step, without any model.
 
-The query stands at position seq_len - 1: the last token whose keys and values the step wrote. What attention reads of
-each page is `engine/attention/page_walk.py`'s business; this is the same arithmetic without torch, and a test holds
-the two together.
+The query stands at position seq_len - 1: the last token whose keys and values the step wrote.
+`page_walk.py` computes what attention reads of each page; this is the same arithmetic without torch, and a test
+compares the two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
 from engine.sim.precision import KV_SCALE_BYTES
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
 
 TABLE_ENTRY_BYTES = 4
 """Block ids are int32."""

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from app.debugger.kernel_walk.page_walk import PageWalk, walk_pages
 from app.debugger.kernel_walk.worker import Tell
 from engine.attention.backend import AttentionBackend, AttentionMetadata
 from engine.attention.forward_context import ForwardContext, set_forward_context
-from engine.attention.page_walk import PageWalk, walk_pages
 from engine.config import ConfigError, EngineArgs
-from engine.core.trace_replay import NULL_BLOCK
 from engine.frontend.llm_engine import find_adapter
 from engine.models.hf_config import load_model_config
 from engine.quant.kv_cache import KVCache
+from engine.trace.replay import NULL_BLOCK
 from engine.worker import kv_cache
 from engine.worker.worker import Worker
 

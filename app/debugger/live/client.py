@@ -19,9 +19,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from app.debugger.trace_index import TraceIndex
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
 from engine.debug.feed import TraceFeed
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
 
 POLL_S = 10.0
 TIMEOUT_S = 20.0

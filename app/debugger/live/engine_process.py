@@ -30,10 +30,10 @@ from app.debugger.live.settings import Arrival, LiveSettings
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput
-from engine.core.trace_format import TraceError
 from engine.debug.port import DebugPort
 from engine.engine_core import EngineCore
 from engine.frontend.llm_engine import LLMEngine
+from engine.trace.format import TraceError
 
 IDLE_S = 0.5
 

@@ -18,7 +18,7 @@ from app.debugger.views.eviction import Free, eviction_order
 from app.debugger.views.hash_chain import Chain, chain
 from app.debugger.views.prefix_tree import Box, Node, icicle, prefix_tree
 from app.debugger.views.texts import Speller, speller, visible
-from engine.core.trace_replay import NULL_BLOCK
+from engine.trace.replay import NULL_BLOCK
 
 MAX_ROWS = 70
 MAX_QUEUE = 500

@@ -20,9 +20,9 @@ from app.debugger.page_frame import heading, legend, told
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
 from app.debugger.runs import Run, list_runs
 from app.debugger.views import compare as view
-from engine.core.trace_diff import Divergence, TraceDiff, describe, diff
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
+from engine.trace.diff import Divergence, TraceDiff, describe, diff
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
 
 BLUE, ORANGE = "#56B4E9", "#E69F00"
 MAP_WIDTH_REM = 22

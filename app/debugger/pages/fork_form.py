@@ -12,10 +12,10 @@ from app.debugger import session
 from app.debugger.fork_process import ForkOutcome, ForkProcess
 from app.debugger.page_frame import in_words, told
 from app.debugger.runs import Run, path_of, runs_dir
-from engine.core.trace_format import TraceError
-from engine.core.trace_knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_writer import unused_path
+from engine.trace.format import TraceError
+from engine.trace.knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
+from engine.trace.reader import TraceReader
+from engine.trace.writer import unused_path
 
 FORK_AT = "fork_at"
 """Session key: the step at which the form opens; absent while it is closed."""

@@ -25,9 +25,9 @@ from app.debugger.kernel_walk.table import (
 from app.debugger.page_frame import heading, in_words, run_page, step_bar, told
 from app.debugger.runs import Run
 from app.debugger.views.texts import speller, visible
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
 from engine.sim.models import MODELS
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
 
 _VIEW = "kernel walk"
 HERE = Path(__file__).resolve().parents[1] / "kernel_walk"

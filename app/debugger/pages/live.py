@@ -10,7 +10,7 @@ from app.debugger.live.controls import show_controls, show_said, show_status
 from app.debugger.live.start_form import attach, show_attach_form, show_start_form
 from app.debugger.page_frame import in_words, told
 from app.debugger.session import get_run, select, selection
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 
 def show() -> None:

@@ -21,10 +21,10 @@ from app.debugger.views.request_detail import (
 )
 from app.debugger.views.request_table import RequestRow, has_clock
 from app.debugger.views.texts import Speller, speller, visible
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_replay import RequestHistory
-from engine.core.trace_why import why, why_spans
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
+from engine.trace.replay import RequestHistory
+from engine.trace.why import why, why_spans
 
 MAX_CELLS = 400
 

@@ -10,7 +10,7 @@ from app.debugger.live.registry import live_runs
 from app.debugger.own_runs import Recording, delete, keep_upload, rename
 from app.debugger.page_frame import in_words, plain, told
 from app.debugger.runs import list_runs, path_of
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 COLUMNS = 4
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from app.debugger.runs import RECORDED
 from app.debugger.views.texts import speller, visible
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import Row, StepRecord, TraceReader, TraceState
-from engine.core.trace_replay import RequestHistory, Stay
-from engine.core.trace_sentence import preemption_cost, sentence
-from engine.core.trace_source import deciding_line
+from app.trace_tools.decision_source import deciding_line
+from engine.trace.format import TraceError
+from engine.trace.reader import Row, StepRecord, TraceReader, TraceState
+from engine.trace.replay import RequestHistory, Stay
+from engine.trace.sentence import preemption_cost, sentence
 
 ROWS_PER_CHUNK = 4_096
 MAX_CHUNK = 256

@@ -17,8 +17,8 @@ from app.debugger.runs import Run
 from app.debugger.step_view import details, map_data
 from app.debugger.step_view.envelope import pack
 from app.debugger.views.block_history import history
-from engine.core.trace_format import TraceError
-from engine.core.trace_why import why
+from engine.trace.format import TraceError
+from engine.trace.why import why
 
 
 class Sizes(NamedTuple):

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from app.debugger.views.contents import Contents
-from engine.core.trace_format import BLOCK_EVENTS
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_replay import NOBODY
+from engine.trace.format import BLOCK_EVENTS
+from engine.trace.reader import TraceReader
+from engine.trace.replay import NOBODY
 
 MEANING = {
     "alloc": "taken from the free queue",

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, TraceIndex
-from engine.core.trace_diff import Figure, RequestDelta, TraceDiff
-from engine.core.trace_reader import TraceReader
+from engine.trace.diff import Figure, RequestDelta, TraceDiff
+from engine.trace.reader import TraceReader
 
 Align = Literal["step", "token", "time"]
 

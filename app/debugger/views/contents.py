@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core.trace_format import BLOCK_EVENTS, HASH_BYTES
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_replay import NOBODY, NULL_BLOCK, Blocks, RequestHistory, Stay
+from engine.trace.format import BLOCK_EVENTS, HASH_BYTES
+from engine.trace.reader import TraceReader
+from engine.trace.replay import NOBODY, NULL_BLOCK, Blocks, RequestHistory, Stay
 
 _SEAL = BLOCK_EVENTS.index("seal")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_replay import NULL_BLOCK, RequestHistory
+from engine.trace.reader import TraceReader
+from engine.trace.replay import NULL_BLOCK, RequestHistory
 
 
 class OutputToken(NamedTuple):

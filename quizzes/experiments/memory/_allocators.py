@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.core.block_space_manager import AllocStatus, BlockSpaceManager
+from engine.frontend.block_space_manager import AllocStatus, BlockSpaceManager
 
 
 class Allocator(Protocol):

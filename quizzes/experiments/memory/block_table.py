@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from engine.core.block_space_manager import BlockSpaceManager
 from engine.core.blocks import FreeQueue
+from engine.frontend.block_space_manager import BlockSpaceManager
 from quizzes.experiments import Context, experiment
 from quizzes.experiments.memory._shapes import BlockSize
 from quizzes.experiments.registry import BadArguments

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from engine.core.block_space_manager import AllocStatus, BlockSpaceManager
+from engine.frontend.block_space_manager import AllocStatus, BlockSpaceManager
 from quizzes.experiments import Context, experiment
 from quizzes.experiments.memory._shapes import BlockSize
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from engine.core.block_space_manager import BlockSpaceManager
+from engine.frontend.block_space_manager import BlockSpaceManager
 from quizzes.experiments import Context, experiment
 
 Parents = Literal["independent", "one_parent", "random"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from engine.core.block_space_manager import BlockSpaceManager
+from engine.frontend.block_space_manager import BlockSpaceManager
 from quizzes.experiments import Context, experiment
 
 

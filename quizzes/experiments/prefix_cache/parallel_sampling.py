@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from engine.core.block_events import add_listener
-from engine.core.block_space_manager import BlockSpaceManager
 from engine.core.blocks import Block, BlockEvent
+from engine.frontend.block_space_manager import BlockSpaceManager
 from quizzes.experiments import Ask, Context, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
@@ -43,8 +43,8 @@ def parallel_sampling(
 ) -> SamplingBlocks:
     """Blocks for n samples of a prompt, when KV of `generated` tokens is written behind it for each.
 
-    fork: engine.core.block_space_manager, the design of vLLM 0.6. hashed: the engine's scheduler with its prefix cache,
-    where samples are requests with the same prompt, as in vLLM V1.
+    fork: engine.frontend.block_space_manager, the design of vLLM 0.6. hashed: the engine's scheduler with its prefix
+    cache, where samples are requests with the same prompt, as in vLLM V1.
     """
     most = samples * ((prompt + generated) // block_size + 2)
     manager = BlockSpaceManager(most, 0, block_size)

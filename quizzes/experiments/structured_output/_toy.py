@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.core.grammar_iface import CompiledGrammar
+    from engine.core.grammar_protocol import CompiledGrammar
 
 
 def compile_regex(tokens: Sequence[str], regex: str) -> CompiledGrammar:

@@ -48,7 +48,7 @@ EXAMPLES = {
 def nesting(ctx: Context, *, depth: Annotated[int, Field(ge=1, le=12)] = 3) -> Nesting:
     """Write "x in up to `depth` pairs of brackets" as a regular expression and ask the backends what they can do."""
     from engine.config.structured_outputs import StructuredOutputsConfig
-    from engine.core.grammar_iface import GrammarError
+    from engine.core.grammar_protocol import GrammarError
     from engine.grammar.compile import GrammarCompiler, choose_backend
     from engine.grammar.vocabulary import Vocabulary
     from engine.sampling_params import StructuredOutputsParams

@@ -15,7 +15,7 @@ from urllib.error import URLError
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.main import app
 from app.debugger.runs import RECORDED, open_run
 
@@ -83,7 +83,7 @@ def test_a_trace_is_opened_by_its_permalink(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_refused_before_anything_starts() -> None:
     result = CliRunner().invoke(app, ["app", "--trace", "/nowhere/run.itrace"])
-    assert result.exit_code == screen.USAGE
+    assert result.exit_code == terminal.USAGE
     assert "no file /nowhere/run.itrace" in result.stderr and "prep trace record" in result.stderr
 
 
@@ -93,7 +93,7 @@ def test_without_its_libraries_the_way_to_them_is_said(monkeypatch: pytest.Monke
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     for words in (["app"], ["demo", "--open"]):
         result = CliRunner().invoke(app, words)
-        assert result.exit_code == screen.ENVIRONMENT
+        assert result.exit_code == terminal.ENVIRONMENT
         assert "streamlit" in result.stderr and "pip install" in result.stderr
 
 

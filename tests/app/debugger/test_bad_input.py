@@ -13,13 +13,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
-from app.cli import screen
+from app.cli import terminal
 from app.cli.main import app as cli
 from app.debugger import own_runs
 from app.debugger.own_runs import keep_upload
 from app.debugger.page_frame import in_words, told
 from app.debugger.runs import RECORDED, open_run, path_of
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 LINES = gzip.decompress((RECORDED / "memory-pressure.itrace").read_bytes()).splitlines()
@@ -108,7 +108,7 @@ def test_a_part_of_a_page_that_runs_alone_fails_in_words(monkeypatch: pytest.Mon
         import streamlit as st
 
         from app.debugger.page_frame import in_words
-        from engine.core.trace_format import TraceError
+        from engine.trace.format import TraceError
 
         def lost() -> None:
             raise TraceError("the run is gone. The page Runs lists what there is")
@@ -173,7 +173,7 @@ def test_prep_app_refuses_before_it_starts_a_server(
 ) -> None:
     monkeypatch.delenv("PREP_DEBUG")
     result = CliRunner().invoke(cli, ["app", "--no-browser", *words])
-    assert result.exit_code == screen.USAGE
+    assert result.exit_code == terminal.USAGE
     assert because in " ".join(result.stderr.split())
 
 
@@ -215,5 +215,5 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(monkeypatch: pyt
         other.listen()
         port = other.getsockname()[1]
         result = CliRunner().invoke(cli, ["app", "--no-browser", "--port", str(port)])
-    assert result.exit_code == screen.ENVIRONMENT
+    assert result.exit_code == terminal.ENVIRONMENT
     assert f"port {port} cannot be used" in result.stderr and "--port 0" in result.stderr

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.core.test_trace_file import OTHER_FILES, endless_steps
+from tests.core.test_trace_replay import assert_same
 
 from app.debugger import runs, server, trace_scan, trace_store, trace_text
 from app.debugger.column_index import ColumnIndex
@@ -23,13 +25,11 @@ from app.debugger.trace_index import TraceIndex, states
 from app.debugger.trace_scan import ContradictionError, scan_file
 from app.debugger.views.block_history import history
 from engine.core.sched_output import Reason
-from engine.core.trace_format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_why import why, why_spans
-from engine.core.trace_writer import TraceWriter
-from tests.core.test_trace_file import OTHER_FILES, endless_steps
-from tests.core.test_trace_replay import assert_same
-from tests.core.trace_workloads import Run, header, make_scheduler, random_run
+from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
+from engine.trace.reader import TraceReader
+from engine.trace.why import why, why_spans
+from engine.trace.writer import TraceWriter
+from tests.trace.trace_workloads import Run, header, make_scheduler, random_run
 
 SEEDS = range(16)
 

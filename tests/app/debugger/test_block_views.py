@@ -12,8 +12,8 @@ from app.debugger.views.contents import Contents
 from app.debugger.views.eviction import eviction_order
 from app.debugger.views.hash_chain import chain
 from app.debugger.views.prefix_tree import icicle, prefix_tree
-from engine.core.trace_reader import TraceReader
-from tests.core.trace_workloads import Run, Snapshot, random_run
+from engine.trace.reader import TraceReader
+from tests.trace.trace_workloads import Run, Snapshot, random_run
 
 SEEDS = (0, 2, 3, 5, 7, 9)
 """With and without sliding window, host tier, priorities and preemptions."""

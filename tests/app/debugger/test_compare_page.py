@@ -15,10 +15,10 @@ from streamlit.testing.v1 import AppTest
 
 from app.debugger.trace_index import CACHED, FREE, SHARED, USED, TraceIndex
 from app.debugger.views import compare as view
-from engine.core.trace_diff import Figure, RequestDelta, TraceDiff, diff
-from engine.core.trace_fork import fork
-from engine.core.trace_reader import TraceReader
-from tests.core.trace_workloads import random_run
+from engine.trace.diff import Figure, RequestDelta, TraceDiff, diff
+from engine.trace.fork import fork
+from engine.trace.reader import TraceReader
+from tests.trace.trace_workloads import random_run
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 Opener = Callable[..., AppTest]

@@ -12,11 +12,11 @@ import pytest
 
 from app.debugger.fork_process import ROOT, ForkOutcome, ForkProcess
 from app.debugger.runs import RECORDED
-from engine.core.trace_fork import fork
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
-from tests.core.fork_workloads import first_difference
-from tests.core.trace_workloads import random_run
+from engine.trace.fork import fork
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
+from tests.trace.fork_workloads import first_difference
+from tests.trace.trace_workloads import random_run
 
 SCHEDULERS = """
 import itertools, os, sys

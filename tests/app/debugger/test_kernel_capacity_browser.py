@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from app.debugger.runs import path_of
-from engine.core.trace_reader import TraceReader
+from engine.trace.reader import TraceReader
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 from app.debugger.kernel_walk.client import Job
 from app.debugger.kernel_walk.question import Question
 from app.debugger.pages import kernel
-from engine.core.trace_reader import TraceReader
-from tests.core.trace_workloads import random_run
+from engine.trace.reader import TraceReader
+from tests.trace.trace_workloads import random_run
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 Opener = Callable[..., AppTest]

@@ -27,9 +27,9 @@ from app.debugger.kernel_walk.table import (
     ways,
 )
 from app.debugger.source_lines import ROOT
-from engine.core.trace_format import TraceError
-from engine.core.trace_reader import TraceReader
-from tests.core.trace_workloads import random_run
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
+from tests.trace.trace_workloads import random_run
 
 # ---------------------------------------------------------------------- the exact part
 

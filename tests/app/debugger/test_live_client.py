@@ -11,9 +11,9 @@ import pytest
 
 from app.debugger.live import registry
 from app.debugger.live.client import LiveError, LiveRun, LiveView, Port
-from engine.core.trace_reader import TraceReader
+from engine.trace.reader import TraceReader
 from tests.core.debug_engine import SmallEngine, while_stepping
-from tests.core.trace_workloads import Snapshot
+from tests.trace.trace_workloads import Snapshot
 
 
 @pytest.fixture

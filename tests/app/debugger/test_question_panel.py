@@ -9,9 +9,9 @@ from streamlit.testing.v1 import AppTest
 
 from app.debugger.question_panel import Quiz
 from app.debugger.step_questions import Question, in_words, questions
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_sentence import sentence
-from tests.core.trace_workloads import random_run
+from engine.trace.reader import TraceReader
+from engine.trace.sentence import sentence
+from tests.trace.trace_workloads import random_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -11,7 +11,7 @@ import pytest
 from app.debugger.catalogue import Look, glance, load_catalogue
 from app.debugger.recorded.scenes import SCENES
 from app.debugger.runs import RECORDED, list_runs, open_run
-from engine.core.trace_reader import TraceReader
+from engine.trace.reader import TraceReader
 from quizzes.topics import TOPICS
 
 CHEAP = "first-steps"

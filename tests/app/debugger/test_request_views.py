@@ -19,8 +19,8 @@ from app.debugger.views.request_detail import block_table, output_tokens, preemp
 from app.debugger.views.request_table import has_clock, request_rows
 from app.debugger.views.small_multiples import hit_rate, metrics, thin
 from engine.core.stats import TRACED_COUNTERS
-from engine.core.trace_reader import TraceReader
-from tests.core.trace_workloads import Run, random_run
+from engine.trace.reader import TraceReader
+from tests.trace.trace_workloads import Run, random_run
 
 SEEDS = (0, 2, 3, 5, 7, 9)
 

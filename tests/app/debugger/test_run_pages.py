@@ -14,10 +14,10 @@ from streamlit.testing.v1 import AppTest
 
 from app.debugger.trace_index import TraceIndex
 from engine.core.request import Request
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_writer import TraceWriter
 from engine.sampling_params import SamplingParams
-from tests.core.trace_workloads import header, make_scheduler, random_run, sample
+from engine.trace.reader import TraceReader
+from engine.trace.writer import TraceWriter
+from tests.trace.trace_workloads import header, make_scheduler, random_run, sample
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 PAGES = ("requests", "blocks", "metrics")

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from app.debugger.catalogue import load_catalogue
 from app.debugger.own_runs import delete, keep_upload, rename
 from app.debugger.runs import RECORDED, open_run, runs_dir
-from engine.core.trace_format import TraceError
+from engine.trace.format import TraceError
 
 SCRIPT = Path(__file__).resolve().parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 

@@ -15,11 +15,11 @@ from playwright.sync_api import Locator, Page, expect
 
 from app.debugger.runs import path_of
 from engine.core.request import Request
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_writer import TraceWriter
 from engine.sampling_params import SamplingParams
+from engine.trace.reader import TraceReader
+from engine.trace.writer import TraceWriter
 from tests.app.debugger.conftest import ROOT
-from tests.core.trace_workloads import header, make_scheduler, random_run, sample
+from tests.trace.trace_workloads import header, make_scheduler, random_run, sample
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.debugger.step_view.envelope import open_envelope, unpack
-from tests.core.trace_workloads import random_run
+from tests.trace.trace_workloads import random_run
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 KEY = "step_view"

@@ -16,7 +16,7 @@ from app.debugger.step_view.envelope import envelope, open_envelope, pack, unpac
 from app.debugger.step_view.map_data import EVENT_BITS
 from app.debugger.trace_index import CACHED, FREE, SHARED, USED
 from engine.core.sched_output import Reason
-from tests.core.trace_workloads import random_run
+from tests.trace.trace_workloads import random_run
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),

@@ -11,13 +11,13 @@ import pytest
 from app.debugger import step_questions
 from app.debugger.next_step import next_step
 from app.debugger.step_questions import KINDS, NOBODY, REASON_WORDS, Question, in_words, is_right, questions
+from app.trace_tools.decision_source import deciding_line
 from engine.core.blocks import Block, BlockPool
 from engine.core.sched_output import reason_of
-from engine.core.trace_reader import TraceReader
-from engine.core.trace_sentence import sentence
-from engine.core.trace_source import deciding_line
+from engine.trace.reader import TraceReader
+from engine.trace.sentence import sentence
 from tests.app.debugger.test_big_runs import columns_here
-from tests.core.trace_workloads import Run, random_run
+from tests.trace.trace_workloads import Run, random_run
 
 SEEDS = range(0, 200, 4)
 """Of `random_run`, those without host tiers and sliding windows: 50 runs."""

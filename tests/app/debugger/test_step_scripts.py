@@ -13,7 +13,7 @@ import pytest
 from app.debugger.runs import open_run
 from app.debugger.step_view import SCRIPTS, parts, script
 from app.debugger.step_view.envelope import envelope
-from tests.core.trace_workloads import random_run
+from tests.trace.trace_workloads import random_run
 
 TESTS = Path(__file__).with_name("step_view") / "step_view.test.mjs"
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node: apt-get install nodejs")

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page
 
 from engine.core.sched_output import SchedulerOutput, reason_of
-from tests.core.trace_workloads import Run, random_run
+from tests.trace.trace_workloads import Run, random_run
 
 NUM_TRACES = 50
 STEPS_EACH = 4

@@ -1,0 +1,1 @@
+"""Traces: record a run, read it back, replay it, fork it, compare two of them."""

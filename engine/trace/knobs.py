@@ -1,0 +1,217 @@
+"""Which settings of a recorded run may be changed when it runs again, and from which step on.
+
+    knobs = parse_knobs({"max_num_batched_tokens": "256", "scheduling_policy": "priority"}, at=418)
+
+Names are those of the engine's arguments. What only shapes decisions can change at any step; what shapes
+memory (how many blocks, how large) only before the first, because a running engine cannot change it either.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from engine.config import CacheConfig, ConfigError, SchedulerConfig, TierConfig
+from engine.trace.format import TraceError
+from engine.trace.reader import TraceReader
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting that a fork may change."""
+
+    name: str
+    part: str
+    """Where it lives: scheduler, cache or tiers."""
+    field: str
+    """Its name there."""
+    kind: type
+    live: bool
+    """Can change at any step; else only at step 0."""
+    help: str
+
+
+KNOBS = {
+    knob.name: knob
+    for knob in (
+        Knob(
+            "max_num_batched_tokens",
+            "scheduler",
+            "max_num_batched_tokens",
+            int,
+            True,
+            "token budget of a step",
+        ),
+        Knob("max_num_seqs", "scheduler", "max_num_seqs", int, True, "most requests that run at once"),
+        Knob(
+            "long_prefill_token_threshold",
+            "scheduler",
+            "long_prefill_token_threshold",
+            int,
+            True,
+            "most tokens of one prompt in a step; 0: no limit but the budget",
+        ),
+        Knob(
+            "enable_chunked_prefill", "scheduler", "enable_chunked_prefill", bool, True, "prompts may be cut"
+        ),
+        Knob("scheduling_policy", "scheduler", "policy", str, True, "fcfs or priority"),
+        Knob(
+            "enable_prefix_caching", "cache", "enable_prefix_caching", bool, True, "computed blocks are found"
+        ),
+        Knob("preemption_mode", "tiers", "swap", str, True, "recompute, or swap (needs host blocks)"),
+        Knob("num_blocks", "cache", "num_blocks", int, False, "KV blocks, the null block among them"),
+        Knob("block_size", "cache", "block_size", int, False, "tokens in a block"),
+        Knob("sliding_window", "cache", "sliding_window", int, False, "positions a token sees; 0: all"),
+        Knob(
+            "max_loras", "scheduler", "max_loras", int, False, "adapters that may run at once; 0: any number"
+        ),
+        Knob("num_host_blocks", "tiers", "num_host_blocks", int, False, "blocks of host memory"),
+        Knob("swap_space", "tiers", "num_host_blocks", float, False, "GiB of host memory, as blocks"),
+    )
+}
+
+_ALSO = {"policy": "scheduling_policy", "num_gpu_blocks_override": "num_blocks", "blocks": "num_blocks"}
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a scheduler is made with."""
+
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+
+    def get(self, name: str) -> Any:
+        """The value of a knob."""
+        knob = KNOBS[name]
+        if name == "preemption_mode":
+            return "swap" if self.cache.tiers.swap else "recompute"
+        if name == "swap_space":
+            return round(self.cache.tiers.num_host_blocks * self.cache.tiers.block_bytes / GIB, 3)
+        return getattr(self._part(knob), knob.field)
+
+    def changed(self, changes: Mapping[str, Any]) -> Settings:
+        """With other values for some knobs, checked as an engine's start would. Raises TraceError."""
+        parts: dict[str, dict[str, Any]] = {"scheduler": {}, "cache": {}, "tiers": {}}
+        for name, value in changes.items():
+            knob = KNOBS[name]
+            parts[knob.part][knob.field] = self._stored(name, value)
+        if parts["tiers"].get("num_host_blocks") == 0:
+            parts["tiers"].setdefault("swap", False)
+        try:
+            tiers = replace(self.cache.tiers, **parts["tiers"])
+            return Settings(
+                replace(self.scheduler, **parts["scheduler"]),
+                replace(self.cache, **parts["cache"], tiers=tiers),
+            )
+        except ConfigError as error:
+            raise TraceError(str(error)) from error
+
+    def _part(self, knob: Knob) -> Any:
+        return {"scheduler": self.scheduler, "cache": self.cache, "tiers": self.cache.tiers}[knob.part]
+
+    def _stored(self, name: str, value: Any) -> Any:
+        """A knob's value as its field holds it."""
+        if name == "preemption_mode":
+            return value == "swap"
+        if name == "sliding_window":
+            return value or None
+        if name == "swap_space":
+            block_bytes = self.cache.tiers.block_bytes
+            if value and not block_bytes:
+                raise TraceError(
+                    "swap_space is in GiB and the recording does not say how many bytes a block takes (its engine "
+                    "had no host memory); say num_host_blocks instead"
+                )
+            return int(value * GIB) // block_bytes if value else 0
+        return value
+
+
+def read_settings(reader: TraceReader) -> Settings:
+    """What the recorded scheduler was made with. Raises TraceError if the file does not say."""
+    config = reader.header.get("config") or {}
+    if not ("scheduler" in config and "cache" in config):
+        raise TraceError(
+            f"{reader.path.name} does not say how its scheduler was set up, so it cannot run again: it was recorded "
+            "by an older prep. Record the run again"
+        )
+    cache = dict(config["cache"])
+    try:
+        tiers = _read_tiers(cache.pop("tiers", {}))
+        return Settings(
+            SchedulerConfig(**_known(SchedulerConfig, config["scheduler"])),
+            CacheConfig(**_known(CacheConfig, cache), tiers=tiers),
+        )
+    except (ConfigError, TypeError, ValueError, SyntaxError) as error:
+        raise TraceError(
+            f"the settings in the header of {reader.path.name} make no sense: {error}"
+        ) from error
+
+
+def parse_knobs(given: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """Values by the knobs' own names and types; strings are read. Raises TraceError for what is none."""
+    changes = {}
+    for word, value in given.items():
+        knob = _find(word)
+        if at and not knob.live:
+            raise TraceError(
+                f"{knob.name} shapes the cache's memory, which no engine changes while it runs: fork at step 0 "
+                f"(--at 0) to set it. At step {at} you can set {', '.join(live_knobs())}"
+            )
+        changes[knob.name] = _parse(knob, value)
+    return changes
+
+
+def live_knobs() -> list[str]:
+    return [name for name, knob in KNOBS.items() if knob.live]
+
+
+def _find(word: str) -> Knob:
+    name = word.strip().removeprefix("--").replace("-", "_")
+    name = _ALSO.get(name, name)
+    if name not in KNOBS:
+        close = get_close_matches(name, KNOBS, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(KNOBS)}"
+        raise TraceError(f"there is no knob {word!r} that a fork can turn; {hint}")
+    return KNOBS[name]
+
+
+def _parse(knob: Knob, value: Any) -> Any:
+    text = str(value).strip()
+    if knob.name == "preemption_mode" and text not in ("recompute", "swap"):
+        raise TraceError(f"preemption_mode must be recompute or swap, got {text!r}")
+    if knob.kind is str:
+        return text
+    if knob.kind is bool:
+        if text.lower() in (*_TRUE, *_FALSE):
+            return text.lower() in _TRUE
+        raise TraceError(f"{knob.name} must be true or false, got {text!r}")
+    try:
+        number = knob.kind(text.replace("_", ""))
+    except ValueError:
+        what = "a whole number" if knob.kind is int else "a number"
+        raise TraceError(f"{knob.name} must be {what}, got {text!r}") from None
+    if not 0 <= number < float("inf"):
+        raise TraceError(f"{knob.name} must not be negative or endless, got {text!r}")
+    return number
+
+
+def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of fields that exist: another version's file may have more."""
+    names = {f.name for f in fields(cls)}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _read_tiers(value: Any) -> TierConfig:
+    """Older files hold the tiers as the text of a call: TierConfig(num_host_blocks=12, swap=True)."""
+    if isinstance(value, str):
+        call = ast.parse(value, mode="eval").body
+        if not isinstance(call, ast.Call):
+            raise ValueError(f"no tiers: {value!r}")
+        value = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    return TierConfig(**_known(TierConfig, value))

@@ -1,0 +1,634 @@
+"""Writing a step trace while the engine runs (format: `trace_format`).
+
+A step costs the engine the making of one record. Records become compressed JSON lines a few at a
+time, so that no step pays for 256 others, and reach the disk every 256 steps. Without a writer the
+engine pays for `is None`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import platform
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import cache
+from io import FileIO
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.core.block_events import add_listener, remove_listener
+from engine.core.request import Request, RequestStatus
+from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
+from engine.core.stats import TRACED_COUNTERS
+from engine.sampling_params import SamplingParams, StructuredOutputsParams
+from engine.trace.format import (
+    CHECK_EVERY,
+    FLUSH_EVERY,
+    HASH_BYTES,
+    NO_HASH,
+    VERSION,
+    RequestState,
+    TraceError,
+    short_hash,
+    state_crc,
+)
+
+if TYPE_CHECKING:
+    from engine.config import EngineConfig
+    from engine.core.blocks import Block
+    from engine.core.scheduler import Scheduler
+
+FLUSH_SECONDS = 2.0
+"""A slow engine also flushes when this much time has passed."""
+ENCODE_EVERY = 16
+"""Records turned into JSON together: encoding one after each step would find cold caches each time and
+cost a small step four times as much, encoding 256 would be a pause."""
+COMPRESSION = 1
+"""zlib level: 6 makes files a seventh smaller and costs four times the time."""
+
+logger = logging.getLogger(__name__)
+
+
+class Tap(Protocol):
+    """Somebody who gets every record at once, while a run goes on."""
+
+    def take(self, record: dict[str, Any], line: bytes) -> None:
+        """A record, and the same as a line of the file."""
+
+    def end(self, why: str) -> None:
+        """No record will follow."""
+
+
+class TraceWriter:
+    """Records one scheduler, from its first step on.
+
+        tracer = TraceWriter("run.itrace", trace_header(config), scheduler)
+        scheduler.add(request);          tracer.add(request)
+        aborted = scheduler.abort(ids);  tracer.abort(ids)
+        tracer.step(out, result, outs, duration_s)       # after scheduler.update
+        tracer.close()
+
+    A trace never takes the engine down: when it cannot be written, it ends with one warning, and what
+    was flushed stays readable.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        header: dict[str, Any],
+        scheduler: Scheduler,
+        *,
+        tap: Tap | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """path: the file to write; None with a `tap`: there is no file, who listens keeps the lines."""
+        if not hasattr(getattr(scheduler, "kv", None), "pool"):
+            raise TraceError(
+                f"{type(scheduler).__name__} cannot be traced: it has no kv.pool, the BlockPool that a trace "
+                "listens to. Run without a trace, or keep the blocks in a KVManager"
+            )
+        if scheduler.requests or scheduler.kv.pool.cached:
+            raise TraceError(
+                "tracing must start with a fresh scheduler, this one already has requests or cached "
+                "blocks: create the TraceWriter right after the scheduler"
+            )
+        self.path = None if path is None else Path(path)
+        self._tap = tap
+        self._scheduler = scheduler
+        self._pool = scheduler.kv.pool
+        self._clock = clock
+        self._began = clock()
+        self._flushed_at = self._began
+        self._encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
+        self._compressor = _new_member()
+        self._compressed: list[bytes] = []
+        self._records: list[dict[str, Any]] = []
+        """Not yet encoded."""
+        self._log_crc = 0
+        self._steps = 0
+        self._numbers: dict[str, int] = {}
+        """Live requests: id -> q."""
+        self._num_requests = 0
+        self._aborted = False
+        """Somebody was aborted since the last step, maybe while the next was in flight."""
+        self._preempted: set[int] = set()
+        self._rekeyed: list[tuple[int, Any]] = []
+        """Requests that got another place since the last step: q, key."""
+        self._slides = getattr(scheduler.kv, "sliding_window", None) is not None
+        self._behind_window: dict[int, int] = {}
+        """By request number, as last written."""
+        self._events: list[tuple[str, int | None, int, str | None]] = []
+        """Since the last step: kind, q, block, hash."""
+        self._file = None if self.path is None else _open(self.path)
+        self.active = True
+        add_listener(self._pool, self._on_event)
+        atexit.register(self.close)
+        pool = {"blocks": len(self._pool.blocks), "block_size": scheduler.kv.block_size}
+        defaults: dict[str, Any] = {
+            "model": None,
+            "config": {},
+            "seed": None,
+            "code_rev": None,
+            "workload_hash": None,
+        }
+        defaults["machine"] = machine()
+        defaults["fingerprint"] = getattr(getattr(scheduler.kv, "hasher", None), "model_fingerprint", "")
+        defaults["scheduler_cls"] = class_path(type(scheduler))
+        config = {**_settings_of(scheduler), **header.get("config", {})}
+        self._write({"t": "hdr", "v": VERSION, **defaults, **header, "config": config, **pool})
+        self.flush()
+
+    # ------------------------------------------------------------------ what the engine calls
+
+    def add(self, request: Request) -> None:
+        """A request was accepted by the scheduler."""
+        if not self.active:
+            return
+        number = self._numbers[request.request_id] = self._num_requests
+        self._num_requests += 1
+        self._write(
+            {
+                "t": "add",
+                "i": self._steps,
+                "ts": self._now(),
+                "q": number,
+                "r": request.request_id,
+                "key": request.sort_key,
+                "arrival": request.arrival_time,
+                "prompt": request.prompt_token_ids,
+                "params": _changed_fields(request.sampling_params),
+                "priority": request.priority,
+                "seed": request.seed,
+                "lora": request.lora_key,
+                "salt": request.cache_salt,
+                **self._late(),
+            }
+        )
+
+    def abort(self, request_ids: Iterable[str], why: str = "abort") -> None:
+        """Requests were aborted between two steps. Ids that do not live are ignored."""
+        if not self.active:
+            return
+        for request_id in request_ids:
+            number = self._numbers.pop(request_id, None)
+            if number is not None:
+                self._aborted = True
+                record = {"t": "abort", "i": self._steps, "ts": self._now(), "q": number, "why": why}
+                self._write({**record, **self._late()})
+
+    def rekey(self, requests: Iterable[Request]) -> None:
+        """The scheduler's order has changed: live requests have other sort keys from the next step on."""
+        if self.active:
+            self._rekeyed += [(self._numbers[request.request_id], request.sort_key) for request in requests]
+
+    def step(
+        self,
+        out: SchedulerOutput,
+        result: ModelRunnerOutput,
+        outs: list[EngineCoreOutput],
+        duration_s: float,
+    ) -> None:
+        """A step is complete: `scheduler.update` has returned `outs`. Call it for every step, idle ones too.
+
+        `result` is what the worker sampled; the records need only what the scheduler took of it.
+        """
+        if not self.active:
+            return
+        if out.step != self._steps:
+            self._stop(f"step {out.step} came where step {self._steps} was due: a step was not recorded")
+            return
+        try:
+            record = self._step_record(out, outs, duration_s)
+        except KeyError as error:
+            self._stop(f"request {error} is not in the trace: TraceWriter.add was not called for it")
+            return
+        self._write(record)
+        self._steps += 1
+        if self._steps % CHECK_EVERY == 0:
+            self._write({"t": "chk", "i": self._steps - 1, **self._checks()})
+        if self._steps % FLUSH_EVERY == 0 or self._clock() - self._flushed_at > FLUSH_SECONDS:
+            self.flush()
+
+    def error(self, error: BaseException) -> None:
+        """A step raised.
+
+        An engine that aborted all its requests is in a known state and may go on: the trace
+        counts the step as one that computed nothing. Otherwise the engine is dead in the middle of a
+        step, in a state that no record can tell, and the trace ends.
+        """
+        if not self.active:
+            return
+        message = f"{type(error).__name__}: {error}"
+        self._write(
+            {"t": "error", "i": self._steps, "ts": self._now(), "message": message, "log": self._log()}
+        )
+        if self._numbers:
+            self.flush()
+            self._detach(f"the engine died: {message}")
+        else:
+            self.step(SchedulerOutput(self._steps), ModelRunnerOutput(), [], 0.0)
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring everything recorded so far to the file, as a complete gzip member."""
+        if not self.active:
+            return
+        self._encode_records()
+        self._compressed.append(self._compressor.flush())
+        data = b"".join(self._compressed)
+        self._compressor = _new_member()
+        self._compressed = []
+        self._flushed_at = self._clock()
+        if self._file is None:
+            return
+        start = self._file.tell()
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self._undo_partial_write(self._file, start)
+            self._stop(f"{error.strerror or error}. Free some space or record to another disk")
+
+    def close(self, notes: Iterable[str] = ()) -> None:
+        """Write the end record and let go of the scheduler. A second call does nothing.
+
+        notes: sentences about the run as a whole, for whoever reads it.
+        """
+        if not self.active:
+            return
+        said = list(notes)
+        self._write(
+            {
+                "t": "end",
+                "i": self._steps,
+                "ts": self._now(),
+                **self._checks(),
+                "ev": list(self._event_runs()),
+                **({"notes": said} if said else {}),
+            }
+        )
+        self.flush()
+        if self.active:
+            self._detach("the engine was shut down")
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ records
+
+    def _late(self) -> dict[str, bool]:
+        """Marks what happens while a step is in flight: planned, and not yet complete."""
+        planned = getattr(getattr(self._scheduler, "stats", None), "step", -1)
+        return {"late": True} if planned == self._steps else {}
+
+    def _on_event(self, kind: str, block: Block, request_id: str | None) -> None:
+        number = None if request_id is None else self._numbers.get(request_id)
+        content = short_hash(block.block_hash).hex() if kind == "seal" else None
+        self._events.append((kind, number, block.block_id, content))
+
+    def _step_record(
+        self, out: SchedulerOutput, outs: list[EngineCoreOutput], duration_s: float
+    ) -> dict[str, Any]:
+        numbers = self._numbers
+        accepted: dict[str, int | list[int]] = {}
+        finished: list[tuple[int, str]] = []
+        for output in outs:
+            tokens = output.new_token_ids
+            if tokens:
+                accepted[output.request_id] = tokens[0] if len(tokens) == 1 else tokens
+            if output.finish_reason is not None:
+                finished.append((numbers[output.request_id], output.finish_reason))
+        rows, preempted_names, not_scheduled = out.scheduled, out.preempted_request_ids, out.not_scheduled
+        if self._aborted:
+            self._aborted = False
+            rows = [row for row in rows if self._is_meant(row.request_id)]
+            preempted_names = [name for name in preempted_names if self._is_meant(name)]
+            not_scheduled = [
+                entry for entry in not_scheduled if entry.request_id is None or entry.request_id in numbers
+            ]
+        preempted = [numbers[name] for name in preempted_names]
+        admitted = {
+            numbers[row.request_id]: (row.start, *self._behind_window_at_start(row))
+            for row in rows
+            if row.init is not None
+        }
+        rekeyed, self._rekeyed = self._rekeyed, []
+        lists = {
+            "rekey": rekeyed,
+            "q": [numbers[row.request_id] for row in rows],
+            "n": [row.num_tokens for row in rows],
+            "tok": [accepted.get(row.request_id) for row in rows],
+            "new": [(number, *start) for number, start in admitted.items() if number not in self._preempted],
+            "res": [(number, *start) for number, start in admitted.items() if number in self._preempted],
+            "slid": self._slid(),
+            "out": out.copy_out,
+            "in": out.copy_in,
+            "pre": preempted,
+            "fin": finished,
+            "ev": list(self._event_runs()),
+            "why": [
+                (None if entry.request_id is None else numbers[entry.request_id], entry.reason, entry.details)
+                for entry in not_scheduled
+            ],
+        }
+        self._preempted.difference_update(admitted)
+        self._preempted.update(preempted)
+        for output in outs:
+            if output.finish_reason is not None:
+                del numbers[output.request_id]
+        return {
+            "t": "step",
+            "i": self._steps,
+            "ts": round(self._now() - duration_s, 6),
+            "dur": round(duration_s, 6),
+            "run": len(self._scheduler.running),
+            "wait": len(self._scheduler.waiting),
+            "free": len(self._pool.free),
+            "cached": len(self._pool.cached),
+            "kv": sum([request.num_computed_tokens for request in self._scheduler.running]),
+            **self._counters(),
+            **{name: entries for name, entries in lists.items() if entries},
+        }
+
+    def _behind_window_at_start(self, row: Scheduled) -> tuple[int, ...]:
+        """How many blocks of a hit are the null block, if any."""
+        behind = 0
+        while behind < len(row.new_block_ids) and row.new_block_ids[behind] == 0:
+            behind += 1
+        self._behind_window[self._numbers[row.request_id]] = behind
+        return (behind,) if behind else ()
+
+    def _slid(self) -> list[tuple[int, int]]:
+        """Running requests that gave back blocks behind their window in this step."""
+        if not self._slides:
+            return []
+        slid = []
+        for request in self._scheduler.running:
+            number, behind = self._numbers[request.request_id], request.num_blocks_behind_window
+            if behind != self._behind_window.get(number, 0):
+                self._behind_window[number] = behind
+                if behind:
+                    slid.append((number, behind))
+        return slid
+
+    def _counters(self) -> dict[str, dict[str, int]]:
+        stats = getattr(self._scheduler, "stats", None)  # a scheduler of the user's own may keep none
+        counters = {name: value for name in TRACED_COUNTERS if (value := getattr(stats, name, 0))}
+        return {"cnt": counters} if counters else {}
+
+    def _is_meant(self, request_id: str) -> bool:
+        """Whether the step's plan still means this request: not one that was aborted while the step was in
+        flight, nor one that took its name since and waits."""
+        if request_id not in self._numbers:
+            return False
+        request = self._scheduler.requests.get(request_id)
+        return request is None or request.status not in (RequestStatus.WAITING, RequestStatus.WAITING_GRAMMAR)
+
+    def _event_runs(self) -> Iterator[list[Any]]:
+        """The events since the last call, neighbours of one kind and request as one entry."""
+        run: list[Any] = []
+        for kind, number, block, content in self._events:
+            if not run or run[0] != kind or run[1] != number:
+                if run:
+                    yield run
+                run = [kind, number, []] if content is None else [kind, number, [], []]
+            run[2].append(block)
+            if content is not None:
+                run[3].append(content)
+        if run:
+            yield run
+        self._events.clear()
+
+    def _checks(self) -> dict[str, str]:
+        running = self._scheduler.running
+        live = {request.request_id for request in running}
+        blocks = self._pool.blocks
+        hashes = b"".join([(block.block_hash or NO_HASH)[:HASH_BYTES] for block in blocks])
+        if len(hashes) != HASH_BYTES * len(blocks):  # a digest made short on purpose, to provoke collisions
+            hashes = b"".join([short_hash(block.block_hash) for block in blocks])
+        crc = state_crc(
+            [block.ref_count for block in blocks],
+            hashes,
+            [
+                RequestState(
+                    request.request_id,
+                    request.num_computed_tokens,
+                    request.num_tokens,
+                    [block.block_id for block in request.blocks],
+                )
+                for request in sorted(running, key=_sort_key)
+            ],
+            [name for name in self._scheduler.requests if name not in live],
+        )
+        return {"crc": crc, "log": self._log()}
+
+    def _log(self) -> str:
+        """The CRC of all lines so far."""
+        self._encode_records()
+        return f"{self._log_crc:08x}"
+
+    # ------------------------------------------------------------------ file
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._records.append(record)
+        if self._tap is not None:
+            self._hand_over(self._tap)
+        elif len(self._records) >= ENCODE_EVERY:
+            self._encode_records()
+
+    def _hand_over(self, tap: Tap) -> None:
+        """Records to the tap, one by one: who looks at a paused engine wants to see its last step."""
+        records, self._records = self._records, []
+        for record in records:
+            line = (self._encode(record) + "\n").encode()
+            self._log_crc = zlib.crc32(line, self._log_crc)
+            if self._file is not None:
+                self._compressed.append(self._compressor.compress(line))
+            tap.take(record, line)
+
+    def _encode_records(self) -> None:
+        lines = "".join([self._encode(record) + "\n" for record in self._records]).encode()
+        self._records.clear()
+        self._log_crc = zlib.crc32(lines, self._log_crc)
+        self._compressed.append(self._compressor.compress(lines))
+
+    def _now(self) -> float:
+        return round(self._clock() - self._began, 6)
+
+    def _undo_partial_write(self, file: FileIO, start: int) -> None:
+        try:
+            file.truncate(start)
+        except OSError:
+            logger.debug("could not cut %s back to its last flush; readers skip the rest", self.path)
+
+    def _stop(self, cause: str) -> None:
+        logger.warning(
+            "tracing to %s stopped at step %d: %s. The engine goes on; what was written is readable",
+            self.path or "the debug port",
+            self._steps,
+            cause,
+        )
+        self._detach(f"tracing stopped at step {self._steps}: {cause}")
+
+    def _detach(self, why: str) -> None:
+        self.active = False
+        remove_listener(self._pool, self._on_event)
+        if self._file is not None:
+            self._file.close()
+        if self._tap is not None:
+            self._tap.end(why)
+        atexit.unregister(self.close)
+
+
+def _open(path: Path) -> FileIO:
+    """An empty file that is ours alone. What is no trace is never overwritten."""
+    try:
+        file = FileIO(path, "a+")
+    except OSError as error:
+        raise TraceError(
+            f"cannot write a trace to {path}: {error.strerror or error}. "
+            "Choose a file in a folder that exists and that you may write to"
+        ) from error
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise TraceError(
+            f"cannot write a trace to {path}: another engine is writing it. Shut that one down first, or give "
+            "each engine a file of its own"
+        ) from error
+    except OSError:
+        logger.debug("%s is on a file system without locks", path)
+    file.seek(0)
+    head = file.read(512) if path.is_file() else b""
+    if head and not _begins_like_a_trace(head):
+        file.close()
+        raise TraceError(f"{path} exists and is no trace: it was left as it is. Choose another name")
+    if head:
+        file.truncate(0)
+    file.seek(0, os.SEEK_END)
+    return file
+
+
+def _begins_like_a_trace(head: bytes) -> bool:
+    try:
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head).startswith(b'{"t":"hdr"')
+    except zlib.error:
+        return False
+
+
+def trace_header(config: EngineConfig) -> dict[str, Any]:
+    """What a reader must know about the engine: model, settings and where it ran."""
+    args = {f.name: getattr(config.args, f.name) for f in fields(config.args)}
+    return {
+        "model": config.model.model,
+        "fingerprint": config.model.fingerprint,
+        "config": {
+            "scheduler": _plain(config.scheduler),
+            "cache": _plain(config.cache),
+            "args": {name: _plain(value) for name, value in args.items()},
+        },
+        "seed": config.args.seed,
+        "code_rev": code_revision(),
+    }
+
+
+def _settings_of(scheduler: Scheduler) -> dict[str, Any]:
+    """The settings by which a scheduler decides, as far as it has them: enough to run it again."""
+    parts = {
+        "scheduler": getattr(scheduler, "config", None),
+        "cache": getattr(scheduler, "cache_config", None),
+    }
+    return {name: _plain(part) for name, part in parts.items() if is_dataclass(part)}
+
+
+def class_path(cls: type) -> str:
+    """`package.module:Class`, by which it can be imported again."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def unused_path(path: str | os.PathLike[str]) -> Path:
+    """The path itself or, where a file is in the way, `name-2.itrace`, `name-3.itrace` and so on.
+
+    `prep trace record` names one file for a command that may start several engines.
+    """
+    wanted = candidate = Path(path)
+    number = 2
+    while candidate.exists():
+        candidate = wanted.with_stem(f"{wanted.stem}-{number}")
+        number += 1
+    return candidate
+
+
+def code_revision() -> str | None:
+    """The commit of this checkout, with a + when files differ from it; None outside one."""
+    folder = Path(__file__).parent
+    import subprocess  # slow to import, and only a traced engine needs it
+
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def machine() -> str:
+    """Operating system, processor kind, cores and Python, and nothing that names the machine."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {version}"
+
+
+def _new_member() -> Any:
+    return zlib.compressobj(COMPRESSION, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+
+
+def _sort_key(request: Request) -> Any:
+    return request.sort_key
+
+
+def _changed_fields(params: SamplingParams) -> dict[str, Any]:
+    """The sampling parameters that are not at their default, as JSON can hold them."""
+    values = {name: (getattr(params, name), default) for name, default in _default_fields().items()}
+    return {name: _plain(value) for name, (value, default) in values.items() if value != default}
+
+
+@cache
+def _default_fields() -> dict[str, Any]:
+    """After validation, which turns some defaults into others."""
+    params = SamplingParams()
+    return {f.name: getattr(params, f.name) for f in fields(params) if not f.name.startswith("_")}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it; what it cannot hold becomes its name."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, StructuredOutputsParams):
+        return {value.kind: _plain(getattr(value, value.kind))}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    return getattr(value, "__qualname__", str(value))

@@ -1,0 +1,87 @@
+"""What a trace costs, measured in processor time because CI machines are shared."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from engine.core.request import Request
+from engine.core.sched_output import ModelRunnerOutput
+from engine.sampling_params import SamplingParams
+from engine.trace.reader import TraceReader
+from engine.trace.writer import TraceWriter
+from tests.trace.trace_workloads import header, make_scheduler
+
+NUM_BLOCKS = 10_000
+NUM_STEPS = 5_000
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> TraceReader:
+    """10,000 blocks and 5,000 steps; with one token per block, 8 decodes change some 30 blocks a step."""
+    path = tmp_path_factory.mktemp("trace") / "big.itrace"
+    scheduler = make_scheduler(NUM_BLOCKS, 1, max_num_seqs=8, max_num_batched_tokens=512)
+    rng = random.Random(0)
+    with TraceWriter(path, header(), scheduler) as tracer:
+        for step in range(NUM_STEPS):
+            while len(scheduler.requests) < 11:
+                prompt = [rng.randrange(1000) for _ in range(rng.randint(5, 60))]
+                params = SamplingParams(max_tokens=rng.randint(100, 500))
+                request = Request(f"r{step}-{rng.random()}", prompt, params, step)
+                scheduler.add(request)
+                tracer.add(request)
+            out = scheduler.schedule()
+            result = ModelRunnerOutput(
+                {
+                    row.request_id: [rng.randrange(1000)]
+                    for row in out.scheduled
+                    if row.start + row.num_tokens >= scheduler.requests[row.request_id].num_tokens
+                }
+            )
+            tracer.step(out, result, scheduler.update(out, result), 0.01)
+    return TraceReader(path)
+
+
+def test_a_seek_in_5000_steps_of_10000_blocks_takes_under_a_millisecond(big: TraceReader) -> None:
+    assert big.num_steps == NUM_STEPS and big.num_blocks == NUM_BLOCKS and not big.problems
+    assert sum(len(big.events(kind)) for kind in ("alloc", "seal", "free", "evict")) > 20 * NUM_STEPS
+    rng = random.Random(1)
+    times = []
+    for step in [rng.randrange(NUM_STEPS) for _ in range(200)]:
+        began = time.process_time()
+        state = big.state_at(step)
+        assert len(state.blocks.ref) == NUM_BLOCKS and state.running
+        times.append(time.process_time() - began)
+    assert median(times) < 1e-3
+
+
+def test_the_next_event_is_found_without_a_scan(big: TraceReader) -> None:
+    big.next_event("evict", 0)  # the index of a kind is made once
+    began = time.process_time()
+    for step in range(0, NUM_STEPS, 5):
+        big.next_event("evict", step)
+        big.next_event("admit", step)
+    assert (time.process_time() - began) / 2000 < 1e-4
+
+
+def test_a_step_of_256_decodes_costs_less_than_a_millisecond_to_trace(tmp_path: Path) -> None:
+    scheduler = make_scheduler(4000, 16, max_num_seqs=256, max_num_batched_tokens=8192)
+    times = []
+    with TraceWriter(tmp_path / "run.itrace", header(), scheduler) as tracer:
+        for number in range(256):
+            request = Request(f"r{number}", [number, 7], SamplingParams(max_tokens=200), number)
+            scheduler.add(request)
+            tracer.add(request)
+        for _ in range(150):
+            out = scheduler.schedule()
+            result = ModelRunnerOutput({row.request_id: [3] for row in out.scheduled})
+            outs = scheduler.update(out, result)
+            began = time.process_time()
+            tracer.step(out, result, outs, 0.01)
+            times.append(time.process_time() - began)
+    assert len(out.scheduled) == 256
+    assert median(times) < 1e-3
