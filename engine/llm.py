@@ -5,6 +5,7 @@ Names are vLLM's (vllm/entrypoints/llm.py).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -42,16 +43,18 @@ class LLM:
             for output in llm.generate(["Hello", "Good morning"], SamplingParams(max_tokens=20)):
                 print(output.outputs[0].text)
 
-    Keyword arguments are those of `EngineArgs`. One thread at a time may use it; for many clients
-    at once there is AsyncLLM.
+    Keyword arguments are those of `EngineArgs`. Any thread may call it: threads take turns at the engine, step by
+    step, and their requests run in the same batches. For many clients in `async` code there is AsyncLLM.
     """
 
     def __init__(self, model: str = "shop", **engine_args: Any) -> None:
         self.llm_engine = LLMEngine.from_args(EngineArgs.create(model=model, **engine_args))
         self._request_ids = map(str, count())
         self._inboxes: dict[str, deque[RequestOutput]] = {}
-        """Where a request's outputs go. One call's requests share one, and several calls may be open:
-        a stream that is being read, and a `generate` inside its loop."""
+        """Where a request's outputs go. The requests of a call share an inbox, and several calls may be open: those
+        of other threads, or a stream with a `generate` inside its loop."""
+        self._turn = _Turn()
+        """Held while the engine is changed: by one thread at a time."""
         self._is_open = True
 
     def generate(
@@ -201,11 +204,13 @@ class LLM:
         lora_path: a folder in PEFT's layout, or the name of a shipped adapter (`prep zoo list`). The name must be
         new, or with `load_inplace` the new weights take it.
         """
-        return self.llm_engine.load_lora_adapter(lora_name, lora_path, load_inplace=load_inplace)
+        with self._turn:
+            return self.llm_engine.load_lora_adapter(lora_name, lora_path, load_inplace=load_inplace)
 
     def unload_lora_adapter(self, lora_name: str) -> None:
         """Forget an adapter. Requests under way finish with it."""
-        self.llm_engine.remove_lora(lora_name)
+        with self._turn:
+            self.llm_engine.remove_lora(lora_name)
 
     def list_lora_adapters(self) -> list[LoRARequest]:
         """What is loaded, in the order in which it came."""
@@ -219,7 +224,8 @@ class LLM:
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""
-        return self.llm_engine.reset_prefix_cache()
+        with self._turn:
+            return self.llm_engine.reset_prefix_cache()
 
     def take_kv_events(self) -> list[KVEventBatch]:
         """How the prefix cache has changed since the last call, for a router (`engine/core/kv_events.py`).
@@ -231,13 +237,15 @@ class LLM:
             raise ConfigError(
                 "KV events are one engine's; with data_parallel_size above 1 there is no common feed"
             )
-        return core.take_kv_events()
+        with self._turn:
+            return core.take_kv_events()
 
     def shutdown(self) -> None:
         """Free the model and its cache. Calling it again does nothing."""
-        if self._is_open:
-            self._is_open = False
-            self.llm_engine.shutdown()
+        with self._turn:
+            if self._is_open:
+                self._is_open = False
+                self.llm_engine.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -277,8 +285,9 @@ class LLM:
                 f"{num_prompts} prompts, but {len(loras)} lora_requests; give one for all or one for each"
             )
         for lora in dict.fromkeys(loras):
-            if not (lora is None or self.llm_engine.is_loaded(lora)):
-                self.llm_engine.add_lora(lora)
+            with self._turn:
+                if not (lora is None or self.llm_engine.is_loaded(lora)):
+                    self.llm_engine.add_lora(lora)
         return list(loras)
 
     def _check_open(self) -> None:
@@ -293,7 +302,7 @@ class LLM:
             interrupt_afterwards() as may_end_here,
         ):
             while len(final) < len(requests):
-                self._step()
+                self._step_for(inbox)
                 while inbox:
                     output = inbox.popleft()
                     final[output.request_id] = output
@@ -306,45 +315,79 @@ class LLM:
         finished = False
         with self._submitted([request]) as inbox:
             while not finished:
-                if not inbox:
-                    with interrupt_afterwards():
-                        self._step()
+                with interrupt_afterwards():
+                    self._step_for(inbox)
                 while inbox:
                     output = inbox.popleft()
                     finished = output.finished
                     yield output
 
-    def _step(self) -> None:
-        """To be called inside `interrupt_afterwards`: an output that was taken must reach its inbox."""
-        if not self._step_once() and not self.llm_engine.has_unfinished():
-            raise RuntimeError("these requests are gone: Ctrl-C was pressed twice in another call")
+    def _step_for(self, inbox: deque[RequestOutput]) -> None:
+        """Run a step unless another call's step has filled the inbox.
 
-    def _step_once(self) -> list[RequestOutput]:
+        Call it inside `interrupt_afterwards`: outputs that were taken from the engine must reach their inboxes.
+        """
+        with self._turn:
+            if inbox:
+                return
+            if not self._step() and not self.llm_engine.has_unfinished():
+                raise RuntimeError("these requests are gone: Ctrl-C was pressed twice in another call")
+
+    def _step(self) -> list[RequestOutput]:
         outputs = self.llm_engine.step()
         for output in outputs:
             self._inboxes[output.request_id].append(output)
         return outputs
 
     def _hand_over(self) -> None:
-        """Let the KV connector have the blocks of requests that have just finished: a step tells it."""
-        if self.llm_engine.engine_core.has_transfers:
-            self._step_once()
+        """Run the step in which the KV connector learns of requests that have just finished."""
+        with self._turn:
+            if self.llm_engine.engine_core.has_transfers:
+                self._step()
 
     @contextmanager
     def _submitted(self, requests: list[SubmittedRequest]) -> Iterator[deque[RequestOutput]]:
         """Requests that live inside the block: however it ends, none of them stays in the engine."""
         inbox: deque[RequestOutput] = deque()
         try:
-            with interrupt_afterwards():
+            with interrupt_afterwards(), self._turn:
                 for request in requests:
                     self.llm_engine.add(request)
                     self._inboxes[request.request_id] = inbox
             yield inbox
         finally:
-            with interrupt_afterwards():
+            with interrupt_afterwards(), self._turn:
                 self.llm_engine.abort(request.request_id for request in requests)
                 for request in requests:
                     self._inboxes.pop(request.request_id, None)
+
+
+class _Turn:
+    """A lock that threads get in turn: a thread that releases it and wants it again lets a waiting one go first.
+
+    Reentrant, because the garbage collector may close a stream at any moment, also in the middle of a step.
+    """
+
+    def __init__(self) -> None:
+        self._gate = threading.RLock()
+        """Held by the next thread while it waits."""
+        self._lock = threading.RLock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me:
+            with self._gate:
+                self._lock.acquire()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()
 
 
 class _Progress:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from typing import Any
 
 import pytest
@@ -79,6 +81,41 @@ def test_a_stream_goes_on_while_other_prompts_are_completed(llm: LLM) -> None:
         assert texts(llm.generate("hello", GREEDY)) == expected
     assert [streamed] == expected
     assert_idle(llm)
+
+
+def test_threads_get_the_tokens_that_each_would_get_alone(make_llm: Callable[..., LLM]) -> None:
+    """Mixed calls from eight threads: same tokens as alone, and the prefix cache holds nothing wrong afterwards."""
+    prompts = [[5 + number % 3, *range(20, 32), 40 + number] for number in range(40)]
+    params = [
+        SamplingParams(temperature=number % 2, seed=number, max_tokens=6 + number % 5, ignore_eos=True)
+        for number in range(40)
+    ]
+    expected = [output.outputs[0].token_ids for output in make_llm().generate(prompts, params)]
+    llm = make_llm(max_num_seqs=6, num_gpu_blocks_override=64)
+
+    def complete(number: int) -> list[int]:
+        if number % 3:
+            return llm.generate(prompts[number], params[number], use_tqdm=False)[0].outputs[0].token_ids
+        deltas = llm.stream(prompts[number], params[number])
+        return [token for delta in deltas for token in delta.outputs[0].token_ids]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(complete, range(40))) == expected
+    assert_idle(llm)
+    again = llm.generate(prompts, params)
+    assert any(output.num_cached_tokens for output in again)
+    assert [output.outputs[0].token_ids for output in again] == expected
+
+
+def test_a_thread_gets_its_turn_while_another_completes_a_long_prompt(llm: LLM) -> None:
+    long = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(llm.generate, [[5, 6]] * 8, long)
+        while not llm.llm_engine.has_unfinished():
+            sleep(0.001)
+        llm.generate([7, 8], SamplingParams(max_tokens=1))
+        assert not call.done()
+        assert len(call.result()) == 8
 
 
 def test_chat_writes_the_models_template(llm: LLM) -> None:
