@@ -137,11 +137,16 @@ def find_compiler() -> str:
 
 
 def build_key(compiler: str) -> str:
-    """What the library depends on, as 16 hex digits."""
+    """Return a digest of everything that the library depends on, as 16 hex digits."""
     digest = hashlib.sha256()
     real = Path(compiler).resolve()
     stat = real.stat()
-    for part in (FLAGS, str(real), stat.st_size, stat.st_mtime_ns, _processor(), _openmp_runtime()):
+    runtime = _openmp_runtime()
+    openmp = runtime and (
+        Path(runtime).name,
+        _sha256(Path(runtime)),
+    )  # not its folder: clones share one library
+    for part in (FLAGS, str(real), stat.st_size, stat.st_mtime_ns, _processor(), openmp):
         digest.update(repr(part).encode())
     for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
         digest.update(source.name.encode() + source.read_bytes())

@@ -320,3 +320,16 @@ def test_the_kernels_are_right_on_older_processors(march: str, lanes: int, tmp_p
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == f"{lanes}\n"
+
+
+def test_clones_share_one_compiled_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each clone has a PyTorch of its own, and with it the same OpenMP library under another path."""
+    compiler = build.find_compiler()
+    keys = []
+    for clone, content in (("a", b"one"), ("b", b"one"), ("c", b"another")):
+        library = tmp_path / clone / "libgomp.so.1"
+        library.parent.mkdir()
+        library.write_bytes(content)
+        monkeypatch.setattr(build, "_openmp_runtime", lambda library=library: str(library))
+        keys.append(build.build_key(compiler))
+    assert keys[0] == keys[1] != keys[2]

@@ -161,12 +161,44 @@ def test_a_changed_pyproject_updates_in_place(machine: Machine) -> None:
     assert machine.asked() == ["pip torch==2.13.0+cpu", f"pip {machine.checkout}"]
 
 
-def test_a_moved_folder_gets_a_new_environment_because_scripts_hold_paths(machine: Machine) -> None:
+def test_a_moved_folder_keeps_its_environment_and_gets_its_paths_corrected(machine: Machine) -> None:
     machine.run()
+    script = machine.checkout / ".venv/bin/tool"
+    script.write_text(f"#!{machine.checkout}/.venv/bin/python\nprint('a tool')\n")
+    script.chmod(0o755)
     machine.asked()
     machine.checkout = machine.checkout.rename(machine.checkout.with_name("moved"))
-    assert machine.run().returncode == 0
-    assert machine.asked()[0] == "venv"
+    result = machine.run("demo")
+    assert result.stdout == "prep ran: demo\n" and "correcting the paths" in result.stderr
+    assert machine.asked() == ["pip torch==2.13.0+cpu", f"pip {machine.checkout}"], "no new environment"
+    moved = machine.checkout / ".venv/bin/tool"
+    assert moved.read_text() == f"#!{machine.checkout}/.venv/bin/python\nprint('a tool')\n"
+    assert os.access(moved, os.X_OK)
+    assert machine.run("demo").stderr == ""
+
+
+def test_an_environment_made_again_keeps_its_python(machine: Machine) -> None:
+    machine.run()
+    machine.add_python("python3.11")
+    (machine.bin / "python3.12").rename(machine.bin / "python3.14")
+    machine.run(PREP_PYTHON="python3.14")
+    (machine.checkout / ".venv/.prep-installing").touch()  # an install that did not finish
+    machine.run()
+    assert (machine.checkout / ".venv/.prep-python").read_text().strip() == "python3.14"
+
+
+@pytest.mark.parametrize("arguments", [("app", "-h"), ("test", "--help"), ("test", "--slow", "-h")])
+def test_a_help_page_installs_no_extra(machine: Machine, arguments: tuple[str, ...]) -> None:
+    machine.run("demo")
+    machine.asked()
+    machine.run(*arguments)
+    assert machine.asked() == []
+
+
+def test_hints_can_name_the_command_as_it_was_typed(machine: Machine) -> None:
+    machine.run()
+    (machine.checkout / ".venv/bin/prep").write_text('#!/bin/sh\necho "$PREP_COMMAND"\n')
+    assert machine.run().stdout.strip() == str(machine.checkout / "prep")
 
 
 def test_no_python_says_how_to_get_one(machine: Machine) -> None:
@@ -216,7 +248,9 @@ def test_without_a_driver_the_cpu_build_is_tried_on_two_indexes_before_the_defau
     torch = [line for line in machine.asked() if "torch" in line]
     assert torch[:2] == ["pip torch==2.13.0+cpu", "pip torch==2.13.0+cpu (own index)"]
     assert torch[2].startswith("pip torch>=")
-    assert "default build" in result.stderr, "it says which build it took"
+    assert "default build" in result.stderr and "4.8 GB" in result.stderr, (
+        "it says which build it takes, and its size"
+    )
     assert result.returncode == 0
 
 
@@ -251,6 +285,13 @@ def test_no_network_is_called_by_its_name(machine: Machine) -> None:
     result = machine.run(FAKE_FAIL="*", FAKE_ERROR="NewConnectionError: Temporary failure in name resolution")
     assert result.returncode == 3
     assert "package index could not be reached" in result.stderr
+
+
+def test_a_full_disk_is_not_told_as_a_network_error(machine: Machine) -> None:
+    error = "WARNING: Retrying after NewConnectionError\nOSError: [Errno 28] No space left on device"
+    result = machine.run(FAKE_FAIL="*", FAKE_ERROR=error)
+    assert result.returncode == 3
+    assert "the disk is full" in result.stderr and "index could not be reached" not in result.stderr
 
 
 def test_ctrl_c_leaves_nothing_locked_and_the_next_start_begins_again(machine: Machine) -> None:

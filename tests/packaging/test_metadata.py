@@ -14,7 +14,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NOT_ON_CONDA_FORGE = ("fsrs",)
-CONDA_NAMES = {"torch": "pytorch"}
+CONDA_NAMES = {"torch": "pytorch", "playwright": "playwright-python"}
+"""On conda-forge, `playwright` is the Node package."""
 
 
 def requirements() -> dict[str, str]:
