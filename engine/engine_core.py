@@ -35,6 +35,7 @@ from engine.config import (
     TierConfig,
     resolve_sliding_window,
 )
+from engine.config.classes import load_class
 from engine.config.tiers import check_tier_args
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
@@ -49,7 +50,6 @@ from engine.models.hf_config import load_model_config
 from engine.resolve import (
     check_args,
     check_parallel,
-    resolve_class,
     resolve_executor,
     resolve_kv_events,
     resolve_kv_transfer,
@@ -117,7 +117,7 @@ class EngineCore:
         kv_transfer = resolve_kv_transfer(args)
         lora = LoRAConfig.from_args(args)
         processors = resolve_logits_processors(args)
-        scheduler_cls = resolve_class(args.scheduler_cls or Scheduler, "scheduler_cls")
+        scheduler_cls = load_class(args.scheduler_cls or Scheduler, "scheduler_cls")
         model = load_model_config(args)
         refuse_head(model)
         speculative = SpeculativeConfig.parse(args.speculative_config)

@@ -6,7 +6,6 @@ Defaults of None become numbers here, when the model and the device are known. T
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +19,7 @@ from engine.config import (
     SchedulerConfig,
     SpeculativeConfig,
 )
+from engine.config.classes import load_class
 from engine.config.tiers import GIB, disk_folder
 from engine.sample.processors import LogitsProcessor
 from engine.transfer import connector_class
@@ -182,20 +182,7 @@ def resolve_executor(args: EngineArgs) -> type[Executor]:
             f"distributed_executor_backend must be one of {', '.join(EXECUTORS)}, or a class as "
             f"'package.module:Class', got {asked!r}"
         )
-    return resolve_class(EXECUTORS.get(asked, asked), "distributed_executor_backend")
-
-
-def resolve_class(spec: str | type, argument: str) -> Any:
-    """A class given as itself or as a dotted path `package.module:Class`."""
-    if not isinstance(spec, str):
-        return spec
-    module_name, separator, class_name = spec.partition(":")
-    if not separator:
-        raise ConfigError(f"{argument}={spec!r} must look like 'package.module:Class'")
-    try:
-        return getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{argument}={spec!r} cannot be imported: {error}") from error
+    return load_class(EXECUTORS.get(asked, asked), "distributed_executor_backend")
 
 
 def resolve_kv_events(args: EngineArgs) -> KVEventsConfig | None:
@@ -261,7 +248,7 @@ def _disk_tier(args: EngineArgs) -> dict[str, Any] | None:
 
 def resolve_logits_processors(args: EngineArgs) -> list[type[LogitsProcessor]]:
     """The user's processors, each checked for the methods that the sampler will call."""
-    classes = [resolve_class(spec, "logits_processors") for spec in args.logits_processors or ()]
+    classes = [load_class(spec, "logits_processors") for spec in args.logits_processors or ()]
     for processor in classes:
         methods = ("add_request", "remove_request", "apply")
         missing = [name for name in methods if not hasattr(processor, name)]

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from common.dotted_path import load_object
+
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("triton", "cuda", "reference")}
 """By device type, the first that takes the inputs. Off its own device a backend runs only when it is asked for by name.
@@ -43,8 +45,7 @@ class Implementation:
     """Files to read, the kernel first, relative to this folder."""
 
     def load(self) -> Callable[..., Any]:
-        module, function = self.entry.split(":")
-        return getattr(import_module(module), function)
+        return load_object(self.entry)
 
     def unsupported(self, *args: Any, **kwargs: Any) -> str | None:
         """Why these inputs cannot be taken; None if they can."""

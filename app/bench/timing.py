@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from common.percentile import percentile
+
 Tell = Callable[[str], None]
 """Where a benchmark says what it is doing: a status line, or nowhere."""
 
@@ -23,13 +25,10 @@ class Spread:
 
 
 def spread(seconds: Sequence[float]) -> Spread:
-    """Summarise times given in seconds. Percentiles are values that occurred (nearest rank)."""
+    """Summarise times given in seconds."""
     if not seconds:
         return Spread(0, *[math.nan] * 5)
     ordered = sorted(1000 * value for value in seconds)
-
-    def percentile(share: float) -> float:
-        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-
     mean = sum(ordered) / len(ordered)
-    return Spread(len(ordered), mean, percentile(0.5), percentile(0.9), percentile(0.99), ordered[-1])
+    p50, p90, p99 = (percentile(ordered, percent) for percent in (50, 90, 99))
+    return Spread(len(ordered), mean, p50, p90, p99, ordered[-1])

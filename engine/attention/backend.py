@@ -13,13 +13,14 @@ Source: vLLM v1/attention/backend.py and the idea of FlashAttention's varlen int
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from common.dotted_path import load_object
 from engine.config import ConfigError
+from engine.config.classes import load_class
 from kernels import registry
 
 
@@ -171,7 +172,7 @@ def get_backend(
             f"unknown attention backend {name!r}; available: {', '.join(BACKENDS)}, "
             "or your own as 'package.module:Class'"
         )
-    backend_class = _import(path)
+    backend_class = load_class(path, "attention backend")
     backend = backend_class(device, dtype)
     if reason := _unsupported(backend_class, device, dtype, shape):
         others = ", ".join((*_working(device, dtype, shape), "reference"))
@@ -187,7 +188,7 @@ def _working(device: torch.device, dtype: torch.dtype, shape: AttentionShape | N
         name
         for name in _PREFERENCE.get(device.type, ("sdpa",))
         if not (name in registry.BACKENDS and registry.unavailable(name))
-        and not _unsupported(_import(BACKENDS[name]), device, dtype, shape)
+        and not _unsupported(load_object(BACKENDS[name]), device, dtype, shape)
     ]
 
 
@@ -199,11 +200,3 @@ def _unsupported(
 ) -> str | None:
     check = getattr(backend_class, "unsupported", None)
     return check(shape, device, dtype) if check and shape else None
-
-
-def _import(path: str) -> type[AttentionBackend]:
-    module_name, class_name = path.split(":", 1)
-    try:
-        return getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"attention backend {path!r} cannot be imported: {error}") from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from common.dotted_path import load_object
 from engine.config import ConfigError, ModelConfig
 from engine.layers.linear import Linear
 from engine.parallel import ALONE, Ranks, use_ranks
@@ -51,9 +51,8 @@ def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks =
     """The model, or what `ranks` has of it, with storage for weights not yet filled (see `loader.load_model`)."""
     if config.architecture not in MODELS:
         raise ConfigError(f"unsupported architecture {config.architecture!r}; supported: {', '.join(MODELS)}")
-    module_name, class_name = MODELS[config.architecture].split(":")
     with torch.device(device), use_ranks(ranks):
-        model = getattr(import_module(module_name), class_name)(config)
+        model = load_object(MODELS[config.architecture])(config)
         _create_weights(model, config, ranks)
     return model
 

@@ -14,9 +14,9 @@ Source: vLLM model_executor/layers/quantization/base_config.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from importlib import import_module
 from typing import Any, Protocol
 
+from common.dotted_path import load_object
 from engine.config import ConfigError
 from engine.config.quantization import CHECKPOINT_FORMATS
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
@@ -49,8 +49,7 @@ def parse_quantization(raw: dict[str, Any]) -> QuantizationConfig:
             f"quantization_config: quant_method {method!r} is not supported; supported are checkpoints of "
             f"{', '.join(CHECKPOINT_FORMATS)}. Otherwise load the original and quantise it: quantization='rtn'"
         )
-    module_name, class_name = FORMATS[method].split(":")
-    return getattr(import_module(module_name), class_name).from_config(raw)
+    return load_object(FORMATS[method]).from_config(raw)
 
 
 def require(raw: dict[str, Any], key: str, choices: Collection[Any], *, default: Any = None) -> Any:

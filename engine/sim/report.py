@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
+from common.percentile import percentile
 from engine.sim.recorder import Recorder, RequestRecord
 
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of a time in seconds. Percentiles are values that occurred (nearest rank)."""
+    """Summary of a time in seconds; the percentiles are those of `common.percentile`."""
 
     count: int
     mean: float
@@ -22,21 +25,28 @@ class Percentiles:
 
 
 def percentiles(values: Sequence[float], counts: Sequence[int] | None = None) -> Percentiles | None:
-    """Of values, each as often as `counts` says; None of none."""
+    """Summarise values, the i-th repeated `counts[i]` times (default once); None if there are none."""
     if not values:
         return None
     pairs = sorted(zip(values, counts or [1] * len(values), strict=True))
-    total = sum(count for _, count in pairs)
-    marks = {share: max(1, math.ceil(share * total)) for share in (0.5, 0.9, 0.99)}
-    found: dict[float, float] = {}
-    seen = 0
-    for value, count in pairs:
-        seen += count
-        for share, mark in marks.items():
-            if share not in found and seen >= mark:
-                found[share] = value
-    mean = math.fsum(value * count for value, count in pairs) / total
-    return Percentiles(total, mean, found[0.5], found[0.9], found[0.99], pairs[-1][0])
+    ordered = _Repeated(pairs)
+    mean = math.fsum(value * count for value, count in pairs) / len(ordered)
+    p50, p90, p99 = (percentile(ordered, percent) for percent in (50, 90, 99))
+    return Percentiles(len(ordered), mean, p50, p90, p99, pairs[-1][0])
+
+
+class _Repeated:
+    """(value, count) pairs read as one sequence in which every value stands `count` times."""
+
+    def __init__(self, pairs: Sequence[tuple[float, int]]) -> None:
+        self._pairs = pairs
+        self._ends = list(accumulate(count for _, count in pairs))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> float:
+        return self._pairs[bisect_right(self._ends, index)][0]
 
 
 @dataclass

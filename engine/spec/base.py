@@ -11,7 +11,6 @@ Leviathan et al. 2023 for the idea.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -19,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.attention.backend import AttentionBackend
-from engine.config import ConfigError, ModelConfig, SpeculativeConfig
+from engine.config import ModelConfig, SpeculativeConfig
+from engine.config.classes import load_class
 from engine.core.sched_output import RequestInit
 from engine.models.registry import CausalLM
 from engine.quant.kv_cache import KVCache
@@ -102,13 +102,7 @@ class Drafter(Protocol):
 
 def drafter_class(method: str) -> type[Drafter]:
     """The drafter of a method's name, or of one's own by dotted path `package.module:Class`."""
-    path = DRAFTERS.get(method, method)
-    module_name, _, class_name = path.partition(":")
-    try:
-        found = getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"speculative method {method!r} cannot be imported: {error}") from error
-    missing = [name for name in ("add_request", "remove_request", "propose") if not hasattr(found, name)]
-    if missing:
-        raise ConfigError(f"drafter {path!r} has no {', '.join(missing)}; see Drafter in engine/spec/base.py")
-    return found
+    methods = ("add_request", "remove_request", "propose")
+    return load_class(
+        DRAFTERS.get(method, method), "speculative method", methods, "Drafter in engine/spec/base.py"
+    )

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from common.percentile import percentile_or_none
 from engine.trace.format import TraceError
 from engine.trace.reader import TraceReader
 from engine.trace.replay import RequestHistory
@@ -523,16 +524,12 @@ _FIGURES: tuple[tuple[str, str, Better], ...] = (
 def _sums(run: _Walk) -> dict[str, float | None]:
     reader = run.reader
     series = reader.series
-    first = [
+    first = sorted(
         life.token_steps[0] - request.added + 1
         for life, request in zip(run.lives, reader.requests, strict=True)
         if life.token_steps
-    ]
-    between = [
-        later - earlier
-        for life in run.lives
-        for earlier, later in zip(life.token_steps, life.token_steps[1:], strict=False)
-    ]
+    )
+    between = sorted(later - earlier for life in run.lives for earlier, later in pairwise(life.token_steps))
     computed = sum(life.computed for life in run.lives)
     return {
         "steps": reader.num_steps,
@@ -547,10 +544,10 @@ def _sums(run: _Walk) -> dict[str, float | None]:
         "most waiting": max(series.waiting, default=0),
         "running, mean": round(sum(series.running) / run.busy_steps, 2) if run.busy_steps else 0,
         "budget used": round(100 * computed / run.budget_offered, 1) if run.budget_offered else None,
-        "first token, p50": percentile(first, 50),
-        "first token, p99": percentile(first, 99),
-        "between tokens, p50": percentile(between, 50),
-        "between tokens, p99": percentile(between, 99),
+        "first token, p50": percentile_or_none(first, 50),
+        "first token, p99": percentile_or_none(first, 99),
+        "between tokens, p50": percentile_or_none(between, 50),
+        "between tokens, p99": percentile_or_none(between, 99),
         "finished": sum(request.finish_reason in ("stop", "length") for request in reader.requests),
     }
 
@@ -563,21 +560,14 @@ def _times(run: _Walk) -> dict[str, float | None]:
     for life, request in zip(run.lives, requests, strict=True):
         if life.token_steps:
             first.append(1e3 * (ends[life.token_steps[0]] - request.added_s))
-        for earlier, later in zip(life.token_steps, life.token_steps[1:], strict=False):
-            between.append(1e3 * (ends[later] - ends[earlier]))
+        between += [1e3 * (ends[later] - ends[earlier]) for earlier, later in pairwise(life.token_steps)]
+    first.sort()
+    between.sort()
     rounded = {
         "whole run": 1e3 * run.reader.duration_s,
-        "TTFT, p50": percentile(first, 50),
-        "TTFT, p99": percentile(first, 99),
-        "ITL, p50": percentile(between, 50),
-        "ITL, p99": percentile(between, 99),
+        "TTFT, p50": percentile_or_none(first, 50),
+        "TTFT, p99": percentile_or_none(first, 99),
+        "ITL, p50": percentile_or_none(between, 50),
+        "ITL, p99": percentile_or_none(between, 99),
     }
     return {name: None if value is None else round(value, 3) for name, value in rounded.items()}
-
-
-def percentile(values: Sequence[float], percent: int) -> float | None:
-    """Nearest rank: the smallest value that at least `percent` % of all do not exceed."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]

@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from common.dotted_path import load_object
 from engine.core.errors import RequestRejected
 from engine.core.queues import HeapQueue
 from engine.core.request import Request
@@ -111,13 +112,10 @@ def load_class(spec: str | type) -> type:
     """A class given as itself or as a dotted path `module:Class`. Raises TraceError, with the user's own error."""
     if isinstance(spec, type):
         return spec
-    module, separator, name = spec.partition(":")
-    if not (module and separator and name):
+    if ":" not in spec:
         raise TraceError(f"a scheduler class is written as module:Class, got {spec!r}")
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        found: Any = load_object(spec)
     except Exception as error:  # a module of the user's own may raise anything
         raise TraceError(f"{spec} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, type):

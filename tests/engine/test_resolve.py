@@ -74,7 +74,7 @@ def test_sizes_that_are_not_given_follow_those_that_are(
         ({"load_format": "pickle"}, "load_format must be one of"),
         ({"attention_backend": "nope"}, "unknown attention backend 'nope'"),
         ({"scheduler_cls": "no_colon"}, "must look like 'package.module:Class'"),
-        ({"scheduler_cls": "no.such.module:Thing"}, "scheduler_cls=.* cannot be imported"),
+        ({"scheduler_cls": "no.such.module:Thing"}, "scheduler_cls .* cannot be imported"),
         ({"logits_processors": ["json:JSONDecoder"]}, "has no add_request, remove_request, apply"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

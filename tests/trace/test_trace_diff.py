@@ -13,7 +13,7 @@ from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.sampling_params import SamplingParams
-from engine.trace.diff import TraceDiff, diff, percentile
+from engine.trace.diff import TraceDiff, diff
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
@@ -249,11 +249,6 @@ def test_times_are_compared_only_where_both_runs_had_a_clock(tmp_path: Path) -> 
     assert figures["ITL, p50"] == (250.0, 500.0)
     half = compare(tmp_path, Plan(THREE, seconds=0.25), Plan(THREE))
     assert half.clocks == ("wall", "steps") and "ITL, p50" not in {figure.name for figure in half.figures}
-
-
-def test_percentiles_by_nearest_rank() -> None:
-    assert [percentile(range(1, 101), p) for p in (1, 50, 99, 100)] == [1, 50, 99, 100]
-    assert percentile([], 50) is None and percentile([7], 99) == 7
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -500,7 +500,7 @@ def test_in_its_middle_a_run_is_taken_over_only_by_who_can(busy: TraceReader, tm
     ("spec", "complaint"),
     [
         ("no_such_module:X", "cannot be imported: ModuleNotFoundError"),
-        ("engine.core.scheduler:Sheduler", "cannot be imported: AttributeError"),
+        ("engine.core.scheduler:Sheduler", "module 'engine.core.scheduler' has no attribute 'Sheduler'"),
         ("engine.core.scheduler", "written as module:Class"),
         ("engine.core.scheduler:RUNNING", "is no class"),
         ("engine.core.request:Request", "has no add, abort, schedule, update, has_unfinished"),
