@@ -1,7 +1,8 @@
-"""What grades a learner is worth something only if its tests notice mistakes: each mutant must be caught."""
+"""The tests of grading, lint, learning and claims must notice mistakes: each mutant fails the test that it names."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 from collections import Counter
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.quizzes.mutants import MUTATIONS, Mutation, mutated
+from tests.mutation import Mutation, patched
+from tests.quizzes.mutants import MUTATIONS, ROOT, mutated
 
 
 def failure(tests: ModuleType, name: str, tmp_path: Path) -> str | None:
-    """The first complaint of a test function, over all its parameters; None if it passes."""
+    """Return the first failure of a test function over all its parameters; None if it passes."""
     function = getattr(tests, name)
     for number, values in enumerate(_parameters(function)):
         here = tmp_path / str(number)
@@ -48,7 +50,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[dict[str, Any]]:
 def _fixtures(
     tests: ModuleType, function: Callable[..., Any], known: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Arguments of a test function: known ones, and what the fixtures of its file give."""
+    """Arguments of a test function: `known` ones and those that the fixtures of its file make."""
     running = []
 
     def value(name: str) -> Any:
@@ -69,7 +71,7 @@ def _fixtures(
 
 
 def _wanted(function: Callable[..., Any]) -> list[str]:
-    """Its arguments, but those that hypothesis draws."""
+    """Names of its arguments, except those that hypothesis draws."""
     return [] if hasattr(function, "hypothesis") else list(inspect.signature(function).parameters)
 
 
@@ -87,6 +89,43 @@ def test_an_unchanged_copy_survives(caught_by: str, tmp_path: Path) -> None:
         assert failure(tests, name, tmp_path) is None
 
 
-def test_every_mutant_has_a_name_of_its_own_and_there_are_enough() -> None:
-    assert len(MUTATIONS) >= 40
+def test_every_mutant_has_its_own_name_and_there_are_enough() -> None:
+    assert len(MUTATIONS) >= 143
     assert [name for name, count in Counter(m.name for m in MUTATIONS).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("module", sorted({mutation.module for mutation in MUTATIONS}))
+def test_mutants_survive_reformatting_and_new_comments(module: str) -> None:
+    source = (ROOT / "quizzes" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+            node.body.insert(0, ast.Expr(ast.Constant("Another docstring.")))
+    reworded = ast.unparse(ast.fix_missing_locations(tree))
+    assert reworded != source
+    for mutation in MUTATIONS:
+        if mutation.module == module:
+            changed = mutation.apply(reworded)
+            assert changed != reworded
+
+
+def test_a_patch_must_fit_exactly_one_place() -> None:
+    source = "def f(a, b):\n    if a > b:\n        return a + 1\n    return b + 1\n"
+    assert patched(source, "f", "a > b", "a < b") == source.replace("a > b", "a < b")
+    assert (
+        patched(source, "f", "if a > b: ...", "...") == "def f(a, b):\n    return a + 1\n    return b + 1\n"
+    )
+    for old in ("_ + 1", "a > c", "return"):
+        with pytest.raises(ValueError, match="matches [02] places"):
+            patched(source, "f", old, "0")
+    with pytest.raises(ValueError, match="g is defined 0 times"):
+        patched(source, "g", "a > b", "a < b")
+
+
+def test_wildcards_stand_for_the_same_thing_in_the_replacement() -> None:
+    source = "def f():\n    return g(h(1), [2, 3], k=4, m=5)\n"
+    assert "g(h(1), m=5)" in patched(source, "f", "g(_1, _, k=_, m=_2)", "g(_1, m=_2)")
+    assert "g(0, [2, 3], k=4, m=5)" in patched(source, "f", "g(_, ...)", "g(0, ...)")
+    assert "max(4, h(1))" in patched(source, "f", "g(_1, _, k=_2, m=_)", "max(_2, _1)")
+    with pytest.raises(ValueError, match="matches 0 places"):
+        patched(source, "f", "g(_1, _1, ...)", "0")
