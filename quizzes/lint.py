@@ -1,7 +1,8 @@
-"""Is a question fit to be asked? Its form, its references, and with `run` its truth over many seeds.
+"""Check questions: the format of their files, their form and references, and with `run` their truth over many seeds.
 
     python -m quizzes.lint quizzes/bank/batching/*.yaml          for authors; the whole bank: prep bank lint --run
 
+format  lines of at most 120 columns, as `prep bank lint --fix` writes them
 form    hints hold no answer, options differ, every wrong option says why, time to read fits into the minutes
 truth   for 20 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, a mistake is no
         right answer, trivial guesses are wrong, a challenge has a witness, every text renders
@@ -19,12 +20,16 @@ from math import isclose
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
 from quizzes.grading.typed import typed_replies
 from quizzes.instance import Instance, draw
+from quizzes.paths import write_atomically
 from quizzes.question import Answer, Question
 from quizzes.question_bank import BANK, Bank
+from quizzes.yaml_format import WIDTH, formatted, long_lines
 
 SEEDS = 20
 WORDS_PER_MINUTE = 220
@@ -258,6 +263,36 @@ def _witnesses(question: Question, run: RunExperiment, seed: int) -> Iterator[Fi
             yield Finding(question.id, seed, f"witness: {type(error).__name__}: {error}")
 
 
+def bank_files() -> list[Path]:
+    """Return the files of all questions and claims."""
+    return [*sorted(BANK.glob("*/*.yaml")), *sorted((BANK.parent / "claims" / "bank").glob("*.yaml"))]
+
+
+def lint_format(path: Path) -> Iterator[str]:
+    """Complain about lines over 120 columns and about a file that `prep bank lint --fix` would change."""
+    text = path.read_text(encoding="utf-8")
+    name = path.relative_to(BANK.parent) if path.is_relative_to(BANK.parent) else path
+    for number in long_lines(text):
+        yield f"{name}:{number}: a line has more than {WIDTH} columns"
+    try:
+        if formatted(text) != text:
+            yield f"{name}: not formatted; run prep bank lint --fix"
+    except yaml.YAMLError as error:
+        yield f"{name}: {error}"
+
+
+def fix_format(path: Path) -> bool:
+    """Format a file; whether that changed it. A file that is not YAML stays as it is."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        new = formatted(text)
+    except yaml.YAMLError:
+        return False
+    if new != text:
+        write_atomically(path, new)
+    return new != text
+
+
 def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -> list[str]:
     """Complaints about files, for authors at work; the experiments run in this process."""
     from quizzes.experiments.running import run_here
@@ -268,7 +303,7 @@ def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -
     complaints: list[str] = []
     for path in paths:
         documents, bad = read_file(path, Question.model_validate)
-        complaints += [str(problem) for problem in bad]
+        complaints += [str(problem) for problem in bad] or lint_format(path)
         for document in documents:
             question = Question.model_validate(document.data)
             found = list(lint_form(question, bank))

@@ -7,9 +7,9 @@ schema: 1
 id: {id}
 title: What it is about, in one line
 kind: {kind}
-stage: technical        # screen, technical, deep_dive, design, coding, incident, manager
-roles: [inference]      # inference, kernel, platform, sre
-difficulty: 2           # 1 recall, 2 apply, 3 combine, 4 design under constraints, 5 research
+stage: technical  # screen, technical, deep_dive, design, coding, incident, manager
+roles: [inference]  # inference, kernel, platform, sre
+difficulty: 2  # 1 recall, 2 apply, 3 combine, 4 design under constraints, 5 research
 minutes: 3
 covers: []
 sources:

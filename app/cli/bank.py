@@ -56,23 +56,40 @@ def lint(
         list[str] | None, typer.Argument(metavar="[ID]...", help="All of them by default.")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Also run the experiments, 20 seeds each.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Format the files of questions and claims first.")
+    ] = False,
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=200, help="With --run.")] = 20,
     json: Json = False,
 ) -> None:
-    """Are the questions sound? Form and references; with --run, truth: the engine against independent oracles.
+    """Check the questions: format, form and references; with --run, compare the engine with independent oracles.
+
+    Without an ID the files of the claims are checked, too.
 
     \b
     Examples:
       prep bank lint
+      prep bank lint --fix
       prep bank lint --run batching.static_vs_continuous
     """
     from quizzes.experiments.runner import Runner
-    from quizzes.lint import is_exact, lint_form, lint_truth
-    from quizzes.question_bank import load_bank
+    from quizzes.lint import bank_files, fix_format, is_exact, lint_form, lint_format, lint_truth
+    from quizzes.question_bank import BANK, load_bank
 
     bank = load_bank()
-    findings = [str(problem) for problem in bank.problems]
     chosen = ids or list(bank.entries)
+    paths = (
+        [BANK / bank.file(question_id) for question_id in chosen if question_id in bank]
+        if ids
+        else bank_files()
+    )
+    if fix:
+        formatted = sum(fix_format(path) for path in paths)
+        bank = load_bank()
+        if not json:
+            terminal.out().print(f"formatted {formatted} of {len(paths)} files")
+    findings = [str(problem) for problem in bank.problems]
+    findings += [finding for path in paths for finding in lint_format(path)]
     compared = 0
     with Runner() as runner:
         for question_id in _progress(chosen, "questions", show=run and not json):
