@@ -30,33 +30,33 @@ LOOK = "Measure and look inside"
 CARE = "Care for the installation"
 
 COMMANDS = {
-    "demo": Entry("app.cli.demo", "A tour of the live engine, under a minute, no input needed.", SEE),
-    "app": Entry("app.cli.app", "The visual debugger in the browser: blocks and batch, step by step.", SEE),
-    "chat": Entry("app.cli.chat", "Talk to a model; the answer streams.", SEE),
-    "start": Entry("app.cli.start", "Role, interview date, twelve questions: where to begin.", PRACTISE),
-    "today": Entry("app.cli.today", "What is due, what is new, where you stand.", PRACTISE),
-    "quiz": Entry("app.cli.quiz", "Interview questions; the live engine judges.", PRACTISE),
-    "review": Entry("app.cli.review", "What is due again, with new figures.", PRACTISE),
-    "answer": Entry("app.cli.answer", "How to say it in 30 seconds, in 2 minutes, and deeper.", PRACTISE),
-    "progress": Entry("app.cli.progress", "Per topic, calibration, readiness.", PRACTISE),
-    "run": Entry("app.cli.run", "Run one experiment with your own figures.", PRACTISE),
-    "experiments": Entry("app.cli.experiments", "What questions are decided by: list, show.", PRACTISE),
-    "claims": Entry(
-        "app.cli.claims", "What prep guides claim: vote, run the test, read the verdict.", PRACTISE
+    "demo": Entry("app.cli.demo", "Watch the live engine run out of memory, preempt and recover.", SEE),
+    "app": Entry("app.cli.app", "Open the visual debugger in the browser.", SEE),
+    "chat": Entry("app.cli.chat", "Talk to a model and watch the answer stream.", SEE),
+    "start": Entry("app.cli.start", "Choose a role and an interview date, and find your level.", PRACTISE),
+    "today": Entry("app.cli.today", "Show what to practise today.", PRACTISE),
+    "quiz": Entry("app.cli.quiz", "Answer interview questions; the live engine grades them.", PRACTISE),
+    "review": Entry("app.cli.review", "Repeat the questions that are due, with new numbers.", PRACTISE),
+    "answer": Entry(
+        "app.cli.answer", "Read the spoken answer to a question: 30 seconds, 2 minutes, more.", PRACTISE
     ),
-    "judge": Entry("app.cli.judge", "An optional model that marks prose: set, test, off.", PRACTISE),
+    "progress": Entry("app.cli.progress", "Show scores per topic, calibration and readiness.", PRACTISE),
+    "run": Entry("app.cli.run", "Run one experiment with your own settings.", PRACTISE),
+    "experiments": Entry("app.cli.experiments", "List the experiments behind the questions.", PRACTISE),
+    "claims": Entry("app.cli.claims", "Vote on claims from prep guides, then run the test.", PRACTISE),
+    "judge": Entry("app.cli.judge", "Configure an optional model that grades prose answers.", PRACTISE),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
-    "zoo": Entry("app.cli.zoo", "The shipped models: list, evaluate, train.", RUN),
-    "sim": Entry("app.cli.sim", "Simulate serving: named models and GPUs, capacity, fleets.", LOOK),
-    "bench": Entry("app.cli.bench", "Throughput, latency, start-up and scheduler benchmarks.", LOOK),
-    "trace": Entry("app.cli.trace", "Record what every step did, and ask why.", LOOK),
-    "disagg": Entry("app.cli.disagg", "Prefill and decode in two processes, KV moved between them.", LOOK),
-    "kernels": Entry("app.cli.kernels", "The engine's kernels: list, check, measure, read.", LOOK),
-    "bank": Entry("app.cli.bank", "The question bank, for its authors: lint, preview, new, stats.", CARE),
-    "state": Entry("app.cli.state", "Your answers: where, export, import, rebuild, backup, reset.", CARE),
+    "zoo": Entry("app.cli.zoo", "List, evaluate, train and quantise the shipped models.", RUN),
+    "sim": Entry("app.cli.sim", "Simulate serving any model on any GPU.", LOOK),
+    "bench": Entry("app.cli.bench", "Measure throughput, latency and features.", LOOK),
+    "trace": Entry("app.cli.trace", "Record every step of a run, then ask why.", LOOK),
+    "disagg": Entry("app.cli.disagg", "Run prefill and decode in two processes.", LOOK),
+    "kernels": Entry("app.cli.kernels", "List, check, measure and explain the kernels.", LOOK),
+    "bank": Entry("app.cli.bank", "Lint, preview and write questions.", CARE),
+    "state": Entry("app.cli.state", "Export, import, back up or reset your answers.", CARE),
     "doctor": Entry("app.cli.doctor", "Check this installation and machine.", CARE),
-    "test": Entry("app.cli.test", "Run the linters and the test suite.", CARE),
-    "version": Entry("app.cli.version", "Versions of prep, Python and PyTorch.", CARE),
+    "test": Entry("app.cli.test", "Run the linters and the tests.", CARE),
+    "version": Entry("app.cli.version", "Print the versions of prep, Python and PyTorch.", CARE),
 }
 
 
@@ -76,7 +76,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; whatever goes wrong ends as one clear line and an exit code."""
+        """Run the command. Every error ends in one clear line and an exit code."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -85,20 +85,22 @@ class LazyGroup(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # a bare group, such as `prep trace`
+                print(error.ctx.get_help())  # type: ignore[union-attr]
+                raise typer.Exit(0) from None
             if (
                 hasattr(error, "format_message") or terminal.debug_wanted()
-            ):  # the first: a usage error, told by typer
+            ):  # the first: a usage error, which typer prints
                 raise
             raise terminal.explain(error) from None
 
 
 app = typer.Typer(
     cls=LazyGroup,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with [bold cyan]prep demo[/], then [bold cyan]prep chat shop[/]. "
+    epilog="Start with [bold cyan]prep quiz[/] or [bold cyan]prep demo[/]. "
     "Every command has examples: [bold cyan]prep generate --help[/]",
 )
 
@@ -107,10 +109,16 @@ app = typer.Typer(
 def root(
     ctx: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (also: PREP_DEBUG=1).")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """A readable LLM inference engine, and a workbench around it."""
     if debug:
         os.environ["PREP_DEBUG"] = "1"
+    if version:
+        from app.cli.version import PREP, version_of
+
+        print(f"prep {version_of(PREP) or 'from the source tree'}")
+        raise typer.Exit()
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
 

@@ -1,4 +1,4 @@
-"""What every screen shares: consoles, marks, the closing line, and how an error is told.
+"""Shared terminal output: consoles, marks, tables, the closing line, and errors.
 
 Exit codes: 0 ok, 1 checks failed, 2 usage, 3 environment, 4 inconclusive, 130 interrupted.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +29,7 @@ INTERRUPTED = 130
 
 
 class Problem(Exception):
-    """Something the user can mend: what, why, and the next step."""
+    """An error that the user can fix: what is wrong, why, and the next step."""
 
     def __init__(self, message: str, *, next_step: str = "", code: int = USAGE) -> None:
         super().__init__(message)
@@ -35,10 +37,26 @@ class Problem(Exception):
         self.code = code
 
 
+class Group(TyperGroup):
+    """A command group that lists its members by their whole first sentence, not cut at the width."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        members = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, member.get_short_help_str(limit=1000)) for name, member in members if member is not None
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 def command_app(**settings: Any) -> typer.Typer:
-    """A subcommand's typer app. Plain help pages: at 80 columns, boxes cut long option names short."""
+    """Return a subcommand's typer app. Its help pages are plain: at 80 columns, boxes would cut long option names."""
     return typer.Typer(
-        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings
+        cls=Group,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        **settings,
     )
 
 
@@ -60,7 +78,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def is_live(console: Console) -> bool:
-    """True if lines can be redrawn: a terminal that understands cursor movement."""
+    """Whether lines can be redrawn: the terminal understands cursor movement."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
@@ -71,7 +89,7 @@ def unicode_ok() -> bool:
 
 
 def mark(ok: bool | None) -> str:
-    """A word or sign with colour; the colour alone never carries the meaning. None is a warning."""
+    """Return a coloured word or sign. Colour alone never carries the meaning. None is a warning."""
     if ok is None:
         return "[yellow]warn[/]"
     sign = ("✓" if ok else "✗") if unicode_ok() else ("ok" if ok else "x")
@@ -80,7 +98,7 @@ def mark(ok: bool | None) -> str:
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """A spinner while something is loaded: importing torch takes seconds. Silent where nobody watches."""
+    """Show a spinner while `what` is loaded. Silent unless stderr is a terminal."""
     console = err()
     if is_live(console):
         with console.status(f"[dim]loading {what}[/]"):
@@ -90,7 +108,7 @@ def loading(what: str) -> Iterator[None]:
 
 
 def table(*headings: str, left: tuple[str, ...] = ()) -> Table:
-    """A table in our one style: light rules, numbers to the right; the first column and `left` hold words."""
+    """Return a table in our one style: light rules, numbers to the right; the first column and `left` hold words."""
     from rich import box
     from rich.table import Table
 
@@ -101,16 +119,16 @@ def table(*headings: str, left: tuple[str, ...] = ()) -> Table:
 
 
 def show(title: str, body: Table) -> None:
-    """A heading and what it heads."""
+    """Print a heading and a table."""
     console = out()
     console.print(f"[bold]{title}[/]", soft_wrap=True)
     console.print(body)
 
 
 def next_command(command: str, why: str = "") -> None:
-    """The last line of a screen: the one thing to do next. On stderr, so that a pipe gets results only."""
+    """Print the last line of a screen: the one next command. On stderr, so that a pipe gets results only."""
     reason = f"  [dim]{why}[/]" if why else ""
-    err().print(f"\n[dim]next:[/] [bold cyan]{command}[/]{reason}", soft_wrap=True)
+    err().print(f"\n[dim]next:[/] [bold cyan]{as_typed(command)}[/]{reason}", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -120,13 +138,20 @@ def print_json(value: Any) -> None:
     )
 
 
+def as_typed(text: str) -> str:
+    """Replace `prep` in hints by what the user typed to start it, such as `./prep`, which the start script exports."""
+    typed = os.environ.get("PREP_COMMAND", "prep")
+    return re.sub(r"(?<![\w./-])prep (?=[a-z])", lambda match: f"{typed} ", text)
+
+
 def tell_error(message: str, next_step: str = "") -> None:
+    """Print an error, and its next step, on stderr. The texts are no markup."""
     from rich.markup import escape
 
     console = err()
-    console.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(as_typed(message))}", soft_wrap=True)
     if next_step:
-        console.print(f"[dim]next:[/] {escape(next_step)}", soft_wrap=True)
+        console.print(f"[dim]next:[/] {escape(as_typed(next_step))}", soft_wrap=True)
 
 
 def debug_wanted() -> bool:
@@ -134,7 +159,7 @@ def debug_wanted() -> bool:
 
 
 def explain(error: BaseException) -> typer.Exit:
-    """Tell an exception as one clear line and choose the exit code."""
+    """Print an exception as one clear line and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         err().print("[dim]interrupted[/]")
         return typer.Exit(INTERRUPTED)
@@ -167,6 +192,6 @@ def _last_frame(error: BaseException) -> str:
 
 
 def silence_broken_pipe() -> None:
-    """The reader of our pipe has left (`prep … | head`): write the rest to nowhere, say nothing."""
+    """Discard the rest of the output: the reader of our pipe has exited (`prep ... | head`)."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`prep version`: what to put into a bug report."""
+"""`prep version`: the versions that a bug report needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from importlib.metadata import version as installed_version
 from app.cli import terminal
 
 app = terminal.command_app()
+PREP = "prep-workbench"
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version of a distribution, read without importing it."""
+    """Return the installed version of a distribution, read without importing it; None if it is missing."""
     try:
         return installed_version(distribution)
     except PackageNotFoundError:
@@ -21,7 +22,7 @@ def version_of(distribution: str) -> str | None:
 
 @app.command()
 def version() -> None:
-    """Versions of prep, Python and PyTorch, without loading any of them."""
-    print(f"prep {version_of('prep-workbench') or '(not installed: running from the source tree)'}")
+    """Print the versions of prep, Python and PyTorch, without importing them."""
+    print(f"prep {version_of(PREP) or '(not installed: running from the source tree)'}")
     print(f"python {platform.python_version()}")
     print(f"torch {version_of('torch') or 'missing'}")

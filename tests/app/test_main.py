@@ -70,6 +70,52 @@ def test_no_arguments_print_the_help_and_succeed() -> None:
     assert "Usage:" in result.stdout and "demo" in result.stdout
 
 
+GROUPS = ("trace", "bench", "kernels", "sim", "zoo", "claims", "bank", "state", "experiments")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_bare_group_prints_its_help(group: str) -> None:
+    result = CliRunner().invoke(app, [group])
+    assert result.exit_code == 0
+    assert f"Usage: prep {group}" in result.stdout or f"Usage: root {group}" in result.stdout
+    listed = result.stdout.split("Commands:")[1]
+    assert "..." not in listed, "a sentence was cut"
+    assert all(line.startswith("  ") for line in listed.strip("\n").splitlines())
+
+
+def test_every_line_of_the_overview_is_a_sentence() -> None:
+    for name, entry in COMMANDS.items():
+        assert entry.help[0].isupper() and entry.help.endswith("."), name
+
+
+def test_the_version_is_an_option_too() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0 and result.stdout.startswith("prep ")
+
+
+def test_the_shell_completes_commands_and_their_options() -> None:
+    environment = {
+        **os.environ,
+        "_PREP_COMPLETE": "complete_bash",
+        "COMP_WORDS": "prep gen",
+        "COMP_CWORD": "1",
+    }
+    assert prep(env=environment).stdout.split() == ["generate"]
+    environment |= {"COMP_WORDS": "prep trace wh", "COMP_CWORD": "2"}
+    assert prep(env=environment).stdout.split() == ["why"]
+
+
+def test_hints_name_the_command_as_the_user_typed_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREP_COMMAND", "./prep")
+    terminal.next_command("prep quiz", "again")
+    terminal.tell_error("see prep doctor, or prep-workbench", "prep today")
+    shown = capsys.readouterr().err
+    assert "next: ./prep quiz" in shown and "see ./prep doctor, or prep-workbench" in shown
+    assert "next: ./prep today" in shown
+
+
 def test_a_misspelt_command_gets_a_suggestion() -> None:
     result = prep("generat")
     assert result.returncode == 2
