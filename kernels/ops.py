@@ -19,6 +19,23 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch as AttentionBatch
+from kernels.cpu.clock import timed_kernels as timed_kernels
+from kernels.cpu.graph import CPUGraph as CPUGraph
+from kernels.cpu.memory import Arena as Arena
+from kernels.cpu.memory import ArenaFull as ArenaFull
+from kernels.cpu.memory import keep_freed_memory as keep_freed_memory
+from kernels.reference.fp8 import FP8_MAX as FP8_MAX
+from kernels.reference.fp8 import dequantise_fp8 as dequantise_fp8
+from kernels.reference.fp8 import quantise_fp8 as quantise_fp8
+from kernels.reference.fp8 import to_e4m3 as to_e4m3
+from kernels.reference.int4 import dequantise_int4 as dequantise_int4
+from kernels.reference.int4 import pack_int4 as pack_int4
+from kernels.reference.int8 import dequantise_int8 as dequantise_int8
+from kernels.reference.int8 import quantise_int8 as quantise_int8
+from kernels.reference.kv_write import dequantise_pages as dequantise_pages
+from kernels.reference.precision import wide as wide
+from kernels.reference.sampling import floor_of as floor_of
 from kernels.registry import dispatch, kind, preferred
 
 if TYPE_CHECKING:
@@ -109,35 +126,25 @@ def reshape_and_cache(
 def paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> Tensor:
     """Causal attention of packed queries over the paged cache: [T, heads, head_dim], like query.
 
-    query [T, heads, head_dim]: row r owns tokens query_start_loc[r] .. query_start_loc[r + 1] - 1 (int32
-    [R + 1]), which are the last of its seq_lens[r] (int32 [R]) tokens. kv and kv_scale as in
-    `reshape_and_cache`, already holding them. block_table int32 [R, max_blocks], rows may be strided: only the
-    first ceil(seq_len / block_size) columns of a row are read, and of the last of these blocks only the slots
-    before seq_len matter. heads is a multiple of kv_heads; query head h reads kv head h // (heads / kv_heads).
-    With a sliding window of w, position p sees p - w + 1 .. p. Tokens of no row (padding) get zeros.
-    max_query_len, if the caller knows it, spares a look at query_start_loc: 1 means decode.
+    query [T, heads, head_dim], its tokens and their keys as `AttentionBatch` says; kv and kv_scale as in
+    `reshape_and_cache`, already holding them. Only the first ceil(seq_len / block_size) columns of a row of the block
+    table are read, and of the last of these blocks only the slots before seq_len matter. heads is a multiple of
+    kv_heads; query head h reads kv head h // (heads / kv_heads). scale multiplies the scores. With a sliding window
+    of w, position p sees p - w + 1 .. p. Tokens of no row (padding) get zeros.
     Sources: PagedAttention (Kwon et al. 2023), online softmax (Milakov & Gimelshein 2018), FlashAttention-2.
     """
-    key = (*kind(query, kv), query.shape[2], kv.shape[3], query.shape[1] // kv.shape[2], max_query_len == 1)
-    inputs = (query, kv, query_start_loc, seq_lens, block_table)
-    options = {
-        "scale": scale,
-        "sliding_window": sliding_window,
-        "kv_scale": kv_scale,
-        "max_query_len": max_query_len,
-    }
-    return dispatch("paged_attention", key, *inputs, **options)(*inputs, **options)
+    group, decodes = query.shape[1] // kv.shape[2], batch.max_query_len == 1
+    key = (*kind(query, kv), query.shape[2], kv.shape[3], group, decodes)
+    options = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
+    return dispatch("paged_attention", key, query, kv, batch, **options)(query, kv, batch, **options)
 
 
 def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:

@@ -157,19 +157,16 @@ def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
 
 def _clock_replays(profile: StepProfile) -> Callable[[], None]:
     """Charge replayed kernels to their parts; returns what undoes it."""
-    from kernels.cpu.clock import timed_kernels
-    from kernels.cpu.graph import CPUGraph
+    replay = ops.CPUGraph.replay
 
-    replay = CPUGraph.replay
-
-    def with_clocks(graph: CPUGraph) -> None:
-        with timed_kernels() as seconds:
+    def with_clocks(graph: ops.CPUGraph) -> None:
+        with ops.timed_kernels() as seconds:
             replay(graph)
         for kernel, own in seconds.items():
             profile.seconds[_PART_OF_KERNEL[kernel]] += own
             profile.seconds["model"] -= own
 
-    return _replace(CPUGraph, "replay", profile.timed("model", with_clocks))
+    return _replace(ops.CPUGraph, "replay", profile.timed("model", with_clocks))
 
 
 def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Callable[[], None]:

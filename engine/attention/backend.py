@@ -22,29 +22,17 @@ from common.dotted_path import load_object
 from engine.config import ConfigError
 from engine.config.classes import load_class
 from kernels import registry
+from kernels.ops import AttentionBatch
 
 
-@dataclass(slots=True)
-class AttentionMetadata:
-    """Where the queries of one step belong and where their keys lie.
+@dataclass(slots=True, kw_only=True)
+class AttentionMetadata(AttentionBatch):
+    """A step's batch as the kernels take it, and what else the layers of the step need."""
 
-    A row's queries are the last `query_len` of its `seq_len` tokens: query i of a row stands at
-    position `seq_len - query_len + i` and sees every position up to its own.
-    """
-
-    query_start_loc: Tensor
-    """int32 [R + 1]: row r owns tokens query_start_loc[r] .. query_start_loc[r + 1] - 1. Steps of the same
-    layout share it: read only."""
-    seq_lens: Tensor
-    """int32 [R]: tokens in the cache after this step, the step's own included."""
-    block_table: Tensor
-    """int32 [R, max_blocks]: column j holds positions j * block_size and on. Columns past the row's
-    last block are stale: they may hold anything and must not be read."""
     slot_mapping: Tensor
     """int64 [T]: block_id * block_size + offset where a token's KV goes; -1 is padding, written nowhere."""
     num_decode_rows: int
     """The first rows, with exactly one query each."""
-    max_query_len: int
     max_seq_len: int
     query_start_loc_cpu: list[int]
     """`query_start_loc`, readable without waiting for the device."""
@@ -111,16 +99,14 @@ class AttentionShape:
     block_size: int
     query_dtype: torch.dtype
 
-    def example(
-        self, device: torch.device, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Query, cache of `dtype`, query_start_loc, seq_lens and block table of one decode row."""
+    def example(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, AttentionBatch]:
+        """Return a query, a cache of `dtype` and the batch of one decode row."""
         query = torch.zeros(1, self.num_heads, self.head_dim, dtype=self.query_dtype, device=device)
         kv = torch.zeros(
             (2, 2, self.num_kv_heads, self.block_size, self.head_dim), dtype=dtype, device=device
         )
         ints = [torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, 1], [1], [[1]])]
-        return query, kv, ints[0], ints[1], ints[2]
+        return query, kv, AttentionBatch(ints[0], ints[1], ints[2], max_query_len=1)
 
     def example_scale(self, device: torch.device, dtype: torch.dtype) -> Tensor | None:
         """The scales that belong to `example`, if the cache is a quantised one."""

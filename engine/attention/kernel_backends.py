@@ -6,7 +6,7 @@ too when TRITON_INTERPRET=1 is set, CUDA C++ through its host shim: slowly, to r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.attention.backend import AttentionMetadata, AttentionShape
 from engine.config import ConfigError
 from kernels import registry
+from kernels.ops import AttentionBatch
 
 
 class KernelAttention:
@@ -33,7 +34,7 @@ class KernelAttention:
         example = shape.example(device, dtype)
         kv_scale = shape.example_scale(device, dtype)
         check = registry.get("paged_attention", cls.name).unsupported
-        return check(*example, scale=1.0, kv_scale=kv_scale, max_query_len=1)
+        return check(*example, scale=1.0, kv_scale=kv_scale)
 
     def build(self, metadata: AttentionMetadata) -> None:
         pass
@@ -59,15 +60,7 @@ class KernelAttention:
         kv_scale: Tensor | None = None,
     ) -> Tensor:
         return self._attend(
-            query,
-            kv,
-            metadata.query_start_loc,
-            metadata.seq_lens,
-            metadata.block_table,
-            scale=scale,
-            sliding_window=sliding_window,
-            kv_scale=kv_scale,
-            max_query_len=metadata.max_query_len,
+            query, kv, metadata, scale=scale, sliding_window=sliding_window, kv_scale=kv_scale
         )
 
 
@@ -89,17 +82,6 @@ class TritonAttention(KernelAttention):
     name = "triton"
 
 
-@dataclass(slots=True)
-class _Part:
-    """Some rows of a batch: arguments for the kernel."""
-
-    tokens: slice
-    query_start_loc: Tensor
-    seq_lens: Tensor
-    block_table: Tensor
-    max_query_len: int
-
-
 class CUDAAttention(KernelAttention):
     """CUDA C++ for decode rows; longer queries are Triton's, or the reference's where there is no Triton."""
 
@@ -109,20 +91,19 @@ class CUDAAttention(KernelAttention):
         super().__init__(device, dtype)
         other = "reference" if registry.unavailable("triton") else "triton"
         self._attend_longer = registry.get("paged_attention", other).load()
-        self._decode: _Part | None = None
-        self._longer: _Part | None = None
+        self._parts: list[tuple[slice, AttentionBatch, Callable[..., Tensor]]] = []
 
     def build(self, metadata: AttentionMetadata) -> None:
-        """Cut the batch behind its decode rows."""
+        """Cut the batch behind its decode rows: (tokens, rows, kernel) of both parts."""
         rows, tokens = metadata.num_decode_rows, metadata.query_start_loc_cpu[-1]
         starts, lens, table = metadata.query_start_loc, metadata.seq_lens, metadata.block_table
-        self._decode = self._longer = None
+        self._parts = []
         if rows:
-            self._decode = _Part(slice(0, rows), starts[: rows + 1], lens[:rows], table[:rows], 1)
+            decode = AttentionBatch(starts[: rows + 1], lens[:rows], table[:rows], 1)
+            self._parts.append((slice(0, rows), decode, self._attend))
         if tokens > rows:
-            self._longer = _Part(
-                slice(rows, tokens), starts[rows:] - rows, lens[rows:], table[rows:], metadata.max_query_len
-            )
+            longer = AttentionBatch(starts[rows:] - rows, lens[rows:], table[rows:], metadata.max_query_len)
+            self._parts.append((slice(rows, tokens), longer, self._attend_longer))
 
     def attend(
         self,
@@ -134,18 +115,8 @@ class CUDAAttention(KernelAttention):
         sliding_window: int | None,
         kv_scale: Tensor | None = None,
     ) -> Tensor:
+        options = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
         out = torch.zeros_like(query)
-        for part, kernel in ((self._decode, self._attend), (self._longer, self._attend_longer)):
-            if part is not None:
-                out[part.tokens] = kernel(
-                    query[part.tokens],
-                    kv,
-                    part.query_start_loc,
-                    part.seq_lens,
-                    part.block_table,
-                    scale=scale,
-                    sliding_window=sliding_window,
-                    kv_scale=kv_scale,
-                    max_query_len=part.max_query_len,
-                )
+        for tokens, batch, kernel in self._parts:
+            out[tokens] = kernel(query[tokens], kv, batch, **options)
         return out

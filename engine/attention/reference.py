@@ -44,12 +44,5 @@ class ReferenceAttention:
         kv_scale: Tensor | None = None,
     ) -> Tensor:
         return ops.paged_attention(
-            query,
-            kv,
-            metadata.query_start_loc,
-            metadata.seq_lens,
-            metadata.block_table,
-            scale=scale,
-            sliding_window=sliding_window,
-            kv_scale=kv_scale,
+            query, kv, metadata, scale=scale, sliding_window=sliding_window, kv_scale=kv_scale
         )

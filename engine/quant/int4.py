@@ -27,7 +27,6 @@ from torch import Tensor
 
 from engine.layers.linear import Linear
 from kernels import ops
-from kernels.reference.int4 import dequantise_int4, pack_int4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Int4Weight:
     ) -> Int4Weight:
         """From steps uint8 [N, K] of 0 to 15, and scale and zero [N, K / G]."""
         return cls(
-            pack_int4(steps).contiguous(),
+            ops.pack_int4(steps).contiguous(),
             _narrowed(scale).contiguous(),
             zero.contiguous(),
             steps.shape[1] // scale.shape[1],
@@ -81,7 +80,7 @@ class Int4Weight:
 
     def dequantise(self) -> Tensor:
         """The matrix [N, K] in fp32, its columns as in the checkpoint."""
-        weight = dequantise_int4(self.qweight, self.scale, self.zero, self.group_size)
+        weight = ops.dequantise_int4(self.qweight, self.scale, self.zero, self.group_size)
         if self.is_split:
             high, low = weight.chunk(2, dim=1)
             weight = high + low

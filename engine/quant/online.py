@@ -38,8 +38,7 @@ from engine.quant.int4 import Int4Weight
 from engine.quant.int8 import Int8LinearMethod, use_int8
 from engine.quant.llm_int8 import LLMInt8LinearMethod
 from engine.quant.rounding import fit_grid
-from kernels.reference.fp8 import quantise_fp8
-from kernels.reference.int8 import quantise_int8
+from kernels.ops import quantise_fp8, quantise_int8
 
 DEFAULT_GROUPS = (128, 64, 32)
 

@@ -29,7 +29,6 @@ from engine.sample.processors import SampleBatch
 from engine.sample.rng import row_keys
 from engine.sample.sampler import RowPlan
 from kernels import ops
-from kernels.reference.sampling import floor_of
 
 DRAFT_NOISE = 0x5DEECE66D
 """Tag of the noise from which drafts are drawn for rejection: it must know nothing of what judges them."""
@@ -99,7 +98,7 @@ def target_probabilities(logits: Tensor, plan: RowPlan) -> Tensor:
     greedy = logits.argmax(-1, keepdim=True)
     random = (plan.temperature > 0)[:, None]
     x = (logits - logits.gather(-1, greedy)) / torch.where(random, plan.temperature[:, None], 1.0)
-    x = x.masked_fill(x < floor_of(x, plan.top_k, plan.top_p, plan.min_p), -torch.inf)
+    x = x.masked_fill(x < ops.floor_of(x, plan.top_k, plan.top_p, plan.min_p), -torch.inf)
     certain = torch.zeros_like(x).scatter_(-1, greedy, 1.0)
     return torch.where(random, x.softmax(-1), certain)
 

@@ -268,14 +268,10 @@ class _Recorder:
     """One recording for each number of rows, tokens and drafts. The first run records, the second is checked."""
 
     def __init__(self, compute: Callable[[_Inputs], Drafted]) -> None:
-        from kernels.cpu.graph import CPUGraph
-        from kernels.cpu.memory import Arena
-
         self._compute = compute
-        self._arena = Arena(ARENA_BYTES)
-        self._graph_class = CPUGraph
+        self._arena = ops.Arena(ARENA_BYTES)
         self._inputs: dict[tuple[int, int, int], _Inputs] = {}
-        self._recorded: dict[int, tuple[CPUGraph, Drafted]] = {}
+        self._recorded: dict[int, tuple[ops.CPUGraph, Drafted]] = {}
         self._verified_calls: set[int] = set()
         self._is_off = False
 
@@ -295,17 +291,15 @@ class _Recorder:
         return found
 
     def run(self, inputs: _Inputs) -> Drafted:
-        from kernels.cpu.memory import ArenaFull
-
         if self._is_off:
             return self._compute(inputs)
         recorded = self._recorded.get(id(inputs))
         if recorded is None:
             try:
-                self._recorded[id(inputs)] = recorded = self._graph_class.record(
+                self._recorded[id(inputs)] = recorded = ops.CPUGraph.record(
                     lambda: self._compute(inputs), self._arena
                 )
-            except ArenaFull:
+            except ops.ArenaFull:
                 return self._compute(inputs)
             return recorded[1]
         graph, drafted = recorded

@@ -30,8 +30,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.backend import AttentionMetadata
-from kernels.cpu.graph import CPUGraph
-from kernels.cpu.memory import Arena, ArenaFull
+from kernels.ops import Arena, ArenaFull, CPUGraph
 
 logger = logging.getLogger(__name__)
 

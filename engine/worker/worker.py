@@ -44,7 +44,7 @@ from engine.worker.draft_loading import load_draft_config, load_draft_model
 from engine.worker.host_pool import HostPool
 from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
-from kernels.cpu.memory import keep_freed_memory
+from kernels.ops import keep_freed_memory
 
 IDLE_WAIT_S = 0.005
 """Most that a step without rows waits for a KV transfer to end: a new request may come meanwhile."""

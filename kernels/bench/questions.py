@@ -153,10 +153,7 @@ def _splits(backend: str, cases: Sequence[Case]) -> Iterator[tuple[str, Call]]:
         if backend == "cuda":
             from kernels.cuda.attention import decode_split
 
-            lean = [
-                Case(each.op, each.name, each.args, _without(each.kwargs, "max_query_len")) for each in cases
-            ]
-            yield str(split), _on_copies(decode_split, lean, split=split)
+            yield str(split), _on_copies(decode_split, cases, split=split)
         elif backend == "triton":
             from kernels.triton_ops import split_kv_decode
             from kernels.triton_ops.attention import paged_attention
@@ -171,10 +168,6 @@ def _inside(setting: Any, call: Call) -> Call:
             return call(number)
 
     return run
-
-
-def _without(options: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key != name}
 
 
 def int4_crossover(experiment: Experiment, rows: Sequence[int] = ROWS) -> Answer:

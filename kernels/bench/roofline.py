@@ -36,6 +36,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.bench.limits import Limits
 
 READ_MOSTLY = 8
@@ -134,19 +135,16 @@ def _reshape_and_cache(
 def _paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> Work:
     _, _, kv_heads, _, head_dim = kv.shape
     keys_read, pairs = 0, 0
-    query_lens = query_start_loc.diff().tolist()
-    for query_len, seq_len in zip(query_lens, seq_lens.tolist(), strict=True):
+    query_lens = batch.query_start_loc.diff().tolist()
+    for query_len, seq_len in zip(query_lens, batch.seq_lens.tolist(), strict=True):
         first = seq_len - query_len
         begin = 0 if sliding_window is None else max(0, first - sliding_window + 1)
         keys_read += seq_len - begin

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.check.case import Case, dtype_name
 from kernels.reference.int4 import quantise_int4
 
@@ -254,14 +255,15 @@ def attention(
         query_lens = torch.tensor([query_len for query_len, _ in rows])
         starts = torch.cat((torch.zeros(1), query_lens.cumsum(0))).int().to(maker.device)
         seq_lens = torch.tensor([seq_len for _, seq_len in rows], dtype=torch.int32, device=maker.device)
-        options = {"scale": model.head_dim**-0.5, "max_query_len": int(query_lens.max())}
+        batch = AttentionBatch(starts, seq_lens, table, int(query_lens.max()))
+        options = {"scale": model.head_dim**-0.5}
         if cache_dtype == FP8:
             options["kv_scale"] = torch.ones(2, device=maker.device)
         if cache_dtype == torch.int8:
             options["kv_scale"] = torch.full(shape[:1] + shape[2:-1], 0.01, device=maker.device)
         query = [maker.normal(int(query_lens.sum()), model.heads, model.head_dim) for _ in range(number)]
         return [
-            Case("paged_attention", name, (query[layer], cache[:, layer], starts, seq_lens, table), options)
+            Case("paged_attention", name, (query[layer], cache[:, layer], batch), options)
             for layer in range(number)
         ]
 

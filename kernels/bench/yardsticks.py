@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.bench.timing import Call
 from kernels.check.case import Case
 from kernels.reference.int4 import dequantise_int4
@@ -33,7 +34,7 @@ def yardsticks(cases: Sequence[Case]) -> tuple[dict[str, Call], dict[str, str]]:
     failed: dict[str, str] = {}
     for name, maker in _YARDSTICKS.get(cases[0].op, {}).items():
         try:
-            prepared = [maker(**case.arguments()) for case in cases]
+            prepared = [maker(*case.args, **case.kwargs) for case in cases]
             if any(each is None for each in prepared):
                 continue
             prepared[0]()
@@ -47,17 +48,15 @@ def yardsticks(cases: Sequence[Case]) -> tuple[dict[str, Call], dict[str, str]]:
 # --- attention -------------------------------------------------------------------------------------------------
 
 
-def _sdpa_by_row(
-    query: Tensor, kv: Tensor, query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, **options: Any
-) -> Prepared | None:
+def _sdpa_by_row(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Prepared | None:
     """For each request: gather its pages, then SDPA. What torch offers without a paged kernel."""
     if kv.dtype != query.dtype:
         return None
     block_size, device = kv.shape[3], query.device
-    starts, lengths = query_start_loc.tolist(), seq_lens.tolist()
+    starts, lengths = batch.query_start_loc.tolist(), batch.seq_lens.tolist()
     rows = []
     for row, seq_len in enumerate(lengths):
-        ids = block_table[row, : -(-seq_len // block_size)].long()
+        ids = batch.block_table[row, : -(-seq_len // block_size)].long()
         query_len = starts[row + 1] - starts[row]
         causal = query_len == seq_len
         mask = None
@@ -84,17 +83,15 @@ def _sdpa_by_row(
     return run
 
 
-def _sdpa_padded(
-    query: Tensor, kv: Tensor, query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, **options: Any
-) -> Prepared | None:
+def _sdpa_padded(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Prepared | None:
     """All requests of a decode batch at once: gather the pages of all, mask what is too long."""
-    if kv.dtype != query.dtype or options["max_query_len"] != 1:
+    if kv.dtype != query.dtype or batch.max_query_len != 1:
         return None
     rows, heads, head_dim = query.shape
     kv_heads, block_size = kv.shape[2:4]
-    table = block_table.long()
+    table = batch.block_table.long()
     length = table.shape[1] * block_size
-    visible = torch.arange(length, device=query.device) < seq_lens[:, None]
+    visible = torch.arange(length, device=query.device) < batch.seq_lens[:, None]
     mask = None if visible.all() else visible[:, None, None]
 
     def run() -> Tensor:
@@ -110,9 +107,7 @@ def _sdpa_padded(
     return run
 
 
-def _flashinfer(
-    query: Tensor, kv: Tensor, query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, **options: Any
-) -> Prepared | None:
+def _flashinfer(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Prepared | None:
     """FlashInfer's paged kernels, which read the same pages."""
     if query.device.type != "cuda" or kv.dtype != query.dtype or find_spec("flashinfer") is None:
         return None
@@ -120,19 +115,21 @@ def _flashinfer(
 
     heads, head_dim = query.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
-    blocks = (seq_lens + block_size - 1) // block_size
+    blocks = (batch.seq_lens + block_size - 1) // block_size
     indptr = F.pad(blocks.cumsum(0), (1, 0)).int()
-    indices = torch.cat([block_table[row, :n] for row, n in enumerate(blocks.tolist())]).int()
-    last = (seq_lens - 1) % block_size + 1
+    indices = torch.cat([batch.block_table[row, :n] for row, n in enumerate(blocks.tolist())]).int()
+    last = (batch.seq_lens - 1) % block_size + 1
     workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device=query.device)
     pages = kv.contiguous()
     shape = (heads, kv_heads, head_dim, block_size)
-    if options["max_query_len"] == 1:
+    if batch.max_query_len == 1:
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=True)
         wrapper.plan(indptr, indices, last, *shape, q_data_type=query.dtype, kv_data_type=kv.dtype)
     else:
         wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace, "HND")
-        wrapper.plan(query_start_loc, indptr, indices, last, *shape, causal=True, q_data_type=query.dtype)
+        wrapper.plan(
+            batch.query_start_loc, indptr, indices, last, *shape, causal=True, q_data_type=query.dtype
+        )
     return lambda: wrapper.run(query, pages)
 
 

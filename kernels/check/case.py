@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -27,8 +27,10 @@ class Case:
     """Rows that hold NaN, where the contract leaves the result open; the other rows must not notice."""
 
     def arguments(self) -> dict[str, Any]:
-        """All arguments by name, as in the signature in `ops.py`."""
-        return inspect.signature(getattr(ops, self.op)).bind(*self.args, **self.kwargs).arguments
+        """Return all arguments by name, as in the signature in `ops.py`; a batch counts as its fields."""
+        bound = inspect.signature(getattr(ops, self.op)).bind(*self.args, **self.kwargs).arguments
+        batch = bound.pop("batch", None)
+        return bound if batch is None else {**bound, **_fields(batch)}
 
     def describe(self) -> str:
         """Every argument on a line: enough to see what is special about the case."""
@@ -70,6 +72,8 @@ def _mapped(case: Case, convert: Callable[[Tensor], Tensor]) -> Case:
     def visit(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(visit(each) for each in value)
+        if is_dataclass(value):
+            return type(value)(**{name: visit(each) for name, each in _fields(value).items()})
         if not isinstance(value, Tensor):
             return value
         key = (value.untyped_storage().data_ptr(), value.dtype)
@@ -79,6 +83,10 @@ def _mapped(case: Case, convert: Callable[[Tensor], Tensor]) -> Case:
 
     kwargs = {name: visit(value) for name, value in case.kwargs.items()}
     return Case(case.op, case.name, tuple(visit(each) for each in case.args), kwargs, case.free_rows)
+
+
+def _fields(batch: Any) -> dict[str, Any]:
+    return {each.name: getattr(batch, each.name) for each in fields(batch)}
 
 
 def _describe(value: Any) -> str:

@@ -19,6 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.check.case import Case, copy_of, dtype_name
 
 Size = Literal["tiny", "small", "large"]
@@ -303,10 +304,9 @@ def _attention(
     name += f", window {window}" if window else ""
     name += f", {padding} padding tokens" if padding else ""
     options = {"scale": head_dim**-0.5, "sliding_window": window, "kv_scale": pages.kv_scale}
-    if told:
-        options["max_query_len"] = max(query_lens, default=0)
-    width = max(blocks, default=0) + 1
-    return Case("paged_attention", name, (query, pages.kv, starts, seq_lens, table[:, :width]), options)
+    most = max(query_lens, default=0) if told else None
+    batch = AttentionBatch(starts, seq_lens, table[:, : max(blocks, default=0) + 1], most)
+    return Case("paged_attention", name, (query, pages.kv, batch), options)
 
 
 def _copy_blocks(draw: Draw) -> Iterator[Case]:

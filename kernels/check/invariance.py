@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.check.case import Case
 
 ROW_DIMENSION: dict[str, dict[str, int]] = {
@@ -61,21 +62,19 @@ def alone(case: Case, row: int) -> Case:
 
 def _request_alone(case: Case, row: int) -> Case:
     """Also where alone it is a decode batch and was not before: a row's company must not choose its kernel."""
-    query, kv, starts, seq_lens, block_table = case.args
-    start, end = starts[row : row + 2].tolist()
-    options = dict(case.kwargs)
-    if "max_query_len" in options:
-        options["max_query_len"] = end - start
-    rows = slice(row, row + 1)
-    own = (query[start:end], kv, starts[row : row + 2] - start, seq_lens[rows], block_table[rows])
-    return Case(case.op, f"{case.name}: row {row} alone", own, options)
+    query, kv, batch = case.args
+    starts, rows = batch.query_start_loc[row : row + 2], slice(row, row + 1)
+    start, end = starts.tolist()
+    most = None if batch.max_query_len is None else end - start
+    own = AttentionBatch(starts - start, batch.seq_lens[rows], batch.block_table[rows], most)
+    return Case(case.op, f"{case.name}: row {row} alone", (query[start:end], kv, own), case.kwargs)
 
 
 def row_of(case: Case, row: int, result: Any) -> tuple[Tensor, ...]:
     """What belongs to this row in the result of the whole batch (for operations in place: in their target)."""
     tensors = result if isinstance(result, tuple) else (result,)
     if case.op == "paged_attention":
-        start, end = case.args[2][row : row + 2].tolist()
+        start, end = case.args[2].query_start_loc[row : row + 2].tolist()
         return tuple(each[start:end] for each in tensors)
     return tuple(each.narrow(RESULT_DIMENSION.get(case.op, 0), row, 1) for each in tensors)
 

@@ -43,7 +43,7 @@ def _num_terms(case: Case) -> int:
     """The length of the longest sum behind one element."""
     first = case.args[0]
     if case.op == "paged_attention":
-        seq_lens = case.args[3]
+        seq_lens = case.args[2].seq_lens
         return first.shape[-1] + int(seq_lens.max() if seq_lens.numel() else 0)
     return first.shape[-1] if case.op not in ("rotary_embedding", "silu_and_mul", "apply_penalties") else 1
 

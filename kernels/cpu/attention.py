@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import CACHES, FLOATS, unlike
 from kernels.cpu.kv_write import unsupported_cache
@@ -17,14 +18,11 @@ _MAX_GROUP = 48
 def paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> Tensor:
     tokens, heads, _ = query.shape
     _, _, kv_heads, block_size, head_dim = kv.shape
@@ -36,11 +34,11 @@ def paged_attention(
         FLOATS[query.dtype],
         out.data_ptr(),
         tokens,
-        query_start_loc.data_ptr(),
-        seq_lens.data_ptr(),
-        block_table.data_ptr(),
-        block_table.stride(0),
-        seq_lens.shape[0],
+        batch.query_start_loc.data_ptr(),
+        batch.seq_lens.data_ptr(),
+        batch.block_table.data_ptr(),
+        batch.block_table.stride(0),
+        batch.seq_lens.shape[0],
         heads,
         scale,
         sliding_window or 0,
@@ -59,14 +57,11 @@ def paged_attention(
 def unsupported_paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> str | None:
     head_dim, group = query.shape[2], query.shape[1] // kv.shape[2]
     if head_dim % _LANES:

@@ -22,17 +22,16 @@ KERNELS = (
 )
 """In the order of `Kernel` in graph.h."""
 
-_time_kernels = function("time_kernels", "p")
-
 
 @contextmanager
 def timed_kernels() -> Iterator[dict[str, float]]:
-    """Seconds by kernel of what runs inside the block; the dictionary is filled at its end."""
+    """Measure the seconds spent in each kernel inside the block; the dictionary is filled at its end."""
+    time_kernels = function("time_kernels", "p")
     seconds = (ctypes.c_double * len(KERNELS))()
     result: dict[str, float] = {}
-    _time_kernels(ctypes.addressof(seconds))
+    time_kernels(ctypes.addressof(seconds))
     try:
         yield result
     finally:
-        _time_kernels(None)
+        time_kernels(None)
         result.update(zip(KERNELS, seconds, strict=True))

@@ -9,6 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.cuda.launch import DTYPES, Kernel, launch
 
 WARP = 32
@@ -32,43 +33,28 @@ _SOURCE = "paged_decode_split.cu"
 def paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> Tensor:
     """One pass if no sequence can be longer than a split, else split-KV: decided by the width of the block table.
 
     Where both could run they give the same bits, so a row's result does not depend on which was chosen.
     """
-    decode = decode_one_pass if block_table.shape[1] * kv.shape[3] <= SPLIT else decode_split
-    return decode(
-        query,
-        kv,
-        query_start_loc,
-        seq_lens,
-        block_table,
-        scale=scale,
-        sliding_window=sliding_window,
-        kv_scale=kv_scale,
-    )
+    decode = decode_one_pass if batch.block_table.shape[1] * kv.shape[3] <= SPLIT else decode_split
+    return decode(query, kv, batch, scale=scale, sliding_window=sliding_window, kv_scale=kv_scale)
 
 
 def unsupported_paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> str | None:
     if query.dtype not in FLOATS or kv.dtype not in (query.dtype, *QUANTISED):
         return (
@@ -81,7 +67,7 @@ def unsupported_paged_attention(
     item = kv.element_size()
     if kv.data_ptr() % 16 or kv.stride(0) * item % 16:
         return "a cache whose blocks do not start at multiples of 16 bytes"
-    if max_query_len != 1:  # None as well: the answer is kept for other batches
+    if batch.max_query_len != 1:  # None as well: the answer is kept for other batches
         return "queries of more than one token, or of unknown length; max_query_len=1 is supported, triton takes more"
     return None
 
@@ -148,9 +134,7 @@ def _kernel(name: str, parameters: str, geometry: Geometry, split: int = SPLIT) 
 def decode_one_pass(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
@@ -159,12 +143,12 @@ def decode_one_pass(
     """Version 1: a block per (sequence, kv head) reads the whole sequence. Arguments as `ops.paged_attention`."""
     geometry = _geometry(query, kv)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    problem = _problem(query, kv, query_start_loc, seq_lens, block_table, scale, sliding_window, kv_scale)
+    problem = _problem(query, kv, batch, scale, sliding_window, kv_scale)
     launch(
         _kernel("paged_decode", _PROBLEM + "p", geometry),
         *problem,
         out,
-        grid=(max(seq_lens.shape[0], query.shape[0]), query.shape[1] // geometry.group),
+        grid=(max(batch.seq_lens.shape[0], query.shape[0]), query.shape[1] // geometry.group),
         block=(WARPS * WARP,),
         shared_bytes=geometry.shared_bytes,
         device=query.device,
@@ -175,9 +159,7 @@ def decode_one_pass(
 def decode_split(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
@@ -188,22 +170,23 @@ def decode_split(
     geometry = _geometry(query, kv)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     num_heads, head_dim = query.shape[1:]
-    num_splits = -(-block_table.shape[1] * kv.shape[3] // split)
+    num_splits = -(-batch.block_table.shape[1] * kv.shape[3] // split)
     partial_of_one = num_heads * num_splits * (head_dim + 2) * 4
-    sequences = seq_lens.shape[0]
+    sequences = batch.seq_lens.shape[0]
     at_once = max(1, min(sequences, PARTIAL_BYTES // max(1, partial_of_one)))
     partial = torch.empty(at_once, num_heads, num_splits, head_dim, device=query.device)
     sums = torch.empty(at_once, num_heads, num_splits, 2, device=query.device)
     for begin in range(0, max(1, sequences), at_once):
         rows = slice(begin, begin + at_once)
-        lens, starts = seq_lens[rows], query_start_loc[begin : begin + at_once + 1]
-        problem = _problem(query, kv, starts, lens, block_table[rows], scale, sliding_window, kv_scale)
+        starts = batch.query_start_loc[begin : begin + at_once + 1]
+        part = AttentionBatch(starts, batch.seq_lens[rows], batch.block_table[rows], 1)
+        problem = _problem(query, kv, part, scale, sliding_window, kv_scale)
         launch(
             _kernel("paged_decode_partial", _PROBLEM + "pp", geometry, split),
             *problem,
             partial,
             sums,
-            grid=(lens.shape[0], num_heads // geometry.group, num_splits),
+            grid=(part.seq_lens.shape[0], num_heads // geometry.group, num_splits),
             block=(WARPS * WARP,),
             shared_bytes=geometry.shared_bytes,
             device=query.device,
@@ -216,7 +199,7 @@ def decode_split(
             sums,
             out,
             num_splits,
-            grid=(max(lens.shape[0], query.shape[0]), num_heads),
+            grid=(max(part.seq_lens.shape[0], query.shape[0]), num_heads),
             block=(-(-head_dim // WARP) * WARP,),
             device=query.device,
         )
@@ -230,20 +213,18 @@ def _geometry(query: Tensor, kv: Tensor) -> Geometry:
 def _problem(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     scale: float,
     sliding_window: int | None,
     kv_scale: Tensor | None,
 ) -> tuple[Tensor | int | float | None, ...]:
     """PROBLEM_PARAMETERS of paged_decode.cu."""
     return (
-        *(query, kv, kv_scale, query_start_loc, seq_lens, block_table),
+        *(query, kv, kv_scale, batch.query_start_loc, batch.seq_lens, batch.block_table),
         *(query.stride(0), query.stride(1), kv.stride(0)),
         kv_scale.stride(0) if kv_scale is not None else 0,
-        block_table.stride(0),
-        *(query.shape[0], seq_lens.shape[0], query.shape[1], kv.shape[2]),
+        batch.block_table.stride(0),
+        *(query.shape[0], batch.seq_lens.shape[0], query.shape[1], kv.shape[2]),
         sliding_window or 0,
         scale,
     )
@@ -254,12 +235,12 @@ def compile_cases() -> dict[str, Callable[[], object]]:
         query = torch.empty(64, heads, head_dim, dtype=dtype, device="meta")
         kv = torch.empty(4096, 2, 8, 16, head_dim, dtype=cached, device="meta")
         starts, lens = torch.empty(65, device="meta"), torch.empty(64, device="meta")
-        table = torch.empty(64, 256, device="meta")
+        batch = AttentionBatch(starts, lens, torch.empty(64, 256, device="meta"), 1)
         kv_scale = torch.empty(4096, 2, 8, 16, device="meta")
         options = {"scale": 0.1, "kv_scale": kv_scale}
         return lambda: (
-            decode_one_pass(query, kv, starts, lens, table, **options),
-            decode_split(query, kv, starts, lens, table, **options),
+            decode_one_pass(query, kv, batch, **options),
+            decode_split(query, kv, batch, **options),
         )
 
     bf16, fp8 = torch.bfloat16, torch.float8_e4m3fn

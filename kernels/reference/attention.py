@@ -5,30 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.reference.kv_write import dequantise
+from kernels.attention_batch import AttentionBatch
+from kernels.reference.kv_write import dequantise_pages
 from kernels.reference.precision import wide
 
 
 def paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> Tensor:
     block_size = kv.shape[3]
     out = torch.zeros_like(query)
-    starts = query_start_loc.tolist()
-    for row, seq_len in enumerate(seq_lens.tolist()):
+    starts = batch.query_start_loc.tolist()
+    for row, seq_len in enumerate(batch.seq_lens.tolist()):
         start, end = starts[row], starts[row + 1]
         num_blocks = -(-seq_len // block_size)
-        block_ids = block_table[row, :num_blocks].long()
-        pages = wide(dequantise(kv[block_ids], kv_scale, block_ids))
+        block_ids = batch.block_table[row, :num_blocks].long()
+        pages = wide(dequantise_pages(kv[block_ids], kv_scale, block_ids))
         key, value = pages.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :seq_len]
         out[start:end] = _attend_one(wide(query[start:end]), key, value, scale, sliding_window)
     return out

@@ -25,7 +25,7 @@ def reshape_and_cache(
         kv[blocks, part, :, offsets] = x.to(kv.dtype)
 
 
-def dequantise(pages: Tensor, kv_scale: Tensor | None, block_ids: Tensor) -> Tensor:
+def dequantise_pages(pages: Tensor, kv_scale: Tensor | None, block_ids: Tensor) -> Tensor:
     """pages [n, 2, kv_heads, block_size, head_dim], the blocks `block_ids` [n] of a cache, as numbers."""
     if pages.dtype == torch.float8_e4m3fn:
         return pages.float() * kv_scale.view(1, 2, 1, 1, 1)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.triton_ops.paged_tile import QUANTISED, TYPES
 from kernels.triton_ops.split_kv_decode import split_kv_decode
 from kernels.triton_ops.unified_attention import unified_attention
@@ -26,21 +27,18 @@ FP8_ARCH = (8, 9)
 def paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> Tensor:
     out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
-    if query.numel() == 0 or seq_lens.shape[0] == 0:
+    if query.numel() == 0 or batch.seq_lens.shape[0] == 0:
         return out
-    inputs = (query, kv, query_start_loc, seq_lens, block_table, out)
+    inputs = (query, kv, batch, out)
     options = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
-    if max_query_len != 1:
+    if batch.max_query_len != 1:
         unified_attention(*inputs, **options)
     split_kv_decode(*inputs, **options)
     return out
@@ -49,14 +47,11 @@ def paged_attention(
 def unsupported_paged_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     *,
     scale: float,
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
-    max_query_len: int | None = None,
 ) -> str | None:
     head_dim = query.shape[2]
     if head_dim > MAX_HEAD_DIM:
@@ -89,15 +84,8 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
             scale = torch.empty(2, device="meta")
         integers = torch.empty(65, dtype=torch.int32, device="meta")
         table = torch.empty(64, 512, dtype=torch.int32, device="meta")
-        paged_attention(
-            qkv[:, :heads],
-            kv,
-            integers,
-            integers[:64],
-            table,
-            scale=head_dim**-0.5,
-            kv_scale=scale,
-        )
+        batch = AttentionBatch(integers, integers[:64], table)
+        paged_attention(qkv[:, :heads], kv, batch, scale=head_dim**-0.5, kv_scale=scale)
 
     cases = {
         "bf16": lambda: attend(torch.bfloat16),

@@ -27,6 +27,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile
 
 SPLIT = 256
@@ -171,9 +172,7 @@ def split_of(
 def split_kv_decode(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     out: Tensor,
     *,
     scale: float,
@@ -183,11 +182,11 @@ def split_kv_decode(
     """Fill the tokens of `out` [T, heads, head_dim] that are the only query of their row."""
     _, heads, head_dim = query.shape
     kv_heads, block_size = kv.shape[2:4]
-    num_rows, group = seq_lens.shape[0], heads // kv_heads
+    num_rows, group = batch.seq_lens.shape[0], heads // kv_heads
     quantised = QUANTISED.get(kv.dtype, "no")
     compute = query.dtype if quantised != "no" else torch.promote_types(query.dtype, kv.dtype)
     config = tile_config(compute, head_dim)
-    max_splits = most_splits(block_table.shape[1] * block_size, sliding_window, config["TILE"])
+    max_splits = most_splits(batch.block_table.shape[1] * block_size, sliding_window, config["TILE"])
     scratch = torch.empty(num_rows, heads, max_splits, head_dim + 2, dtype=torch.float32, device=query.device)
     numbers = num_rows * heads * max_splits
     highest, total, acc = scratch.view(-1).split([numbers, numbers, numbers * head_dim])
@@ -208,16 +207,16 @@ def split_kv_decode(
         highest,
         total,
         acc,
-        query_start_loc,
-        seq_lens,
-        block_table,
+        batch.query_start_loc,
+        batch.seq_lens,
+        batch.block_table,
         heads,
         max_splits,
         scale * LOG2_E,
         *query.stride()[:2],
         *kv.stride()[:3],
         *(kv_scale.stride()[:3] if quantised == "int8" else (0, 0, 0)),
-        block_table.stride(0),
+        batch.block_table.stride(0),
         COMPUTE=TYPES[compute],
         GROUP=group,
         BLOCK_SIZE=block_size,
@@ -226,7 +225,16 @@ def split_kv_decode(
         **config,
     )
     decode_reduce_kernel[(num_rows, heads)](
-        kv_scale, highest, total, acc, out, query_start_loc, seq_lens, heads, max_splits, **shape
+        kv_scale,
+        highest,
+        total,
+        acc,
+        out,
+        batch.query_start_loc,
+        batch.seq_lens,
+        heads,
+        max_splits,
+        **shape,
     )
 
 

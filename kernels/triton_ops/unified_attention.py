@@ -28,6 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile
 
 
@@ -138,9 +139,7 @@ def unified_attention_kernel(
 def unified_attention(
     query: Tensor,
     kv: Tensor,
-    query_start_loc: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
+    batch: AttentionBatch,
     out: Tensor,
     *,
     scale: float,
@@ -150,7 +149,7 @@ def unified_attention(
     """Fill the tokens of `out` [T, heads, head_dim] that belong to rows with two or more queries."""
     tokens, heads, head_dim = query.shape
     kv_heads, block_size = kv.shape[2:4]
-    group, num_rows = heads // kv_heads, seq_lens.shape[0]
+    group, num_rows = heads // kv_heads, batch.seq_lens.shape[0]
     quantised = QUANTISED.get(kv.dtype, "no")
     compute = query.dtype if quantised != "no" else torch.promote_types(query.dtype, kv.dtype)
     config = tile_config(compute, quantised, head_dim, group)
@@ -160,16 +159,16 @@ def unified_attention(
         kv,
         kv_scale,
         out,
-        query_start_loc,
-        seq_lens,
-        block_table,
+        batch.query_start_loc,
+        batch.seq_lens,
+        batch.block_table,
         num_rows,
         heads,
         scale * LOG2_E,
         *query.stride()[:2],
         *kv.stride()[:3],
         *(kv_scale.stride()[:3] if quantised == "int8" else (0, 0, 0)),
-        block_table.stride(0),
+        batch.block_table.stride(0),
         WINDOW=sliding_window or 0,
         QUANTISED=quantised,
         COMPUTE=TYPES[compute],

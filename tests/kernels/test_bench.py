@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels import registry
+from kernels.attention_batch import AttentionBatch
 from kernels.bench import questions
 from kernels.bench.limits import Limits, gemm_rate
 from kernels.bench.questions import Experiment
@@ -28,7 +29,8 @@ def attended(rows: list[tuple[int, int]], window: int | None = None) -> Work:
     starts = torch.tensor([0, *(query_len for query_len, _ in rows)]).cumsum(0).int()
     lengths = torch.tensor([seq_len for _, seq_len in rows]).int()
     query, kv = meta(int(starts[-1]), 32, 128), meta(9, 2, 8, 16, 128)
-    return work("paged_attention", query, kv, starts, lengths, meta(1), scale=1.0, sliding_window=window)
+    batch = AttentionBatch(starts, lengths, meta(1))
+    return work("paged_attention", query, kv, batch, scale=1.0, sliding_window=window)
 
 
 def test_decode_reads_every_key_and_value_once() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.check.run import check
 from kernels.cpu import build
 from kernels.reference import attention as reference
@@ -28,6 +29,11 @@ STALE = 2**20
 def test_random_cases_agree_with_the_reference(dtype: torch.dtype, size: str) -> None:
     report = check("paged_attention", "cpu", dtype=dtype, size=size)
     assert report.ok, report
+
+
+def batch(query_start_loc: list[int], seq_lens: list[int], table: Tensor) -> AttentionBatch:
+    starts, lens = (torch.tensor(values, dtype=torch.int32) for values in (query_start_loc, seq_lens))
+    return AttentionBatch(starts, lens, table)
 
 
 class Request:
@@ -53,9 +59,7 @@ class Request:
         return attention.paged_attention(
             self.query[start:end],
             self.kv,
-            torch.tensor([0, end - start], dtype=torch.int32),
-            torch.tensor([end], dtype=torch.int32),
-            self.table,
+            batch([0, end - start], [end], self.table),
             scale=self.scale,
             sliding_window=window,
         )
@@ -98,18 +102,17 @@ def test_a_row_is_the_same_alone_and_in_a_batch_for_all_threads(dtype: torch.dty
     for row, request in enumerate(requests):
         table[row, : len(request.blocks)] = request.blocks + offsets[row]
     query = torch.cat([r.query[r.length - n :] for r, n in zip(requests, query_lens, strict=True)]).to(dtype)
-    starts = torch.tensor([0, *query_lens]).cumsum(0).int()
-    seq_lens = torch.tensor([request.length for request in requests], dtype=torch.int32)
+    starts = torch.tensor([0, *query_lens]).cumsum(0).tolist()
+    all_rows = batch(starts, [request.length for request in requests], table)
 
     def together() -> Tensor:
-        return attention.paged_attention(query, kv, starts, seq_lens, table, scale=0.2)
+        return attention.paged_attention(query, kv, all_rows, scale=0.2)
 
     out = same_with_any_number_of_threads(together)
     for row in range(8):
-        own, one = slice(int(starts[row]), int(starts[row + 1])), slice(row, row + 1)
-        alone = attention.paged_attention(
-            query[own], kv, starts[row : row + 2] - starts[row], seq_lens[one], table[one], scale=0.2
-        )
+        own = slice(starts[row], starts[row + 1])
+        one = batch([0, query_lens[row]], [requests[row].length], table[row : row + 1])
+        alone = attention.paged_attention(query[own], kv, one, scale=0.2)
         assert torch.equal(alone, out[own]), row
 
 
@@ -122,8 +125,7 @@ def test_a_nan_in_another_requests_pages_or_in_unused_slots_does_not_matter() ->
     table[0, :3] = clean.blocks
     table[1, :5] = spoiled.blocks + len(clean.kv)
     query = torch.cat((clean.query[-1:], spoiled.query[-1:]))
-    starts, lens = torch.tensor([0, 1, 2]).int(), torch.tensor([37, 70]).int()
-    out = attention.paged_attention(query, kv, starts, lens, table, scale=clean.scale)
+    out = attention.paged_attention(query, kv, batch([0, 1, 2], [37, 70], table), scale=clean.scale)
     assert torch.equal(out[:1], clean.attend(36, 37))
     assert out[1].isnan().all()
 
@@ -142,14 +144,14 @@ def test_a_nan_in_a_query_stays_with_that_query_and_head(length: int) -> None:
 def test_padding_tokens_get_zeros_and_rows_without_queries_nothing() -> None:
     request = Request(20)
     query = torch.cat((request.query[-2:], torch.full((3, 4, 32), torch.nan)))
-    starts, lens = torch.tensor([0, 2, 2]).int(), torch.tensor([20, 0]).int()
     table = torch.cat((request.table, torch.full_like(request.table, STALE)))
-    out = attention.paged_attention(query, request.kv, starts, lens, table, scale=request.scale)
+    out = attention.paged_attention(query, request.kv, batch([0, 2, 2], [20, 0], table), scale=request.scale)
     assert torch.equal(out[:2], request.attend(18, 20)) and (out[2:] == 0).all()
-    nobody = attention.paged_attention(query[2:], request.kv, starts[:1], lens[:0], table[:0], scale=1.0)
-    assert nobody.shape == (3, 4, 32) and (nobody == 0).all()
-    none = attention.paged_attention(query[:0], request.kv, starts[:1], lens[:0], table[:0], scale=1.0)
-    assert none.shape == (0, 4, 32)
+    without_rows = batch([0], [], table[:0])
+    padding = attention.paged_attention(query[2:], request.kv, without_rows, scale=1.0)
+    assert padding.shape == (3, 4, 32) and (padding == 0).all()
+    empty = attention.paged_attention(query[:0], request.kv, without_rows, scale=1.0)
+    assert empty.shape == (0, 4, 32)
 
 
 @pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0, 3000.0])
@@ -157,9 +159,11 @@ def test_softmax_holds_for_flat_and_for_sharp_scores(spread: float) -> None:
     """A peak that moves from chunk to chunk is what the factor exp(m - m') is for."""
     request = Request(5 * CHUNK)
     request.query *= spread
-    args = (torch.tensor([0, 1]).int(), torch.tensor([request.length]).int(), request.table)
     expected = reference.paged_attention(
-        request.query[-1:].double(), request.kv.double(), *args, scale=request.scale
+        request.query[-1:].double(),
+        request.kv.double(),
+        batch([0, 1], [request.length], request.table),
+        scale=request.scale,
     )
     found = request.attend(request.length - 1, request.length)
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=2e-6 * max(1.0, spread))
@@ -168,8 +172,8 @@ def test_softmax_holds_for_flat_and_for_sharp_scores(spread: float) -> None:
 def test_what_the_kernel_does_not_take_is_told_with_what_it_takes() -> None:
     def ask(head_dim: int = 32, group: int = 1, dtype: torch.dtype = torch.float32) -> str | None:
         query, kv = torch.zeros(1, group, head_dim), torch.zeros(2, 2, 1, 4, head_dim, dtype=dtype)
-        ints = [torch.tensor(values, dtype=torch.int32) for values in ([0, 1], [1], [[1]])]
-        return attention.unsupported_paged_attention(query, kv, *ints, scale=1.0)
+        row = batch([0, 1], [1], torch.tensor([[1]], dtype=torch.int32))
+        return attention.unsupported_paged_attention(query, kv, row, scale=1.0)
 
     assert ask() is None and ask(head_dim=5 * LANES, group=48) is None
     odd = LANES + 4
@@ -181,8 +185,8 @@ def test_what_the_kernel_does_not_take_is_told_with_what_it_takes() -> None:
 
 def test_48_query_heads_share_a_kv_head() -> None:
     request = Request(CHUNK + 9, kv_heads=1, group=48, head_dim=LANES)
-    args = (torch.tensor([0, 3]).int(), torch.tensor([request.length]).int(), request.table)
-    expected = reference.paged_attention(request.query[-3:], request.kv, *args, scale=request.scale)
+    row = batch([0, 3], [request.length], request.table)
+    expected = reference.paged_attention(request.query[-3:], request.kv, row, scale=request.scale)
     torch.testing.assert_close(
         request.attend(request.length - 3, request.length), expected, rtol=0, atol=2e-6
     )

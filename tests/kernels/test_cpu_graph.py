@@ -45,7 +45,7 @@ def test_every_kernel_of_a_model_is_recorded() -> None:
     table, angles = torch.randn(9, 64), torch.rand(9, 16)
     kv, slots = torch.zeros(3, 2, 2, 4, 32), torch.tensor([4, 8])
     starts, lens = torch.tensor([0, 1, 2]).int(), torch.tensor([1, 1]).int()
-    blocks = torch.tensor([[1], [2]]).int()
+    batch = ops.AttentionBatch(starts, lens, torch.tensor([[1], [2]]).int())
 
     def step() -> Tensor:
         hidden = ops.embedding(table, ids)
@@ -54,7 +54,7 @@ def test_every_kernel_of_a_model_is_recorded() -> None:
         cos, sin = ops.embedding(angles.cos(), positions), ops.embedding(angles.sin(), positions)
         turned = ops.rotary_embedding(heads, cos, sin)
         ops.reshape_and_cache(turned[:, :2], heads[:, 2:], kv, slots)
-        return ops.paged_attention(turned[:, 2:], kv, starts, lens, blocks, scale=0.2)
+        return ops.paged_attention(turned[:, 2:], kv, batch, scale=0.2)
 
     cosines, sines = angles.cos(), angles.sin()
     angles.cos, angles.sin = lambda: cosines, lambda: sines  # torch's own are not recorded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,11 +78,11 @@ def test_norm_of_a_row_that_takes_many_warps_and_several_loads_a_thread(hidden: 
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
-def _one_pass(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
+def _one_pass(*args: Any, **kwargs: Any) -> Tensor:
     return attention.decode_one_pass(*args, **kwargs)
 
 
-def _split(*args: Any, max_query_len: int | None = None, **kwargs: Any) -> Tensor:
+def _split(*args: Any, **kwargs: Any) -> Tensor:
     return attention.decode_split(*args, **kwargs, split=16)
 
 
@@ -95,9 +96,8 @@ def test_both_versions_of_decode_agree(version: Any, dtype: torch.dtype) -> None
 def test_a_sequence_in_one_split_has_the_bits_of_the_one_pass_kernel() -> None:
     for case in cases("paged_attention", seed=3):
         if "decode" in case.name:
-            options = {key: value for key, value in case.kwargs.items() if key != "max_query_len"}
-            one_pass = attention.decode_one_pass(*case.args, **options)
-            split = attention.decode_split(*case.args, **options, split=512)
+            one_pass = attention.decode_one_pass(*case.args, **case.kwargs)
+            split = attention.decode_split(*case.args, **case.kwargs, split=512)
             assert torch.equal(split.nan_to_num(), one_pass.nan_to_num()), case.describe()
 
 
@@ -111,8 +111,10 @@ def test_many_sequences_share_the_memory_for_partial_results(monkeypatch: pytest
 @pytest.mark.parametrize("max_query_len", [None, 5])
 def test_batches_that_may_hold_longer_queries_are_left_to_triton(max_query_len: int | None) -> None:
     case = next(each for each in cases("paged_attention", seed=0) if "decode" in each.name)
-    options = {**case.kwargs, "max_query_len": max_query_len}
-    reason = get("paged_attention", "cuda").unsupported(*case.args, **options)
+    query, kv, batch = case.args
+    reason = get("paged_attention", "cuda").unsupported(
+        query, kv, replace(batch, max_query_len=max_query_len), **case.kwargs
+    )
     assert reason is not None and "triton" in reason
 
 

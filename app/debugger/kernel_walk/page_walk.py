@@ -24,8 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.reference.kv_write import dequantise
-from kernels.reference.precision import wide
+from kernels.ops import dequantise_pages, wide
 
 
 class Page(NamedTuple):
@@ -137,7 +136,7 @@ def _read(kv: Tensor, kv_scale: Tensor | None, page: Page, heads: int) -> tuple[
     """Keys and values of a page's visible tokens, [heads, tokens, head_dim]: query heads share a kv head (GQA)."""
     block_size = kv.shape[3]
     ids = torch.tensor([page.block_id])
-    pair = wide(dequantise(kv[ids], kv_scale, ids))[0]
+    pair = wide(dequantise_pages(kv[ids], kv_scale, ids))[0]
     begin = page.page * block_size
     pair = pair[:, :, page.first - begin : page.end - begin]
     key, value = pair.repeat_interleave(heads // kv.shape[2], dim=1)

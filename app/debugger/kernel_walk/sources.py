@@ -16,7 +16,7 @@ FORMS = ("this walk", "definition (torch)", "C++", "Triton", "CUDA")
 _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "block table -> block": (
         (WALK, "ids = torch.tensor([page.block_id])"),
-        (REFERENCE, "pages = wide(dequantise(kv[block_ids]"),
+        (REFERENCE, "pages = wide(dequantise_pages(kv[block_ids]"),
         (CPU, "block(batch.block_table + chunk.row"),
         (TRITON, "block = tl.load(blocks +"),
         (CUDA, "? table_row[token"),

@@ -16,8 +16,7 @@ from engine.quant.quantizer.calibration import InputStatistics
 from engine.quant.quantizer.gptq import gptq_round
 from engine.quant.quantizer.recipe import Recipe
 from engine.quant.rounding import round_to_nearest
-from kernels.reference.fp8 import FP8_MAX, dequantise_fp8, quantise_fp8
-from kernels.reference.int8 import dequantise_int8, quantise_int8
+from kernels.ops import FP8_MAX, dequantise_fp8, dequantise_int8, quantise_fp8, quantise_int8
 
 GPTQ_VERSION_1 = 1
 """Zero points are stored less one."""

@@ -118,9 +118,8 @@ class _Case:
         from kernels import ops
 
         starts = torch.tensor([0, *self.counts]).cumsum(0).int()
-        return ops.paged_attention(
-            self.query, self.kv, starts, torch.tensor(self.lens).int(), self.table, scale=self.scale
-        )
+        batch = ops.AttentionBatch(starts, torch.tensor(self.lens).int(), self.table)
+        return ops.paged_attention(self.query, self.kv, batch, scale=self.scale)
 
     def gather(self, row: int, blocks: Any) -> tuple[Any, Any]:
         """Keys and values [n, kv_heads, head_dim] of a row, copied out of these blocks."""

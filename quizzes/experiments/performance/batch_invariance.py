@@ -33,7 +33,7 @@ def batch_invariance(
     import torch
 
     from kernels import ops
-    from kernels.reference.int8 import quantise_int8
+    from kernels.ops import quantise_int8
 
     prompts = [[ctx.rng.randrange(10, 2000) for _ in range(prompt + 3 * i)] for i in range(neighbours + 1)]
     with ctx.llm(

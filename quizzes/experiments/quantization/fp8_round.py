@@ -37,7 +37,7 @@ def fp8_round(
     """stored = e4m3(x / scale), saturating, as the engine's fp8 weights, activations and KV cache are stored."""
     import torch
 
-    from kernels.reference.fp8 import FP8_MAX, to_e4m3
+    from kernels.ops import FP8_MAX, to_e4m3
 
     x = torch.tensor(values, dtype=torch.float32)
     scaled = x / scale

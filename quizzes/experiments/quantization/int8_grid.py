@@ -38,7 +38,7 @@ def int8_grid(
     """Round a vector as `ops.int8_linear` rounds a token's activations: symmetric, scale max|x| / 127, half to even."""
     import torch
 
-    from kernels.reference.int8 import dequantise_int8, quantise_int8
+    from kernels.ops import dequantise_int8, quantise_int8
 
     x = torch.tensor([values], dtype=torch.float32)
     steps, scale = quantise_int8(x)

@@ -47,7 +47,7 @@ def kv_scales(
     import torch
 
     from kernels import ops
-    from kernels.reference.int8 import dequantise_int8, quantise_int8
+    from kernels.ops import dequantise_int8, quantise_int8
 
     generator = torch.Generator().manual_seed(ctx.seed)
     key, value = torch.randn(2, tokens, kv_heads, head_dim, generator=generator)

@@ -54,8 +54,7 @@ def outliers(
     from engine.zoo.export import load_model
     from engine.zoo.registry import resolve
     from kernels import ops
-    from kernels.reference.fp8 import quantise_fp8
-    from kernels.reference.int8 import dequantise_int8, quantise_int8
+    from kernels.ops import dequantise_int8, quantise_fp8, quantise_int8
     from quizzes.experiments.quantization._shop import texts
 
     folder = resolve("shop")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from app.debugger.kernel_walk import page_walk
 from app.debugger.kernel_walk.page_walk import pages_seen
+from kernels.attention_batch import AttentionBatch
 from kernels.reference.attention import paged_attention
 from kernels.reference.kv_write import reshape_and_cache
 
@@ -52,9 +53,9 @@ class Case:
         return paged_attention(
             self.query[None],
             self.kv,
-            torch.tensor([0, 1], dtype=torch.int32),
-            torch.tensor([self.seq_len], dtype=torch.int32),
-            torch.tensor([self.table], dtype=torch.int32),
+            AttentionBatch(
+                *(torch.tensor(x, dtype=torch.int32) for x in ([0, 1], [self.seq_len], [self.table]))
+            ),
             scale=self.scale,
             sliding_window=self.window,
             kv_scale=self.kv_scale,

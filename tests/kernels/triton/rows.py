@@ -7,13 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.reference.attention import paged_attention
 
 BLOCK_SIZE = 16
 
 
-def batch(query_lens: list[int], seq_lens: list[int], head_dim: int = 32) -> tuple[Tensor, ...]:
-    """query, kv, query_start_loc, seq_lens, block_table."""
+Inputs = tuple[Tensor, Tensor, AttentionBatch]
+
+
+def inputs_of(
+    query_lens: list[int], seq_lens: list[int], *, head_dim: int = 32, max_query_len: int | None = None
+) -> Inputs:
+    """Return query, kv and batch."""
     generator = torch.Generator().manual_seed(sum(seq_lens))
     width = -(-max(seq_lens) // BLOCK_SIZE)
     num_blocks = 1 + width * len(seq_lens)
@@ -21,10 +27,11 @@ def batch(query_lens: list[int], seq_lens: list[int], head_dim: int = 32) -> tup
     query = torch.randn(sum(query_lens), 4, head_dim, generator=generator)
     table = 1 + torch.randperm(num_blocks - 1, generator=generator).view(len(seq_lens), width)
     starts = torch.tensor([0, *query_lens]).cumsum(0)
-    return query, kv, starts.int(), torch.tensor(seq_lens).int(), table.int()
+    batch = AttentionBatch(starts.int(), torch.tensor(seq_lens).int(), table.int(), max_query_len)
+    return query, kv, batch
 
 
-def expected(inputs: tuple[Tensor, ...], **options: Any) -> Tensor:
-    """The reference in float64."""
-    query, kv, *where = inputs
-    return paged_attention(query.double(), kv.double(), *where, **options)
+def expected(inputs: Inputs, **options: Any) -> Tensor:
+    """Return the reference's result in float64."""
+    query, kv, batch = inputs
+    return paged_attention(query.double(), kv.double(), batch, **options)

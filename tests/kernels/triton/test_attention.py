@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernels.attention_batch import AttentionBatch
 from kernels.check.run import check
 from kernels.triton_ops import split_kv_decode
 from kernels.triton_ops.attention import paged_attention, unsupported_paged_attention
-from tests.kernels.triton.rows import batch, expected
+from tests.kernels.triton.rows import expected, inputs_of
 
 
 def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone() -> None:
@@ -31,8 +32,8 @@ def test_rows_of_several_splits(most: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(split_kv_decode, "MAX_SPLITS", most)
     for seq_len in (32, 33, 64, 65, 100):
         for window in (None, 40):
-            inputs = batch([1], [seq_len])
-            got = paged_attention(*inputs, scale=0.2, sliding_window=window, max_query_len=1)
+            inputs = inputs_of([1], [seq_len], max_query_len=1)
+            got = paged_attention(*inputs, scale=0.2, sliding_window=window)
             wanted = expected(inputs, scale=0.2, sliding_window=window)
             torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-6)
 
@@ -41,7 +42,7 @@ def test_rows_of_several_splits(most: int, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("window", [None, 1, 32, 33])
 def test_around_the_edges_of_tiles_and_query_blocks(context: int, window: int | None) -> None:
     """With 24 tokens before and a window of 1 some queries see nothing of the first tile of their program."""
-    inputs = batch([17], [context + 17])
+    inputs = inputs_of([17], [context + 17])
     got = paged_attention(*inputs, scale=0.2, sliding_window=window)
     wanted = expected(inputs, scale=0.2, sliding_window=window)
     torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-6)
@@ -51,25 +52,24 @@ def test_the_number_of_programs_says_who_computes_a_split_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(split_kv_decode, "SPLIT", 32)
-    inputs = batch([1, 1], [100, 40])
+    inputs = inputs_of([1, 1], [100, 40], max_query_len=1)
     results = []
     for programs in (1, 8, 1000):
         monkeypatch.setattr(split_kv_decode, "PROGRAMS", programs)
-        results.append(paged_attention(*inputs, scale=0.2, max_query_len=1))
+        results.append(paged_attention(*inputs, scale=0.2))
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
 def test_a_decoding_row_has_the_same_bits_beside_a_prompt() -> None:
-    query, kv, starts, seq_lens, table = batch([1, 9, 1], [40, 50, 17])
-    together = paged_attention(query, kv, starts, seq_lens, table, scale=0.2, max_query_len=9)
-    alone = paged_attention(
-        query[:1], kv, starts[:2], seq_lens[:1], table[:1, :3], scale=0.2, max_query_len=1
-    )
+    query, kv, batch = inputs_of([1, 9, 1], [40, 50, 17], max_query_len=9)
+    together = paged_attention(query, kv, batch, scale=0.2)
+    row = AttentionBatch(batch.query_start_loc[:2], batch.seq_lens[:1], batch.block_table[:1, :3], 1)
+    alone = paged_attention(query[:1], kv, row, scale=0.2)
     assert torch.equal(together[:1], alone)
 
 
 def test_what_is_not_supported_is_named_with_what_is() -> None:
-    inputs = batch([1], [5], head_dim=32)
+    inputs = inputs_of([1], [5])
     wide = (torch.zeros(1, 4, 320), *inputs[1:])
     assert unsupported_paged_attention(*inputs, scale=1.0) is None
     assert "up to 256" in unsupported_paged_attention(*wide, scale=1.0)

@@ -10,7 +10,7 @@ import torch
 
 from kernels.check.run import check
 from tests.kernels.triton.mutants import assert_noticed, faulty
-from tests.kernels.triton.rows import batch, expected
+from tests.kernels.triton.rows import expected, inputs_of
 
 LAYERS = [
     ("rms_norm", "norm.py", "/ hidden + eps", "/ BLOCK + eps", "100"),
@@ -100,7 +100,7 @@ def test_a_fault_in_the_running_softmax_is_noticed(
 ) -> None:
     """Positions 119 to 135 lie in two tiles of any size; with a window of 1 the last see nothing of the first."""
     function = faulty("paged_attention", "paged_tile.py", right, wrong, tmp_path)
-    inputs = batch([17], [136])
+    inputs = inputs_of([17], [136])
     got = function(*inputs, scale=0.2, sliding_window=window)
     wanted = expected(inputs, scale=0.2, sliding_window=window)
     assert not torch.allclose(got.double(), wanted, rtol=1e-3, atol=1e-3)
