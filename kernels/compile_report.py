@@ -19,8 +19,17 @@ Hopper tuning guides (1 KB of shared memory reserved for every block), and cuda_
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+
+from kernels import INSTALL_COMPILERS
+from kernels.cpu.build import load_library as load_library
+from kernels.registry import Implementation
 
 WARP_SIZE = 32
 _REGISTER_GRANULARITY = 256
@@ -137,6 +146,35 @@ def parse_ptxas(log: str) -> dict[str, PtxasUsage]:
             spill_load_bytes=int(spills[2]),
         )
     return usage
+
+
+def cannot_compile(backend: str) -> str | None:
+    """Return why this process cannot compile Triton or CUDA kernels, with what to install; None if it can."""
+    if backend == "triton":
+        if find_spec("triton") is None:
+            return f"triton is not installed; {INSTALL_COMPILERS}"
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            return "TRITON_INTERPRET=1: here Triton interprets; compile in a process without it"
+        return None
+    return import_module("kernels.cuda.compile").problem()
+
+
+def gpu_kernels(
+    implementation: Implementation, arch: int
+) -> Iterator[tuple[str, Callable[[], KernelReport]]]:
+    """Yield (name with its case in brackets, function that compiles it) for every launch; compile nothing yet."""
+    module = import_module(implementation.entry.partition(":")[0])
+    compiler = import_module(f"{module.__package__}.compile")
+    if implementation.backend == "triton":
+        for label, call in module.compile_cases(arch).items():
+            for launch in compiler.launches(call):
+                file = launch.kernel.__module__.removeprefix("kernels.").replace(".", "/") + ".py"
+                compile_it = partial(compiler.compile_launch, launch, arch, file, label)
+                yield f"{launch.kernel.__name__}[{label}]", compile_it
+        return
+    for label, call in module.compile_cases().items():
+        for report in compiler.report_call(call, arch, label):
+            yield report.name, lambda report=report: report
 
 
 def _round_up(value: int, granularity: int) -> int:

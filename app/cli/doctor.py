@@ -127,7 +127,7 @@ def _torch() -> Check:
 
 def _cpu_kernels() -> Check:
     """Compiled on first use, which may be now."""
-    from kernels.cpu.build import load_library
+    from kernels.compile_report import load_library
 
     built = load_library()
     if built.problem is not None:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from click.testing import Result
+from rich.console import Console
 from typer.testing import CliRunner
 
-from app.cli.kernels import checking, explaining, names
+from app.cli import terminal
+from app.cli.kernels import checking, names
 from app.cli.main import app
-from kernels import registry
+from kernels import INSTALL_COMPILERS as INSTALL
+from kernels import compile_report, registry
 from kernels.bench import limits, results
 from kernels.check.jobs import ChildDied, Job, run_jobs
+from kernels.cuda import compile as nvrtc
 
 needs_compiler = pytest.mark.skipif(registry.unavailable("cpu") is not None, reason="no C++ compiler")
-needs_triton = pytest.mark.skipif(explaining.cannot_compile("triton") is not None, reason="no Triton")
-needs_nvrtc = pytest.mark.skipif(explaining.cannot_compile("cuda") is not None, reason="no cuda-core")
+needs_triton = pytest.mark.skipif(compile_report.cannot_compile("triton") is not None, reason="no Triton")
+needs_nvrtc = pytest.mark.skipif(compile_report.cannot_compile("cuda") is not None, reason="no cuda-core")
 
 
 def kernels(*arguments: str) -> Result:
@@ -275,13 +282,57 @@ def test_ptx_is_all_that_goes_to_the_pipe() -> None:
     assert ".target sm_80" in result.stdout and ".entry rms_norm" in result.stdout
 
 
-def test_without_compilers_explain_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explaining, "find_spec", lambda name: None)
-    monkeypatch.setattr(
-        "kernels.cuda.compile.problem", lambda: "cuda-core is not installed; pip install cuda-core"
-    )
-    result = kernels("explain", "rms_norm", "--source", "none")
+@pytest.fixture
+def no_gpu_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a GPU on which neither triton nor cuda-core is installed."""
+    for name in ("triton", "cuda", "cuda.bindings", "cuda.core"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
+    monkeypatch.setattr(compile_report, "find_spec", lambda name: None)
+    monkeypatch.setattr(names, "find_spec", lambda name: None)
+    missing = lambda backend: None if backend in ("reference", "cpu") else f"{backend} is missing; {INSTALL}"  # noqa: E731
+    monkeypatch.setattr(registry, "unavailable", missing)
+    nvrtc._nvrtc_version.cache_clear()
+
+
+@pytest.mark.usefixtures("no_gpu_compilers")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list",),
+        ("explain", "rms_norm"),
+        ("check", "--op", "silu_mul"),
+        ("check", "--op", "silu_mul", "--backend", "triton"),
+        ("explain", "rms_norm", "--ptx"),
+    ],
+    ids=" ".join,
+)
+def test_without_triton_the_screens_print_the_whole_pip_command(command: tuple[str, ...]) -> None:
+    """Rich takes [cuda] for a tag, and drops it, unless the text is escaped."""
+    result = kernels(*command)
+    assert f"{sys.executable} -m pip install -e '.[cuda]'" in result.output
+
+
+@pytest.mark.usefixtures("no_gpu_compilers")
+def test_without_compilers_explain_shows_the_sources_and_what_is_missing() -> None:
+    result = kernels("explain", "rms_norm")
     assert result.exit_code == 0
     assert "triton kernels are not compiled: triton is not installed; in the checkout: " in result.stdout
-    assert "cuda kernels are not compiled: cuda-core is not installed; pip install cuda-core" in result.stdout
+    assert "cuda kernels are not compiled: cuda-core is not installed" in result.stdout
+    assert "==== triton: kernels/triton_ops/norm.py" in result.stdout
     assert kernels("explain", "rms_norm", "--ptx").exit_code == 3
+
+
+def test_explain_begins_with_the_contract_and_an_overview_and_uses_a_pager_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen, pages = io.StringIO(), []
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(terminal, "out", lambda: Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr("rich.pager.SystemPager.show", lambda pager, content: pages.append(content))
+    assert kernels("explain", "silu_mul", "--arch", "none").exit_code == 0
+    (page,) = pages
+    assert screen.getvalue() == ""
+    order = ("silu(first half)", "lines", "kernels/triton_ops/activation.py ", "reference: kernels/")
+    places = [page.index(text) for text in order]
+    assert places == sorted(places)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -18,6 +20,8 @@ from kernels.check.cases import cases
 
 H200 = Limits(4.3e12, 4.6e12, {"float32": 50e12, "bfloat16": 790e12}, 55e9)
 TINY = Model("tiny", 128, 4, 2, 32, 96, 128, 16)
+
+FOLDER = Path(registry.__file__).parent
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -39,6 +43,19 @@ def test_decode_reads_every_key_and_value_once() -> None:
     found = limit(least, H200)
     assert found.bound == "memory"
     assert found.seconds * 1e6 == pytest.approx(1074 / 4.6, rel=0.01)  # 1.07 GB at the reading bandwidth
+
+
+def test_the_decode_kernel_states_its_intensity_against_the_ridge_of_the_unit_it_uses() -> None:
+    least = attended([(1, 4096)] * 64)
+    h100 = Limits(3.35e12, 3.35e12, {"float32": 67e12, "bfloat16": 989.4e12})  # NVIDIA H100 datasheet, SXM5
+    ridge = {rate: flops / h100.copy_bandwidth for rate, flops in h100.flops.items()}
+    assert least.flops / least.read == pytest.approx(4, rel=0.01)
+    assert ridge["float32"] / 4 == pytest.approx(5, rel=0.01)
+    text = " ".join((FOLDER / "cuda" / "paged_decode.cu").read_text().replace("//", " ").split())
+    assert f"balances at {ridge['float32']:.0f} FLOP/B on its FP32 CUDA cores" in text
+    assert (
+        f"at {ridge['bfloat16']:.0f} on its bf16 tensor cores" in text and "a fifth of the CUDA cores" in text
+    )
 
 
 def test_causal_prefill_computes_half_a_square() -> None:

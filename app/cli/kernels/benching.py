@@ -126,7 +126,7 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
         raise typer.Exit(terminal.INTERRUPTED)
     if write:
         results.write(report, results.RESULTS)
-        terminal.err().print(f"[dim]written to {results.RESULTS}[/]", soft_wrap=True)
+        terminal.err().print(f"written to {results.RESULTS}", style="dim", markup=False, soft_wrap=True)
     if not json:
         farthest = min(_best_of_each(report), key=report.share)
         terminal.next_command(f"prep kernels explain {farthest.op}", "the farthest from its limit; read why")
@@ -143,6 +143,8 @@ def _best_of_each(report: BenchReport) -> list[Measurement]:
 
 
 def _show(report: BenchReport) -> None:
+    from rich.markup import escape
+
     from kernels.bench import results
     from kernels.bench.bars import bars
 
@@ -151,7 +153,7 @@ def _show(report: BenchReport) -> None:
         console.print(f"\n[bold]{op}[/]")
         for workload in dict.fromkeys(each.workload for each in report.measurements if each.op == op):
             _show_workload(report, op, workload)
-    console.print(f"\n[dim]{results.machine_line(report)}[/]", soft_wrap=True)
+    console.print(f"\n[dim]{escape(results.machine_line(report))}[/]", soft_wrap=True)
     console.print(f"[dim]limits: {results.limits_line(report)}[/]", soft_wrap=True)
     if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
         console.print(
@@ -166,6 +168,8 @@ def _show(report: BenchReport) -> None:
 
 
 def _show_workload(report: BenchReport, op: str, workload: str) -> None:
+    from rich.markup import escape
+
     from kernels.bench import results
 
     rows = [each for each in report.measurements if (each.op, each.workload) == (op, workload)]
@@ -183,4 +187,4 @@ def _show_workload(report: BenchReport, op: str, workload: str) -> None:
         console.print(f"    {name}{pad}{time:>12} {share:5.0f} %{versus}", soft_wrap=True)
     for each in report.omitted:
         if (each.op, each.workload) == (op, workload):
-            console.print(f"    [dim]{each.candidate}: {each.reason}[/]", soft_wrap=True)
+            console.print(f"    [dim]{each.candidate}: {escape(each.reason)}[/]", soft_wrap=True)

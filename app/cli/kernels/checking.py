@@ -173,10 +173,12 @@ def _progress(total: int) -> Iterator:
 
 
 def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -> None:
+    from rich.markup import escape
+
     console = terminal.out()
     console.print(_table(reports))
     for name, reason in skipped.items():
-        console.print(f"{terminal.mark(None)} {name} is not checked: {reason}", soft_wrap=True)
+        console.print(f"{terminal.mark(None)} {name} is not checked: {escape(reason)}", soft_wrap=True)
     for report in reports:
         _show_failures(report)
     passed = sum(report.count("passed") for report in reports)
@@ -232,7 +234,8 @@ def _show_failures(report: CheckReport) -> None:
             console.print(f"    [dim]{escape(line)}[/]", soft_wrap=True)
         again = f"prep kernels check --backend {report.backend} --op {report.op} --dtype {report.dtype}"
         console.print(
-            f"  again: [bold cyan]{again} --seed {report.seed} --case {failure.name!r}[/]", soft_wrap=True
+            f"  again: [bold cyan]{again} --seed {report.seed} --case {escape(repr(failure.name))}[/]",
+            soft_wrap=True,
         )
     if left := len(report.failures) - FIRST_FAILURES:
         if left > 0:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +15,9 @@ import typer
 
 from app.cli import terminal
 from app.cli.kernels.names import backends, operation
-from kernels import INSTALL_COMPILERS
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from kernels.compile_report import KernelReport
     from kernels.registry import Implementation
@@ -84,9 +80,13 @@ def explain(
     if json:
         _print_json(name, contract, implementations, focus, arches, kernel, every)
         return
-    _show_sources(name, contract, implementations, focus)
-    if arches:
-        _show_compiled(name, focus, arches, kernel, every)
+    reports = _all_compiled(name, focus, arches, kernel, every)
+    console = terminal.out()
+    with _pager(console):
+        _show_overview(console, name, contract, implementations, focus)
+        if arches:
+            _show_compiled(console, name, reports)
+        _show_sources(console, implementations, focus)
     terminal.next_command(f"prep kernels check --op {name}", "after a change: is it still right?")
 
 
@@ -128,18 +128,34 @@ def _files(implementation: Implementation, focus: Focus) -> list[Path]:
     return [path for path in paths if not any(path.stem.startswith(each) for each in focus.without_files)]
 
 
-def _show_sources(op: str, contract: str, implementations: Sequence[Implementation], focus: Focus) -> None:
-    console = terminal.out()
+def _pager(console: Console) -> AbstractContextManager[object]:
+    """Page through $PAGER or less on a terminal, in colour; in a pipe do nothing."""
+    if not terminal.is_live(console):
+        return nullcontext()
+    os.environ.setdefault("LESS", "FRX")  # end if all fits on the screen, keep colours, leave the text there
+    return console.pager(styles=True)
+
+
+def _show_overview(
+    console: Console, op: str, contract: str, implementations: Sequence[Implementation], focus: Focus
+) -> None:
     console.print(f"[bold]{op}[/]\n", soft_wrap=True)
     console.print(contract, markup=False, soft_wrap=True)
-    if not implementations:
-        return
+    if implementations:
+        table = terminal.table("form", "file", "lines", left=("file",))
+        for implementation in implementations:
+            for path in _files(implementation, focus):
+                table.add_row(implementation.backend, _shown(path), f"{len(path.read_text().splitlines()):,}")
+        console.print(table)
+
+
+def _show_sources(console: Console, implementations: Sequence[Implementation], focus: Focus) -> None:
     if not console.is_terminal:
         _print_plain(implementations, focus)
         return
-    columns = min(len(implementations), max(1, console.width // COLUMN_WIDTH))
+    columns = max(1, min(len(implementations), console.width // COLUMN_WIDTH))
     for start in range(0, len(implementations), columns):
-        _print_beside(implementations[start : start + columns], focus)
+        _print_beside(console, implementations[start : start + columns], focus)
 
 
 def _print_plain(implementations: Sequence[Implementation], focus: Focus) -> None:
@@ -150,14 +166,14 @@ def _print_plain(implementations: Sequence[Implementation], focus: Focus) -> Non
             print(path.read_text().rstrip())
 
 
-def _print_beside(implementations: Sequence[Implementation], focus: Focus) -> None:
+def _print_beside(console: Console, implementations: Sequence[Implementation], focus: Focus) -> None:
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2), expand=True)
     for _ in implementations:
         grid.add_column(ratio=1)
     grid.add_row(*(_listing(each, focus) for each in implementations))
-    terminal.out().print(grid)
+    console.print(grid)
 
 
 def _listing(implementation: Implementation, focus: Focus) -> RenderableType:
@@ -183,7 +199,9 @@ def _listing(implementation: Implementation, focus: Focus) -> RenderableType:
 
 
 def _shown(path: Path) -> str:
-    return "/".join(path.parts[path.parts.index("kernels") :]) if "kernels" in path.parts else str(path)
+    from kernels import registry
+
+    return path.relative_to(Path(registry.__file__).parent.parent).as_posix()
 
 
 # --- compiled --------------------------------------------------------------------------------------------------
@@ -196,60 +214,24 @@ def compiled(op: str, focus: Focus, arch: int, wanted: str, every: bool) -> Iter
     more. Backends that cannot compile here are skipped.
     """
     from kernels import registry
+    from kernels.compile_report import cannot_compile, gpu_kernels
 
     seen: set[str] = set()
     for implementation in registry.implementations(op):
         if implementation.backend in GPU_BACKENDS and cannot_compile(implementation.backend) is None:
-            for name, compile_it in _kernels(implementation, arch):
+            for name, compile_it in gpu_kernels(implementation, arch):
                 function = name.partition("[")[0]
                 if focus.kernels in name and wanted in name and (every or wanted or function not in seen):
                     seen.add(function)
                     yield compile_it()
 
 
-def _kernels(implementation: Implementation, arch: int) -> Iterator[tuple[str, Callable[[], KernelReport]]]:
-    """(name with its case in brackets, what compiles it) of every launch; nothing is compiled yet."""
-    module = import_module(implementation.entry.partition(":")[0])
-    if implementation.backend == "triton":
-        from kernels.triton_ops.compile import compile_launch, launches
-
-        for label, call in module.compile_cases(arch).items():
-            for launch in launches(call):
-                name = f"{launch.kernel.__name__}[{label}]"
-                file = launch.kernel.__module__.removeprefix("kernels.").replace(".", "/") + ".py"
-                yield name, partial(compile_launch, launch, arch, file, label)
-        return
-    from kernels.cuda.compile import report_call
-
-    for label, call in module.compile_cases().items():
-        for report in report_call(call, arch, label):
-            yield report.name, partial(_itself, report)
-
-
-def _itself(report: KernelReport) -> KernelReport:
-    return report
-
-
-def cannot_compile(backend: str) -> str | None:
-    """Why this machine cannot compile kernels of a backend, with what to install; None if it can."""
-    if backend == "triton":
-        if find_spec("triton") is None:
-            return f"triton is not installed; {INSTALL_COMPILERS}"
-        if os.environ.get("TRITON_INTERPRET") == "1":
-            return "TRITON_INTERPRET=1: here Triton interprets; compile in a process without it"
-        return None
-    from kernels.cuda.compile import problem
-
-    return problem()
-
-
 def _missing(op: str) -> list[str]:
     from kernels import registry
+    from kernels.compile_report import cannot_compile
 
-    there = [each.backend for each in registry.implementations(op) if each.backend in GPU_BACKENDS]
-    return [
-        f"{name} kernels are not compiled: {reason}" for name in there if (reason := cannot_compile(name))
-    ]
+    names = [each.backend for each in registry.implementations(op) if each.backend in GPU_BACKENDS]
+    return [f"{name} kernels are not compiled: {why}" for name in names if (why := cannot_compile(name))]
 
 
 @contextmanager
@@ -275,13 +257,11 @@ def _all_compiled(
     return reports
 
 
-def _show_compiled(op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool) -> None:
+def _show_compiled(console: Console, op: str, reports: Sequence[KernelReport]) -> None:
     from rich.markup import escape
 
-    console = terminal.out()
     for reason in _missing(op):
-        console.print(f"{terminal.mark(None)} {reason}", soft_wrap=True)
-    reports = _all_compiled(op, focus, arches, wanted, every)
+        console.print(f"{terminal.mark(None)} {escape(reason)}", soft_wrap=True)
     for file in dict.fromkeys(report.file for report in reports):
         console.print(f"\n[bold]kernels/{file}[/]", soft_wrap=True)
         of_file = [report for report in reports if report.file == file]
@@ -292,8 +272,8 @@ def _show_compiled(op: str, focus: Focus, arches: Sequence[int], wanted: str, ev
                     console.print(f"    {_used(report)}", soft_wrap=True)
     if reports:
         console.print(
-            "\n[dim]registers of a thread, shared memory of a block; spilled: bytes that a thread keeps in memory\n"
-            "for want of registers; warps: how many an SM holds at a time, and what runs out first[/]",
+            "\n[dim]registers: per thread; shared memory: per block; spilled: bytes per thread that do not fit into\n"
+            "registers and go to local memory; warps: resident per SM, and the resource that runs out first[/]\n",
             soft_wrap=True,
         )
 

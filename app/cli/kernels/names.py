@@ -98,7 +98,7 @@ def how(backend: str) -> How:
 
 
 def _library() -> str:
-    from kernels.cpu.build import load_library
+    from kernels.compile_report import load_library
 
     built = load_library()
     if built.build_seconds:
