@@ -328,7 +328,9 @@ def test_explain_begins_with_the_contract_and_an_overview_and_uses_a_pager_on_a_
 ) -> None:
     screen, pages = io.StringIO(), []
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(terminal, "out", lambda: Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr(
+        terminal, "out", lambda: Console(file=screen, force_terminal=True, width=100, highlight=False)
+    )
     monkeypatch.setattr("rich.pager.SystemPager.show", lambda pager, content: pages.append(content))
     assert kernels("explain", "silu_mul", "--arch", "none").exit_code == 0
     (page,) = pages
