@@ -64,6 +64,9 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
         yield found("no hint")
     if not question.followups:
         yield found("no follow-up")
+    for source in question.sources:
+        if not (source.as_of or source.is_ours):
+            yield found(f"source {source.ref!r} has no as_of date")
     for choice in question.choices:
         if not choice.why and choice.right is not True:
             yield found(f"choice {choice.id} does not say why")

@@ -36,12 +36,18 @@ AnswerType = Literal["int", "float", "bool", "word", "words", "ints"]
 
 
 class Source(Strict):
-    """Where a reader finds more: a paper's section, a file of vLLM, of this engine."""
+    """Further reading: a paper's section, a file of vLLM (0.32 unless `version` says otherwise), of this engine."""
 
     ref: str
     url: str | None = None
     version: str | None = None
-    as_of: str | None = None
+    as_of: Annotated[str | None, Field(pattern=r"^\d{4}(-\d{2}){0,2}$")] = None
+    """Date of a publication, or the month in which changing pages and code were read: 2026-11."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a file of this repository, which changes along with the question."""
+        return self.ref.startswith(("app/", "engine", "kernels/", "quizzes/", "tests/"))
 
 
 class IntRange(Strict):

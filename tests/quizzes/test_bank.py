@@ -169,6 +169,7 @@ def test_lint_finds_what_it_is_for() -> None:
     faults: dict[str, dict[str, Any]] = {
         "oracle says": {"oracle": {"steps": "=max(lens)"}},
         "no oracle": {"oracle": {}},
+        "source 'a paper' has no as_of date": {"sources": [{"ref": "a paper"}]},
         "a hint contains the answer": {
             "params": {"slots": {"const": 2}, "lens": {"const": [30, 40, 50, 60]}},
             "hints": [{"text": "It is 100."}],
