@@ -1,12 +1,12 @@
 """The engine: requests in, tokens out, one step at a time.
 
-    out     = scheduler.schedule()          who computes what
-    bitmask = grammars.build_bitmask(out)   what structured rows may say, made while the forward pass runs
-    result  = executor.execute(out, bitmask)    one forward pass, one token for each row that is ready
-    outputs = scheduler.update(out, result) what that means for the requests
+    out     = scheduler.schedule()             which tokens of which requests to compute
+    bitmask = grammars.build_bitmask(out)      which tokens structured outputs allow; built during the forward pass
+    result  = executor.submit(out, bitmask).result()   a forward pass, and a token for each row that is ready
+    outputs = scheduler.update(out, result)    new tokens, finished requests
 
-Everything a user can see happens in a step, and nothing happens between steps but requests coming and
-going. Source: vLLM v1/engine/core.py.
+Everything that a user can see happens in a step. Between steps requests are added and aborted.
+Source: vLLM v1/engine/core.py.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from engine.config.classes import load_class
 from engine.config.tiers import check_tier_args
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
+from engine.core.observer import IntegrityCheck, StepObserver
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
@@ -103,6 +104,10 @@ class EngineCore:
             self.debug.engine = self
             print(f"debug port: prep app --attach '{self.debug.url}'", file=sys.stderr, flush=True)
         self.kv_events = KVEventFeed.create(config.kv_events, scheduler) if config.kv_events else None
+        check = IntegrityCheck(scheduler) if config.args.debug_checks else None
+        self.observers: list[StepObserver] = [
+            observer for observer in (self.tracer, self.debug, self.kv_events, check) if observer is not None
+        ]
         self._failure: BaseException | None = None
         self._sends_tokens = config.args.tensor_parallel_size * config.args.pipeline_parallel_size > 1
         self._under_way: deque[_StepUnderWay] = deque()
@@ -167,8 +172,8 @@ class EngineCore:
         self.scheduler.add(request)
         if request.sampling_params.structured_outputs is not None:
             self._structured[request.request_id] = request
-        if self.tracer is not None:
-            self.tracer.add(request)
+        for observer in self.observers:
+            observer.add(request)
 
     def _compile_grammar(self, request: Request) -> None:
         """Give a request the grammar that it asks for, ready or on its way."""
@@ -184,8 +189,8 @@ class EngineCore:
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
         """End requests now. Returns the last output of those that lived; other ids are ignored."""
         outputs = self.scheduler.abort(request_ids)
-        if self.tracer is not None:
-            self.tracer.abort(output.request_id for output in outputs)
+        for observer in self.observers:
+            observer.abort(output.request_id for output in outputs)
         return outputs
 
     def has_unfinished(self) -> bool:
@@ -200,79 +205,49 @@ class EngineCore:
         return bool(self.scheduler.transfers)
 
     def step(self) -> list[EngineCoreOutput]:
-        """Plan, compute, take in: one iteration over all running requests.
+        """Schedule, execute, update: one iteration over all running requests.
 
-        While a debugger holds the engine, this returns soon with nothing done: call it again.
+        While an observer holds the engine (a paused debugger), this returns soon with nothing done: call it again.
         """
         self.check_alive()
-        if self.debug is not None:
-            return self._step_with_leave(self.debug)
-        return self._guarded_step()
-
-    def _step_with_leave(self, debug: DebugPort) -> list[EngineCoreOutput]:
-        outputs, may_step = debug.before_step()
-        if not may_step:
-            return outputs
-        try:
-            return self._guarded_step()
-        finally:
-            debug.control.left_step()
-
-    def _guarded_step(self) -> list[EngineCoreOutput]:
+        for observer in self.observers:
+            if (outputs := observer.before_step()) is not None:
+                return outputs
         try:
             return self._step()
         except KeyboardInterrupt as interrupt:
             # A step that stopped half-way cannot be repeated, but without its requests the engine can go on.
             self.abort(list(self.scheduler.requests))
-            if self.tracer is not None:
-                self.tracer.error(interrupt)
+            for observer in self.observers:
+                observer.error(interrupt)
             raise
         except Exception as error:
             return self._die(error)
+        finally:
+            for observer in self.observers:
+                observer.after_step()
 
     def _step(self) -> list[EngineCoreOutput]:
-        if self.config.scheduler.max_concurrent_batches > 1:
-            return self._step_with_queue()
-        began = perf_counter()
-        out = self._schedule()
-        result = self._execute_structured(out) if self._structured else self.executor.execute(out)
-        outputs = self.scheduler.update(out, result)
-        if self._retired_loras:
-            self._drop_retired_loras()
-        if self.tracer is not None:
-            self.tracer.step(out, result, outputs, perf_counter() - began)
-        if self.kv_events is not None:
-            self.kv_events.end_step()
-        if self.config.args.debug_checks:
-            self.scheduler.check_integrity()
-        return outputs
+        """Submit steps until every pipeline stage has one, then wait for the oldest and apply its result.
 
-    def _execute_structured(self, out: SchedulerOutput) -> ModelRunnerOutput:
-        """A step while grammars are in use."""
-        bitmask = self._build_bitmask(out)
-        result = self.executor.execute(out, bitmask)
-        self._take_bitmask(bitmask, result)
-        return result
-
-    def _step_with_queue(self) -> list[EngineCoreOutput]:
-        """Plan until every pipeline stage has a step, then take in the oldest.
-
-            stage 0   | a | b | a | b |         a request is in one step at a time: its next token
+            stage 0   | a | b | a | b |     a request is in one step at a time: its next token
             stage 1       | a | b | a | b |     needs the one before
 
+        Without a pipeline that is one step: submitted, waited for, applied.
         Source: step_with_batch_queue in vLLM v1/engine/core.py.
         """
         depth = self.config.scheduler.max_concurrent_batches
         while len(self._under_way) < depth:
+            began = perf_counter()
             out = self._schedule()
-            bitmask = self._build_bitmask(out) if self._structured else None
-            if not (out.scheduled or out.finished_request_ids or out.preempted_request_ids):
+            if self._under_way and not (
+                out.scheduled or out.finished_request_ids or out.preempted_request_ids
+            ):
                 break
+            bitmask = self._build_bitmask(out) if self._structured else None
             pending = self.executor.submit(out, bitmask)
-            self._under_way.append(_StepUnderWay(out, bitmask, pending, self.scheduler.stats))
-        if not self._under_way:
-            return []
-        num_idle = depth - sum(bool(step.out.scheduled) for step in self._under_way)
+            self._under_way.append(_StepUnderWay(out, bitmask, pending, self.scheduler.stats, began))
+        num_idle = depth - sum([bool(step.out.scheduled) for step in self._under_way])
         step = self._under_way.popleft()
         result = step.pending.result()
         self.scheduler.stats = step.stats
@@ -280,10 +255,11 @@ class EngineCore:
         if self._structured:
             self._take_bitmask(step.bitmask, result)
         outputs = self.scheduler.update(step.out, result)
-        if self.kv_events is not None:
-            self.kv_events.end_step()
-        if self.config.args.debug_checks:
-            self.scheduler.check_integrity()
+        if self._retired_loras:
+            self._drop_retired_loras()
+        duration_s = perf_counter() - step.began
+        for observer in self.observers:
+            observer.step(step.out, result, outputs, duration_s)
         return outputs
 
     def _schedule(self) -> SchedulerOutput:
@@ -333,8 +309,9 @@ class EngineCore:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
         done = self.scheduler.reset_prefix_cache()
-        if done and self.kv_events is not None:
-            self.kv_events.clear()
+        if done:
+            for observer in self.observers:
+                observer.reset()
         return done
 
     def take_kv_events(self) -> list[KVEventBatch]:
@@ -352,12 +329,8 @@ class EngineCore:
 
     def shutdown(self) -> None:
         """End the trace and give back the device's memory."""
-        if self.tracer is not None:
-            self.tracer.close()
-        if self.debug is not None:
-            self.debug.close()
-        if self.kv_events is not None:
-            self.kv_events.close()
+        for observer in self.observers:
+            observer.close()
         if self.grammars is not None:
             self.grammars.shutdown()
         self.executor.shutdown()
@@ -374,8 +347,8 @@ class EngineCore:
         """Tell every live request, and remember why."""
         self._failure = error
         logger.error("the engine died in a step", exc_info=error)
-        if self.tracer is not None:
-            self.tracer.error(error)
+        for observer in self.observers:
+            observer.error(error)
         message = f"the engine failed: {_describe(error)}"
         return [
             EngineCoreOutput(
@@ -400,6 +373,8 @@ class _StepUnderWay:
     bitmask: Future[GrammarBitmask] | None
     pending: PendingStep
     stats: StepStats
+    began: float
+    """perf_counter when it was scheduled."""
 
 
 def _connector_options(

@@ -30,6 +30,7 @@ from engine.config.errors import ConfigError
 from engine.config.kv_events import KVEventsConfig
 from engine.core.block_events import add_listener, remove_listener
 from engine.core.blocks import Block, BlockEvent
+from engine.core.observer import StepObserver
 from engine.core.request import Request
 
 logger = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ def read_batches(path: str | Path) -> Iterator[KVEventBatch]:
 # -- the engine's side
 
 
-class KVEventFeed:
+class KVEventFeed(StepObserver):
     """Listens to a scheduler's block pool and publishes what a step changed, once it is over."""
 
     def __init__(
@@ -206,8 +207,11 @@ class KVEventFeed:
             logger.warning("KV events stopped: %s. The engine goes on; start a new one for a new feed", error)
             self.close()
 
-    def clear(self) -> None:
-        """The cache was reset. Says so at once, instead of naming every block."""
+    def step(self, *_step: object) -> None:
+        self.end_step()
+
+    def reset(self) -> None:
+        """Publish at once that the cache is empty, instead of naming every block."""
         self._events = [AllBlocksCleared()]
         self.end_step()
 

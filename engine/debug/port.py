@@ -20,6 +20,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.core.errors import EngineDeadError
+from engine.core.observer import StepObserver
 from engine.core.request import Request
 from engine.debug.breakpoints import Breakpoint, DebugError
 from engine.debug.control import Control
@@ -46,7 +47,7 @@ class Engine(Protocol):
     def abort(self, request_ids: list[str]) -> list[EngineCoreOutput]: ...
 
 
-class DebugPort:
+class DebugPort(StepObserver):
     """Open from its creation. `tracer` gets `take` and `end` as the tap of its records."""
 
     def __init__(self, port: int, about: dict[str, Any]) -> None:
@@ -86,11 +87,14 @@ class DebugPort:
 
     # ------------------------------------------------------------------ the engine's thread
 
-    def before_step(self) -> tuple[list[EngineCoreOutput], bool]:
-        """Last outputs of requests that were aborted here, and whether the next step may run now."""
+    def before_step(self) -> list[EngineCoreOutput] | None:
+        """Run commands; hold the engine while it is paused, or to return the last outputs of requests aborted here."""
         self.control.run_commands()
         outputs, self._aborted = self._aborted, []
-        return outputs, not outputs and self.control.may_step()
+        return None if not outputs and self.control.may_step() else outputs
+
+    def after_step(self) -> None:
+        self.control.left_step()
 
     def take(self, record: dict[str, Any], line: bytes) -> None:
         """A record of the trace, as an object and as a line."""

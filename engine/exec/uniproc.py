@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,16 @@ from engine.config import EngineArgs, ModelConfig, SchedulerConfig
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import Worker, call_worker
+
+
+@dataclass(slots=True)
+class FinishedStep:
+    """A `PendingStep` whose result is there already."""
+
+    output: ModelRunnerOutput
+
+    def result(self) -> ModelRunnerOutput:
+        return self.output
 
 
 class UniProcExecutor:
@@ -42,12 +53,8 @@ class UniProcExecutor:
     ) -> ModelRunnerOutput:
         return self._live_worker().execute(out, bitmask)
 
-    def submit(
-        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
-    ) -> Future[ModelRunnerOutput]:
-        done: Future[ModelRunnerOutput] = Future()
-        done.set_result(self.execute(out, bitmask))
-        return done
+    def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> FinishedStep:
+        return FinishedStep(self.execute(out, bitmask))
 
     def collective_rpc(self, method: str | Callable[..., Any], *args: Any) -> list[Any]:
         return [call_worker(self._live_worker(), method, *args)]

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.core.block_events import add_listener, remove_listener
+from engine.core.observer import StepObserver
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
 from engine.core.stats import TRACED_COUNTERS
@@ -68,7 +69,7 @@ class Tap(Protocol):
         """No record will follow."""
 
 
-class TraceWriter:
+class TraceWriter(StepObserver):
     """Records one scheduler, from its first step on.
 
         tracer = TraceWriter("run.itrace", trace_header(config), scheduler)

@@ -132,7 +132,7 @@ def test_a_reset_is_one_event_and_voids_what_was_not_published_yet() -> None:
     driver.add("a", 12, max_tokens=1)
     driver.run()
     assert driver.scheduler.reset_prefix_cache()
-    feed.clear()
+    feed.reset()
     [batch] = publisher.take()
     assert batch.events == [AllBlocksCleared()]
 
@@ -264,7 +264,7 @@ def routed_hits(*, exact: bool) -> tuple[int, int]:
         for driver, (feed, publisher), index in zip(drivers, feeds, indexes, strict=True):
             driver.run()
             if rng.random() < 0.1 and driver.scheduler.reset_prefix_cache():
-                feed.clear()
+                feed.reset()
             feed.end_step()
             for batch in publisher.take():
                 index.apply(batch)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
 from engine.config import ConfigError
 from engine.core.errors import EngineDeadError
 from engine.core.kv_events import PrefixIndex
+from engine.core.observer import StepObserver
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.engine_core import EngineCore
@@ -74,7 +76,7 @@ def test_an_engine_dies_with_its_cause_and_tells_every_request(make_engine: Make
         engine.add_request(item)
     engine.step()
 
-    def fail(out: SchedulerOutput) -> ModelRunnerOutput:
+    def fail(out: SchedulerOutput, _bitmask: Any) -> ModelRunnerOutput:
         raise ZeroDivisionError("a bug in a kernel")
 
     engine.executor.execute = fail
@@ -130,3 +132,57 @@ def test_kv_events_are_refused_where_they_could_not_be_told_in_full(make_engine:
         make_engine(kv_events_config=feed, data_parallel_size=2)
     with pytest.raises(ConfigError, match="nobody collects KV events"):
         make_engine().take_kv_events()
+
+
+class Watcher(StepObserver):
+    """Writes down what it sees."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def add(self, request: Request) -> None:
+        self.seen.append(f"add {request.request_id}")
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        self.seen.append(f"abort {','.join(request_ids)}")
+
+    def step(self, out: SchedulerOutput, result: Any, outputs: list[Any], duration_s: float) -> None:
+        assert duration_s > 0
+        self.seen.append(f"step {out.step}: {sum(len(output.new_token_ids) for output in outputs)}")
+
+    def reset(self) -> None:
+        self.seen.append("reset")
+
+    def close(self) -> None:
+        self.seen.append("close")
+
+
+def test_an_observer_sees_all_that_happens_in_order(make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    watcher = Watcher()
+    engine.observers.append(watcher)
+    engine.add_request(request("a", [3, 4, 5], max_tokens=2))
+    engine.add_request(request("b", [6, 7], max_tokens=9))
+    engine.step()
+    engine.step()
+    engine.abort(["b", "unknown"])
+    assert engine.reset_prefix_cache()
+    engine.shutdown()
+    assert watcher.seen == ["add a", "add b", "step 0: 2", "step 1: 2", "abort b", "reset", "close"]
+
+
+def test_an_observer_can_hold_the_engine(make_engine: MakeEngine) -> None:
+    engine = make_engine()
+
+    class Brake(StepObserver):
+        is_on = True
+
+        def before_step(self) -> list[Any] | None:
+            return [] if self.is_on else None
+
+    brake = Brake()
+    engine.observers.append(brake)
+    engine.add_request(request("a", [3, 4, 5], max_tokens=2))
+    assert engine.step() == [] and engine.has_unfinished()
+    brake.is_on = False
+    assert [output.request_id for output in engine.step()] == ["a"]

@@ -136,7 +136,7 @@ def test_an_interrupted_step_leaves_an_engine_that_works(make_engine: MakeEngine
     engine.step()
     execute = engine.executor.execute
 
-    def interrupt(out: object) -> None:
+    def interrupt(*_step: object) -> None:
         raise KeyboardInterrupt
 
     engine.executor.execute = interrupt

@@ -62,7 +62,7 @@ def test_ctrl_c_in_a_step_leaves_a_trace_that_goes_on_with_the_next_request(
     engine.add_request(request("r0", [1, 2, 3]))
     engine.step()
 
-    def interrupt(out: object) -> None:
+    def interrupt(*_step: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -85,7 +85,7 @@ def test_an_engine_that_dies_leaves_a_trace_that_says_why(
     engine.add_request(request("r0", [1, 2, 3]))
     engine.step()
 
-    def fail(out: object) -> None:
+    def fail(*_step: object) -> None:
         raise RuntimeError("the worker fell over")
 
     monkeypatch.setattr(engine.executor, "execute", fail)

@@ -54,7 +54,7 @@ class Gate:
         self._execute = executor.execute
         monkeypatch.setattr(executor, "execute", self._stand)
 
-    def _stand(self, out: SchedulerOutput) -> ModelRunnerOutput:
+    def _stand(self, out: SchedulerOutput, _bitmask: Any) -> ModelRunnerOutput:
         self.steps.append({row.request_id for row in out.scheduled})
         self._arrivals.release()
         if not self._is_open:

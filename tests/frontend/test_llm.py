@@ -319,7 +319,7 @@ def interrupt_in_step(llm: LLM, monkeypatch: pytest.MonkeyPatch, number: int, ti
     steps = iter(range(1_000_000))
     execute = executor.execute
 
-    def execute_and_press(out: Any) -> Any:
+    def execute_and_press(out: Any, _bitmask: Any) -> Any:
         if next(steps) == number:
             for _ in range(times):
                 signal.raise_signal(signal.SIGINT)
@@ -379,7 +379,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
 def test_a_failing_step_raises_its_cause_and_the_engine_says_that_it_is_dead(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_out: Any) -> Any:
+    def fail(_out: Any, _bitmask: Any) -> Any:
         raise ZeroDivisionError("a broken kernel")
 
     monkeypatch.setattr(llm.llm_engine.engine_core.executor, "execute", fail)

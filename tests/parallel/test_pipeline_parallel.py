@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
 from engine import LLM, SamplingParams
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.engine_core import EngineCore
+from engine.trace.reader import TraceReader
 from tests.core.driver import Driver, rows
 from tests.core.shadow_kv import Simulation, Summary
 from tests.core.workloads import Workload
-from tests.engine.harness import request, run
+from tests.engine.harness import request, run, tokens
 from tests.parallel import probes
 
 PROMPTS = ["What do you recommend for a rainy evening?", "Readers of", "Hello", "Good morning"]
@@ -155,7 +157,14 @@ def test_a_call_between_steps_takes_no_steps_answer(staged: LLM) -> None:
 
 
 @pytest.mark.slow
-def test_with_a_trace_one_step_is_under_way(make_engine: Callable[..., EngineCore], tmp_path: object) -> None:
-    engine = make_engine(pipeline_parallel_size=2, trace=f"{tmp_path}/run.itrace")
+def test_a_trace_of_pipeline_stages_verifies(make_engine: Callable[..., EngineCore], tmp_path: Path) -> None:
+    """A traced pipeline has one step under way, because replay plays one step at a time."""
+    path = tmp_path / "run.itrace"
+    engine = make_engine(pipeline_parallel_size=2, trace=str(path), num_gpu_blocks_override=16)
     assert engine.config.scheduler.max_concurrent_batches == 1
-    run(engine, [request("a", [3, 4, 5]), request("b", [6, 7])])
+    outputs = run(engine, [request(f"r{i}", [3, 4, 5, i], max_tokens=20) for i in range(6)])
+    engine.shutdown()
+    reader = TraceReader(path)
+    assert (reader.problems, reader.warnings) == ([], []) and reader.is_complete
+    assert reader.events("preempt")
+    assert {name: [token for _, token in reader.tokens(name)] for name in outputs} == tokens(outputs)

@@ -82,7 +82,7 @@ def _serve(
             by_prefix_before = sum(router.num_by_prefix)
             for engine, feed in zip(engines, feeds, strict=True):
                 if restart and engine.scheduler.reset_prefix_cache():
-                    feed.clear()
+                    feed.reset()
         for session, prompt in enumerate(prompts):
             for publisher, index in zip(publishers, indexes, strict=True):
                 for batch in publisher.take():
