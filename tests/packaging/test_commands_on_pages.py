@@ -1,0 +1,178 @@
+"""Commands that pages and help texts show: all of them parse, and (slow) those of the pages run.
+
+A page shows commands to run in fences that start with ```sh: one per line, a comment after two spaces. The README also
+shows some in the last column of its table of features. Other fences hold transcripts and templates.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from app.cli.main import COMMANDS, app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+)
+SECONDS = 100
+"""A command that takes longer is interrupted, and must end without a traceback."""
+ELSEWHERE = (
+    "git clone",
+    "pip ",
+    "pre-commit",
+    "./prep test",
+    "pytest",
+    "python3 -m venv",
+    "~/vllm",
+    "--against vllm",
+)
+"""Installations, other tests, and what needs vLLM."""
+
+
+def commands(page: str) -> list[str]:
+    """Commands of a page, in order, without comments."""
+    text = (ROOT / page).read_text()
+    found = []
+    for fence in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        found += [re.split(r"  +|\s#\s", line.strip())[0] for line in fence.splitlines() if line.strip()]
+    if page == "README.md":
+        found += re.findall(r"\| `(prep [^`]+)` \|$", text, re.MULTILINE)
+    return [command for command in found if not any(mark in command for mark in ELSEWHERE)]
+
+
+ON_PAGES = [(page, command) for page in PAGES for command in commands(page)]
+
+
+def examples(name: str) -> list[str]:
+    """Example lines of the help pages of a command and its subcommands."""
+    lines = []
+    for texts in _help_texts(_command(name)):
+        shown = texts.partition("Examples:")[2].replace("\\\n", " ")
+        for line in shown.splitlines():
+            if match := re.match(r"\s+(prep [^|<>]+?)(?:  .*)?$", line):
+                lines.append(match[1])
+    return lines
+
+
+def _command(name: str) -> Any:
+    group = typer.main.get_command(app)
+    context = group.make_context("prep", [name, "--help"], resilient_parsing=True)
+    return group.resolve_command(context, [name])[1]
+
+
+def _help_texts(command: Any) -> list[str]:
+    own = [command.help or ""]
+    return own + [
+        text for member in getattr(command, "commands", {}).values() for text in _help_texts(member)
+    ]
+
+
+def parse(line: str) -> None:
+    """Parse a `prep` command to its end without running it. Raises a usage error of click's."""
+    words = [word for word in shlex.split(line) if not re.match(r"PREP_\w+=", word)][1:]
+    command: Any = typer.main.get_command(app)
+    while True:
+        context = command.make_context("prep", list(words))
+        if not hasattr(command, "resolve_command"):
+            return
+        rest = [*getattr(context, "_protected_args", []), *context.args]
+        if not rest:
+            return
+        _, command, words = command.resolve_command(context, rest)
+
+
+def test_pages_show_commands() -> None:
+    assert len(ON_PAGES) >= 40
+
+
+@pytest.mark.parametrize(("page", "command"), ON_PAGES)
+def test_commands_on_pages_parse(page: str, command: str) -> None:
+    if re.match(r"(PREP_\w+=\S+ )*(\./)?prep ", command):
+        parse(command)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_of_help_pages_parse(name: str) -> None:
+    for line in examples(name):
+        try:
+            parse(line)
+        except typer.Exit:  # --help
+            pass
+        except Exception as error:
+            raise AssertionError(f"{line}: {getattr(error, 'message', error)}") from error
+
+
+def run(command: str, cwd: Path, home: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """A command as a user types it; `./prep` and `prep` are this interpreter's. Interrupted after SECONDS."""
+    prep = f"{shlex.quote(sys.executable)} -m app.cli.main"
+    line = re.sub(r"(^|(?<=[ |&]))(\./)?prep (?=[a-z-])", f"{prep} ", command)
+    line = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", line)
+    environment = {
+        **os.environ,
+        "PREP_HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",
+        "BROWSER": "true",
+    }
+    process = subprocess.Popen(
+        ["sh", "-c", f"exec {line}" if "|" not in line else line],
+        cwd=cwd, env=environment, text=True, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        stdout, stderr = process.communicate(stdin, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_commands_on_pages_run(page: str, tmp_path: Path) -> None:
+    """In the order of the page, in one folder: a later command may read what an earlier one wrote."""
+    for name in ("docs", "tests", "app", "engine", "kernels", "quizzes", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    failed = []
+    for command in dict.fromkeys(commands(page)):
+        ended = run(command, tmp_path, tmp_path / "home")
+        if ended.returncode not in (0, 4, 130) or "Traceback" in ended.stderr:
+            failed.append(
+                f"$ {command}\nexit code {ended.returncode}\n{ended.stdout[-600:]}{ended.stderr[-1200:]}"
+            )
+    assert not failed, "\n\n".join(failed)
+
+
+@pytest.mark.slow
+def test_the_transcript_in_the_readme_is_what_the_quiz_prints(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    transcript = next(fence for fence in readme.split("```") if "committed. Running" in fence)
+    replies = re.findall(r" > (\S+)$", transcript, re.MULTILINE)
+    (tmp_path / "replies.txt").write_text("\n".join([*replies, "q"]) + "\n")
+    [command] = re.findall(r"`(\./prep quiz --question [^`]+)`", readme)
+    shown = run(f"{command} --script replies.txt", tmp_path, tmp_path / "home").stdout
+    table = [line.strip() for line in transcript.splitlines() if line.startswith(" │")]
+    assert len(table) == 3
+    for row in table:
+        assert row in shown, shown
+
+
+@pytest.mark.slow
+def test_the_python_example_in_the_readme_prints_what_its_comment_says(tmp_path: Path) -> None:
+    snippet = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    [promised] = re.findall(r"print\(.*\)  # (.*)", snippet)
+    program = tmp_path / "example.py"
+    program.write_text(snippet)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True)
+    assert ended.stdout.strip() == promised, ended.stderr
