@@ -35,6 +35,10 @@ SEEDS = 20
 WORDS_PER_MINUTE = 220
 TRIVIAL_SHARE = 0.2
 MISTAKE_SHARE = 0.8
+HINTS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
+"""Difficulty -> number of hints."""
+FIRST_DOCUMENT = {f"Q{number:03d}" for number in range(1, 21)}
+"""Numbered questions that the first source document asks; it gives three hints to each."""
 RunExperiment = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
@@ -60,8 +64,8 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
     words = len(question.prompt.split()) + len(question.exhibit.split())
     if words / WORDS_PER_MINUTE > question.minutes:
         yield found(f"{words} words cannot be read in {question.minutes:g} min")
-    if question.kind not in ("free", "design") and not question.hints and question.difficulty > 1:
-        yield found("no hint")
+    if len(question.hints) < (wanted := hints_needed(question)):
+        yield found(f"{len(question.hints)} hints; difficulty {question.difficulty} needs {wanted}")
     if not question.followups:
         yield found("no follow-up")
     for source in question.sources:
@@ -83,6 +87,13 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
                     yield found(f"key point {point.id}: the probe {probe} is itself free text")
             if point.must and not point.probes:
                 yield found(f"key point {point.id} must be there and has no probe")
+
+
+def hints_needed(question: Question) -> int:
+    """Return the least number of hints: three for explained answers to the first source document's questions."""
+    if question.interview is not None and any(number in FIRST_DOCUMENT for number in question.covers):
+        return 3
+    return HINTS[question.difficulty]
 
 
 def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> Iterator[Finding]:

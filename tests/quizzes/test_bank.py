@@ -169,6 +169,7 @@ def test_lint_finds_what_it_is_for() -> None:
     faults: dict[str, dict[str, Any]] = {
         "oracle says": {"oracle": {"steps": "=max(lens)"}},
         "no oracle": {"oracle": {}},
+        "1 hints; difficulty 3 needs 2": {"difficulty": 3},
         "source 'a paper' has no as_of date": {"sources": [{"ref": "a paper"}]},
         "a hint contains the answer": {
             "params": {"slots": {"const": 2}, "lens": {"const": [30, 40, 50, 60]}},
