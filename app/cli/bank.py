@@ -44,9 +44,7 @@ def list_(
         terminal.print_json([asdict(entry) for entry in found])
         return
     for entry in found:
-        terminal.out().print(
-            f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]", soft_wrap=True
-        )
+        terminal.print_line(f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]")
     terminal.next_command(f"prep bank preview {found[0].id}" if found else "prep bank stats")
 
 
@@ -91,8 +89,9 @@ def lint(
     findings = [str(problem) for problem in bank.problems]
     findings += [finding for path in paths for finding in lint_format(path)]
     compared = 0
-    with Runner() as runner:
-        for question_id in _progress(chosen, "questions", show=run and not json):
+    with Runner() as runner, terminal.progress(len(chosen), "questions") as advance:
+        for question_id in chosen:
+            advance(question_id)
             question = bank.question(question_id)
             findings += [str(finding) for finding in lint_form(question, bank)]
             if run:
@@ -261,9 +260,3 @@ def _positions(bank: Any) -> dict[int, int]:
             shown = [choice.id for choice in draw(question, seed).choices()]
             found[shown.index(*right) + 1] += 1
     return dict(sorted(found.items()))
-
-
-def _progress(items: list[str], what: str, *, show: bool) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(items, unit=f" {what}", leave=False, disable=not show)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +10,7 @@ import typer
 from app.cli import terminal
 
 if TYPE_CHECKING:
-    from quizzes.free_text.canaries import Canary, GateResult
+    from quizzes.free_text.canaries import GateResult
     from quizzes.free_text.settings import JudgeSettings
     from quizzes.question import Question
 
@@ -76,9 +74,11 @@ def test(
     if not canaries:
         raise terminal.Problem("the bank has no key points to test a judge with", code=terminal.ENVIRONMENT)
     terminal.err().print(f"asking {settings.url}, {2 * len(canaries)} calls", markup=False, soft_wrap=True)
-    with _progress(len(canaries)) as advance:
+    with terminal.progress(len(canaries), "canaries") as advance:
         ask = ask_endpoint(settings.endpoint)
-        result: GateResult = _told(lambda: gate(ask, canaries, settings.model, advance=advance))
+        result: GateResult = _told(
+            lambda: gate(ask, canaries, settings.model, advance=lambda canary, _: advance(canary.kind))
+        )
     tested = replace(settings, gate=result)
     _told(lambda: save(tested))
     if json:
@@ -137,21 +137,3 @@ def _print_gate(settings: JudgeSettings) -> None:
     )
     if result is None:
         terminal.next_command("prep judge test")
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """A bar where somebody watches."""
-    console = terminal.err()
-    if not terminal.is_live(console):
-        yield None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("canaries", total=total)
-
-        def advance(canary: Canary, verdict: str) -> None:
-            bar.advance(task)
-
-        yield advance

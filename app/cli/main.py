@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from app.cli import terminal
+from app.cli.streams import prepare_streams
 
 
 class Entry(NamedTuple):
@@ -125,6 +126,7 @@ def root(
 
 def main() -> None:
     """Entry point of the `prep` console script."""
+    prepare_streams()
     try:
         app(prog_name="prep")
     finally:

@@ -86,7 +86,9 @@ def told(work: Any) -> Any:
         return work()
     except Inconclusive as reason:
         raise terminal.Problem(
-            f"inconclusive: {reason}", next_step="try again on a quieter machine", code=terminal.INCONCLUSIVE
+            f"inconclusive: {reason}",
+            next_step="close other programs and run again",
+            code=terminal.INCONCLUSIVE,
         ) from None
     except NeedsHardware as reason:
         raise terminal.Problem(f"not on this machine: {reason}", code=terminal.ENVIRONMENT) from None

@@ -9,7 +9,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,56 @@ def show(title: str, body: Table) -> None:
     console = out()
     console.print(f"[bold]{title}[/]", soft_wrap=True)
     console.print(body)
+
+
+def print_line(text: str, console: Console | None = None) -> None:
+    """Print one logical line: wrapped between words on a terminal, so that no id is broken; whole in a pipe."""
+    console = console or out()
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+@contextmanager
+def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[[str], None]]:
+    """Yield a function to call when an item begins. On stderr: a bar on a terminal, else a line every few seconds.
+
+    Both show how many of the `total` items are done and the time left at the pace so far.
+    """
+    console = err()
+    done, began = -1, time.monotonic()
+    last = began
+    if is_live(console):
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("", total=total)
+
+            def advance(name: str) -> None:
+                nonlocal done
+                done += 1
+                bar.update(task, description=name, completed=done)
+
+            yield advance
+        return
+
+    def tell(_: str) -> None:
+        nonlocal done, last
+        done += 1
+        now = time.monotonic()
+        if done and now - last >= every:
+            last = now
+            console.print(
+                f"{done} of {total} {what}, about {duration((now - began) / done * (total - done))} left"
+            )
+
+    yield tell
+
+
+def duration(seconds: float) -> str:
+    """40 s, 3 min, 1.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def next_command(command: str, why: str = "") -> None:

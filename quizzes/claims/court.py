@@ -191,9 +191,20 @@ def _hear(claim: Claim, case: Case, args: dict[str, Any], run: Run) -> CaseOutco
         args,
         outcome,
         exhibit=_exhibit(f"{case.holds} {case.fails or ''}", result),
-        reason="" if outcome is not None else "the interval holds both answers",
+        reason="" if outcome is not None else _too_noisy(result),
         result=result,
     )
+
+
+def _too_noisy(result: dict[str, Any]) -> str:
+    """Say that a measurement cannot decide, how much it varied, and what to do."""
+    middle = next((result[name] for name in ("ratio", "median", "speedup") if result.get(name)), None)
+    lo, hi, rounds = result.get("lo"), result.get("hi"), result.get("repeats")
+    varied = "its rounds varied too much"
+    if lo is not None and hi is not None:
+        width = (hi - lo) / 2 / abs(middle or (hi + lo) / 2 or 1)
+        varied = f"{rounds or 'the'} rounds varied by {100 * width:.0f} %"
+    return f"the machine was busy: {varied}, and the interval holds both answers; close other programs and run again"
 
 
 def _decide(claim: Claim, expression: str, names: dict[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from quizzes.expressions import ExpressionError, evaluate
 from quizzes.grading.units import SUFFIXES, Unit, expected_unit, unit
 from quizzes.question import Answer
 
@@ -31,6 +32,11 @@ NUMBER = re.compile(
     rf"(?P<sign>[+-]?)\s*(?P<whole>{DIGITS})?(?P<point>\.\d*)?(?:[eE](?P<exponent>[+-]?\d+))?"
 )
 DOLLARS = re.compile(r"^([+-]?)\$\s*([\d.,_]+)\s*([kKMBT](?![A-Za-z]))?")
+OPERAND = r"(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+"
+ARITHMETIC = re.compile(
+    rf"[\s(+-]*(?:{OPERAND})[\s)]*(?:(?:\*\*|[-+*/^])[\s(+-]*(?:{OPERAND})(?![\d.,_])[\s)]*)+"
+)
+RANGE = re.compile(rf"({OPERAND})\s*-\s*({OPERAND})")
 FRACTION = re.compile(r"(?P<sign>[+-]?)\s*(?P<over>\d+)\s*/\s*(?P<under>\d+)")
 
 
@@ -147,6 +153,8 @@ def _split_number(text: str) -> tuple[Fraction | None, str]:
     """The number that a text starts with, and what follows it. A text that starts with none: (None, text)."""
     if text.lower().lstrip("+-").startswith(("nan", "inf", "∞")):
         raise ParseError(f"{_quote(text)} is not a figure", "type a finite number")
+    if (computed := _arithmetic(text)) is not None:
+        return computed
     if match := FRACTION.match(text):
         _bounded(match["over"], match["under"])
         if int(match["under"]) == 0:
@@ -170,6 +178,40 @@ def _split_number(text: str) -> tuple[Fraction | None, str]:
     plain = re.sub(r"[,_ ]", "", whole or "0") + (point or "")
     value = Fraction(f"{plain.rstrip('.')}e{exponent}")
     return -value if match["sign"] == "-" else value, rest.strip()
+
+
+def _arithmetic(text: str) -> tuple[Fraction, str] | None:
+    """The exact value of arithmetic at the start of a text ("38*32", "2^20", "2*(3+4) GiB"), and what follows it.
+
+    None where no operator follows the first number, and for a plain fraction.
+    """
+    text = re.sub(r"(?<=\d)(?:\s+x\s+|\s*\u00d7\s*)(?=[\d(])", "*", text)
+    match = ARITHMETIC.match(text)
+    if match is None or FRACTION.fullmatch(match[0].strip()):
+        return None
+    formula = match[0].strip().replace("^", "**")
+    if (ends := RANGE.fullmatch(formula)) and _plain_number(ends[1]) < _plain_number(ends[2]):
+        raise ParseError(f"{_quote(formula)} looks like a range", "type one number")
+    numbers: dict[str, Fraction] = {}
+
+    def name(number: re.Match[str]) -> str:
+        numbers[key := f"n{len(numbers)}"] = _plain_number(number[0])
+        return key
+
+    try:
+        if re.search(r"\*\*[\s(]*\d{4}", formula):
+            raise ExpressionError("the exponent is too large")
+        value = Fraction(evaluate(re.sub(OPERAND, name, formula), numbers))
+    except (ExpressionError, TypeError, OverflowError):
+        raise ParseError(f"{_quote(formula)} cannot be computed", "type the result") from None
+    if abs(value) > 10**MAX_EXPONENT:
+        raise ParseError(f"{_quote(formula)} is beyond every figure asked here", "type an ordinary number")
+    return value, text[match.end() :].strip()
+
+
+def _plain_number(text: str) -> Fraction:
+    _bounded(text)
+    return Fraction(re.sub(r"[,_]", "", text))
 
 
 def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[int, Unit | None]:

@@ -200,7 +200,7 @@ def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
     children = _eventually_has_a_worker(process.pid)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
-    assert "Traceback" not in errors
+    assert process.returncode == 130 and "Traceback" not in errors
     psutil.wait_procs([psutil.Process(pid) for pid in children if psutil.pid_exists(pid)], timeout=20)
     assert not any(psutil.pid_exists(pid) for pid in children)
 
@@ -228,6 +228,71 @@ def test_two_terminals_at_once_both_keep_their_answers(home: Path, tmp_path: Pat
     assert [process.wait(timeout=60) for process in both] == [0, 0]
     with State.open() as state:
         assert len(state.attempts()) == 2
+
+
+@pytest.mark.parametrize("args", [("quiz", "--question", QUESTION), ("start",), ("review",), ("today",)])
+def test_a_closed_stdin_is_an_empty_one(home: Path, args: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli.main", *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+        preexec_fn=lambda: os.close(0),
+        timeout=120,
+    )
+    assert done.returncode == 0 and "rror" not in done.stderr, done.stderr
+
+
+def test_a_closed_stdout_loses_the_output_only(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli.main", "progress"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+        preexec_fn=lambda: os.close(1),
+        timeout=120,
+    )
+    assert done.returncode == 0 and "rror" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "args", [("quiz", "--question", QUESTION), ("bank", "list"), ("claims", "show", "S0-13")]
+)
+def test_an_encoding_without_our_signs_gets_plain_ones(home: Path, args: tuple[str, ...]) -> None:
+    done = prep(*args, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and done.stdout.isascii(), done.stderr
+    assert " - " in done.stdout if args[0] != "claims" else '"' in done.stdout
+
+
+def test_s_at_the_confidence_prompt_leaves_only_the_confidence_out(home: Path, tmp_path: Path) -> None:
+    path = script(tmp_path, *right_answers(7), "s", "")
+    result = as_json("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
+    assert result["summary"]["right"] == 1 and result["items"][0]["confidence"] is None
+
+
+def test_an_id_is_never_broken_at_80_columns(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    from app.cli import terminal
+
+    longest = max(load_bank(), key=lambda entry: len(entry.id + entry.topic + entry.stage + entry.kind))
+    done = prep("quiz", "--question", longest.id)
+    (line,) = [line for line in done.stdout.splitlines() if longest.id in line]
+    assert len(line) <= 80
+    console = Console(width=30, force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        terminal.print_line("a title that fills some space  memory.block_size", console)
+    assert capture.get().splitlines()[-1].strip().endswith("memory.block_size")
+
+
+def test_progress_in_a_pipe_says_how_much_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    from app.cli import terminal
+
+    with terminal.progress(4, "questions", every=0) as advance:
+        for name in "abcd":
+            advance(name)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("1 of 4 questions, about 0 s left") and len(lines) == 3
 
 
 def test_a_damaged_state_file_is_named_and_the_quiz_goes_on(home: Path, tmp_path: Path) -> None:
@@ -273,8 +338,9 @@ def test_a_program_is_mended_with_checks_in_between(home: Path, tmp_path: Path) 
     half = tmp_path / "half.py"
     wrong = next(m for m in mutants("block_manager") if m.check == "check_freeing_twice_is_refused")
     half.write_text(wrong.source(read("block_manager", "solution")))
-    path = script(tmp_path, "", str(half), str(FOLDER / "block_manager" / "solution.py"))
+    path = script(tmp_path, "?", "", str(half), str(FOLDER / "block_manager" / "solution.py"))
     done = prep("quiz", "--question", "code_review.mend_block_manager", "--script", path)
+    assert "c prints the given program" in " ".join(done.stdout.split())
     assert "10/10 checks" in done.stdout and "1 of 1 points" in done.stdout, done.stdout + done.stderr
     assert "the second free of the same blocks was accepted" in done.stdout
     assert (home / "workspace" / "block_manager.py").exists()

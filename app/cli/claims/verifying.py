@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +12,6 @@ from app.cli import terminal
 from app.cli.claims import common
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from quizzes.claims.claim_list import Claims, Entry
     from quizzes.claims.court import Ruling, Run
 
@@ -95,7 +91,7 @@ def _judge_all(claims: Claims, entries: list[Entry]) -> tuple[list[Ruling], list
 
     rulings: dict[str, Ruling] = {}
     broken: dict[str, str] = {}
-    with common.court_runs() as run, _progress(len(entries)) as advance:
+    with common.court_runs() as run, terminal.progress(len(entries), "claims") as advance:
         run = _once(run)
         for entry in sorted(entries, key=lambda entry: entry.run):
             advance(entry.id)
@@ -126,35 +122,6 @@ def _once(run: Run) -> Run:
         return dict(known[key])
 
     return ask
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar where somebody watches; a line every 50 claims elsewhere."""
-    console = terminal.err()
-    done = 0
-    if terminal.is_live(console):
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=total)
-
-            def advance(name: str) -> None:
-                nonlocal done
-                bar.update(task, description=name, completed=done)
-                done += 1
-
-            yield advance
-        return
-
-    def tell(name: str) -> None:
-        nonlocal done
-        if done and done % 50 == 0:
-            console.print(f"{done} of {total}")
-        done += 1
-
-    yield tell
 
 
 def _report(

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from quizzes.instance import Instance
 
 CHECKS = "code_review.checks"
-MENU = "Enter check · c show the program · h hint · r start over · g give up · q quit"
+MENU = "Enter check · c show the program · h hint · r start over · g give up · ? help · q quit"
+HELP = (
+    "Edit your file in another window, then press Enter here: all checks run. Type a path to check another file. "
+    "c prints the given program, h shows a hint, r replaces your file by the given program (yours is kept beside it), "
+    "g ends the question with the checks that pass now, s skips it, q quits."
+)
 
 
 def workspace_file(folder: str) -> Path:
@@ -48,6 +53,9 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
             raise Quit
         if key == "s":
             raise Skip
+        if key in ("?", ":?"):
+            _say(sitting, f" [dim]{HELP}[/]")
+            continue
         if key == "c":
             showing.console().print(Padding(read(code.folder), (0, 0, 0, 3)), markup=False)
         elif key == "h":

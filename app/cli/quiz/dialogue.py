@@ -47,8 +47,12 @@ class Dialogue:
             raise Quit
         return line.rstrip("\r\n")[:MAX_CHARACTERS].strip()
 
-    def command_or_text(self, prompt: str, *, words: bool = False, hints: bool = True) -> tuple[str, str]:
-        """("hint" or "help", "") or ("text", the line). words: a bare letter may be an answer.
+    def command_or_text(
+        self, prompt: str, *, words: bool = False, hints: bool = True, skips: bool = True
+    ) -> tuple[str, str]:
+        """Return (command, line): the command is "hint", "help", "skip" or, for an answer, "text".
+
+        words: a bare letter may be an answer. skips: s passes on the question, as Skip; otherwise it is returned.
 
         Raises Quit, Skip.
         """
@@ -57,7 +61,7 @@ class Dialogue:
         command = COMMANDS.get(key.lower(), "text")
         if command == "quit":
             raise Quit
-        if command == "skip":
+        if command == "skip" and skips:
             raise Skip
         if command == "hint" and not hints:
             command = "help"

@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 END = "."
 MARKS: dict[str, Mark] = {"h": "hit", "p": "partial", "m": "miss", "x": "contradicted"}
 MARK_HELP = "h hit · p partial · m miss · x I said the opposite"
+MARK_EXPLANATION = (
+    "Compare your answer with the key point: h if you stated it, p if you stated a part, m if it is missing, "
+    "x if you stated the opposite. q quits."
+)
+WRITE_HELP = (
+    "Write your answer as you would say it. A line that holds only a dot ends it; :e opens your editor, "
+    ":h shows a hint, :s skips the question, :q quits."
+)
 
 
 def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
@@ -89,6 +97,8 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
             raise Skip
         elif line == ":h" and not sitting.exam:
             record.hints += sitting.hint(instance, record.hints)
+        elif line in ("?", ":?"):
+            sitting.say(f" [dim]{WRITE_HELP}[/]")
         elif line == ":e":
             lines = _editor("\n".join(lines)).splitlines()
             sitting.say(f" [dim]{sum(len(x.split()) for x in lines)} words; a dot commits, or write on[/]")
@@ -159,6 +169,8 @@ def _mark(
             key = sitting.dialogue.read(f"   {MARK_HELP} > ").lower()
             if key in (":q", "q"):
                 raise Quit
+            if key in ("?", ":?"):
+                sitting.say(f"   [dim]{MARK_EXPLANATION}[/]")
             if key in MARKS:
                 marks[point.id] = MARKS[key]
     return marks

@@ -62,10 +62,10 @@ def header(instance: Instance, number: int, total: int, kind: str = "") -> None:
     where = console()
     place = f"{number}/{total}" if total else "probe"
     topic = question.topic.replace("_", " ")
+    about = f"{topic} · {question.stage.replace('_', ' ')} · difficulty {question.difficulty} · {question.kind}{kind}"
+    fits = len(f"{place}  {about}  {question.id}") <= where.width
     where.print(
-        f"\n[bold]{place}[/]  {topic} · {question.stage.replace('_', ' ')} · difficulty {question.difficulty} · "
-        f"{question.kind}{kind}  [dim]{question.id}[/]",
-        soft_wrap=True,
+        f"\n[bold]{place}[/]  {about}{'  ' if fits else chr(10)}[dim]{question.id}[/]", soft_wrap=True
     )
     rule(where)
 

@@ -67,6 +67,8 @@ class Sitting:
     records: list[Record] = field(default_factory=list)
     quiet: bool = False
     """Ask without showing anything: --json."""
+    interrupted: bool = False
+    """Ctrl-C ended it."""
 
     def run(self, items: Iterable[Item], *, first: int = 1, total: int | None = None) -> bool:
         """Ask the items. True if all were asked; False if the learner left or the time was up.
@@ -82,9 +84,10 @@ class Sitting:
                 return False
             try:
                 self.ask(item, number, total)
-            except (Quit, KeyboardInterrupt):
+            except (Quit, KeyboardInterrupt) as left:
                 if self.records and self.records[-1].status == "asking":
                     self.records.pop()
+                self.interrupted = isinstance(left, KeyboardInterrupt)
                 return False
             except QuestionError as error:
                 terminal.tell_error(f"{error}; left out", "prep bank lint names what is wrong with it")
@@ -196,13 +199,16 @@ class Sitting:
         """1 to 99, or None where the learner leaves it out."""
         while True:
             command, line = self.dialogue.command_or_text(
-                " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False
+                " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False, skips=False
             )
             if command == "help":
                 self.say(
-                    " [dim]90 means: of ten answers like this, nine are right. It is never part of the points.[/]"
+                    " [dim]90 means that nine of ten such answers are right. Points do not depend on it. "
+                    "Enter leaves it out; q quits.[/]"
                 )
                 continue
+            if command == "skip":
+                return None
             text = line.rstrip("% ").strip()
             if not text:
                 return None

@@ -89,4 +89,6 @@ def hold(
         )
     elif not quiet:
         summary.show(sitting)
+    if sitting.interrupted:
+        raise KeyboardInterrupt  # what was answered is kept; the exit code says that it was cut off
     return sitting

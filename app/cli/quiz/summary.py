@@ -65,7 +65,7 @@ def _verdicts(sitting: Sitting) -> None:
         where.print(
             f" {number:>2}  {terminal.mark(ok) if ok is not None else '-'} {record.status:<8} "
             f"{question.title}  [dim]{record.question_id}[/]",
-            soft_wrap=True,
+            soft_wrap=not where.is_terminal,
         )
         if record.status in ("wrong", "partly"):
             from quizzes.instance import draw
