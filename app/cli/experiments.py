@@ -60,6 +60,8 @@ def show(
 
     Example: prep experiments show batching.static_vs_continuous
     """
+    from rich.markup import escape
+
     from app.cli.run import plain
     from quizzes.experiments import registry
 
@@ -75,9 +77,9 @@ def show(
     for parameter in experiment.parameters.values():
         kind = _type_name(parameter.annotation)
         console.print(f"  [cyan]{parameter.name}[/]={plain(_as_list(parameter.default))}  [dim]{kind}[/]")
-    console.print("\n[bold]gives[/]")
-    for field, unit in experiment.result_units.items():
-        console.print(f"  {field}  [dim]{unit}[/]")
+    console.print(f"\n[bold]returns[/]  {escape(experiment.result_note)}")
+    for field in experiment.result_fields:
+        console.print(f"  [cyan]{field.name}[/]  [dim]{escape(field.unit)}[/]  {escape(field.meaning)}")
     console.print(
         f"\n[dim]{registry.source_file(name)}\nlimits: {experiment.seconds:g} s, {experiment.megabytes:,} MiB[/]",
         soft_wrap=True,

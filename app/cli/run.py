@@ -139,7 +139,8 @@ def plain(value: Any) -> str:
 def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
     """Write the experiment's chart; refused where it has none or the drawing library is missing."""
     import sys
-    from types import SimpleNamespace
+
+    from quizzes.experiments import Result
 
     chart = getattr(sys.modules[experiment.function.__module__], "chart", None)
     if chart is None:
@@ -148,7 +149,7 @@ def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
         )
     if path.suffix not in (".svg", ".png", ".json"):
         raise terminal.Problem(f"--plot writes .svg, .png or .json, not {path.name}")
-    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", **chart(SimpleNamespace(**result))}
+    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", **chart(Result(**result))}
     if path.suffix == ".json":
         path.write_text(json_module.dumps(spec, indent=1))
         return

@@ -2,6 +2,29 @@
 
 from quizzes.experiments.context import Context
 from quizzes.experiments.core_engine import Ask, CoreEngine
-from quizzes.experiments.registry import Inconclusive, NeedsHardware, experiment, get, names
+from quizzes.experiments.measure import paired_ratio
+from quizzes.experiments.registry import (
+    BadArguments,
+    Inconclusive,
+    NeedsHardware,
+    Result,
+    arg,
+    experiment,
+    get,
+    names,
+)
 
-__all__ = ["Ask", "Context", "CoreEngine", "Inconclusive", "NeedsHardware", "experiment", "get", "names"]
+__all__ = [
+    "Ask",
+    "BadArguments",
+    "Context",
+    "CoreEngine",
+    "Inconclusive",
+    "NeedsHardware",
+    "Result",
+    "arg",
+    "experiment",
+    "get",
+    "names",
+    "paired_ratio",
+]

@@ -1,31 +1,39 @@
-"""Experiments by name: a typed function, what it promises, and where it is found.
+"""Experiments by name: registration, arguments with their bounds, results with their fields.
 
     # quizzes/experiments/batching/static_vs_continuous.py
-    @experiment(catalogue="E13")
-    def static_vs_continuous(ctx: Context, *, slots: Annotated[int, Field(ge=1, le=64)] = 4, ...) -> Steps: ...
+    @experiment("E13")
+    def static_vs_continuous(ctx: Context, slots: int = arg(4, 1, 64), ...) -> Result:
+        # its docstring: a title, a text, and the fields of the result
+        Returns:
+            static_steps [steps]: Engine steps until all requests have finished.
+            speedup [x]
 
-The name of an experiment is its place: `batching.static_vs_continuous`. One file per experiment, so that running one
-imports one. Modules import no torch at their top: whoever only counts must not wait for it.
+The file gives an experiment its name: `batching.static_vs_continuous`. One file per experiment, so that running one
+imports one. Modules import no torch at their top, so that experiments that only count start in milliseconds.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType, SimpleNamespace
+from typing import Annotated, Any, Literal
 
 FOLDER = Path(__file__).parent
 EXTRA = "PREP_EXPERIMENTS"
-"""Environment variable: a folder with experiments of one's own, `<topic>/<name>.py`, as here."""
+"""Environment variable: a folder with more experiments, `<topic>/<name>.py` as in this one."""
 Determinism = Literal["exact", "statistical"]
+_FIELDS = re.compile(r"(\w+(?:, \w+)*)(?: \[([^\]]+)\])?(?:: (.+))?$")
+"""Fields in a docstring's Returns section: `name`, `name [unit]: meaning`, or several `name, name [unit]: meaning`."""
 
 
 class UnknownExperiment(ValueError):
@@ -44,6 +52,19 @@ class NeedsHardware(Exception):
     """This machine lacks what the experiment needs, a GPU for instance. Not a failure."""
 
 
+class Result(SimpleNamespace):
+    """Figures of one run by field name: plain values (numbers, strings, lists, dicts), shown, cached and graded."""
+
+
+@dataclass(frozen=True)
+class ResultField:
+    """One field of a result, as the docstring's Returns section declares it."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One argument of an experiment."""
@@ -51,6 +72,51 @@ class Parameter:
     name: str
     annotation: Any
     default: Any
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """A default value and the bounds of an argument; `bounds` and `size` are keywords of pydantic.Field."""
+
+    default: Any
+    bounds: dict[str, Any]
+    size: dict[str, Any]
+
+    def annotate(self, hint: Any) -> Any:
+        """Return the type hint with the bounds in it; those of a list hold for each of its items."""
+        from pydantic import Field
+
+        if NoneType in typing.get_args(hint):
+            (inner,) = (option for option in typing.get_args(hint) if option is not NoneType)
+            return self.annotate(inner) | None
+        if typing.get_origin(hint) is list:
+            (item,) = typing.get_args(hint)
+            inner = Annotated[item, Field(**self.bounds)] if self.bounds else item
+            return Annotated[list[inner], Field(**self.size)]  # type: ignore[valid-type]
+        return Annotated[hint, Field(**self.bounds)]
+
+
+def arg(
+    default: Any,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    multiple_of: int | None = None,
+    chars: tuple[int, int | None] | None = None,
+    count: tuple[int, int | None] | None = None,
+) -> Any:
+    """Declare an argument's default and its bounds, both inclusive: `slots: int = arg(4, 1, 64)`.
+
+    above, below: bounds that are not themselves allowed. chars: shortest and longest string. count: fewest and most
+    items of a list, whose items the other bounds then hold for. `None` leaves a list or a string unbounded.
+    """
+    bounds = {"ge": low, "le": high, "gt": above, "lt": below, "multiple_of": multiple_of}
+    lengths = ("min_length", "max_length")
+    bounds |= dict(zip(lengths, chars or (None, None), strict=True))
+    size = dict(zip(lengths, count or (None, None), strict=True))
+    return _Argument(default, *({k: v for k, v in d.items() if v is not None} for d in (bounds, size)))
 
 
 @dataclass(frozen=True)
@@ -70,6 +136,7 @@ class Experiment:
     """Memory limit (resident)."""
     device: Literal["cpu", "cuda"]
     function: Callable[..., Any]
+    arguments: dict[str, _Argument]
 
     @property
     def title(self) -> str:
@@ -79,30 +146,57 @@ class Experiment:
 
     @property
     def doc(self) -> str:
-        return inspect.getdoc(self.function) or ""
+        """The docstring without its Returns section."""
+        return self._docstring[0]
+
+    @property
+    def _docstring(self) -> tuple[str, str]:
+        text, _, returns = (inspect.getdoc(self.function) or "").partition("Returns:\n")
+        return text.strip(), inspect.cleandoc(returns)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Keyword arguments with their annotated types; all have defaults, so that it runs as it is."""
+        """Arguments after the context, with their types. All have defaults: the experiment runs without any."""
         hints = typing.get_type_hints(self.function, include_extras=True)
-        return {
-            name: Parameter(name, hints.get(name, Any), parameter.default)
-            for name, parameter in inspect.signature(self.function).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        }
+        found = {}
+        for name, parameter in list(inspect.signature(self.function).parameters.items())[1:]:
+            hint = hints.get(name, Any)
+            if name in self.arguments:
+                hint = self.arguments[name].annotate(hint)
+            found[name] = Parameter(name, hint, parameter.default)
+        return found
+
+    @property
+    def result_fields(self) -> list[ResultField]:
+        """Fields that the docstring's Returns section declares, in order."""
+        return self._returns[1]
+
+    @property
+    def result_note(self) -> str:
+        """What holds for all fields: the sentences before the first one in the Returns section."""
+        return self._returns[0]
+
+    @property
+    def _returns(self) -> tuple[str, list[ResultField]]:
+        entries: list[str] = []
+        for line in self._docstring[1].splitlines():
+            if line.startswith(" ") and entries:
+                entries[-1] += " " + line.strip()
+            else:
+                entries.append(line)
+        note, fields = [], []
+        for entry in entries:
+            if match := _FIELDS.match(entry):
+                names, unit, meaning = (part or "" for part in match.groups())
+                fields += [ResultField(name, unit, meaning) for name in names.split(", ")]
+            else:
+                note.append(entry)
+        return " ".join(note), fields
 
     @property
     def result_units(self) -> dict[str, str]:
-        """Field of the result -> unit, from `Annotated[int, "steps"]`; "" where it has none."""
-        result_type = typing.get_type_hints(self.function).get("return")
-        if result_type is None or not is_dataclass(result_type):
-            return {}
-        hints = typing.get_type_hints(result_type, include_extras=True)
-        units = {}
-        for field in fields(result_type):
-            words = [word for word in getattr(hints[field.name], "__metadata__", ()) if isinstance(word, str)]
-            units[field.name] = words[0] if words else ""
-        return units
+        """Unit by field of the result; "" where it has none."""
+        return {field.name: field.unit for field in self.result_fields}
 
     def check(self, args: dict[str, Any]) -> dict[str, Any]:
         """All arguments, defaults filled in and every value of its type.
@@ -143,13 +237,21 @@ def experiment(
     megabytes: int = 3000,
     device: Literal["cpu", "cuda"] = "cpu",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function of this file as an experiment. It takes a Context and keyword arguments with defaults, and
-    returns a frozen dataclass of plain values (numbers, strings, lists, dicts): what is shown, cached and graded."""
+    """Register the function of this file as an experiment: it takes a Context and arguments with defaults, and returns
+    a Result with the fields that its docstring declares. catalogue: rows that it realises, such as E13."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = ".".join(function.__module__.split(".")[-2:])
+        arguments = {}
+        for parameter in inspect.signature(function).parameters.values():
+            if isinstance(parameter.default, _Argument):
+                arguments[parameter.name] = parameter.default
+        function.__defaults__ = tuple(
+            default.default if isinstance(default, _Argument) else default
+            for default in function.__defaults__ or ()
+        )
         _registered[name] = Experiment(
-            name, version, catalogue, determinism, seconds, megabytes, device, function
+            name, version, catalogue, determinism, seconds, megabytes, device, function, arguments
         )
         return function
 

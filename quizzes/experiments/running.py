@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 from engine.config import ConfigError
 from quizzes.experiments.context import Context
-from quizzes.experiments.registry import BadArguments, get
+from quizzes.experiments.registry import BadArguments, Result, get
 
 
 class BadResult(TypeError):
-    """An experiment that returned something else than a frozen dataclass of plain values: its author's mistake."""
+    """An experiment returned something other than a Result of plain values with the fields it declares."""
 
 
 def run_here(
     name: str, args: dict[str, Any] | None = None, *, seed: int = 0, trace: Path | None = None
 ) -> dict[str, Any]:
-    """The result's fields by name.
+    """Return the result's fields by name.
 
     Raises:
         UnknownExperiment, BadArguments: nothing was run.
         Inconclusive, NeedsHardware: it cannot decide here.
-        BadResult: it did not return what it must.
+        BadResult: the experiment is at fault, see above.
     """
     experiment = get(name)
     values = experiment.check(args or {})
     try:
         result = experiment.function(Context(seed=seed, trace=trace), **values)
-    except ConfigError as error:  # values that are fine each, and together nothing that the engine can do
+    except ConfigError as error:  # each value is valid, but the engine rejects the combination
         raise BadArguments(f"{name}: {error}") from error
-    if not dataclasses.is_dataclass(result) or isinstance(result, type):
-        raise BadResult(f"{name} returned {type(result).__name__}; an experiment returns a dataclass")
-    plain = dataclasses.asdict(result)
+    if not isinstance(result, Result):
+        raise BadResult(f"{name} returned {type(result).__name__}; an experiment returns a Result")
+    plain, declared = vars(result), experiment.result_units
+    if set(plain) != set(declared):
+        raise BadResult(f"{name} returned {', '.join(plain)}; its docstring declares {', '.join(declared)}")
     try:
-        return json.loads(json.dumps(plain, allow_nan=False))
+        return json.loads(json.dumps({field: plain[field] for field in declared}, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise BadResult(f"{name}: a field of the result is not a plain value: {error}") from error

@@ -8,7 +8,6 @@ from quizzes.experiments.context import Context
 from quizzes.experiments.lora.exactness import exactness
 from quizzes.experiments.lora.footprint import footprint
 from quizzes.experiments.lora.isolation import isolation
-from quizzes.experiments.lora.slot_bytes import slot_bytes
 from quizzes.experiments.lora.slots import slots
 from quizzes.oracles import lora as oracle
 
@@ -17,12 +16,6 @@ from quizzes.oracles import lora as oracle
 def test_an_adapter_weighs_rank_times_the_edges_of_its_matrices(model: str) -> None:
     found = footprint(Context(), model=model, rank=8, modules=["q", "v", "down"])
     assert found.adapter_bytes == oracle.adapter_bytes(model, 8, ["q", "v", "down"])
-
-
-def test_slots_are_as_large_as_the_largest_rank_allowed() -> None:
-    small, large = slot_bytes(Context(), max_lora_rank=8), slot_bytes(Context(), max_lora_rank=16)
-    assert large.slot_bytes == 2 * small.slot_bytes == large.slot_bytes_with_one_loaded
-    assert large.host_bytes["shop-lora-ja"] == 2 * large.host_bytes["shop-lora-support"]
 
 
 def test_more_adapters_than_slots_wait_and_nobody_loses_weights_in_use() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -338,10 +336,10 @@ def test_a_window_changes_a_model_that_was_trained_without_one() -> None:
 def test_a_chart_shows_every_figure_of_the_result(name: str) -> None:
     result = run(name)
     found = registry.get(f"prefix_cache.{name}")
-    spec = sys.modules[found.function.__module__].chart(SimpleNamespace(**asdict(result)))
+    spec = sys.modules[found.function.__module__].chart(result)
     rows = spec["data"]["values"]
     expected = {
-        "conversation": 2 * len(asdict(result).get("prompt_tokens", [])),
+        "conversation": 2 * len(getattr(result, "prompt_tokens", [])),
         "prompt_budget": 60,
         "router_lab": 6,
         "noisy_neighbour": 5,

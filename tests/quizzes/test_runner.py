@@ -20,16 +20,15 @@ from quizzes.experiments.runner import OverMemory, OverTime, RunFailed, Runner
 NAME = "batching.static_vs_continuous"
 
 TROUBLE = '''
-from dataclasses import dataclass
-from quizzes.experiments import Context, Inconclusive, NeedsHardware, experiment
-
-@dataclass(frozen=True)
-class Result:
-    value: float
+from quizzes.experiments import Context, Inconclusive, NeedsHardware, Result, experiment
 
 @experiment(seconds=0.5, megabytes=400)
-def trouble(ctx: Context, *, what: str = "nothing") -> Result:
-    """Misbehave in a chosen way."""
+def trouble(ctx: Context, what: str = "nothing") -> Result:
+    """Misbehave in a chosen way.
+
+    Returns:
+        value
+    """
     if what == "spin":
         while True:
             pass
@@ -48,7 +47,9 @@ def trouble(ctx: Context, *, what: str = "nothing") -> Result:
         raise Inconclusive("the interval holds both answers")
     if what == "gpu":
         raise NeedsHardware("needs a GPU")
-    return Result(float("nan") if what == "nan" else 1.0)
+    if what == "field":
+        return Result(valve=1.0)
+    return Result(value=float("nan") if what == "nan" else 1.0)
 '''
 
 
@@ -123,6 +124,7 @@ def test_what_cannot_run_is_refused_before_a_worker_sees_it(
         ("raise", RunFailed, "ZeroDivisionError: as asked"),
         ("exit", RunFailed, "exit status 7"),
         ("nan", RunFailed, "not a plain value"),
+        ("field", RunFailed, "returned valve; its docstring declares value"),
         ("noise", Inconclusive, "both answers"),
         ("gpu", NeedsHardware, "needs a GPU"),
     ],
@@ -298,7 +300,7 @@ def test_every_experiment_has_defaults_a_doc_and_units_and_imports_no_torch() ->
         "    e = registry.get(name)\n"
         "    e.check({})\n"
         "    assert e.doc and e.title.endswith('.'), name\n"
-        "    assert e.result_units, f'{name}: its return type is no dataclass'\n"
+        "    assert e.result_units, f'{name}: its docstring declares no result'\n"
         "assert 'torch' not in sys.modules, 'an experiment imports torch at its top'\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=results_cache.ROOT)

@@ -1,41 +1,27 @@
 """E28: bytes between memory and chip for textbook attention and for tiles that never leave the chip."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """One head, `queries` queries over `keys` keys, no mask."""
-
-    textbook: Annotated[int, "B"]
-    """Three kernels: scores are written, read and written by softmax, and read again."""
-    fused: Annotated[int, "B"]
-    """FlashAttention: for each tile of queries, all keys and values once; scores stay on the chip."""
-    ratio: Annotated[float, "x"]
-    score_bytes: Annotated[int, "B"]
-    """Of the whole score matrix: what the textbook version must also have room for."""
-    flops: Annotated[int, "FLOP"]
-    """The same for both."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E28")
 def attention_traffic(
     ctx: Context,
-    *,
-    queries: Annotated[int, Field(ge=1, le=65536)] = 4096,
-    keys: Annotated[int, Field(ge=1, le=1_000_000)] = 4096,
-    head_dim: Annotated[int, Field(ge=8, le=512)] = 128,
-    tile: Annotated[int, Field(ge=1, le=1024)] = 128,
-    bytes_per_number: Annotated[int, Field(ge=1, le=4)] = 2,
-) -> Bytes:
-    """Walk through the loads and stores of both and add up their bytes."""
+    queries: int = arg(4096, 1, 65536),
+    keys: int = arg(4096, 1, 1_000_000),
+    head_dim: int = arg(128, 8, 512),
+    tile: int = arg(128, 1, 1024),
+    bytes_per_number: int = arg(2, 1, 4),
+) -> Result:
+    """Walk through the loads and stores of both and add up their bytes.
+
+    Returns:
+        One head, `queries` queries over `keys` keys, no mask.
+        textbook [B]: Three kernels: scores are written, read and written by softmax, and read again.
+        fused [B]: FlashAttention: for each tile of queries, all keys and values once; scores stay on the chip.
+        ratio [x]
+        score_bytes [B]: Of the whole score matrix: what the textbook version must also have room for.
+        flops [FLOP]: The same for both.
+    """
     row = head_dim * bytes_per_number
     scores = queries * keys * bytes_per_number
     textbook = (queries + keys) * row + scores  # scores = q k^T
@@ -45,4 +31,10 @@ def attention_traffic(
     for start in range(0, queries, tile):
         fused += 2 * min(tile, queries - start) * row  # queries in, outputs out
         fused += 2 * keys * row
-    return Bytes(textbook, fused, textbook / fused, scores, 4 * queries * keys * head_dim)
+    return Result(
+        textbook=textbook,
+        fused=fused,
+        ratio=textbook / fused,
+        score_bytes=scores,
+        flops=4 * queries * keys * head_dim,
+    )

@@ -1,51 +1,32 @@
 """E27: where the scheduler's block table puts a position: block = table[i // block_size], offset = i % block_size."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.registry import BadArguments
+from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 
 OUTPUT = 8
 """Nobody is finished when the last request comes."""
 
 
-@dataclass(frozen=True)
-class Lookup:
-    table: Annotated[list[int], "block ids"]
-    """Of the last request: entry j holds positions j * block_size and on."""
-    logical_block: int
-    physical_block: int
-    offset: Annotated[int, "slots"]
-    slot: Annotated[int, "slot"]
-    """physical_block * block_size + offset: what slot_mapping holds for this position."""
-    is_contiguous: bool
-    """Whether the table's blocks lie side by side, in order."""
-
-
 @experiment("E27")
 def block_lookup(
     ctx: Context,
-    *,
-    prompts: Annotated[list[Annotated[int, Field(ge=1, le=4000)]], Field(min_length=1, max_length=32)] = (
-        40,
-        70,
-        33,
-    ),
-    finished: Annotated[list[Annotated[int, Field(ge=0, le=31)]], Field(max_length=31)] = (0,),
-    last: Annotated[int, Field(ge=1, le=4000)] = 60,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-    num_blocks: Annotated[int, Field(ge=1, le=10_000)] = 256,
-    position: Annotated[int, Field(ge=0, le=4000)] = 37,
-) -> Lookup:
+    prompts: list[int] = arg([40, 70, 33], 1, 4000, count=(1, 32)),
+    finished: list[int] = arg([0], 0, 31, count=(0, 31)),
+    last: int = arg(60, 1, 4000),
+    block_size: int = arg(16, 1, 256),
+    num_blocks: int = arg(256, 1, 10000),
+    position: int = arg(37, 0, 4000),
+) -> Result:
     """The block table of a request that came last, and one of its positions in it.
 
     The others come together, in order; after their first step some are aborted, then the last one comes. `finished`:
     indices of the aborted ones, in order. Prefix caching is off: freed blocks are reused as they come.
+
+    Returns:
+        table [block ids]: Of the last request: entry j holds positions j * block_size and on.
+        logical_block, physical_block
+        offset [slots]
+        slot [slot]: physical_block * block_size + offset: what slot_mapping holds for this position.
+        is_contiguous: Whether the table's blocks lie side by side, in order.
     """
     if position >= last:
         raise BadArguments(f"position {position} is beyond the last request's {last} tokens")
@@ -65,7 +46,7 @@ def block_lookup(
     if not table:
         raise BadArguments(f"the last request does not fit into {num_blocks} blocks beside the others")
     logical, offset = divmod(position, block_size)
-    return Lookup(
+    return Result(
         table=table,
         logical_block=logical,
         physical_block=table[logical],

@@ -1,45 +1,30 @@
 """E30: what cutting a prompt into chunks costs: weights read once per chunk, earlier KV read again by each."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Cost:
-    chunks: Annotated[int, "steps"]
-    """Forward passes over the weights for this prompt."""
-    kv_reads: Annotated[int, "positions"]
-    """Positions whose KV attention reads, once per chunk: each chunk's own and all before it."""
-    kv_factor: Annotated[float, "x"]
-    """Over the prompt's length: 1 for a prompt in one piece."""
-    computed: Annotated[int, "tokens"]
-    """Positions that went through the model."""
-    pairs: Annotated[int, "pairs"]
-    """(query, key) pairs: the arithmetic of attention."""
-    largest_step: Annotated[int, "tokens"]
-    blocks_at_end: Annotated[int, "blocks"]
-    """Held once the prompt is read: chunks or not, all of it stays in the cache."""
-    seconds_ratio: Annotated[float, "x"]
-    """Prefill time over that of one piece, by the simulator's cost model for this device."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E30")
 def chunked_cost(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=200_000)] = 4000,
-    chunk: Annotated[int, Field(ge=1, le=200_000)] = 512,
+    prompt: int = arg(4000, 1, 200_000),
+    chunk: int = arg(512, 1, 200_000),
     model: str = "llama-3-8b",
     hardware: str = "h100",
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-) -> Cost:
-    """A prompt alone on the engine, with a token budget of `chunk` per step."""
+    block_size: int = arg(16, 1, 256),
+) -> Result:
+    """A prompt alone on the engine, with a token budget of `chunk` per step.
+
+    Returns:
+        chunks [steps]: Forward passes over the weights for this prompt.
+        kv_reads [positions]: Positions whose KV attention reads, once per chunk: each chunk's own and all before
+            it.
+        kv_factor [x]: Over the prompt's length: 1 for a prompt in one piece.
+        computed [tokens]: Positions that went through the model.
+        pairs [pairs]: (query, key) pairs: the arithmetic of attention.
+        largest_step [tokens]
+        blocks_at_end [blocks]: Held once the prompt is read: chunks or not, all of it stays in the cache.
+        seconds_ratio [x]: Prefill time over that of one piece, by the simulator's cost model for this device.
+    """
     from engine.sim.cost import CostModel, StepLoad, pairs_of
     from engine.sim.hardware import get_hardware
     from engine.sim.memory import Deployment
@@ -66,7 +51,7 @@ def chunked_cost(
         return total
 
     reads = sum(start + count for start, count in rows)
-    return Cost(
+    return Result(
         chunks=len(rows),
         kv_reads=reads,
         kv_factor=reads / prompt,

@@ -1,43 +1,33 @@
 """E30 with a model that runs: a prompt in chunks gives the same logits as in one piece."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-3
-
-
-@dataclass(frozen=True)
-class Equality:
-    difference: float
-    """Largest, of the log-probabilities of the first token's top 20."""
-    is_same: bool
-    """The generated tokens are the same, and the difference is that of rounding."""
-    tokens: list[int]
-    """The first generated ones, of the prompt in one piece."""
 
 
 @experiment("E30", seconds=20)
 def chunked_equality(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=2, le=1500)] = 300,
-    chunk: Annotated[int, Field(ge=1, le=1500)] = 64,
-    generated: Annotated[int, Field(ge=1, le=32)] = 8,
-) -> Equality:
-    """The model `shop` reads a random prompt whole and in chunks, then writes greedily."""
+    prompt: int = arg(300, 2, 1500),
+    chunk: int = arg(64, 1, 1500),
+    generated: int = arg(8, 1, 32),
+) -> Result:
+    """The model `shop` reads a random prompt whole and in chunks, then writes greedily.
+
+    Returns:
+        difference: Largest, of the log-probabilities of the first token's top 20.
+        is_same: The generated tokens are the same, and the difference is that of rounding.
+        tokens: The first generated ones, of the prompt in one piece.
+    """
     start = [ctx.rng.randrange(10, 2000) for _ in range(prompt)]
     whole, reference = _run(ctx, start, 2048, generated)
     chunked, found = _run(ctx, start, chunk, generated)
     difference = max(
         abs(reference[token] - found.get(token, float("-inf"))) for token in list(reference)[:20]
     )
-    return Equality(difference, whole == chunked and difference < SAME, whole)
+    return Result(difference=difference, is_same=whole == chunked and difference < SAME, tokens=whole)
 
 
 def _run(ctx: Context, prompt: list[int], budget: int, generated: int) -> tuple[list[int], dict[int, float]]:

@@ -1,35 +1,20 @@
 """E25 with a model that runs: the same tokens with the KV cache and without, and how much longer that takes."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Live:
-    is_same: bool
-    """Both wrote the same tokens."""
-    ratio: Annotated[float, "x"]
-    """Time without over time with the cache, median of pairs."""
-    lo: float
-    hi: float
-    positions_with: Annotated[int, "positions"]
-    positions_without: Annotated[int, "positions"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E25", determinism="statistical", seconds=20)
-def kv_cache_live(
-    ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=8, le=1000)] = 200,
-    generated: Annotated[int, Field(ge=2, le=64)] = 12,
-) -> Live:
-    """The model `shop` continues a text greedily: once as one request, once as a new request for each token."""
+def kv_cache_live(ctx: Context, prompt: int = arg(200, 8, 1000), generated: int = arg(12, 2, 64)) -> Result:
+    """The model `shop` continues a text greedily: once as one request, once as a new request for each token.
+
+    Returns:
+        is_same: Both wrote the same tokens.
+        ratio [x]: Time without over time with the cache, median of pairs.
+        lo, hi
+        positions_with, positions_without [positions]
+    """
     from engine import SamplingParams
 
     with ctx.llm(
@@ -52,7 +37,7 @@ def kv_cache_live(
         from quizzes.experiments.measure import paired_ratio
 
         ratio = paired_ratio(bare, cached, seconds=6, max_repeats=9, min_repeats=3)
-    return Live(
+    return Result(
         is_same=is_same,
         ratio=ratio.median,
         lo=ratio.lo,

@@ -1,45 +1,30 @@
 """E25: one request with the KV cache, and the same tokens with everything computed anew for each of them."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Work:
-    """Counted by the scheduler; arithmetic from the model's shape (linear layers, head, attention)."""
-
-    with_cache: Annotated[int, "positions"]
-    """That went through the model, prompt included."""
-    without_cache: Annotated[int, "positions"]
-    position_ratio: Annotated[float, "x"]
-    pairs_with: Annotated[int, "pairs"]
-    """(query, key) pairs of attention, one head and layer."""
-    pairs_without: Annotated[int, "pairs"]
-    flop_with: Annotated[float, "GFLOP"]
-    flop_without: Annotated[float, "GFLOP"]
-    flop_ratio: Annotated[float, "x"]
-    last_token_ratio: Annotated[float, "x"]
-    """Arithmetic of the last token alone: without over with."""
-    kv_mb: Annotated[float, "MB"]
-    """Held at the end: the price."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E25")
 def kv_cache_on_off(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=5000)] = 100,
-    generated: Annotated[int, Field(ge=1, le=2000)] = 50,
+    prompt: int = arg(100, 1, 5000),
+    generated: int = arg(50, 1, 2000),
     model: str = "llama-2-7b",
-) -> Work:
+) -> Result:
     """Positions that the engine computes for `generated` tokens. Without a cache each token is a request of its own,
-    whose prompt is everything before it, with prefix caching off."""
+    whose prompt is everything before it, with prefix caching off.
+
+    Returns:
+        Counted by the scheduler; arithmetic from the model's shape (linear layers, head, attention).
+        with_cache [positions]: That went through the model, prompt included.
+        without_cache [positions]
+        position_ratio [x]
+        pairs_with [pairs]: (query, key) pairs of attention, one head and layer.
+        pairs_without [pairs]
+        flop_with, flop_without [GFLOP]
+        flop_ratio [x]
+        last_token_ratio [x]: Arithmetic of the last token alone: without over with.
+        kv_mb [MB]: Held at the end: the price.
+    """
     from engine.sim.cost import pairs_of
     from engine.sim.models import get_model
 
@@ -67,7 +52,7 @@ def kv_cache_on_off(
 
     positions = cached.outcomes["r"].computed_tokens
     again = sum(outcome.computed_tokens for outcome in bare.outcomes.values())
-    return Work(
+    return Result(
         with_cache=positions,
         without_cache=again,
         position_ratio=again / positions,

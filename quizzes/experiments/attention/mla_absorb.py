@@ -1,54 +1,39 @@
 """Multi-head latent attention: decode on the latent vectors themselves, with the up-projections absorbed."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-9
-
-
-@dataclass(frozen=True)
-class Absorbed:
-    """Per layer; pairs of one query and one cached position."""
-
-    cached_numbers: Annotated[int, "numbers"]
-    """Per token: latent and rotary key."""
-    mha_numbers: Annotated[int, "numbers"]
-    """Per token, if keys and values of all heads were kept."""
-    pair_flops_absorbed: Annotated[int, "FLOP"]
-    """One new query, one cached token, all heads: scores and sums on the latent vector."""
-    pair_flops_expanded: Annotated[int, "FLOP"]
-    """The same after keys and values have been expanded, expansion not counted."""
-    expand_flops: Annotated[int, "FLOP"]
-    """Making keys and values of one cached token: what the other way does for each token and step."""
-    intensity: Annotated[float, "FLOP/B"]
-    """Of absorbed decode on a 16-bit cache."""
-    difference: float
-    """Largest, between both ways on small random matrices in float64."""
-    is_equal: bool
 
 
 @experiment("E27")
 def mla_absorb(
     ctx: Context,
-    *,
-    heads: Annotated[int, Field(ge=1, le=256)] = 128,
-    latent: Annotated[int, Field(ge=8, le=1024)] = 512,
-    rope: Annotated[int, Field(ge=2, le=128)] = 64,
-    nope: Annotated[int, Field(ge=8, le=256)] = 128,
-    value: Annotated[int, Field(ge=8, le=256)] = 128,
-) -> Absorbed:
-    """Numbers and arithmetic of DeepSeek-V2's attention (2405.04434, section 2.1), and both ways computed once."""
+    heads: int = arg(128, 1, 256),
+    latent: int = arg(512, 8, 1024),
+    rope: int = arg(64, 2, 128),
+    nope: int = arg(128, 8, 256),
+    value: int = arg(128, 8, 256),
+) -> Result:
+    """Numbers and arithmetic of DeepSeek-V2's attention (2405.04434, section 2.1), and both ways computed once.
+
+    Returns:
+        Per layer; pairs of one query and one cached position.
+        cached_numbers [numbers]: Per token: latent and rotary key.
+        mha_numbers [numbers]: Per token, if keys and values of all heads were kept.
+        pair_flops_absorbed [FLOP]: One new query, one cached token, all heads: scores and sums on the latent
+            vector.
+        pair_flops_expanded [FLOP]: The same after keys and values have been expanded, expansion not counted.
+        expand_flops [FLOP]: Making keys and values of one cached token: what the other way does for each token and
+            step.
+        intensity [FLOP/B]: Of absorbed decode on a 16-bit cache.
+        difference: Largest, between both ways on small random matrices in float64.
+        is_equal
+    """
     absorbed = 2 * heads * (latent + rope) + 2 * heads * latent
     difference = _difference(
         ctx, min(heads, 8), min(latent, 64), min(rope, 16), min(nope, 32), min(value, 32)
     )
-    return Absorbed(
+    return Result(
         cached_numbers=latent + rope,
         mha_numbers=heads * (nope + rope + value),
         pair_flops_absorbed=absorbed,

@@ -1,50 +1,28 @@
 """E28: attention one tile of keys at a time, with a running maximum and sum (Milakov & Gimelshein 2018)."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-12
-
-
-@dataclass(frozen=True)
-class Tiled:
-    tiles: Annotated[int, "tiles"]
-    difference: float
-    """Largest, to softmax over all scores at once, in float64."""
-    is_exact: bool
-    """The difference is that of rounding: below 1e-12."""
-    rescales: Annotated[int, "times"]
-    """Tiles behind the first that raised the running maximum, so that what was summed had to be scaled down."""
-    scores_at_once: Annotated[int, "numbers"]
-    """Held by the tiled version for one query."""
-    scores_dense: Annotated[int, "numbers"]
-    without_rescale: float
-    """Difference if the running sum were never scaled: each tile normalised by its own maximum."""
 
 
 @experiment("E28")
 def online_softmax(
     ctx: Context,
-    *,
-    scores: Annotated[list[Annotated[int, Field(ge=-700, le=700)]], Field(min_length=1, max_length=4096)] = (
-        1,
-        5,
-        2,
-        9,
-        3,
-        3,
-        11,
-        0,
-    ),
-    tile: Annotated[int, Field(ge=1, le=4096)] = 2,
-) -> Tiled:
-    """One query with these scores; value j is drawn. Tiles of keys are taken from left to right."""
+    scores: list[int] = arg([1, 5, 2, 9, 3, 3, 11, 0], -700, 700, count=(1, 4096)),
+    tile: int = arg(2, 1, 4096),
+) -> Result:
+    """One query with these scores; value j is drawn. Tiles of keys are taken from left to right.
+
+    Returns:
+        tiles [tiles]
+        difference: Largest, to softmax over all scores at once, in float64.
+        is_exact: The difference is that of rounding: below 1e-12.
+        rescales [times]: Tiles behind the first that raised the running maximum, so that what was summed had to be
+            scaled down.
+        scores_at_once [numbers]: Held by the tiled version for one query.
+        scores_dense [numbers]
+        without_rescale: Difference if the running sum were never scaled: each tile normalised by its own maximum.
+    """
     import math
 
     values = [ctx.rng.gauss(0, 1) for _ in scores]
@@ -68,7 +46,7 @@ def online_softmax(
         naive_total += sum(own)
         naive_out += sum(e * v for e, v in zip(own, part_values, strict=True))
     difference = abs(out / total - dense)
-    return Tiled(
+    return Result(
         tiles=-(-len(scores) // tile),
         difference=difference,
         is_exact=difference < SAME,

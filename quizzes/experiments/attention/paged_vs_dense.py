@@ -1,54 +1,36 @@
 """E27: the engine's paged attention against textbook attention on the same keys, laid out in order."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.registry import BadArguments
+from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 
 SAME = 1e-5
 """fp32 sums in another order differ by less."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Largest absolute differences of outputs whose size is about 1."""
-
-    blocks: Annotated[int, "blocks"]
-    """Gathered, all rows together."""
-    difference: float
-    """ops.paged_attention against softmax(q k^T / sqrt(d)) v over dense keys."""
-    is_equal: bool
-    gather_difference: float
-    """Plain torch: index_select with the table, then torch's own attention, against the same."""
-    unmapped_difference: float
-    """Keys read in the pool's order, the table ignored, against the same."""
-    future_leak: float
-    """Change in a row's outputs before its last position, when the last position's key and value change."""
-    copied_bytes: Annotated[int, "B"]
-    """What the gather writes before attention can read it; a paged kernel writes none."""
-
-
 @experiment("E27")
 def paged_vs_dense(
     ctx: Context,
-    *,
-    lens: Annotated[list[Annotated[int, Field(ge=1, le=2048)]], Field(min_length=1, max_length=16)] = (
-        37,
-        64,
-        5,
-    ),
-    chunk: Annotated[int, Field(ge=1, le=256)] = 4,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-    heads: Annotated[int, Field(ge=1, le=32)] = 8,
-    kv_heads: Annotated[int, Field(ge=1, le=32)] = 4,
-    head_dim: Annotated[int, Field(ge=8, le=128, multiple_of=8)] = 32,
-) -> Comparison:
-    """Random keys in scattered blocks; the last `chunk` positions of every row (all, of shorter ones) are queries."""
+    lens: list[int] = arg([37, 64, 5], 1, 2048, count=(1, 16)),
+    chunk: int = arg(4, 1, 256),
+    block_size: int = arg(16, 1, 128),
+    heads: int = arg(8, 1, 32),
+    kv_heads: int = arg(4, 1, 32),
+    head_dim: int = arg(32, 8, 128, multiple_of=8),
+) -> Result:
+    """Random keys in scattered blocks; the last `chunk` positions of every row (all, of shorter ones) are queries.
+
+    Returns:
+        Largest absolute differences of outputs whose size is about 1.
+        blocks [blocks]: Gathered, all rows together.
+        difference: ops.paged_attention against softmax(q k^T / sqrt(d)) v over dense keys.
+        is_equal
+        gather_difference: Plain torch: index_select with the table, then torch's own attention, against the same.
+        unmapped_difference: Keys read in the pool's order, the table ignored, against the same.
+        future_leak: Change in a row's outputs before its last position, when the last position's key and value
+            change.
+        copied_bytes [B]: What the gather writes before attention can read it; a paged kernel writes none.
+    """
     if heads % kv_heads:
         raise BadArguments(f"{heads} query heads cannot share {kv_heads} kv heads evenly; choose a divisor")
     import torch
@@ -61,7 +43,7 @@ def paged_vs_dense(
         [case.gather(row, torch.arange(1, len(case.table[row]) + 1)) for row in range(len(lens))]
     )
     difference = float((paged - dense).abs().max())
-    return Comparison(
+    return Result(
         blocks=sum(case.num_blocks),
         difference=difference,
         is_equal=difference < SAME,

@@ -1,51 +1,40 @@
 """E28: split-KV decode (Flash-Decoding): keys in splits, attended side by side, joined by their log-sum-exp."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-12
 Length = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-@dataclass(frozen=True)
-class Splits:
-    programs_whole: Annotated[int, "programs"]
-    """One for each row and kv head."""
-    programs_split: Annotated[int, "programs"]
-    """One for each row, kv head and split."""
-    idle_whole: Annotated[float, "share"]
-    """SMs without work in the first wave, unsplit."""
-    idle_split: Annotated[float, "share"]
-    longest_whole: Annotated[int, "keys"]
-    """Keys that the slowest program reads."""
-    longest_split: Annotated[int, "keys"]
-    partial_numbers: Annotated[int, "numbers"]
-    """m, l and acc that all splits of all query heads leave for the second kernel."""
-    difference: float
-    """Largest, of joined partial results to attention in one piece: one head of the first row, at most 4096 keys."""
-    is_exact: bool
-    mean_of_parts: float
-    """Difference if the partial outputs were simply averaged."""
-
-
 @experiment("E28", "E27")
 def split_kv(
     ctx: Context,
-    *,
-    lens: Annotated[list[Length], Field(min_length=1, max_length=256)] = (4096,),
-    kv_heads: Annotated[int, Field(ge=1, le=128)] = 8,
-    heads: Annotated[int, Field(ge=1, le=256)] = 32,
-    head_dim: Annotated[int, Field(ge=8, le=256)] = 128,
-    split: Annotated[int, Field(ge=1, le=65536)] = 256,
-    sms: Annotated[int, Field(ge=1, le=1024)] = 132,
-) -> Splits:
-    """Programs of a decode step on a GPU with `sms` processors, and the join computed on random keys in float64."""
+    lens: list[int] = arg([4096], 1, 1_000_000, count=(1, 256)),
+    kv_heads: int = arg(8, 1, 128),
+    heads: int = arg(32, 1, 256),
+    head_dim: int = arg(128, 8, 256),
+    split: int = arg(256, 1, 65536),
+    sms: int = arg(132, 1, 1024),
+) -> Result:
+    """Programs of a decode step on a GPU with `sms` processors, and the join computed on random keys in float64.
+
+    Returns:
+        programs_whole [programs]: One for each row and kv head.
+        programs_split [programs]: One for each row, kv head and split.
+        idle_whole [share]: SMs without work in the first wave, unsplit.
+        idle_split [share]
+        longest_whole [keys]: Keys that the slowest program reads.
+        longest_split [keys]
+        partial_numbers [numbers]: m, l and acc that all splits of all query heads leave for the second kernel.
+        difference: Largest, of joined partial results to attention in one piece: one head of the first row, at most
+            4096 keys.
+        is_exact
+        mean_of_parts: Difference if the partial outputs were simply averaged.
+    """
     import numpy as np
 
     parts = [-(-n // split) for n in lens]
@@ -61,7 +50,7 @@ def split_kv(
     exact = expected[2] / expected[1]
     mean = sum(acc / size for _, size, acc in pieces) / len(pieces)
     difference = float(np.abs(joined - exact).max())
-    return Splits(
+    return Result(
         programs_whole=whole,
         programs_split=divided,
         idle_whole=max(0, sms - whole) / sms,

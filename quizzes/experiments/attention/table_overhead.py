@@ -1,38 +1,19 @@
 """E27 on a GPU: decode attention through a shuffled block table against one whose blocks lie in order."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.registry import NeedsHardware
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """Time of the first over the second, 95 % interval."""
-
-    shuffled: Annotated[float, "x"]
-    """Blocks scattered over the pool against blocks in order, the same block size."""
-    lo: float
-    hi: float
-    small_blocks: Annotated[float, "x"]
-    """Blocks of 16 against blocks of 256, both scattered: sixteen times as many look-ups."""
-    small_lo: float
-    small_hi: float
+from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
 
 
 @experiment("E27", determinism="statistical", seconds=60, device="cuda")
-def table_overhead(
-    ctx: Context,
-    *,
-    rows: Annotated[int, Field(ge=1, le=256)] = 32,
-    context: Annotated[int, Field(ge=256, le=32768)] = 4096,
-) -> Overhead:
-    """A decode step of Llama-3-8B's attention shape (32 heads, 8 kv heads of 128) in bf16."""
+def table_overhead(ctx: Context, rows: int = arg(32, 1, 256), context: int = arg(4096, 256, 32768)) -> Result:
+    """A decode step of Llama-3-8B's attention shape (32 heads, 8 kv heads of 128) in bf16.
+
+    Returns:
+        Time of the first over the second, 95 % interval.
+        shuffled [x]: Blocks scattered over the pool against blocks in order, the same block size.
+        lo, hi
+        small_blocks [x]: Blocks of 16 against blocks of 256, both scattered: sixteen times as many look-ups.
+        small_lo, small_hi
+    """
     import torch
 
     if not torch.cuda.is_available():
@@ -67,4 +48,11 @@ def table_overhead(
     scattered = step(16, True)
     order = paired_ratio(scattered, step(16, False))  # type: ignore[arg-type]
     small = paired_ratio(scattered, step(256, True))  # type: ignore[arg-type]
-    return Overhead(order.median, order.lo, order.hi, small.median, small.lo, small.hi)
+    return Result(
+        shuffled=order.median,
+        lo=order.lo,
+        hi=order.hi,
+        small_blocks=small.median,
+        small_lo=small.lo,
+        small_hi=small.hi,
+    )

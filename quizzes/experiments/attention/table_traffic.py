@@ -1,53 +1,35 @@
 """E27: what following the block table adds to the bytes of a decode step."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 ENTRY_BYTES = 4
 """int32, as in engine/attention/backend.py."""
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """One row, one decode step, all layers."""
-
-    kv_bytes: Annotated[float, "B"]
-    entries: Annotated[int, "entries"]
-    """Of the row's table."""
-    table_bytes: Annotated[int, "B"]
-    """If each layer and kv head's program reads the table from memory anew: the worst case."""
-    table_share: Annotated[float, "share"]
-    """Table over table and KV."""
-    table_once_bytes: Annotated[int, "B"]
-    """The table itself: what has to fit into a cache."""
-    paged_bytes: Annotated[float, "B"]
-    """KV and table: what paged attention reads."""
-    contiguous_bytes: Annotated[float, "B"]
-    """What attention over one contiguous run of positions reads."""
-    bytes_per_entry: Annotated[float, "B"]
-    """KV that one look-up leads to: keys and values of a block, one layer, one kv head."""
-
-
 @experiment("E27")
 def table_traffic(
     ctx: Context,
-    *,
     model: str = "llama-3-8b",
-    context: Annotated[int, Field(ge=1, le=10_000_000)] = 4096,
-    block_size: Annotated[int, Field(ge=1, le=1024)] = 16,
+    context: int = arg(4096, 1, 10_000_000),
+    block_size: int = arg(16, 1, 1024),
     kv_cache_dtype: str = "bfloat16",
-    reserved: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
-) -> Traffic:
+    reserved: int = arg(0, 0, 10_000_000),
+) -> Result:
     """Bytes of the block table against bytes of KV, counted from a model's shape.
 
     The contiguous cache to compare with reads `reserved` positions, as padded batches do, or the context if that is
     more: 0 is a kernel that knows each row's length.
+
+    Returns:
+        One row, one decode step, all layers.
+        kv_bytes [B]
+        entries [entries]: Of the row's table.
+        table_bytes [B]: If each layer and kv head's program reads the table from memory anew: the worst case.
+        table_share [share]: Table over table and KV.
+        table_once_bytes [B]: The table itself: what has to fit into a cache.
+        paged_bytes [B]: KV and table: what paged attention reads.
+        contiguous_bytes [B]: What attention over one contiguous run of positions reads.
+        bytes_per_entry [B]: KV that one look-up leads to: keys and values of a block, one layer, one kv head.
     """
     from engine.sim.models import get_model
     from engine.sim.precision import get_precision, kv_bytes
@@ -59,7 +41,7 @@ def table_traffic(
     entries = -(-context // block_size)
     table = entries * ENTRY_BYTES * shape.num_layers * heads
     per_entry = shape.kv_elements_per_token() * width * block_size / shape.num_layers / heads
-    return Traffic(
+    return Result(
         kv_bytes=total,
         entries=entries,
         table_bytes=table,

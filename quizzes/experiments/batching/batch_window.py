@@ -1,52 +1,38 @@
 """E13: a server that collects batches against one that admits at every step, for requests that arrive over time."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.core_engine import CoreEngine
-from quizzes.experiments.registry import BadArguments
+from quizzes.experiments import Ask, BadArguments, Context, CoreEngine, Result, arg, experiment
 
 PROMPT = 1
 Arrival = Annotated[int, Field(ge=0, le=500)]
 Length = Annotated[int, Field(ge=1, le=500)]
 
 
-@dataclass(frozen=True)
-class Waits:
-    """By request, in order of arrival. A wait is the steps between arriving and being admitted."""
-
-    collected_waits: Annotated[list[int], "steps"]
-    continuous_waits: Annotated[list[int], "steps"]
-    collected_finished: Annotated[list[int], "step"]
-    continuous_finished: Annotated[list[int], "step"]
-    collected_mean_wait: Annotated[float, "steps"]
-    continuous_mean_wait: Annotated[float, "steps"]
-    collected_mean_latency: Annotated[float, "steps"]
-    """From arrival to the last token."""
-    continuous_mean_latency: Annotated[float, "steps"]
-    collected_steps: Annotated[int, "steps"]
-    """Until everybody has finished, idle ones included."""
-    continuous_steps: Annotated[int, "steps"]
-
-
 @experiment("E13")
 def batch_window(
     ctx: Context,
-    *,
-    slots: Annotated[int, Field(ge=1, le=32)] = 4,
-    window: Annotated[int, Field(ge=0, le=200)] = 10,
-    arrivals: Annotated[list[Arrival], Field(min_length=1, max_length=60)] = (0, 1, 3, 8, 9, 20),
-    lens: Annotated[list[Length], Field(min_length=1, max_length=60)] = (5, 20, 4, 6, 12, 3),
-) -> Waits:
+    slots: int = arg(4, 1, 32),
+    window: int = arg(10, 0, 200),
+    arrivals: list[int] = arg([0, 1, 3, 8, 9, 20], 0, 500, count=(1, 60)),
+    lens: list[int] = arg([5, 20, 4, 6, 12, 3], 1, 500, count=(1, 60)),
+) -> Result:
     """Waiting for a batch to fill, and for the one before it to end.
 
     The collecting server starts a batch when the one before has ended and either `slots` requests wait or the oldest
     has waited `window` steps. The continuous one is the engine's scheduler as it is. Both compute on that scheduler.
+
+    Returns:
+        By request, in order of arrival. A wait is the steps between arriving and being admitted.
+        collected_waits, continuous_waits [steps]
+        collected_finished, continuous_finished [step]
+        collected_mean_wait, continuous_mean_wait [steps]
+        collected_mean_latency [steps]: From arrival to the last token.
+        continuous_mean_latency [steps]
+        collected_steps [steps]: Until everybody has finished, idle ones included.
+        continuous_steps [steps]
     """
     if len(arrivals) != len(lens):
         raise BadArguments(f"{len(arrivals)} arrivals and {len(lens)} lens: give one length for each arrival")
@@ -56,17 +42,17 @@ def batch_window(
     waits_a, ends_a = collected
     waits_b, ends_b = continuous
     count = len(jobs)
-    return Waits(
-        waits_a,
-        waits_b,
-        ends_a,
-        ends_b,
-        sum(waits_a) / count,
-        sum(waits_b) / count,
-        sum(end + 1 - job[0] for end, job in zip(ends_a, jobs, strict=True)) / count,
-        sum(end + 1 - job[0] for end, job in zip(ends_b, jobs, strict=True)) / count,
-        max(ends_a) + 1,
-        max(ends_b) + 1,
+    return Result(
+        collected_waits=waits_a,
+        continuous_waits=waits_b,
+        collected_finished=ends_a,
+        continuous_finished=ends_b,
+        collected_mean_wait=sum(waits_a) / count,
+        continuous_mean_wait=sum(waits_b) / count,
+        collected_mean_latency=sum(end + 1 - job[0] for end, job in zip(ends_a, jobs, strict=True)) / count,
+        continuous_mean_latency=sum(end + 1 - job[0] for end, job in zip(ends_b, jobs, strict=True)) / count,
+        collected_steps=max(ends_a) + 1,
+        continuous_steps=max(ends_b) + 1,
     )
 
 

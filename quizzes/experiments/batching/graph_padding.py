@@ -1,55 +1,38 @@
 """E60: decode batches run on recorded graphs of a few sizes, so a batch is padded to the next size."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 LARGEST = 512
 """Tokens of the largest graph, as in vLLM (1024 on data-centre Blackwell)."""
 
 
-@dataclass(frozen=True)
-class Padding:
-    """By batch, in the order given."""
-
-    padded: Annotated[list[int], "rows"]
-    """Size of the graph that runs; the batch itself where none is large enough (the step is then run eagerly)."""
-    is_eager: list[bool]
-    wasted_rows: Annotated[list[int], "rows"]
-    waste: Annotated[float, "share"]
-    """Of all rows computed, those that are padding."""
-    num_graphs: Annotated[int, "graphs"]
-    """That are captured to cover every batch up to max_num_seqs."""
-    sizes: list[int]
-
-
 @experiment("E60")
 def graph_padding(
     ctx: Context,
-    *,
-    batches: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=256)] = (
-        1,
-        3,
-        5,
-        9,
-        33,
-        250,
-        260,
-    ),
-    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = 256,
+    batches: list[int] = arg([1, 3, 5, 9, 33, 250, 260], 1, 1024, count=(1, 256)),
+    max_num_seqs: int = arg(256, 1, 1024),
     sizes: Literal["vllm", "engine"] | list[Annotated[int, Field(ge=1, le=1024)]] = "vllm",
-) -> Padding:
+) -> Result:
     """Padded size and waste of decode batches, one token per row.
 
     vllm: capture sizes of vLLM 0.32 (config/vllm.py, _set_cudagraph_sizes): 1, 2, 4, multiples of 8 below 256, then of
     16, up to min(2 x max_num_seqs, 512). engine: our decode graphs, recorded when a size is first needed
     (engine/worker/decode_graphs.py). Or a list of your own.
+
+    Returns:
+        By batch, in the order given.
+        padded [rows]: Size of the graph that runs; the batch itself where none is large enough (the step is then
+            run eagerly).
+        is_eager
+        wasted_rows [rows]
+        waste [share]: Of all rows computed, those that are padding.
+        num_graphs [graphs]: That are captured to cover every batch up to max_num_seqs.
+        sizes
     """
     if sizes == "engine":
         from engine.worker.decode_graphs import MAX_TOKENS, graph_size
@@ -66,7 +49,14 @@ def graph_padding(
         eager.append(at == len(captured))
         padded.append(rows if eager[-1] else captured[at])
     wasted = [size - rows for size, rows in zip(padded, batches, strict=True)]
-    return Padding(padded, eager, wasted, sum(wasted) / sum(padded), len(captured), captured)
+    return Result(
+        padded=padded,
+        is_eager=eager,
+        wasted_rows=wasted,
+        waste=sum(wasted) / sum(padded),
+        num_graphs=len(captured),
+        sizes=captured,
+    )
 
 
 def _vllm_sizes(largest: int) -> list[int]:

@@ -1,50 +1,38 @@
 """E13: what continuous batching gains is decided by how different the output lengths are."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 PROMPT = 1
 LONGEST = 4000
 Shape = Literal["fixed", "uniform", "exponential", "bimodal", "lognormal"]
 
 
-@dataclass(frozen=True)
-class Gain:
-    """Steps for one list of output lengths. Slot use: tokens generated per slot and step."""
-
-    lens_mean: Annotated[float, "tokens"]
-    lens_max: Annotated[int, "tokens"]
-    static_steps: Annotated[int, "steps"]
-    continuous_steps: Annotated[int, "steps"]
-    static_slot_use: Annotated[float, "share"]
-    continuous_slot_use: Annotated[float, "share"]
-    speedup: Annotated[float, "x"]
-
-
 @experiment("E13")
 def length_distributions(
     ctx: Context,
-    *,
     shape: Shape = "exponential",
-    slots: Annotated[int, Field(ge=1, le=64)] = 8,
-    requests: Annotated[int, Field(ge=1, le=512)] = 128,
-    mean: Annotated[int, Field(ge=1, le=200)] = 60,
-    long_share: Annotated[float, Field(ge=0, le=1)] = 0.1,
-    long_factor: Annotated[int, Field(ge=2, le=10)] = 10,
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> Gain:
+    slots: int = arg(8, 1, 64),
+    requests: int = arg(128, 1, 512),
+    mean: int = arg(60, 1, 200),
+    long_share: float = arg(0.1, 0, 1),
+    long_factor: int = arg(10, 2, 10),
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """Static and continuous batching of `requests` lengths drawn from a distribution.
 
     bimodal: `long_share` of the requests are `long_factor` times as long as the others. A static batch waits for its
     longest member, so the expected maximum of `slots` draws over the mean is the whole story.
+
+    Returns:
+        Steps for one list of output lengths. Slot use: tokens generated per slot and step.
+        lens_mean, lens_max [tokens]
+        static_steps, continuous_steps [steps]
+        static_slot_use, continuous_slot_use [share]
+        speedup [x]
     """
     rng = Random(f"{shape}-{seed}")
     lens = [_draw(rng, shape, mean, long_share, long_factor) for _ in range(requests)]
@@ -54,14 +42,14 @@ def length_distributions(
     for start in range(0, requests, slots):
         static.run([Ask(f"r{start + i}", PROMPT, n) for i, n in enumerate(lens[start : start + slots])])
     total = sum(lens)
-    return Gain(
-        total / requests,
-        max(lens),
-        static.num_steps,
-        continuous.num_steps,
-        total / (slots * static.num_steps),
-        total / (slots * continuous.num_steps),
-        static.num_steps / continuous.num_steps,
+    return Result(
+        lens_mean=total / requests,
+        lens_max=max(lens),
+        static_steps=static.num_steps,
+        continuous_steps=continuous.num_steps,
+        static_slot_use=total / (slots * static.num_steps),
+        continuous_slot_use=total / (slots * continuous.num_steps),
+        speedup=static.num_steps / continuous.num_steps,
     )
 
 

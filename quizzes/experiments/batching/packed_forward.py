@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 if TYPE_CHECKING:
     from engine import LLM
 
 
-@dataclass(frozen=True)
-class Packed:
-    """Of the first step, which holds all prompts."""
-
-    input_shape: list[int]
-    """Of the token ids that the model gets."""
-    forward_tokens: Annotated[int, "tokens"]
-    padded_tokens: Annotated[int, "tokens"]
-    """A rectangle of rows x longest would have so many."""
-    forward_passes: Annotated[int, "passes"]
-    """Of the first step: one, whatever the lengths are."""
-    equal_outputs: Annotated[int, "requests"]
-    """Requests that say the same in company as alone."""
-    requests: Annotated[int, "requests"]
-
-
 @experiment("E29")
 def packed_forward(
     ctx: Context,
-    *,
-    lens: Annotated[list[Annotated[int, Field(ge=1, le=300)]], Field(min_length=1, max_length=12)] = (
-        7,
-        90,
-        33,
-        150,
-        1,
-    ),
-    output: Annotated[int, Field(ge=1, le=16)] = 6,
-) -> Packed:
+    lens: list[int] = arg([7, 90, 33, 150, 1], 1, 300, count=(1, 12)),
+    output: int = arg(6, 1, 16),
+) -> Result:
     """Prompts of different lengths in one step of the live engine, greedy, together and each alone.
 
     The model is watched from outside: the shape of the token ids of every forward pass is written down.
+
+    Returns:
+        Of the first step, which holds all prompts.
+        input_shape: Of the token ids that the model gets.
+        forward_tokens [tokens]
+        padded_tokens [tokens]: A rectangle of rows x longest would have so many.
+        forward_passes [passes]: Of the first step: one, whatever the lengths are.
+        equal_outputs [requests]: Requests that say the same in company as alone.
+        requests [requests]
     """
     from engine import SamplingParams
 
@@ -57,13 +40,13 @@ def packed_forward(
         together = [out.outputs[0].token_ids for out in llm.generate(prompts, params, use_tqdm=False)]
         first = shapes[: len(shapes) - (output - 1)]
         alone = [llm.generate([prompt], params, use_tqdm=False)[0].outputs[0].token_ids for prompt in prompts]
-    return Packed(
-        list(first[0]),
-        sum(shape[0] for shape in first),
-        len(lens) * max(lens),
-        len(first),
-        sum(list(a) == list(b) for a, b in zip(together, alone, strict=True)),
-        len(lens),
+    return Result(
+        input_shape=list(first[0]),
+        forward_tokens=sum(shape[0] for shape in first),
+        padded_tokens=len(lens) * max(lens),
+        forward_passes=len(first),
+        equal_outputs=sum(list(a) == list(b) for a, b in zip(together, alone, strict=True)),
+        requests=len(lens),
     )
 
 

@@ -1,45 +1,27 @@
 """E29: contiguous attention over a padded rectangle with a mask: is it right, and how much of it is padding?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class PaddedAttention:
-    """Each row in the padded batch against the same row alone."""
-
-    max_difference: Annotated[float, "absolute"]
-    right_rows: Annotated[int, "rows"]
-    """Within 1e-5 of the row alone."""
-    rows: Annotated[int, "rows"]
-    padded_pairs: Annotated[int, "pairs"]
-    """(query, key) pairs of the rectangle."""
-    useful_pairs: Annotated[int, "pairs"]
-    """Of them, those that the causal rows need."""
-    waste: Annotated[float, "share"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E29")
 def padded_attention(
     ctx: Context,
-    *,
-    lens: Annotated[list[Annotated[int, Field(ge=1, le=512)]], Field(min_length=1, max_length=16)] = (
-        7,
-        90,
-        33,
-        150,
-    ),
-    heads: Annotated[int, Field(ge=1, le=8)] = 2,
-    head_dim: Annotated[int, Field(ge=4, le=64)] = 32,
-) -> PaddedAttention:
+    lens: list[int] = arg([7, 90, 33, 150], 1, 512, count=(1, 16)),
+    heads: int = arg(2, 1, 8),
+    head_dim: int = arg(32, 4, 64),
+) -> Result:
     """Causal attention in fp32 with PyTorch's own kernel, contiguous tensors, no paging: padded with a mask, and row by
-    row without padding. It shows what contiguous attention can do, and what it computes in vain."""
+    row without padding. It shows what contiguous attention can do, and what it computes in vain.
+
+    Returns:
+        Each row in the padded batch against the same row alone.
+        max_difference [absolute]
+        right_rows [rows]: Within 1e-5 of the row alone.
+        rows [rows]
+        padded_pairs [pairs]: (query, key) pairs of the rectangle.
+        useful_pairs [pairs]: Of them, those that the causal rows need.
+        waste [share]
+    """
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 
@@ -56,11 +38,11 @@ def padded_attention(
         differences.append(float((together[row, :, :length] - alone).abs().max()))
     useful = sum(length * (length + 1) // 2 for length in lens)
     rectangle = rows * longest * longest
-    return PaddedAttention(
-        max(differences),
-        sum(difference < 1e-5 for difference in differences),
-        rows,
-        rectangle,
-        useful,
-        1 - useful / rectangle,
+    return Result(
+        max_difference=max(differences),
+        right_rows=sum(difference < 1e-5 for difference in differences),
+        rows=rows,
+        padded_pairs=rectangle,
+        useful_pairs=useful,
+        waste=1 - useful / rectangle,
     )

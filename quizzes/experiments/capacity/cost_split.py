@@ -1,49 +1,38 @@
 """E63: a fixed bill for our own GPUs, a price per token elsewhere, and traffic split between them."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Dollars = Annotated[float, Field(ge=0, le=1e9)]
-
-
-@dataclass(frozen=True)
-class Split:
-    """Per month."""
-
-    managed_price: Annotated[float, "$"]
-    """What the managed service asks for the whole traffic."""
-    hybrid_total: Annotated[float, "$"]
-    """Own GPUs, people, and the managed rest."""
-    hybrid_saving: Annotated[float, "share"]
-    """Against everything managed."""
-    headline_saving: Annotated[float, "share"]
-    """Own GPUs against the managed price of the same traffic: people and the rest are left out."""
-    break_even_share: Annotated[float, "share"]
-    """Of the traffic that must come home to pay for GPUs and people."""
 
 
 @experiment("E63")
 def cost_split(
     ctx: Context,
-    *,
-    self_hosted: Dollars = 9_200.0,
-    managed_equivalent: Annotated[float, Field(gt=0, le=1e9)] = 28_000.0,
-    served: Annotated[float, Field(gt=0, le=1)] = 0.85,
-    people: Dollars = 0.0,
-) -> Split:
+    self_hosted: float = arg(9_200.0, 0, 1e09),
+    managed_equivalent: float = arg(28_000.0, above=0, high=1e09),
+    served: float = arg(0.85, above=0, high=1),
+    people: float = arg(0.0, 0, 1e09),
+) -> Result:
     """What self-hosting part of the traffic saves in all.
 
     self_hosted: the bill for `served` of the traffic; managed_equivalent: what that same part costs as a service.
+
+    Returns:
+        Per month.
+        managed_price [$]: What the managed service asks for the whole traffic.
+        hybrid_total [$]: Own GPUs, people, and the managed rest.
+        hybrid_saving [share]: Against everything managed.
+        headline_saving [share]: Own GPUs against the managed price of the same traffic: people and the rest are
+            left out.
+        break_even_share [share]: Of the traffic that must come home to pay for GPUs and people.
     """
     everything = managed_equivalent / served
     total = self_hosted + people + everything * (1 - served)
-    return Split(
+    return Result(
         managed_price=everything,
         hybrid_total=total,
         hybrid_saving=1 - total / everything,

@@ -1,38 +1,25 @@
 """E63: a speed-up, and the GPUs that it saves."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Saved:
-    """For the same load."""
-
-    gpus_before: Annotated[int, "GPUs"]
-    gpus_after: Annotated[int, "GPUs"]
-    saved: Annotated[float, "share"]
-    """Of the GPUs, not rounded to whole ones."""
-    speedup_for_saving: Annotated[float, "x"]
-    """The speed-up that `saving` would need."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E63")
 def gpus_for_speedup(
     ctx: Context,
-    *,
-    load: Annotated[float, Field(gt=0, le=1e9)] = 10_000.0,
-    per_gpu: Annotated[float, Field(gt=0, le=1e9)] = 500.0,
-    speedup: Annotated[float, Field(ge=1, le=1000)] = 2.5,
-    saving: Annotated[float, Field(ge=0, lt=1)] = 0.4,
-) -> Saved:
-    """GPUs for `load` when each does `per_gpu`, and when each does `speedup` times as much."""
-    return Saved(
+    load: float = arg(10_000.0, above=0, high=1e09),
+    per_gpu: float = arg(500.0, above=0, high=1e09),
+    speedup: float = arg(2.5, 1, 1000),
+    saving: float = arg(0.4, 0, below=1),
+) -> Result:
+    """GPUs for `load` when each does `per_gpu`, and when each does `speedup` times as much.
+
+    Returns:
+        For the same load.
+        gpus_before, gpus_after [GPUs]
+        saved [share]: Of the GPUs, not rounded to whole ones.
+        speedup_for_saving [x]: The speed-up that `saving` would need.
+    """
+    return Result(
         gpus_before=-int(-load // per_gpu),
         gpus_after=-int(-load // (per_gpu * speedup)),
         saved=1 - 1 / speedup,

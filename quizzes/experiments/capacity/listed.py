@@ -1,36 +1,28 @@
 """How many things a text announces, and how many it lists."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Labels = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=80)]], Field(min_length=1, max_length=100)
 ]
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Labels that differ only in case or spaces count once."""
-
-    announced: Annotated[int, "entries"]
-    listed: Annotated[int, "entries"]
-    missing: Annotated[int, "entries"]
-    """Announced but not there; negative: more than announced."""
-
-
 @experiment()
 def listed(
     ctx: Context,
-    *,
-    announced: Annotated[int, Field(ge=0, le=1000)] = 6,
-    labels: Labels = ("rate", "lengths", "limits", "model", "card"),
-) -> Listed:
-    """Compare an announced number with what is there, before anything is worked out from it."""
+    announced: int = arg(6, 0, 1000),
+    labels: list[str] = arg(["rate", "lengths", "limits", "model", "card"], chars=(1, 80), count=(1, 100)),
+) -> Result:
+    """Compare an announced number with what is there, before anything is worked out from it.
+
+    Returns:
+        Labels that differ only in case or spaces count once.
+        announced, listed [entries]
+        missing [entries]: Announced but not there; negative: more than announced.
+    """
     there = len({" ".join(label.lower().split()) for label in labels})
-    return Listed(announced, there, announced - there)
+    return Result(announced=announced, listed=there, missing=announced - there)

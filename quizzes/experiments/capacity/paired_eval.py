@@ -1,42 +1,28 @@
 """E62: a changed model and its reference answer the same questions."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.zoo.gates import paired_difference, wilson
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.registry import BadArguments
-
-
-@dataclass(frozen=True)
-class Paired:
-    """Candidate minus reference, 95 % interval."""
-
-    difference: Annotated[float, "share"]
-    low: Annotated[float, "share"]
-    high: Annotated[float, "share"]
-    verdict: str
-    """pass: even the bad end is above the limit. fail: even the good end is below it. Otherwise inconclusive."""
-    unpaired_width: Annotated[float, "share"]
-    """Width of the interval if the two had answered different questions."""
-    paired_width: Annotated[float, "share"]
+from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 
 
 @experiment("E62")
 def paired_eval(
     ctx: Context,
-    *,
-    cases: Annotated[int, Field(ge=1, le=100_000)] = 500,
-    reference_right: Annotated[int, Field(ge=0, le=100_000)] = 450,
-    won: Annotated[int, Field(ge=0, le=100_000)] = 4,
-    lost: Annotated[int, Field(ge=0, le=100_000)] = 12,
-    limit: Annotated[float, Field(gt=-1, lt=0)] = -0.02,
-) -> Paired:
-    """Did quantisation cost more than `limit`? `won`: only the new model is right, `lost`: only the reference."""
+    cases: int = arg(500, 1, 100_000),
+    reference_right: int = arg(450, 0, 100_000),
+    won: int = arg(4, 0, 100_000),
+    lost: int = arg(12, 0, 100_000),
+    limit: float = arg(-0.02, above=-1, below=0),
+) -> Result:
+    """Did quantisation cost more than `limit`? `won`: only the new model is right, `lost`: only the reference.
+
+    Returns:
+        Candidate minus reference, 95 % interval.
+        difference, low, high [share]
+        verdict: pass: even the bad end is above the limit. fail: even the good end is below it. Otherwise
+            inconclusive.
+        unpaired_width [share]: Width of the interval if the two had answered different questions.
+        paired_width [share]
+    """
     if lost > reference_right or reference_right + won > cases:
         raise BadArguments(f"{won} won and {lost} lost do not fit {reference_right} right of {cases}")
     low, high = paired_difference(won, lost, cases)
@@ -45,4 +31,11 @@ def paired_eval(
     for right in (reference_right, reference_right + won - lost):
         ends = wilson(right, cases)
         spread += (ends[1] - ends[0]) ** 2
-    return Paired((won - lost) / cases, low, high, verdict, spread**0.5, high - low)
+    return Result(
+        difference=(won - lost) / cases,
+        low=low,
+        high=high,
+        verdict=verdict,
+        unpaired_width=spread**0.5,
+        paired_width=high - low,
+    )

@@ -1,54 +1,39 @@
 """E02: what a card has left for KV once weights, runtime and activations have theirs."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
 from engine.sim.memory import divide_memory
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.capacity._deploy import Count, Dtype, Gpu, KvDtype, Parallel, Utilisation, deploy
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Per device unless it says otherwise. Weights, KV and blocks are exact; activations are the engine's estimate."""
-
-    fits: bool
-    """One sequence of max_model_len has room in the cache."""
-    usable_gib: Annotated[float, "GiB"]
-    weights_gib: Annotated[float, "GiB"]
-    weights_gb: Annotated[float, "GB"]
-    """Of the whole model."""
-    runtime_gib: Annotated[float, "GiB"]
-    activations_gib: Annotated[float, "GiB"]
-    kv_budget_gib: Annotated[float, "GiB"]
-    """Negative: the weights alone are too large."""
-    kv_budget_total_gb: Annotated[float, "GB"]
-    """Of all devices together."""
-    kv_bytes_per_token: Annotated[float, "B"]
-    kv_tokens: Annotated[int, "tokens"]
-    """Of all sequences together."""
-    max_concurrency: Annotated[float, "requests"]
-    """Sequences of max_model_len at once."""
+from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
 
 
 @experiment("E02")
 def plan(
     ctx: Context,
-    *,
     model: str = "llama-3-8b",
     gpu: Gpu = "h100",
     tp: Parallel = 1,
     pp: Parallel = 1,
     dtype: Dtype = "bfloat16",
     kv_dtype: KvDtype = "auto",
-    utilisation: Utilisation = 0.92,
-    max_model_len: Count = 8192,
-    max_num_seqs: Count = 256,
-    max_num_batched_tokens: Count = 8192,
-) -> Plan:
-    """The engine's memory plan of a deployment: weights, runtime, activations, and the KV cache in the rest."""
+    utilisation: float = arg(0.92, above=0, high=1),
+    max_model_len: int = arg(8192, 1, 1_000_000),
+    max_num_seqs: int = arg(256, 1, 1_000_000),
+    max_num_batched_tokens: int = arg(8192, 1, 1_000_000),
+) -> Result:
+    """The engine's memory plan of a deployment: weights, runtime, activations, and the KV cache in the rest.
+
+    Returns:
+        Per device unless it says otherwise. Weights, KV and blocks are exact; activations are the engine's
+        estimate.
+        fits: One sequence of max_model_len has room in the cache.
+        usable_gib, weights_gib [GiB]
+        weights_gb [GB]: Of the whole model.
+        runtime_gib, activations_gib [GiB]
+        kv_budget_gib [GiB]: Negative: the weights alone are too large.
+        kv_budget_total_gb [GB]: Of all devices together.
+        kv_bytes_per_token [B]
+        kv_tokens [tokens]: Of all sequences together.
+        max_concurrency [requests]: Sequences of max_model_len at once.
+    """
     deployment = deploy(
         model,
         gpu,
@@ -63,7 +48,7 @@ def plan(
     )
     found = divide_memory(deployment)
     gib = 2**30
-    return Plan(
+    return Result(
         fits=found.kv_budget >= 0 and found.num_tokens >= max_model_len,
         usable_gib=found.usable / gib,
         weights_gib=found.weights / gib,

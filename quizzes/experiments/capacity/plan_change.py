@@ -1,50 +1,37 @@
 """E02, E35: one deployment, one change, and what it does to the KV cache."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
 from engine.sim.memory import divide_memory
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.capacity._deploy import Count, Dtype, Gpu, KvDtype, Parallel, Utilisation, deploy
-
-
-@dataclass(frozen=True)
-class Change:
-    """Per device unless it says otherwise."""
-
-    weights_ratio: Annotated[float, "x"]
-    """Bytes before over bytes after, of the whole model."""
-    kv_bytes_ratio: Annotated[float, "x"]
-    """Per token, before over after, all devices."""
-    kv_tokens_before: Annotated[int, "tokens"]
-    kv_tokens_after: Annotated[int, "tokens"]
-    kv_tokens_ratio: Annotated[float, "x"]
-    """After over before; 0 where nothing fitted before."""
-    budget_before_gib: Annotated[float, "GiB"]
-    budget_after_gib: Annotated[float, "GiB"]
+from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
 
 
 @experiment("E02", "E35")
 def plan_change(
     ctx: Context,
-    *,
     model: str = "llama-3-8b",
     gpu: Gpu = "h100",
     tp: Parallel = 1,
     dtype: Dtype = "bfloat16",
     kv_dtype: KvDtype = "auto",
-    utilisation: Utilisation = 0.92,
-    max_num_seqs: Count = 256,
+    utilisation: float = arg(0.92, above=0, high=1),
+    max_num_seqs: int = arg(256, 1, 1_000_000),
     to_gpu: Gpu | None = None,
     to_tp: Parallel | None = None,
     to_dtype: Dtype | None = None,
     to_kv_dtype: KvDtype | None = None,
-    to_utilisation: Utilisation | None = None,
-    to_max_num_seqs: Count | None = None,
-) -> Change:
-    """Two memory plans: before, and with the `to_` settings that are given in place of theirs."""
+    to_utilisation: float | None = arg(None, above=0, high=1),
+    to_max_num_seqs: int | None = arg(None, 1, 1_000_000),
+) -> Result:
+    """Two memory plans: before, and with the `to_` settings that are given in place of theirs.
+
+    Returns:
+        Per device unless it says otherwise.
+        weights_ratio [x]: Bytes before over bytes after, of the whole model.
+        kv_bytes_ratio [x]: Per token, before over after, all devices.
+        kv_tokens_before, kv_tokens_after [tokens]
+        kv_tokens_ratio [x]: After over before; 0 where nothing fitted before.
+        budget_before_gib, budget_after_gib [GiB]
+    """
     now = {
         "model": model,
         "gpu": gpu,
@@ -65,7 +52,7 @@ def plan_change(
     before = deploy(**now)
     after = deploy(**{**now, **{name: value for name, value in new.items() if value is not None}})
     first, second = divide_memory(before), divide_memory(after)
-    return Change(
+    return Result(
         weights_ratio=before.weight_bytes / after.weight_bytes,
         kv_bytes_ratio=before.kv_bytes_per_token / after.kv_bytes_per_token,
         kv_tokens_before=first.num_tokens,

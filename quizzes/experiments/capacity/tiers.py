@@ -1,47 +1,32 @@
 """E63: ten times the traffic, with a cache and a small model in front."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.sim.sizing import size
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.capacity._deploy import Gpu, Share, deploy
-
-
-@dataclass(frozen=True)
-class Tiers:
-    """GPUs by arithmetic, not rounded to machines."""
-
-    gpus_now: Annotated[float, "GPUs"]
-    gpus_later: Annotated[float, "GPUs"]
-    gpus_later_untiered: Annotated[float, "GPUs"]
-    growth: Annotated[float, "x"]
-    """gpus_later / gpus_now."""
-    large_share: Annotated[float, "share"]
-    """Of the requests, that still reach the large model."""
+from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.capacity._deploy import Gpu, deploy
 
 
 @experiment("E63")
 def tiers(
     ctx: Context,
-    *,
     model: str = "llama-3-8b",
     small_model: str = "qwen3-0.6b",
     gpu: Gpu = "h100",
-    rate: Annotated[float, Field(gt=0, le=1e5)] = 100.0,
-    times: Annotated[float, Field(ge=1, le=1000)] = 10.0,
-    cached: Share = 0.35,
-    to_small: Share = 0.5,
-    prompt: Annotated[int, Field(ge=1, le=100_000)] = 1000,
-    output: Annotated[int, Field(ge=1, le=10_000)] = 200,
-) -> Tiers:
+    rate: float = arg(100.0, above=0, high=100000),
+    times: float = arg(10.0, 1, 1000),
+    cached: float = arg(0.35, 0, 1),
+    to_small: float = arg(0.5, 0, 1),
+    prompt: int = arg(1000, 1, 100_000),
+    output: int = arg(200, 1, 10000),
+) -> Result:
     """GPUs when `times` the traffic comes, after a response cache and a router to a smaller model are put in front.
 
     cached: share of requests answered without any model. to_small: share of the rest that the small model takes.
+
+    Returns:
+        GPUs by arithmetic, not rounded to machines.
+        gpus_now, gpus_later, gpus_later_untiered [GPUs]
+        growth [x]: gpus_later / gpus_now.
+        large_share [share]: Of the requests, that still reach the large model.
     """
 
     def gpus(name: str, requests: float) -> float:
@@ -54,4 +39,10 @@ def tiers(
     large = (1 - cached) * (1 - to_small)
     now = gpus(model, rate)
     later = gpus(model, rate * times * large) + gpus(small_model, rate * times * (1 - cached) * to_small)
-    return Tiers(now, later, gpus(model, rate * times), later / now, large)
+    return Result(
+        gpus_now=now,
+        gpus_later=later,
+        gpus_later_untiered=gpus(model, rate * times),
+        growth=later / now,
+        large_share=large,
+    )

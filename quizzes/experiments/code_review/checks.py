@@ -1,43 +1,24 @@
 """E55: does a repair do what it must?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Report:
-    """By check, in the order in which they are written."""
-
-    names: list[str]
-    says: list[str]
-    passed: list[bool]
-    why: list[str]
-    """What happened instead; "" where it passed."""
-    num_passed: Annotated[int, "checks"]
-    num_checks: Annotated[int, "checks"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E55", seconds=8)
-def checks(
-    ctx: Context,
-    *,
-    folder: str = "block_manager",
-    source: Annotated[str, Field(max_length=100_000)] = "",
-) -> Report:
+def checks(ctx: Context, folder: str = "block_manager", source: str = arg("", chars=(0, 100_000))) -> Result:
     """Run all checks of a program on a repair.
 
     folder: a program in quizzes/autopsies. source: Python text; empty for the program as it is given.
+
+    Returns:
+        By check, in the order in which they are written.
+        names, says, passed
+        why: What happened instead; "" where it passed.
+        num_passed, num_checks [checks]
     """
     from quizzes.autopsies.programs import read, run_checks
 
     results = run_checks(folder, source or read(folder))
-    return Report(
+    return Result(
         names=[result.name for result in results],
         says=[result.says for result in results],
         passed=[result.ok for result in results],

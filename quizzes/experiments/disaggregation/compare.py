@@ -1,60 +1,41 @@
 """E45: the same devices as one pool and as two: TTFT, time between tokens and throughput, in virtual time."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Pools:
-    """Figures of both forms under one load."""
-
-    colocated_ttft_ms: Annotated[float, "ms"]
-    """Mean."""
-    split_ttft_ms: Annotated[float, "ms"]
-    colocated_itl_p99_ms: Annotated[float, "ms"]
-    """99th percentile of the time between two tokens, hand-over included."""
-    split_itl_p99_ms: Annotated[float, "ms"]
-    colocated_tpot_ms: Annotated[float, "ms"]
-    """Mean time per token behind the first."""
-    split_tpot_ms: Annotated[float, "ms"]
-    colocated_e2e_ms: Annotated[float, "ms"]
-    split_e2e_ms: Annotated[float, "ms"]
-    split_wins_ttft: bool
-    split_wins_itl: bool
-    split_wins_e2e: bool
-    transfers: Annotated[int, "transfers"]
-    transfer_bytes: Annotated[int, "B"]
-    transfer_ms: Annotated[float, "ms"]
-    """Mean: from the first token until the KV has arrived, waiting for the sender's link included."""
-    prefill_busy: Annotated[float, "share"]
-    """Of the run, the prefill pool's mean."""
-    decode_busy: Annotated[float, "share"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E45", seconds=30)
 def compare(
     ctx: Context,
-    *,
     model: str = "llama-3.1-8b",
     hardware: str = "h100",
-    prefill: Annotated[int, Field(ge=1, le=8)] = 1,
-    decode: Annotated[int, Field(ge=1, le=8)] = 1,
-    prompt: Annotated[int, Field(ge=16, le=32_000)] = 4000,
-    output: Annotated[int, Field(ge=2, le=1000)] = 200,
-    rate: Annotated[float, Field(gt=0, le=500)] = 4.0,
-    requests: Annotated[int, Field(ge=2, le=300)] = 60,
+    prefill: int = arg(1, 1, 8),
+    decode: int = arg(1, 1, 8),
+    prompt: int = arg(4000, 16, 32000),
+    output: int = arg(200, 2, 1000),
+    rate: float = arg(4.0, above=0, high=500),
+    requests: int = arg(60, 2, 300),
     link: str = "nvlink4",
-    budget: Annotated[int, Field(ge=128, le=65_536)] = 8192,
-) -> Pools:
+    budget: int = arg(8192, 128, 65536),
+) -> Result:
     """Serve Poisson arrivals on prefill + decode replicas, once co-located and once in two pools.
 
     budget: max_num_batched_tokens of every replica, which chunks prompts where both phases share a device.
+
+    Returns:
+        Figures of both forms under one load.
+        colocated_ttft_ms [ms]: Mean.
+        split_ttft_ms [ms]
+        colocated_itl_p99_ms [ms]: 99th percentile of the time between two tokens, hand-over included.
+        split_itl_p99_ms [ms]
+        colocated_tpot_ms [ms]: Mean time per token behind the first.
+        split_tpot_ms, colocated_e2e_ms, split_e2e_ms [ms]
+        split_wins_ttft, split_wins_itl, split_wins_e2e
+        transfers [transfers]
+        transfer_bytes [B]
+        transfer_ms [ms]: Mean: from the first token until the KV has arrived, waiting for the sender's link
+            included.
+        prefill_busy [share]: Of the run, the prefill pool's mean.
+        decode_busy [share]
     """
     from engine.sim.disaggregation import DisaggregatedFleet
     from engine.sim.fleet import Fleet
@@ -92,7 +73,7 @@ def compare(
     def busy(replicas: list) -> float:
         return sum(replica.busy_seconds for replica in replicas) / len(replicas) / split.seconds
 
-    return Pools(
+    return Result(
         colocated_ttft_ms=1e3 * together.ttft.mean,
         split_ttft_ms=1e3 * split.ttft.mean,
         colocated_itl_p99_ms=1e3 * together.itl.p99,

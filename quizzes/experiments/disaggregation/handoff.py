@@ -1,42 +1,28 @@
 """E45: what a decode replica still computes when a prompt's KV has arrived: blocks are handed over whole."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Handoff:
-    """One request behind its prefill, on the decode replica's scheduler."""
-
-    blocks_placed: Annotated[int, "blocks"]
-    """Full blocks of the prompt that lie in the cache when the request arrives."""
-    cached_tokens: Annotated[int, "tokens"]
-    """That admission finds."""
-    first_step_tokens: Annotated[int, "tokens"]
-    """That its first step here computes: what is left of the last block, and the first token."""
-    recomputed_prompt_tokens: Annotated[int, "tokens"]
-    steps: Annotated[int, "steps"]
-    """On this replica, for all but the first output token."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E45")
 def handoff(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=20_000)] = 1000,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-    output: Annotated[int, Field(ge=2, le=500)] = 20,
-    free_blocks: Annotated[int, Field(ge=1, le=20_000)] = 5000,
-) -> Handoff:
+    prompt: int = arg(1000, 1, 20000),
+    block_size: int = arg(16, 1, 256),
+    output: int = arg(20, 2, 500),
+    free_blocks: int = arg(5000, 1, 20000),
+) -> Result:
     """Place the KV as the simulator's decode pool does and let the real scheduler admit the request.
 
     free_blocks: the cache's size. Blocks that find no room are computed again. It must hold the request.
+
+    Returns:
+        One request behind its prefill, on the decode replica's scheduler.
+        blocks_placed [blocks]: Full blocks of the prompt that lie in the cache when the request arrives.
+        cached_tokens [tokens]: That admission finds.
+        first_step_tokens [tokens]: That its first step here computes: what is left of the last block, and the first
+            token.
+        recomputed_prompt_tokens [tokens]
+        steps [steps]: On this replica, for all but the first output token.
     """
     from engine.core.request import Request
     from engine.sampling_params import SamplingParams
@@ -56,7 +42,7 @@ def handoff(
         engine.step()
     engine.close()
     cached = engine.outcomes["r"].cached_tokens
-    return Handoff(
+    return Result(
         blocks_placed=placed,
         cached_tokens=cached,
         first_step_tokens=computed,

@@ -1,35 +1,21 @@
 """E14: the path of a prompt through the live engine, from `LLM.generate` to text, as the calls really come."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.lifecycle._spy import Log, watch
 
 
-@dataclass(frozen=True)
-class CallOrder:
-    """Each stage once, in the order of its first call."""
-
-    order: list[str]
-    """Of: request_id, tokenize, validate, queue, schedule, prefix_lookup, blocks, forward, update, detokenize."""
-    text: str
-    num_forward: Annotated[int, "calls"]
-    num_schedule: Annotated[int, "calls"]
-    output_tokens: Annotated[int, "tokens"]
-
-
 @experiment("E14")
-def call_order(
-    ctx: Context,
-    *,
-    max_tokens: Annotated[int, Field(ge=1, le=64)] = 8,
-) -> CallOrder:
-    """One prompt through the shop model, with every stage watched."""
+def call_order(ctx: Context, max_tokens: int = arg(8, 1, 64)) -> Result:
+    """One prompt through the shop model, with every stage watched.
+
+    Returns:
+        Each stage once, in the order of its first call.
+        order: Of: request_id, tokenize, validate, queue, schedule, prefix_lookup, blocks, forward, update,
+            detokenize.
+        text
+        num_forward, num_schedule [calls]
+        output_tokens [tokens]
+    """
     from engine import SamplingParams
 
     log, counts = Log(), {"forward": 0, "schedule": 0}
@@ -52,7 +38,7 @@ def call_order(
         watch(engine.output_processor, "update", lambda: log.write("detokenize"))
         params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
         (output,) = llm.generate("Do you have this manga?", params, use_tqdm=False)
-    return CallOrder(
+    return Result(
         order=log.first_order(),
         text=output.outputs[0].text,
         num_forward=counts["forward"],

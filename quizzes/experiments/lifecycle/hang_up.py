@@ -1,49 +1,32 @@
 """E66: the client goes away: before its request starts, in the middle of the prompt, in the middle of the answer."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class HangUp:
-    """Request r0 is aborted before step `at_step`; r1 waits for its memory."""
-
-    state: str
-    """Of r0 at that moment: waiting, prefill or decode."""
-    blocks_before: Annotated[int, "blocks"]
-    """In use just before the abort."""
-    blocks_after: Annotated[int, "blocks"]
-    """Just after."""
-    freed: Annotated[int, "blocks"]
-    wasted_tokens: Annotated[int, "tokens"]
-    """Positions that were computed for r0."""
-    streamed_tokens: Annotated[int, "tokens"]
-    next_started: Annotated[int, "step"]
-    """The step that ran r1 first."""
-    next_would_start: Annotated[int, "step"]
-    """Had r0 not been aborted."""
-    saved_tokens: Annotated[int, "tokens"]
-    """Positions that r0 would still have computed."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E66")
 def hang_up(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=4000)] = 100,
-    output: Annotated[int, Field(ge=2, le=1000)] = 80,
-    at_step: Annotated[int, Field(ge=0, le=1000)] = 20,
-    num_blocks: Annotated[int, Field(ge=2, le=1000)] = 12,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-    budget: Annotated[int, Field(ge=1, le=8192)] = 8192,
-) -> HangUp:
-    """r0 has the engine to itself; r1 is like it, comes at step 1 and does not fit beside it."""
+    prompt: int = arg(100, 1, 4000),
+    output: int = arg(80, 2, 1000),
+    at_step: int = arg(20, 0, 1000),
+    num_blocks: int = arg(12, 2, 1000),
+    block_size: int = arg(16, 1, 256),
+    budget: int = arg(8192, 1, 8192),
+) -> Result:
+    """r0 has the engine to itself; r1 is like it, comes at step 1 and does not fit beside it.
+
+    Returns:
+        Request r0 is aborted before step `at_step`; r1 waits for its memory.
+        state: Of r0 at that moment: waiting, prefill or decode.
+        blocks_before [blocks]: In use just before the abort.
+        blocks_after [blocks]: Just after.
+        freed [blocks]
+        wasted_tokens [tokens]: Positions that were computed for r0.
+        streamed_tokens [tokens]
+        next_started [step]: The step that ran r1 first.
+        next_would_start [step]: Had r0 not been aborted.
+        saved_tokens [tokens]: Positions that r0 would still have computed.
+    """
     settings = {
         "num_blocks": num_blocks,
         "block_size": block_size,
@@ -67,7 +50,7 @@ def hang_up(
     if "r1" not in engine.outcomes:
         engine.add(asks[1])
     engine.run()
-    return HangUp(
+    return Result(
         state="finished" if outcome.finished is not None else state,
         blocks_before=before,
         blocks_after=after,

@@ -1,45 +1,28 @@
 """E14: a prompt arrives while others decode: do they share a step, with and without chunked prefill?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """The newcomer is added before step 2."""
-
-    mixed_steps: Annotated[int, "steps"]
-    """That held tokens of a prompt and of decodes."""
-    chunks: Annotated[list[int], "tokens"]
-    """Of the newcomer's prompt, step by step."""
-    is_cut: bool
-    """Its prompt took more than one step."""
-    ttft: Annotated[int, "steps"]
-    """Of the newcomer, from its arrival; 1 is at once."""
-    decode_gap: Annotated[int, "steps"]
-    """The longest between two tokens of a decode; 1: never disturbed."""
-    largest_step: Annotated[int, "tokens"]
-    """Tokens of the largest step after its arrival: what a decode has to wait for."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E14", "E15")
 def mixed_step(
     ctx: Context,
-    *,
-    decodes: Annotated[int, Field(ge=1, le=256)] = 8,
-    prompt: Annotated[int, Field(ge=1, le=16_000)] = 200,
-    budget: Annotated[int, Field(ge=1, le=16_384)] = 512,
+    decodes: int = arg(8, 1, 256),
+    prompt: int = arg(200, 1, 16000),
+    budget: int = arg(512, 1, 16384),
     chunked: bool = True,
-) -> Mixed:
+) -> Result:
     """`decodes` requests that decode, then a prompt of `prompt` tokens.
 
     Without chunked prefill the budget must hold the longest prompt, so it is raised to that if it is smaller.
+
+    Returns:
+        The newcomer is added before step 2.
+        mixed_steps [steps]: That held tokens of a prompt and of decodes.
+        chunks [tokens]: Of the newcomer's prompt, step by step.
+        is_cut: Its prompt took more than one step.
+        ttft [steps]: Of the newcomer, from its arrival; 1 is at once.
+        decode_gap [steps]: The longest between two tokens of a decode; 1: never disturbed.
+        largest_step [tokens]: Tokens of the largest step after its arrival: what a decode has to wait for.
     """
     if not chunked:
         budget = max(budget, prompt + 2)
@@ -62,7 +45,7 @@ def mixed_step(
         for steps in [engine.outcomes[ask.request_id].token_steps]
         for earlier, later in zip(steps, steps[1:], strict=False)
     ]
-    return Mixed(
+    return Result(
         mixed_steps=sum(len(step.rows) > 1 for step in with_new),
         chunks=[step.rows["new"][1] for step in with_new],
         is_cut=len(with_new) > 1,

@@ -1,57 +1,39 @@
 """E14: one request, every event: when blocks are taken, when the first token comes, how much KV there is at the end."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.lifecycle._spy import Log, spying
-
-
-@dataclass(frozen=True)
-class Life:
-    """A request alone in the engine. Steps count from 0."""
-
-    first_step_events: list[str]
-    """In the request's first step, in order. `forward` is the model; what stands before it is the scheduler's work."""
-    lookup_before_forward: bool
-    taken_in_forward: Annotated[int, "blocks"]
-    """Blocks taken between the start of a forward pass and its end."""
-    first_token: Annotated[int, "step"]
-    total_steps: Annotated[int, "steps"]
-    prefill_steps: Annotated[int, "steps"]
-    """Until the first token, that step included."""
-    alloc_steps: Annotated[list[int], "step"]
-    """In which blocks were taken."""
-    blocks_at_start: Annotated[int, "blocks"]
-    """Owned after its first step."""
-    blocks_at_end: Annotated[int, "blocks"]
-    """Owned in its last step."""
-    computed_tokens: Annotated[int, "tokens"]
-    """Positions that went through the model."""
-    kv_tokens_end: Annotated[int, "tokens"]
-    """Positions whose KV existed when it ended; the last token was sampled and never computed."""
-    cached_tokens: Annotated[int, "tokens"]
-    output_tokens: Annotated[int, "tokens"]
-    free_after: Annotated[int, "blocks"]
-    still_cached: Annotated[int, "blocks"]
-    """Of the free blocks, those that keep content somebody may hit."""
 
 
 @experiment("E14")
 def one_request(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=20_000)] = 50,
-    output: Annotated[int, Field(ge=1, le=2000)] = 20,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-    budget: Annotated[int, Field(ge=1, le=16_384)] = 8192,
-    shared: Annotated[int, Field(ge=0, le=20_000)] = 0,
-) -> Life:
-    """Run one request. `shared`: an earlier request had the same first tokens, and their blocks are cached."""
+    prompt: int = arg(50, 1, 20000),
+    output: int = arg(20, 1, 2000),
+    block_size: int = arg(16, 1, 256),
+    budget: int = arg(8192, 1, 16384),
+    shared: int = arg(0, 0, 20000),
+) -> Result:
+    """Run one request. `shared`: an earlier request had the same first tokens, and their blocks are cached.
+
+    Returns:
+        A request alone in the engine. Steps count from 0.
+        first_step_events: In the request's first step, in order. `forward` is the model; what stands before it is
+            the scheduler's work.
+        lookup_before_forward
+        taken_in_forward [blocks]: Blocks taken between the start of a forward pass and its end.
+        first_token [step]
+        total_steps [steps]
+        prefill_steps [steps]: Until the first token, that step included.
+        alloc_steps [step]: In which blocks were taken.
+        blocks_at_start [blocks]: Owned after its first step.
+        blocks_at_end [blocks]: Owned in its last step.
+        computed_tokens [tokens]: Positions that went through the model.
+        kv_tokens_end [tokens]: Positions whose KV existed when it ended; the last token was sampled and never
+            computed.
+        cached_tokens, output_tokens [tokens]
+        free_after [blocks]
+        still_cached [blocks]: Of the free blocks, those that keep content somebody may hit.
+    """
     log = Log()
     num_blocks = -(-(prompt + output) // block_size) * 2 + 16
     engine = ctx.core(
@@ -82,7 +64,7 @@ def one_request(
     outcome = engine.outcomes["r"]
     first = [event for step, event in log.entries if step == 0]
     last = engine.steps[-1].rows["r"]
-    return Life(
+    return Result(
         first_step_events=first,
         lookup_before_forward=first.index("prefix_lookup") < first.index("forward"),
         taken_in_forward=sum(event == "blocks_taken" for event in first[first.index("forward") :]),

@@ -1,52 +1,29 @@
 """E14: who is in the batch in each step, when some requests end and others wait."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Slots:
-    """Requests are numbered from 0, iterations from 1."""
-
-    batches: list[list[int]]
-    """By iteration: the requests that computed in it."""
-    admitted_in: Annotated[list[int], "iteration"]
-    """By request: the iteration that ran it first."""
-    finished_in: Annotated[list[int], "iteration"]
-    total: Annotated[int, "iterations"]
-    tokens_per_request_and_step: Annotated[int, "tokens"]
-    """The most output that one request got in one iteration."""
-    idle_gaps: Annotated[int, "iterations"]
-    """Iterations in which a slot was free while somebody waited."""
-    tokenless_rows: Annotated[int, "rows"]
-    """Rows that computed and gave no token: chunks of a prompt that is not through."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E14")
 def slots(
     ctx: Context,
-    *,
-    slots: Annotated[int, Field(ge=1, le=32)] = 4,
-    lens: Annotated[list[Annotated[int, Field(ge=1, le=500)]], Field(min_length=1, max_length=64)] = (
-        10,
-        1,
-        2,
-        10,
-        4,
-        6,
-        5,
-    ),
-    prompt: Annotated[int, Field(ge=1, le=2000)] = 1,
-    budget: Annotated[int, Field(ge=1, le=8192)] = 8192,
-    num_blocks: Annotated[int, Field(ge=2, le=10_000)] = 10_000,
-) -> Slots:
-    """Requests with prompts of `prompt` tokens and `lens` output tokens, `slots` of them at once."""
+    slots: int = arg(4, 1, 32),
+    lens: list[int] = arg([10, 1, 2, 10, 4, 6, 5], 1, 500, count=(1, 64)),
+    prompt: int = arg(1, 1, 2000),
+    budget: int = arg(8192, 1, 8192),
+    num_blocks: int = arg(10_000, 2, 10000),
+) -> Result:
+    """Requests with prompts of `prompt` tokens and `lens` output tokens, `slots` of them at once.
+
+    Returns:
+        Requests are numbered from 0, iterations from 1.
+        batches: By iteration: the requests that computed in it.
+        admitted_in [iteration]: By request: the iteration that ran it first.
+        finished_in [iteration]
+        total [iterations]
+        tokens_per_request_and_step [tokens]: The most output that one request got in one iteration.
+        idle_gaps [iterations]: Iterations in which a slot was free while somebody waited.
+        tokenless_rows [rows]: Rows that computed and gave no token: chunks of a prompt that is not through.
+    """
     engine = ctx.core(
         max_num_seqs=slots,
         max_num_batched_tokens=budget,
@@ -58,7 +35,7 @@ def slots(
     outcomes = [engine.outcomes[f"r{i}"] for i in range(len(lens))]
     batches = [[int(name[1:]) for name in step.rows] for step in engine.steps]
     waiting = [sum(o.admitted > index for o in outcomes) for index in range(engine.num_steps)]
-    return Slots(
+    return Result(
         batches=batches,
         admitted_in=[o.admitted + 1 for o in outcomes],
         finished_in=[o.finished + 1 for o in outcomes],

@@ -1,41 +1,30 @@
 """E66: every way to end a request, on the live shop model: who notices, and what the blocks do."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class LiveEnding:
-    """One greedy answer, ended in one way."""
-
-    finish_reason: str
-    stop_reason: str
-    """The stop string or stop id that ended it, as text; empty for end-of-sequence, length and abort."""
-    output_tokens: Annotated[int, "tokens"]
-    text_chars: Annotated[int, "characters"]
-    full_tokens: Annotated[int, "tokens"]
-    """Of the same answer, left to run to max_tokens."""
-    noticed_by: str
-    """core: the scheduler saw a token. frontend: the text had to be read. client: somebody hung up."""
-    blocks_in_use_after: Annotated[int, "blocks"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E66")
 def stop_live(
     ctx: Context,
-    *,
     how: Literal["eos", "length", "stop_string", "stop_id", "abort"] = "stop_string",
-    max_tokens: Annotated[int, Field(ge=4, le=64)] = 32,
-    after: Annotated[int, Field(ge=1, le=40)] = 8,
-    min_tokens: Annotated[int, Field(ge=0, le=64)] = 0,
-) -> LiveEnding:
-    """Answer a question twice: to the end, and with a stopping rule made from token number `after` of that answer."""
+    max_tokens: int = arg(32, 4, 64),
+    after: int = arg(8, 1, 40),
+    min_tokens: int = arg(0, 0, 64),
+) -> Result:
+    """Answer a question twice: to the end, and with a stopping rule made from token number `after` of that answer.
+
+    Returns:
+        One greedy answer, ended in one way.
+        finish_reason
+        stop_reason: The stop string or stop id that ended it, as text; empty for end-of-sequence, length and abort.
+        output_tokens [tokens]
+        text_chars [characters]
+        full_tokens [tokens]: Of the same answer, left to run to max_tokens.
+        noticed_by: core: the scheduler saw a token. frontend: the text had to be read. client: somebody hung up.
+        blocks_in_use_after [blocks]
+    """
     from engine import SamplingParams
 
     free = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
@@ -85,7 +74,7 @@ def stop_live(
             done = output.outputs[0]
             text, tokens, reason = done.text, len(done.token_ids), done.finish_reason or ""
             stop_reason = done.stop_reason
-        return LiveEnding(
+        return Result(
             finish_reason=reason,
             stop_reason="" if stop_reason is None else str(stop_reason),
             output_tokens=tokens,

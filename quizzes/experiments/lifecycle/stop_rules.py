@@ -1,48 +1,33 @@
 """E66: end-of-sequence, stop ids, min_tokens, max_tokens, the model's length: which of them ends a request first."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, CoreEngine, experiment
+from quizzes.experiments import Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.core_engine import Outcome
 
 EOS, STOP_ID, WORD = 2, 77, 5
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How one scripted answer ended."""
-
-    finish_reason: str
-    """stop or length."""
-    output_tokens: Annotated[int, "tokens"]
-    """The token that ended it included."""
-    ended_by: str
-    """eos, stop_id or length."""
-    tokens_after: Annotated[int, "tokens"]
-    """Of the script, never generated."""
-    steps: Annotated[int, "steps"]
-
-
 @experiment("E66")
 def stop_rules(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=1000)] = 20,
-    script: Annotated[int, Field(ge=1, le=400)] = 60,
-    eos_at: Annotated[int, Field(ge=0, le=400)] = 12,
-    stop_id_at: Annotated[int, Field(ge=0, le=400)] = 0,
-    max_tokens: Annotated[int, Field(ge=1, le=400)] = 40,
-    min_tokens: Annotated[int, Field(ge=0, le=400)] = 0,
+    prompt: int = arg(20, 1, 1000),
+    script: int = arg(60, 1, 400),
+    eos_at: int = arg(12, 0, 400),
+    stop_id_at: int = arg(0, 0, 400),
+    max_tokens: int = arg(40, 1, 400),
+    min_tokens: int = arg(0, 0, 400),
     ignore_eos: bool = False,
-    max_model_len: Annotated[int, Field(ge=2, le=4000)] = 2000,
-) -> Ending:
+    max_model_len: int = arg(2000, 2, 4000),
+) -> Result:
     """The model says `script` words; its token number `eos_at` (from 1) is end-of-sequence, number `stop_id_at` a stop
     id; 0: there is none. `min_tokens` is capped by max_tokens.
+
+    Returns:
+        How one scripted answer ended.
+        finish_reason: stop or length.
+        output_tokens [tokens]: The token that ended it included.
+        ended_by: eos, stop_id or length.
+        tokens_after [tokens]: Of the script, never generated.
+        steps [steps]
     """
     from engine.core.request import Request
     from engine.sampling_params import SamplingParams
@@ -65,7 +50,7 @@ def stop_rules(
     made = request.output_token_ids
     ended_by = {EOS: "eos", STOP_ID: "stop_id"}.get(made[-1], "length")
     reason = request.status.finish_reason or ""
-    return Ending(
+    return Result(
         finish_reason=reason,
         output_tokens=len(made),
         ended_by=ended_by if reason == "stop" else "length",

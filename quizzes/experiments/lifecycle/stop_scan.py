@@ -1,46 +1,29 @@
 """E66: a stop string in a stream of tokens: what the client sees, when, and how many tokens count."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Scan:
-    """The text is tokenised with the shop model's tokenizer and pushed token by token, as the engine would."""
-
-    tokens: list[str]
-    """The pieces of the whole text."""
-    shown: str
-    """What the client has in the end."""
-    shown_chars: Annotated[int, "characters"]
-    tokens_used: Annotated[int, "tokens"]
-    """Sampled until the stop string was complete; the rest never existed."""
-    stop_spans_tokens: bool
-    stopped: bool
-    most_held: Annotated[int, "characters"]
-    """The most characters that a stream held back at once, because a stop string might begin there."""
-    stop_reason: str
-    """The stop string that was found; empty if none."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E66")
 def stop_scan(
     ctx: Context,
-    *,
-    text: Annotated[
-        str, Field(min_length=1, max_length=400)
-    ] = "We have it. Volume 3 costs 700 yen. END of answer.",
-    stop: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=4)] = ("END",),
-    min_tokens: Annotated[int, Field(ge=0, le=200)] = 0,
+    text: str = arg("We have it. Volume 3 costs 700 yen. END of answer.", chars=(1, 400)),
+    stop: list[str] = arg(["END"], chars=(1, None), count=(1, 4)),
+    min_tokens: int = arg(0, 0, 200),
     include: bool = False,
-) -> Scan:
-    """Push a text through the engine's detokenizer with stop strings (`engine/frontend/detokenizer.py`)."""
+) -> Result:
+    """Push a text through the engine's detokenizer with stop strings (`engine/frontend/detokenizer.py`).
+
+    Returns:
+        The text is tokenised with the shop model's tokenizer and pushed token by token, as the engine would.
+        tokens: The pieces of the whole text.
+        shown: What the client has in the end.
+        shown_chars [characters]
+        tokens_used [tokens]: Sampled until the stop string was complete; the rest never existed.
+        stop_spans_tokens, stopped
+        most_held [characters]: The most characters that a stream held back at once, because a stop string might
+            begin there.
+        stop_reason: The stop string that was found; empty if none.
+    """
     from engine.config import EngineArgs
     from engine.frontend.detokenizer import Detokenizer, OutputText
     from engine.frontend.llm_engine import load_tokenizer
@@ -62,7 +45,7 @@ def stop_scan(
         held = max(held, len("".join(pieces[:used])) - len(output.text))
     output.close()
     found = output.stop_string or ""
-    return Scan(
+    return Result(
         tokens=pieces,
         shown=output.text,
         shown_chars=len(output.text),

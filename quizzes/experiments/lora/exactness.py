@@ -1,49 +1,37 @@
 """E43: adapters of different ranks and target modules in one batch, held against merged weights; and one too large."""
 
-from __future__ import annotations
-
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.lora._peft import ATTENTION, MLP, merge, write
-
-
-@dataclass(frozen=True)
-class Exactness:
-    """Two adapters and the base side by side, and each of them alone as a merged model."""
-
-    worst_difference: Annotated[float, "nats"]
-    """Largest difference of a log-probability between the mixed batch and the merged models."""
-    same_tokens: bool
-    different_answers: Annotated[int, "answers"]
-    """Of the three: base and adapters."""
-    adapters_in_one_step: Annotated[int, "adapters"]
-    too_large: Literal["refused", "served"]
-    """What became of an adapter whose rank is above max_lora_rank."""
-    message: str
-    """Of the refusal."""
-    truncated_difference: Annotated[float, "nats"]
-    """What it would have cost to serve the larger adapter cut to max_lora_rank: largest difference to the whole one."""
 
 
 @experiment("E43", seconds=60, megabytes=3000)
 def exactness(
     ctx: Context,
-    *,
-    ranks: Annotated[list[Annotated[int, Field(ge=1, le=64)]], Field(min_length=2, max_length=2)] = (8, 16),
+    ranks: list[int] = arg([8, 16], 1, 64, count=(2, 2)),
     max_lora_rank: Literal[8, 16, 32, 64] = 16,
-    too_large: Annotated[int, Field(ge=2, le=128)] = 32,
+    too_large: int = arg(32, 2, 128),
     same_modules: bool = False,
-    max_tokens: Annotated[int, Field(ge=1, le=16)] = 6,
-) -> Exactness:
+    max_tokens: int = arg(6, 1, 16),
+) -> Result:
     """Serve two random adapters beside the base in one batch of the fp32 shop model.
 
     same_modules: both adapt all seven matrices; else the first adapts attention and the second the MLP.
+
+    Returns:
+        Two adapters and the base side by side, and each of them alone as a merged model.
+        worst_difference [nats]: Largest difference of a log-probability between the mixed batch and the merged
+            models.
+        same_tokens
+        different_answers [answers]: Of the three: base and adapters.
+        adapters_in_one_step [adapters]
+        too_large: What became of an adapter whose rank is above max_lora_rank.
+        message: Of the refusal.
+        truncated_difference [nats]: What it would have cost to serve the larger adapter cut to max_lora_rank:
+            largest difference to the whole one.
     """
     from engine import LLM, SamplingParams
     from engine.frontend.input_processor import InvalidRequestError
@@ -74,7 +62,7 @@ def exactness(
         alone = [merged(merge(path, folder / f"m-{path.name}")) for path in paths]
         whole = merged(merge(large, folder / "m-large"))
         cut = merged(merge(truncate(large, folder / "cut", min(max_lora_rank, too_large)), folder / "m-cut"))
-    return Exactness(
+    return Result(
         worst_difference=max(difference(a, b) for a, b in zip(mixed[1:], alone, strict=True)),
         same_tokens=all(tokens(a) == tokens(b) for a, b in zip(mixed[1:], alone, strict=True)),
         different_answers=len({round(first_logprob(output), 3) for output in mixed}),

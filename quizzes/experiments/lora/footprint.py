@@ -1,64 +1,42 @@
 """E43: bytes of adapters, of the slots that hold them, and of a replica for each instead."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Module = Literal["q", "k", "v", "o", "gate", "up", "down"]
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """Weights in 16 bits unless said otherwise."""
-
-    adapter_bytes: Annotated[int, "B"]
-    adapter_mb: Annotated[float, "MB"]
-    base_bytes: Annotated[int, "B"]
-    share_of_base: Annotated[float, "share"]
-    """One adapter over the base."""
-    shared_bytes: Annotated[int, "B"]
-    """One base with `adapters` adapters in slots of `max_rank`, all seven modules: what the engine sets aside."""
-    replicas_bytes: Annotated[int, "B"]
-    """A merged copy of the base for each adapter."""
-    devices_shared: Annotated[int, "devices"]
-    """Devices that hold the weights of the shared form."""
-    devices_replicas: Annotated[int, "devices"]
-    saving: Annotated[float, "x"]
-    kv_tokens_lost: Annotated[int, "tokens"]
-    """KV cache tokens whose place the slots take."""
-    load_ms: Annotated[float, "ms"]
-    """The adapter's bytes over the device's host link at full rate."""
 
 
 @experiment("E43")
 def footprint(
     ctx: Context,
-    *,
     model: str = "llama-3.1-8b",
-    rank: Annotated[int, Field(ge=1, le=512)] = 16,
-    max_rank: Annotated[int, Field(ge=1, le=512)] = 16,
-    modules: Annotated[list[Module], Field(min_length=1, max_length=7)] = (
-        "q",
-        "k",
-        "v",
-        "o",
-        "gate",
-        "up",
-        "down",
-    ),
-    adapters: Annotated[int, Field(ge=1, le=1000)] = 50,
+    rank: int = arg(16, 1, 512),
+    max_rank: int = arg(16, 1, 512),
+    modules: list[Module] = arg(["q", "k", "v", "o", "gate", "up", "down"], count=(1, 7)),
+    adapters: int = arg(50, 1, 1000),
     hardware: str = "h100",
-    value_bytes: Annotated[int, Field(ge=1, le=4)] = 2,
-) -> Footprint:
+    value_bytes: int = arg(2, 1, 4),
+) -> Result:
     """Count the parameters of an adapter from the model's matrices: rank x (in + out) for each.
 
     Slots are as large as max_rank for every module, whatever an adapter uses: that is how vLLM and this engine
     allocate them. Models with dense layers only.
+
+    Returns:
+        Weights in 16 bits unless said otherwise.
+        adapter_bytes [B]
+        adapter_mb [MB]
+        base_bytes [B]
+        share_of_base [share]: One adapter over the base.
+        shared_bytes [B]: One base with `adapters` adapters in slots of `max_rank`, all seven modules: what the
+            engine sets aside.
+        replicas_bytes [B]: A merged copy of the base for each adapter.
+        devices_shared [devices]: Devices that hold the weights of the shared form.
+        devices_replicas [devices]
+        saving [x]
+        kv_tokens_lost [tokens]: KV cache tokens whose place the slots take.
+        load_ms [ms]: The adapter's bytes over the device's host link at full rate.
     """
     from engine.sim.hardware import get_hardware
     from engine.sim.memory import Deployment
@@ -82,7 +60,7 @@ def footprint(
     base = int(deployment.weight_bytes)
     shared = base + adapters * slot
     room = device.memory_bytes * deployment.gpu_memory_utilization
-    return Footprint(
+    return Result(
         adapter_bytes=one,
         adapter_mb=one / 1e6,
         base_bytes=base,

@@ -1,40 +1,27 @@
 """E43: the same prompt under several adapters: whose KV may be reused by whom, and how often weights are brought."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Isolation:
-    """Requests with one prompt, one after the other."""
-
-    cached_tokens: Annotated[list[int], "tokens"]
-    """Prefix-cache hit of each."""
-    computed_tokens: Annotated[int, "tokens"]
-    """Prompt tokens that went through the model, all together."""
-    kv_copies: Annotated[int, "copies"]
-    """Of the prompt's blocks in the cache in the end: one for each adapter that asked, the base included."""
-    loads: Annotated[int, "loads"]
-    """Adapters brought to the device."""
-    requests: Annotated[int, "requests"]
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E43", "E10")
 def isolation(
     ctx: Context,
-    *,
-    adapters: Annotated[list[str], Field(min_length=1, max_length=60)] = ("-", "a", "b", "a", "-"),
-    prompt: Annotated[int, Field(ge=1, le=4000)] = 100,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-    max_loras: Annotated[int, Field(ge=1, le=64)] = 8,
-) -> Isolation:
-    """Send the same `prompt` tokens once per entry of `adapters` ("-": the base), waiting for each answer."""
+    adapters: list[str] = arg(["-", "a", "b", "a", "-"], count=(1, 60)),
+    prompt: int = arg(100, 1, 4000),
+    block_size: int = arg(16, 1, 256),
+    max_loras: int = arg(8, 1, 64),
+) -> Result:
+    """Send the same `prompt` tokens once per entry of `adapters` ("-": the base), waiting for each answer.
+
+    Returns:
+        Requests with one prompt, one after the other.
+        cached_tokens [tokens]: Prefix-cache hit of each.
+        computed_tokens [tokens]: Prompt tokens that went through the model, all together.
+        kv_copies [copies]: Of the prompt's blocks in the cache in the end: one for each adapter that asked, the
+            base included.
+        loads [loads]: Adapters brought to the device.
+        requests [requests]
+    """
     engine = ctx.core(block_size=block_size, scheduler={"max_loras": max_loras}, traced=True)
     text = list(range(prompt))
     for index, name in enumerate(adapters):
@@ -45,7 +32,7 @@ def isolation(
     hits = [engine.outcomes[f"r{index}"].cached_tokens for index in range(len(adapters))]
     full = prompt // block_size
     cached_blocks = len(engine.scheduler.kv.pool.cached)
-    return Isolation(
+    return Result(
         cached_tokens=hits,
         computed_tokens=len(adapters) * prompt - sum(hits),
         kv_copies=cached_blocks // full if full else 0,

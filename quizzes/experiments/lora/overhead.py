@@ -1,47 +1,33 @@
 """E44: tokens per second with adapters on, in pairs: none, one and several in a batch."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, NeedsHardware, experiment
-from quizzes.experiments.measure import paired_ratio
+from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment, paired_ratio
 
 SHIPPED = ("recommend", "support", "ja")
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """Time of a decoded batch with adapters over the time without: 1.1 is 10 % more."""
-
-    ratio: Annotated[float, "x"]
-    lo: Annotated[float, "x"]
-    hi: Annotated[float, "x"]
-    """Bootstrap 95 % interval of the median."""
-    penalty: Annotated[float, "share"]
-    """Of throughput: 1 - 1 / ratio."""
-    penalty_lo: Annotated[float, "share"]
-    penalty_hi: Annotated[float, "share"]
-    repeats: Annotated[int, "pairs"]
-    adapters: Annotated[int, "adapters"]
 
 
 @experiment("E44", seconds=60, megabytes=2500, determinism="statistical")
 def overhead(
     ctx: Context,
-    *,
-    adapters: Annotated[int, Field(ge=1, le=3)] = 3,
-    batch: Annotated[int, Field(ge=1, le=32)] = 8,
-    tokens: Annotated[int, Field(ge=4, le=64)] = 24,
-    seconds: Annotated[float, Field(ge=1, le=20)] = 6.0,
+    adapters: int = arg(3, 1, 3),
+    batch: int = arg(8, 1, 32),
+    tokens: int = arg(24, 4, 64),
+    seconds: float = arg(6.0, 1, 20),
     device: Literal["auto", "cuda"] = "auto",
-) -> Overhead:
+) -> Result:
     """Decode the same batch on the base alone and with shipped adapters, in one engine, interleaved.
 
     device: cuda asks for a GPU, auto takes what is there.
+
+    Returns:
+        Time of a decoded batch with adapters over the time without: 1.1 is 10 % more.
+        ratio, lo [x]
+        hi [x]: Bootstrap 95 % interval of the median.
+        penalty [share]: Of throughput: 1 - 1 / ratio.
+        penalty_lo, penalty_hi [share]
+        repeats [pairs]
+        adapters [adapters]
     """
     import torch
 
@@ -60,7 +46,7 @@ def overhead(
             llm.generate(prompts, params, lora_request=loras, use_tqdm=False)
 
         ratio = paired_ratio(lambda: run(with_adapters), lambda: run(None), seconds=seconds)
-    return Overhead(
+    return Result(
         ratio=ratio.median,
         lo=ratio.lo,
         hi=ratio.hi,

@@ -1,55 +1,41 @@
 """E21: adapters in the slots of a device: loads, evictions and waits for a list of requests."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 Name = Annotated[str, Field(min_length=1, max_length=20)]
-
-
-@dataclass(frozen=True)
-class Slots:
-    """What the scheduler decided."""
-
-    loads: Annotated[int, "loads"]
-    """Adapters brought to the device."""
-    evictions: Annotated[int, "evictions"]
-    """Adapters that lost their slot to another one."""
-    waits: Annotated[int, "request-steps"]
-    """Requests that could not start for want of a slot, counted in every step."""
-    steps: Annotated[int, "steps"]
-    steps_without_limit: Annotated[int, "steps"]
-    """With a slot for every adapter."""
-    first_token: Annotated[list[int], "step"]
-    """By request."""
-    finished: Annotated[list[int], "step"]
-    loaded_order: list[str]
-    """Adapters in the order in which they came to the device, repeats included."""
-    loads_while_in_use: Annotated[int, "loads"]
-    """Loads that took the slot of an adapter with a running request: a change in the middle of a request."""
-    adapters_in_a_step: Annotated[int, "adapters"]
-    """Most different ones in one step."""
 
 
 @experiment("E21")
 def slots(
     ctx: Context,
-    *,
-    max_loras: Annotated[int, Field(ge=1, le=64)] = 2,
-    adapters: Annotated[list[Name], Field(min_length=1, max_length=100)] = ("a", "b", "c", "a", "b", "c"),
-    output: Annotated[int, Field(ge=1, le=200)] = 4,
-    arrivals: Annotated[list[Annotated[int, Field(ge=0, le=10_000)]], Field(max_length=100)] = (),
-    prompt: Annotated[int, Field(ge=1, le=2000)] = 8,
-    max_num_seqs: Annotated[int, Field(ge=1, le=256)] = 64,
-) -> Slots:
+    max_loras: int = arg(2, 1, 64),
+    adapters: list[str] = arg(["a", "b", "c", "a", "b", "c"], chars=(1, 20), count=(1, 100)),
+    output: int = arg(4, 1, 200),
+    arrivals: list[int] = arg([], 0, 10000, count=(0, 100)),
+    prompt: int = arg(8, 1, 2000),
+    max_num_seqs: int = arg(64, 1, 256),
+) -> Result:
     """Serve one request per entry of `adapters`, all with `output` tokens, on the engine's scheduler.
 
     arrivals: the step before which each comes; none: all come at once. "-" is a request without an adapter.
+
+    Returns:
+        What the scheduler decided.
+        loads [loads]: Adapters brought to the device.
+        evictions [evictions]: Adapters that lost their slot to another one.
+        waits [request-steps]: Requests that could not start for want of a slot, counted in every step.
+        steps [steps]
+        steps_without_limit [steps]: With a slot for every adapter.
+        first_token [step]: By request.
+        finished [step]
+        loaded_order: Adapters in the order in which they came to the device, repeats included.
+        loads_while_in_use [loads]: Loads that took the slot of an adapter with a running request: a change in the
+            middle of a request.
+        adapters_in_a_step [adapters]: Most different ones in one step.
     """
     times = [*arrivals, *[0] * len(adapters)][: len(adapters)]
     asks = [
@@ -78,7 +64,7 @@ def slots(
         running -= {r for r in step.rows if engine.outcomes[r].finished == step.index}
         widest = max(widest, len({name_of[r] for r in step.rows} - {None}))
     ids = [ask.request_id for ask in asks]
-    return Slots(
+    return Result(
         loads=sum(step.stats.num_lora_loads for step in engine.steps),
         evictions=sum(step.stats.num_lora_evictions for step in engine.steps),
         waits=sum(step.stats.num_lora_waits for step in engine.steps),

@@ -1,58 +1,44 @@
 """E05: the same requests on four allocators (Kwon et al. 2023, sections 3 and 6)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.memory._allocators import Allocator, Buddy, Contiguous, Paged
-from quizzes.experiments.memory._shapes import BlockSize
-from quizzes.experiments.registry import BadArguments
 
 Numbers = Annotated[list[Annotated[int, Field(ge=1, le=2000)]], Field(min_length=1, max_length=64)]
-
-
-@dataclass(frozen=True)
-class Race:
-    """One list entry per allocator: reserve_max, buddy, first_fit, paged.
-
-    reserve_max takes max_len slots, buddy the next power of two of the final length, first_fit exactly the final
-    length (both are told the future), paged a block at a time.
-    """
-
-    names: list[str]
-    started_at_once: Annotated[list[int], "requests"]
-    """Admitted in step 0."""
-    peak_running: Annotated[list[int], "requests"]
-    steps: Annotated[list[int], "steps"]
-    """Until all have finished."""
-    waste: Annotated[list[float], "share"]
-    """Slots taken that hold no token, of all slots taken, over all steps."""
-    idle: Annotated[list[float], "share"]
-    """Slots of the whole memory that hold no token, over the steps in which somebody waited."""
-    scattered: Annotated[list[int], "steps"]
-    """Steps in which the next request would have fitted into the free slots, had they been in one piece."""
-    preemptions: Annotated[list[int], "preemptions"]
 
 
 @experiment("E05")
 def allocator_race(
     ctx: Context,
-    *,
-    slots: Annotated[int, Field(ge=16, le=65_536)] = 1024,
-    max_len: Annotated[int, Field(ge=2, le=4096)] = 512,
-    prompts: Numbers = (40, 100, 24, 60, 180, 33, 70, 20, 90, 50, 120, 30),
-    outputs: Numbers = (60, 20, 100, 40, 30, 80, 50, 90, 25, 70, 35, 110),
-    arrive_every: Annotated[int, Field(ge=0, le=100)] = 0,
-    block_size: BlockSize = 16,
-) -> Race:
+    slots: int = arg(1024, 16, 65536),
+    max_len: int = arg(512, 2, 4096),
+    prompts: list[int] = arg([40, 100, 24, 60, 180, 33, 70, 20, 90, 50, 120, 30], 1, 2000, count=(1, 64)),
+    outputs: list[int] = arg([60, 20, 100, 40, 30, 80, 50, 90, 25, 70, 35, 110], 1, 2000, count=(1, 64)),
+    arrive_every: int = arg(0, 0, 100),
+    block_size: int = arg(16, 1, 1024),
+) -> Result:
     """Requests on four allocators: how many run at once, what stays empty, who has to wait for a hole.
 
     First come, first served: nobody overtakes. A step computes a prompt and its first token, or one token of every
     running request. If the paged pool runs out, the request that came last gives everything back and starts again.
+
+    Returns:
+        One list entry per allocator: reserve_max, buddy, first_fit, paged.
+        reserve_max takes max_len slots, buddy the next power of two of the final length, first_fit exactly the
+        final length (both are told the future), paged a block at a time.
+        names
+        started_at_once [requests]: Admitted in step 0.
+        peak_running [requests]
+        steps [steps]: Until all have finished.
+        waste [share]: Slots taken that hold no token, of all slots taken, over all steps.
+        idle [share]: Slots of the whole memory that hold no token, over the steps in which somebody waited.
+        scattered [steps]: Steps in which the next request would have fitted into the free slots, had they been in
+            one piece.
+        preemptions [preemptions]
     """
     if len(prompts) != len(outputs):
         raise BadArguments(f"{len(prompts)} prompts and {len(outputs)} outputs: one of each per request")
@@ -69,7 +55,7 @@ def allocator_race(
         "paged": Paged(slots, block_size),
     }
     runs = [_run(one, slots, prompts, finals, arrive_every) for one in contestants.values()]
-    return Race(
+    return Result(
         names=list(contestants),
         started_at_once=[run.first for run in runs],
         peak_running=[run.peak for run in runs],
@@ -138,14 +124,13 @@ def _count(run: _Run, taken: int, stored: int, running: int, slots: int, *, crow
     run.crowded += crowded
 
 
-def chart(result: dict[str, list[float]]) -> dict[str, object]:
+def chart(result: Result) -> dict[str, Any]:
     """Share of the slots taken that hold no token, by allocator."""
     rows = [
         {"allocator": name, "empty": waste, "steps": steps}
-        for name, waste, steps in zip(result["names"], result["waste"], result["steps"], strict=True)
+        for name, waste, steps in zip(result.names, result.waste, result.steps, strict=True)
     ]
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "data": {"values": rows},
         "mark": "bar",
         "encoding": {

@@ -1,46 +1,35 @@
 """E06: one list of lengths, several block sizes."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.memory._shapes import BlockSize, Lengths
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """One list entry per block size."""
-
-    block_sizes: list[int]
-    blocks: Annotated[list[int], "blocks"]
-    """Also the entries of all block tables together."""
-    wasted_slots: Annotated[list[int], "slots"]
-    waste: Annotated[list[float], "share"]
-    hit_tokens: Annotated[list[int], "tokens"]
-    """Found in the prefix cache by a second request that shares `shared` tokens with the first of the list."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E06")
 def block_size_sweep(
     ctx: Context,
-    *,
-    lens: Lengths = (37, 120, 260, 75, 500, 18),
-    block_sizes: Annotated[list[BlockSize], Field(min_length=1, max_length=10)] = (1, 8, 16, 32, 64, 128),
-    shared: Annotated[int, Field(ge=0, le=20_000)] = 30,
-) -> Sweep:
+    lens: list[int] = arg([37, 120, 260, 75, 500, 18], 1, 20000, count=(1, 64)),
+    block_sizes: list[int] = arg([1, 8, 16, 32, 64, 128], 1, 1024, count=(1, 10)),
+    shared: int = arg(30, 0, 20000),
+) -> Result:
     """Slots that stay empty in last blocks, length of the block tables, and prefix hits, by block size.
 
     shared: how many tokens a later request has in common with the first one; at most that one's length.
+
+    Returns:
+        One list entry per block size.
+        block_sizes
+        blocks [blocks]: Also the entries of all block tables together.
+        wasted_slots [slots]
+        waste [share]
+        hit_tokens [tokens]: Found in the prefix cache by a second request that shares `shared` tokens with the
+            first of the list.
     """
     shared = min(shared, lens[0])
     rows = [_with(ctx, lens, block_size, shared) for block_size in block_sizes]
     total = sum(lens)
     slots = [blocks * size for (blocks, _), size in zip(rows, block_sizes, strict=True)]
-    return Sweep(
+    return Result(
         block_sizes=list(block_sizes),
         blocks=[blocks for blocks, _ in rows],
         wasted_slots=[taken - total for taken in slots],
@@ -65,14 +54,13 @@ def _with(ctx: Context, lens: list[int], block_size: int, shared: int) -> tuple[
     return blocks, engine.outcomes["again"].cached_tokens
 
 
-def chart(result: dict[str, list[float]]) -> dict[str, object]:
+def chart(result: Result) -> dict[str, Any]:
     """Waste by block size."""
     rows = [
         {"block size": size, "waste": waste}
-        for size, waste in zip(result["block_sizes"], result["waste"], strict=True)
+        for size, waste in zip(result.block_sizes, result.waste, strict=True)
     ]
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "data": {"values": rows},
         "mark": {"type": "line", "point": True},
         "encoding": {

@@ -1,52 +1,29 @@
 """E06: where a token's keys and values lie: block table, offset, slot."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.core.blocks import FreeQueue
 from engine.frontend.block_space_manager import BlockSpaceManager
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.memory._shapes import BlockSize
-from quizzes.experiments.registry import BadArguments
-
-
-@dataclass(frozen=True)
-class Place:
-    """Of one token; everything counts from 0."""
-
-    table: list[int]
-    """Physical block by logical block."""
-    first_tokens: list[int]
-    last_tokens: list[int]
-    """First and last token of each logical block."""
-    logical_block: int
-    physical_block: int
-    offset: int
-    slot: Annotated[int, "slot"]
-    """physical_block x block_size + offset: the row of the cache that the kernel writes."""
+from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 
 
 @experiment("E06")
 def block_table(
     ctx: Context,
-    *,
-    free_order: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=1, max_length=200)] = (
-        3,
-        7,
-        2,
-        15,
-    ),
-    tokens: Annotated[int, Field(ge=1, le=20_000)] = 50,
-    token: Annotated[int, Field(ge=0, le=20_000)] = 35,
-    block_size: BlockSize = 16,
-) -> Place:
+    free_order: list[int] = arg([3, 7, 2, 15], 1, 1000, count=(1, 200)),
+    tokens: int = arg(50, 1, 20000),
+    token: int = arg(35, 0, 20000),
+    block_size: int = arg(16, 1, 1024),
+) -> Result:
     """The block table of a sequence that takes blocks from a free queue in this order, and where one token is.
 
     free_order: ids of the free blocks, next one first. There must be enough of them for `tokens`, and token < tokens.
+
+    Returns:
+        Of one token; everything counts from 0.
+        table: Physical block by logical block.
+        first_tokens
+        last_tokens: First and last token of each logical block.
+        logical_block, physical_block, offset
+        slot [slot]: physical_block x block_size + offset: the row of the cache that the kernel writes.
     """
     if len(set(free_order)) < len(free_order):
         raise BadArguments("free_order names a block twice")
@@ -61,7 +38,7 @@ def block_table(
     table = manager.block_table("r")
     logical, offset = divmod(token, block_size)
     firsts = [index * block_size for index in range(len(table))]
-    return Place(
+    return Result(
         table=table,
         first_tokens=firsts,
         last_tokens=[min(first + block_size, tokens) - 1 for first in firsts],

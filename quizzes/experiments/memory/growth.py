@@ -1,44 +1,31 @@
 """E06: when a growing request takes its blocks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated
-
-from pydantic import Field
+from typing import Any
 
 from engine.core.blocks import Block, BlockEvent
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.memory._shapes import BlockSize
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Of one request that runs alone. Step 0 computes the prompt and gives the first output token."""
-
-    steps: Annotated[int, "steps"]
-    held: Annotated[list[int], "blocks"]
-    """In the forward pass of each step."""
-    block_steps: Annotated[list[int], "step"]
-    """Steps after the first that take a block."""
-    peak_blocks: Annotated[int, "blocks"]
-    kv_tokens: Annotated[int, "tokens"]
-    """Written in all: the last output token is never computed."""
-    reserved_blocks: Annotated[int, "blocks"]
-    """That a reservation for max_model_len would hold from the start."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E06")
 def growth(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=4000)] = 50,
-    output: Annotated[int, Field(ge=1, le=1000)] = 20,
-    block_size: BlockSize = 16,
-    max_model_len: Annotated[int, Field(ge=1, le=200_000)] = 2048,
-) -> Growth:
-    """Blocks that one request holds, step by step, while it generates."""
+    prompt: int = arg(50, 1, 4000),
+    output: int = arg(20, 1, 1000),
+    block_size: int = arg(16, 1, 1024),
+    max_model_len: int = arg(2048, 1, 200_000),
+) -> Result:
+    """Blocks that one request holds, step by step, while it generates.
+
+    Returns:
+        Of one request that runs alone. Step 0 computes the prompt and gives the first output token.
+        steps [steps]
+        held [blocks]: In the forward pass of each step.
+        block_steps [step]: Steps after the first that take a block.
+        peak_blocks [blocks]
+        kv_tokens [tokens]: Written in all: the last output token is never computed.
+        reserved_blocks [blocks]: That a reservation for max_model_len would hold from the start.
+    """
     engine = ctx.core(block_size=block_size, num_blocks=prompt + output + 1, traced=True)
     taken: list[int] = []
     pool = engine.scheduler.kv.pool
@@ -57,7 +44,7 @@ def growth(
         start, num_tokens = engine.step().rows["r"]
         written = start + num_tokens
     engine.close()
-    return Growth(
+    return Result(
         steps=engine.num_steps,
         held=list(accumulate(taken)),
         block_steps=[step for step, blocks in enumerate(taken) if blocks and step],
@@ -67,11 +54,10 @@ def growth(
     )
 
 
-def chart(result: dict[str, list[int]]) -> dict[str, object]:
+def chart(result: Result) -> dict[str, Any]:
     """Blocks held in every step."""
-    rows = [{"step": step, "blocks": blocks} for step, blocks in enumerate(result["held"])]
+    rows = [{"step": step, "blocks": blocks} for step, blocks in enumerate(result.held)]
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "data": {"values": rows},
         "mark": {"type": "line", "interpolate": "step-after"},
         "encoding": {

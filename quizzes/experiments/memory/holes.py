@@ -1,46 +1,36 @@
 """E05: free memory in pieces, and a request that needs one piece, or any blocks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from engine.frontend.block_space_manager import AllocStatus, BlockSpaceManager
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.memory._shapes import BlockSize
+from quizzes.experiments import Context, Result, arg, experiment
 
 Runs = Annotated[list[Annotated[int, Field(ge=1, le=20_000)]], Field(min_length=1, max_length=32)]
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Of one request."""
-
-    free_slots: Annotated[int, "slots"]
-    largest_hole: Annotated[int, "slots"]
-    contiguous_fits: bool
-    free_blocks: Annotated[int, "blocks"]
-    """Whole blocks in the holes: what a paged pool would have free with the same tokens in place."""
-    blocks_needed: Annotated[int, "blocks"]
-    paged_fits: bool
-    paged_wasted_slots: Annotated[int, "slots"]
-    """In its last block."""
 
 
 @experiment("E05")
 def holes(
     ctx: Context,
-    *,
-    hole_sizes: Runs = (100, 80),
-    request: Annotated[int, Field(ge=1, le=100_000)] = 150,
-    block_size: BlockSize = 16,
-) -> Fit:
+    hole_sizes: list[int] = arg([100, 80], 1, 20000, count=(1, 32)),
+    request: int = arg(150, 1, 100_000),
+    block_size: int = arg(16, 1, 1024),
+) -> Result:
     """Whether a request of `request` tokens fits into holes between other sequences.
 
     Contiguous: into one hole. Paged: the engine's block manager gets as many free blocks as fit into the holes, each
     between blocks of sequences that stay.
+
+    Returns:
+        Of one request.
+        free_slots, largest_hole [slots]
+        contiguous_fits
+        free_blocks [blocks]: Whole blocks in the holes: what a paged pool would have free with the same tokens in
+            place.
+        blocks_needed [blocks]
+        paged_fits
+        paged_wasted_slots [slots]: In its last block.
     """
     counts = [size // block_size for size in hole_sizes]
     manager = BlockSpaceManager(sum(counts) + len(counts), 0, block_size)
@@ -57,7 +47,7 @@ def holes(
     if fits:
         manager.allocate("new", request)
         needed = len(manager.block_table("new"))
-    return Fit(
+    return Result(
         free_slots=sum(hole_sizes),
         largest_hole=max(hole_sizes),
         contiguous_fits=max(hole_sizes) >= request,

@@ -1,55 +1,39 @@
 """E01: bytes of keys and values from a model's shape, as the engine's planner counts them."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.memory._shapes import (
-    BlockSize,
-    HeadDim,
-    Heads,
-    KvDtype,
-    Layers,
-    Tokens,
-    attention_shape,
-    deployment_of,
-)
-
-
-@dataclass(frozen=True)
-class KvBytes:
-    """Scales of a quantised cache included."""
-
-    per_token_per_layer: Annotated[int, "B"]
-    per_token: Annotated[int, "B"]
-    per_block: Annotated[int, "B"]
-    per_sequence: Annotated[int, "B"]
-    """Of `tokens` tokens, without the unused slots of the last block."""
-    scale_bytes_per_token: Annotated[int, "B"]
-    """Part of per_token that is not keys and values."""
+from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.memory._shapes import KvDtype, attention_shape, deployment_of
 
 
 @experiment("E01")
 def kv_bytes(
     ctx: Context,
-    *,
-    layers: Layers = 32,
-    kv_heads: Heads = 8,
-    head_dim: HeadDim = 128,
+    layers: int = arg(32, 1, 512),
+    kv_heads: int = arg(8, 1, 512),
+    head_dim: int = arg(128, 1, 1024),
     kv_dtype: KvDtype = "bfloat16",
-    tokens: Tokens = 4096,
-    block_size: BlockSize = 16,
-) -> KvBytes:
+    tokens: int = arg(4096, 1, 100_000_000),
+    block_size: int = arg(16, 1, 1024),
+) -> Result:
     """KV bytes per token, block and sequence of a model shape.
 
     kv_heads are the heads that have keys and values of their own; query heads do not appear. `auto` is a 16-bit model.
+
+    Returns:
+        Scales of a quantised cache included.
+        per_token_per_layer, per_token, per_block [B]
+        per_sequence [B]: Of `tokens` tokens, without the unused slots of the last block.
+        scale_bytes_per_token [B]: Part of per_token that is not keys and values.
     """
     deployment = deployment_of(attention_shape(layers, kv_heads, head_dim), kv_dtype)
     per_token = int(deployment.kv_bytes_per_token)
     scales = per_token - int(layers * 2 * kv_heads * head_dim * _width(kv_dtype))
-    return KvBytes(per_token // layers, per_token, per_token * block_size, per_token * tokens, scales)
+    return Result(
+        per_token_per_layer=per_token // layers,
+        per_token=per_token,
+        per_block=per_token * block_size,
+        per_sequence=per_token * tokens,
+        scale_bytes_per_token=scales,
+    )
 
 
 def _width(kv_dtype: str) -> int:

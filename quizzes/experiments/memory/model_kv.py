@@ -1,53 +1,39 @@
 """E01: KV bytes of named models, with tensor parallelism, windows and latent attention."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from engine.sim.models import ModelShape, get_model
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.memory._shapes import KvDtype, Tokens, deployment_of
-
-
-@dataclass(frozen=True)
-class ModelKv:
-    """Bytes of the cache of one model."""
-
-    attention: str
-    """MHA, GQA, MQA, MLA; +SWA with a sliding window."""
-    layers: Annotated[int, "layers"]
-    heads: Annotated[int, "heads"]
-    kv_heads: Annotated[int, "heads"]
-    per_token: Annotated[int, "B"]
-    """On all GPUs together, copies counted as often as they are kept."""
-    per_token_per_gpu: Annotated[float, "B"]
-    per_token_per_layer: Annotated[float, "B"]
-    """One copy."""
-    copies: Annotated[float, "x"]
-    """How often tensor parallelism keeps the same numbers."""
-    tokens_held: Annotated[int, "tokens"]
-    """Of a sequence of `tokens`: the window, if there is one."""
-    per_sequence: Annotated[int, "B"]
-    """On all GPUs together."""
-    unshared_per_token: Annotated[int, "B"]
-    """If every query head had keys and values of its own."""
+from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.memory._shapes import KvDtype, deployment_of
 
 
 @experiment("E01")
 def model_kv(
     ctx: Context,
-    *,
     model: str = "llama-3-70b",
     kv_dtype: KvDtype = "bfloat16",
-    tokens: Tokens = 4096,
+    tokens: int = arg(4096, 1, 100_000_000),
     tp: Literal[1, 2, 4, 8, 16, 32, 64] = 1,
-) -> ModelKv:
-    """KV bytes of a named model (`prep sim models` lists them) per token, GPU and sequence."""
+) -> Result:
+    """KV bytes of a named model (`prep sim models` lists them) per token, GPU and sequence.
+
+    Returns:
+        Bytes of the cache of one model.
+        attention: MHA, GQA, MQA, MLA; +SWA with a sliding window.
+        layers [layers]
+        heads, kv_heads [heads]
+        per_token [B]: On all GPUs together, copies counted as often as they are kept.
+        per_token_per_gpu [B]
+        per_token_per_layer [B]: One copy.
+        copies [x]: How often tensor parallelism keeps the same numbers.
+        tokens_held [tokens]: Of a sequence of `tokens`: the window, if there is one.
+        per_sequence [B]: On all GPUs together.
+        unshared_per_token [B]: If every query head had keys and values of its own.
+    """
     shape = get_model(model)
     one, here = deployment_of(shape, kv_dtype), deployment_of(shape, kv_dtype, tp=tp)
     held = shape.kv_tokens_held(tokens)
-    return ModelKv(
+    return Result(
         attention=shape.attention_kind,
         layers=shape.num_layers,
         heads=shape.num_heads,

@@ -1,38 +1,24 @@
 """E02: the KV cache of a live engine before, while and after it serves."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Lifetime:
-    """The cache's tensor and the pool's counters."""
-
-    bytes_before: Annotated[int, "B"]
-    bytes_after: Annotated[int, "B"]
-    same_memory: bool
-    """The tensor starts at the same address afterwards."""
-    used_before: Annotated[int, "blocks"]
-    peak_used: Annotated[int, "blocks"]
-    used_after: Annotated[int, "blocks"]
-    generated: Annotated[int, "tokens"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E02")
 def pool_lifetime(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=1, le=16)] = 4,
-    output: Annotated[int, Field(ge=1, le=64)] = 24,
-    num_blocks: Annotated[int, Field(ge=16, le=1024)] = 128,
-) -> Lifetime:
-    """Does the cache grow with the load? A live engine, `requests` prompts of 40 tokens, `output` tokens each."""
+    requests: int = arg(4, 1, 16),
+    output: int = arg(24, 1, 64),
+    num_blocks: int = arg(128, 16, 1024),
+) -> Result:
+    """Does the cache grow with the load? A live engine, `requests` prompts of 40 tokens, `output` tokens each.
+
+    Returns:
+        The cache's tensor and the pool's counters.
+        bytes_before, bytes_after [B]
+        same_memory: The tensor starts at the same address afterwards.
+        used_before, peak_used, used_after [blocks]
+        generated [tokens]
+    """
     from engine import SamplingParams
 
     with ctx.llm(num_gpu_blocks_override=num_blocks, max_model_len=256) as llm:
@@ -50,7 +36,7 @@ def pool_lifetime(
         prompts = [{"prompt_token_ids": list(range(10 + i, 50 + i))} for i in range(requests)]
         answers = llm.generate(prompts, params, use_tqdm=False)
         after = core.executor.worker.runner.kv_cache.blocks
-        return Lifetime(
+        return Result(
             bytes_before=before,
             bytes_after=after.nbytes,
             same_memory=after.data_ptr() == address,

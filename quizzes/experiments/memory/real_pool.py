@@ -1,44 +1,31 @@
 """E01: the bytes of a KV cache that a live engine really allocated."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.memory._shapes import KvDtype
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Read from the tensor that holds the cache and from the block pool in front of it."""
-
-    pool_bytes: Annotated[int, "B"]
-    block_bytes: Annotated[int, "B"]
-    token_bytes: Annotated[float, "B"]
-    num_blocks: Annotated[int, "blocks"]
-    usable_blocks: Annotated[int, "blocks"]
-    """Without the null block, which padding points at."""
-    usable_tokens: Annotated[int, "tokens"]
-    kv_shape: list[int]
-    """[num_blocks, layers, 2, kv_heads, block_size, head_dim]"""
 
 
 @experiment("E01")
 def real_pool(
     ctx: Context,
-    *,
     kv_dtype: KvDtype = "auto",
-    num_blocks: Annotated[int, Field(ge=4, le=4096)] = 64,
+    num_blocks: int = arg(64, 4, 4096),
     block_size: Literal[8, 16, 32, 64, 128] = 16,
     draft: bool = False,
-) -> Pool:
+) -> Result:
     """What a live engine with the model `shop` (6 layers, 4 KV heads of 32) allocates for its KV cache.
 
     draft: also load `shop-draft` (3 layers, 4 KV heads of 32) for speculative decoding. On a CPU the model computes in
     float32, so `auto` is 4 bytes.
+
+    Returns:
+        Read from the tensor that holds the cache and from the block pool in front of it.
+        pool_bytes, block_bytes, token_bytes [B]
+        num_blocks [blocks]
+        usable_blocks [blocks]: Without the null block, which padding points at.
+        usable_tokens [tokens]
+        kv_shape: [num_blocks, layers, 2, kv_heads, block_size, head_dim]
     """
     settings: dict[str, object] = {}
     if draft:
@@ -54,7 +41,7 @@ def real_pool(
         worker = core.executor.worker
         cache = worker.runner.kv_cache
         usable = core.scheduler.kv.pool.num_usable
-        return Pool(
+        return Result(
             pool_bytes=cache.blocks.nbytes,
             block_bytes=worker.block_bytes(),
             token_bytes=worker.block_bytes() / block_size,

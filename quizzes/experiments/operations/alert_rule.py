@@ -1,43 +1,30 @@
 """E51: a rate falls; when does "below a threshold for some minutes" fire? The window of the rate decides with."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Alert:
-    """Minutes after the drop."""
-
-    fires: bool
-    fires_after_min: Annotated[int, "min"]
-    """-1: never within the time looked at."""
-    below_after_min: Annotated[int, "min"]
-    """The windowed rate was first below the threshold; -1: never."""
-    rate_at_end: Annotated[float, "share"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E51")
 def alert_rule(
     ctx: Context,
-    *,
-    before: Annotated[float, Field(ge=0, le=1)] = 0.72,
-    after: Annotated[float, Field(ge=0, le=1)] = 0.45,
-    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    for_min: Annotated[int, Field(ge=0, le=240)] = 15,
-    window_min: Annotated[int, Field(ge=1, le=240)] = 5,
-    lasts_min: Annotated[int, Field(ge=1, le=2000)] = 600,
-    queries_per_min: Annotated[int, Field(ge=1, le=100_000)] = 1000,
-) -> Alert:
+    before: float = arg(0.72, 0, 1),
+    after: float = arg(0.45, 0, 1),
+    threshold: float = arg(0.5, 0, 1),
+    for_min: int = arg(15, 0, 240),
+    window_min: int = arg(5, 1, 240),
+    lasts_min: int = arg(600, 1, 2000),
+    queries_per_min: int = arg(1000, 1, 100_000),
+) -> Result:
     """Hits and queries are counters that grow every minute; the rate is the increase of one over that of the other in
     the last `window_min` minutes. The rule is looked at every minute and must hold for `for_min` minutes, as
     Prometheus' `for` does. The hit rate falls from `before` to `after` at minute 0 and stays for `lasts_min`, then
     returns.
+
+    Returns:
+        Minutes after the drop.
+        fires
+        fires_after_min [min]: -1: never within the time looked at.
+        below_after_min [min]: The windowed rate was first below the threshold; -1: never.
+        rate_at_end [share]
     """
     hits = [0.0]
     for minute in range(-window_min, lasts_min + window_min):
@@ -57,4 +44,4 @@ def alert_rule(
             since = None
         if minute == lasts_min:
             at_end = rate
-    return Alert(fires >= 0, fires, first_below, at_end)
+    return Result(fires=fires >= 0, fires_after_min=fires, below_after_min=first_below, rate_at_end=at_end)

@@ -1,53 +1,38 @@
 """E49: a new backend gets a share of the users; a guard watches its errors and takes the share away."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.operations._gateway import BackendError, Gateway
-
-
-@dataclass(frozen=True)
-class Canary:
-    """Counts over all requests."""
-
-    to_new: Annotated[int, "requests"]
-    to_old: Annotated[int, "requests"]
-    users_on_new: Annotated[int, "users"]
-    users_on_both: Annotated[int, "users"]
-    """Who met both backends while the weights were unchanged."""
-    failed: Annotated[int, "requests"]
-    rolled_back_at: Annotated[int, "request"]
-    """After this many requests; -1: never."""
-    failed_after_rollback: Annotated[int, "requests"]
-    failed_without_canary: Annotated[int, "requests"]
-    """Had everybody been moved at once, with the same guard."""
 
 
 @experiment("E49")
 def canary(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=1, le=20_000)] = 4000,
-    users: Annotated[int, Field(ge=1, le=5000)] = 500,
-    share: Annotated[float, Field(ge=0, le=1)] = 0.1,
-    fails_every: Annotated[int, Field(ge=0, le=1000)] = 4,
-    max_failures: Annotated[int, Field(ge=1, le=1000)] = 10,
-    look_every: Annotated[int, Field(ge=1, le=10_000)] = 1000,
-) -> Canary:
+    requests: int = arg(4000, 1, 20000),
+    users: int = arg(500, 1, 5000),
+    share: float = arg(0.1, 0, 1),
+    fails_every: int = arg(4, 0, 1000),
+    max_failures: int = arg(10, 1, 1000),
+    look_every: int = arg(1000, 1, 10000),
+) -> Result:
     """User i % `users` sends request i. Every `fails_every`-th answer of the new backend fails (0: none).
 
     A guard looks at the counters after every `look_every` requests, as a dashboard does every minute. With
     `max_failures` failures or more it sets the new backend's weight to 0: nothing else changes.
+
+    Returns:
+        Counts over all requests.
+        to_new, to_old [requests]
+        users_on_new [users]
+        users_on_both [users]: Who met both backends while the weights were unchanged.
+        failed [requests]
+        rolled_back_at [request]: After this many requests; -1: never.
+        failed_after_rollback [requests]
+        failed_without_canary [requests]: Had everybody been moved at once, with the same guard.
     """
     new, moved = (_run(requests, users, part, fails_every, max_failures, look_every) for part in (share, 1.0))
     gateway, met, failed, rolled_back, late = new
     counts = gateway.counts
-    return Canary(
+    return Result(
         to_new=counts.calls.get("new", 0),
         to_old=counts.calls.get("old", 0),
         users_on_new=sum("new" in names for names in met.values()),

@@ -1,45 +1,32 @@
 """E49: a backend is down for a while; a circuit breaker stops asking it, and a fallback has a quota."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.operations._gateway import BackendError, CircuitBreaker, Gateway, Unavailable
-
-
-@dataclass(frozen=True)
-class Breaker:
-    """Counts over all requests."""
-
-    calls_while_down: Annotated[int, "calls"]
-    """To the backend that could not answer."""
-    calls_without_breaker: Annotated[int, "calls"]
-    opened: Annotated[int, "times"]
-    by_fallback: Annotated[int, "requests"]
-    rejected: Annotated[int, "requests"]
-    closed_again_at: Annotated[int, "request"]
-    """The first request that the backend served after the outage, counted from 0; -1: none did."""
-    served_by_primary: Annotated[int, "requests"]
 
 
 @experiment("E49")
 def circuit_breaker(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=1, le=10_000)] = 300,
-    down_from: Annotated[int, Field(ge=0, le=10_000)] = 50,
-    down_for: Annotated[int, Field(ge=0, le=10_000)] = 100,
-    threshold: Annotated[int, Field(ge=1, le=100)] = 5,
-    cooldown: Annotated[int, Field(ge=0, le=1000)] = 20,
-    quota: Annotated[int, Field(ge=0, le=10_000)] = 60,
-) -> Breaker:
+    requests: int = arg(300, 1, 10000),
+    down_from: int = arg(50, 0, 10000),
+    down_for: int = arg(100, 0, 10000),
+    threshold: int = arg(5, 1, 100),
+    cooldown: int = arg(20, 0, 1000),
+    quota: int = arg(60, 0, 10000),
+) -> Result:
     """Requests 0, 1, 2 ... one after another; those from `down_from` on fail at the primary, `down_for` of them.
 
     After `threshold` failures in a row `cooldown` requests are not sent there; then one is tried.
+
+    Returns:
+        Counts over all requests.
+        calls_while_down [calls]: To the backend that could not answer.
+        calls_without_breaker [calls]
+        opened [times]
+        by_fallback, rejected [requests]
+        closed_again_at [request]: The first request that the backend served after the outage, counted from 0; -1:
+            none did.
+        served_by_primary [requests]
     """
     now = {"request": 0, "calls_down": 0}
 
@@ -63,7 +50,7 @@ def circuit_breaker(
         recovered = index >= down_from + down_for and gateway.counts.served.get("primary", 0) > served
         if recovered and closed_again < 0:
             closed_again = index
-    return Breaker(
+    return Result(
         calls_while_down=now["calls_down"],
         calls_without_breaker=max(0, min(down_for, requests - down_from)),
         opened=breaker.opened,

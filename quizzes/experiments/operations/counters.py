@@ -1,53 +1,35 @@
 """E51: the engine's counters against what can be recounted from its steps: every metric has an event behind it."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Sums of `StepStats` over all steps, and the names under which vLLM exports them."""
-
-    prompt_tokens: Annotated[int, "tokens"]
-    """Of all requests: `vllm:prompt_tokens`."""
-    prefill_tokens: Annotated[int, "tokens"]
-    """Computed as prompt: without what was cached, with what was recomputed."""
-    generation_tokens: Annotated[int, "tokens"]
-    prefix_queries: Annotated[int, "tokens"]
-    """`vllm:prefix_cache_queries`: tokens that were looked up."""
-    prefix_hits: Annotated[int, "tokens"]
-    hit_rate: Annotated[float, "share"]
-    preemptions: int
-    """`vllm:num_preemptions`."""
-    peak_running: Annotated[int, "requests"]
-    peak_waiting: Annotated[int, "requests"]
-    peak_kv_usage: Annotated[float, "share"]
-    """`vllm:kv_cache_usage_perc`: 0 to 1, in spite of its name."""
-    usage_at_end: Annotated[float, "share"]
-    """Cached blocks that nobody uses are free."""
-    recount_differs: int
-    """Counters that a recount from rows, outputs and events does not confirm."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E51")
 def counters(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=1, le=64)] = 6,
-    shared: Annotated[int, Field(ge=0, le=2000)] = 64,
-    own: Annotated[int, Field(ge=1, le=2000)] = 20,
-    output: Annotated[int, Field(ge=1, le=500)] = 30,
-    gap: Annotated[int, Field(ge=0, le=100)] = 2,
-    num_blocks: Annotated[int, Field(ge=8, le=4000)] = 200,
-    max_num_seqs: Annotated[int, Field(ge=1, le=64)] = 8,
-) -> Totals:
-    """Requests with a common beginning of `shared` tokens and `own` tokens of their own, one every `gap` steps."""
+    requests: int = arg(6, 1, 64),
+    shared: int = arg(64, 0, 2000),
+    own: int = arg(20, 1, 2000),
+    output: int = arg(30, 1, 500),
+    gap: int = arg(2, 0, 100),
+    num_blocks: int = arg(200, 8, 4000),
+    max_num_seqs: int = arg(8, 1, 64),
+) -> Result:
+    """Requests with a common beginning of `shared` tokens and `own` tokens of their own, one every `gap` steps.
+
+    Returns:
+        Sums of `StepStats` over all steps, and the names under which vLLM exports them.
+        prompt_tokens [tokens]: Of all requests: `vllm:prompt_tokens`.
+        prefill_tokens [tokens]: Computed as prompt: without what was cached, with what was recomputed.
+        generation_tokens [tokens]
+        prefix_queries [tokens]: `vllm:prefix_cache_queries`: tokens that were looked up.
+        prefix_hits [tokens]
+        hit_rate [share]
+        preemptions: `vllm:num_preemptions`.
+        peak_running, peak_waiting [requests]
+        peak_kv_usage [share]: `vllm:kv_cache_usage_perc`: 0 to 1, in spite of its name.
+        usage_at_end [share]: Cached blocks that nobody uses are free.
+        recount_differs: Counters that a recount from rows, outputs and events does not confirm.
+    """
     head = list(range(1, shared + 1))
     asks = [
         Ask(f"r{i}", [*head, *range((i + 1) << 20, ((i + 1) << 20) + own)], output, arrival=i * gap)
@@ -68,7 +50,7 @@ def counters(
         (preemptions, sum(len(o.preemptions) for o in outcomes)),
         (sum(stat.num_finished for stat in stats), sum(o.finished is not None for o in outcomes)),
     ]
-    return Totals(
+    return Result(
         prompt_tokens=requests * (shared + own),
         prefill_tokens=sum(stat.num_prefill_tokens for stat in stats),
         generation_tokens=generated,

@@ -1,42 +1,27 @@
 """E59 on this machine: the engine's own start, with weights that come from a slow disk."""
 
-from __future__ import annotations
-
 import time
-from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Start:
-    """Wall clock of one start; the first request of a process against the second."""
-
-    read: Annotated[float, "s"]
-    """Reading the weight file at the given rate."""
-    load: Annotated[float, "s"]
-    """Building the model and the KV pool, weights into place, kernels made ready."""
-    first_request: Annotated[float, "s"]
-    second_request: Annotated[float, "s"]
-    """The same request again, from a fresh cache: what warming up is worth."""
-    read_share: Annotated[float, "share"]
-    cold_over_warm: Annotated[float, "x"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E59", determinism="statistical", seconds=40)
 def first_token(
-    ctx: Context,
-    *,
-    disk_mb_per_s: Annotated[float, Field(ge=1, le=10_000)] = 20.0,
-    tokens: Annotated[int, Field(ge=1, le=64)] = 16,
-) -> Start:
+    ctx: Context, disk_mb_per_s: float = arg(20.0, 1, 10000), tokens: int = arg(16, 1, 64)
+) -> Result:
     """Start the shipped model with a throttled disk and time its first two requests.
 
     The weight file is read in pieces at disk_mb_per_s before the engine loads it; everything after that is as fast as
     this machine is. A slow disk makes reading the largest part, a fast one leaves loading and the first request.
+
+    Returns:
+        Wall clock of one start; the first request of a process against the second.
+        read [s]: Reading the weight file at the given rate.
+        load [s]: Building the model and the KV pool, weights into place, kernels made ready.
+        first_request [s]
+        second_request [s]: The same request again, from a fresh cache: what warming up is worth.
+        read_share [share]
+        cold_over_warm [x]
     """
     from engine import SamplingParams
     from engine.zoo.registry import resolve
@@ -59,7 +44,7 @@ def first_token(
         llm.generate(["A first request"], params)
         second = time.perf_counter()
     parts = (read - began, loaded - read, first - loaded)
-    return Start(
+    return Result(
         read=parts[0],
         load=parts[1],
         first_request=parts[2],

@@ -1,14 +1,10 @@
 """E52: one thing goes wrong in a chat service, and the dashboard shows it beside yesterday's."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Fault = Literal[
     "none",
@@ -51,34 +47,28 @@ class Panel:
     requests_per_s: Annotated[float, "1/s"]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The same requests, with and without the fault."""
-
-    yesterday: Annotated[dict[str, float], "panel"]
-    today: Annotated[dict[str, float], "panel"]
-    ratio: Annotated[dict[str, float], "x"]
-    """Today over yesterday, where yesterday is not zero."""
-
-
 @experiment("E52", seconds=30)
 def incident(
     ctx: Context,
-    *,
     fault: Fault = "volatile_prompt",
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-    minutes: Annotated[float, Field(ge=0.5, le=10)] = 1.0,
-) -> Comparison:
+    seed: int = arg(0, 0, 10000),
+    minutes: float = arg(1.0, 0.5, 10),
+) -> Result:
     """A healthy service and the same with one fault, on the same requests: the real scheduler in virtual time.
 
     Chats behind one system prompt, and one long document in twenty, on one H100 with an 8 B model. Faults: a time stamp
     at the head of the prompt, a KV pool of a fortieth, prompts that are not chunked, a token budget of 64, a stop token
     that is not recognised, eight times the arrivals, a card that is three times slower.
+
+    Returns:
+        The same requests, with and without the fault.
+        yesterday, today [panel]
+        ratio [x]: Today over yesterday, where yesterday is not zero.
     """
     healthy = asdict(_panel("none", seed, minutes))
     faulty = asdict(_panel(fault, seed, minutes))
     ratio = {name: round(faulty[name] / value, 3) for name, value in healthy.items() if value}
-    return Comparison(_rounded(healthy), _rounded(faulty), ratio)
+    return Result(yesterday=_rounded(healthy), today=_rounded(faulty), ratio=ratio)
 
 
 def _panel(fault: Fault, seed: int, minutes: float) -> Panel:

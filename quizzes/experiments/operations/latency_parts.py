@@ -1,47 +1,28 @@
 """E51: what a time to first token is made of: waiting in the queue, and computing the prompt (simulated GPU)."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Means over all requests, and the tail."""
-
-    ttft_ms: Annotated[float, "ms"]
-    queue_ms: Annotated[float, "ms"]
-    prefill_ms: Annotated[float, "ms"]
-    """From the first step that ran it to its first token."""
-    queue_share: Annotated[float, "share"]
-    """Of the mean TTFT."""
-    ttft_p99_ms: Annotated[float, "ms"]
-    queue_p99_ms: Annotated[float, "ms"]
-    prefill_p99_ms: Annotated[float, "ms"]
-    tpot_ms: Annotated[float, "ms"]
-    e2e_ms: Annotated[float, "ms"]
-    sum_error_ms: Annotated[float, "ms"]
-    """The largest |TTFT - queue - prefill| and |e2e - TTFT - (n - 1) x TPOT| over all requests."""
-    utilisation: Annotated[float, "share"]
-    """Of the time, spent in steps."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E51")
 def latency_parts(
     ctx: Context,
-    *,
-    rate: Annotated[float, Field(gt=0, le=500)] = 5.0,
-    requests: Annotated[int, Field(ge=1, le=1000)] = 300,
-    prompt: Annotated[int, Field(ge=1, le=8000)] = 1000,
-    output: Annotated[int, Field(ge=1, le=1000)] = 100,
-    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = 16,
-) -> Parts:
-    """Poisson arrivals on llama-3.1-8b and an H100; every moment is an event of the scheduler."""
+    rate: float = arg(5.0, above=0, high=500),
+    requests: int = arg(300, 1, 1000),
+    prompt: int = arg(1000, 1, 8000),
+    output: int = arg(100, 1, 1000),
+    max_num_seqs: int = arg(16, 1, 1024),
+) -> Result:
+    """Poisson arrivals on llama-3.1-8b and an H100; every moment is an event of the scheduler.
+
+    Returns:
+        Means over all requests, and the tail.
+        ttft_ms, queue_ms [ms]
+        prefill_ms [ms]: From the first step that ran it to its first token.
+        queue_share [share]: Of the mean TTFT.
+        ttft_p99_ms, queue_p99_ms, prefill_p99_ms, tpot_ms, e2e_ms [ms]
+        sum_error_ms [ms]: The largest |TTFT - queue - prefill| and |e2e - TTFT - (n - 1) x TPOT| over all requests.
+        utilisation [share]: Of the time, spent in steps.
+    """
     from engine.sim.hardware import get_hardware
     from engine.sim.memory import Deployment
     from engine.sim.models import get_model
@@ -61,7 +42,7 @@ def latency_parts(
     errors += [abs(r.e2e - r.ttft - (r.num_tokens - 1) * r.tpot) for r in records]
     seconds = max(record.last_token for record in records) - min(record.arrival for record in records)
     ms = 1000.0
-    return Parts(
+    return Result(
         ttft_ms=ms * ttft.mean,
         queue_ms=ms * queue.mean,
         prefill_ms=ms * prefill.mean,

@@ -1,44 +1,26 @@
 """E51: TTFT, inter-token latency and TPOT of live requests: three different numbers, and how they fit together."""
 
-from __future__ import annotations
-
 import time
-from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Live:
-    """One streamed answer of the shop model."""
-
-    ttft_ms: Annotated[float, "ms"]
-    itl_mean_ms: Annotated[float, "ms"]
-    itl_max_ms: Annotated[float, "ms"]
-    tpot_ms: Annotated[float, "ms"]
-    """(last token - first token) / (n - 1), by the engine's own clock."""
-    e2e_ms: Annotated[float, "ms"]
-    gaps: Annotated[int, "gaps"]
-    """Inter-token latencies of one request: a distribution."""
-    tpots: int
-    """TPOT values of one request."""
-    identity_error_ms: Annotated[float, "ms"]
-    """|e2e - (TTFT + (n - 1) x TPOT)|."""
-    parts_error_ms: Annotated[float, "ms"]
-    """|queue + prefill + decode - (last token - queued)|."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E51", determinism="statistical")
 def live_latency(
-    ctx: Context,
-    *,
-    max_tokens: Annotated[int, Field(ge=2, le=128)] = 48,
-    prompt_words: Annotated[int, Field(ge=1, le=300)] = 200,
-) -> Live:
-    """Stream one answer and keep the times of its tokens, as a client sees them and as the engine does."""
+    ctx: Context, max_tokens: int = arg(48, 2, 128), prompt_words: int = arg(200, 1, 300)
+) -> Result:
+    """Stream one answer and keep the times of its tokens, as a client sees them and as the engine does.
+
+    Returns:
+        One streamed answer of the shop model.
+        ttft_ms, itl_mean_ms, itl_max_ms [ms]
+        tpot_ms [ms]: (last token - first token) / (n - 1), by the engine's own clock.
+        e2e_ms [ms]
+        gaps [gaps]: Inter-token latencies of one request: a distribution.
+        tpots: TPOT values of one request.
+        identity_error_ms [ms]: |e2e - (TTFT + (n - 1) x TPOT)|.
+        parts_error_ms [ms]: |queue + prefill + decode - (last token - queued)|.
+    """
     from engine import SamplingParams
 
     params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
@@ -55,7 +37,7 @@ def live_latency(
     ttft, e2e = moments[0] - began, moments[-1] - began
     tpot = metrics.time_per_output_token
     parts = metrics.queued_time + metrics.prefill_time + metrics.decode_time
-    return Live(
+    return Result(
         ttft_ms=1000 * ttft,
         itl_mean_ms=1000 * sum(gaps) / len(gaps),
         itl_max_ms=1000 * max(gaps),

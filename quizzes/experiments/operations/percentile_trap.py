@@ -1,14 +1,8 @@
 """E51: the mean of replicas' p99 is not the p99 of all requests; and a histogram's p99 is a guess inside a bucket."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 TTFT_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -17,37 +11,30 @@ TTFT_BUCKETS = (
 """Seconds; vLLM 0.32, vllm/v1/metrics/buckets.py."""
 
 
-@dataclass(frozen=True)
-class Trap:
-    """TTFT of two replicas, one of them slow."""
-
-    p99_all_ms: Annotated[float, "ms"]
-    p99_mean_ms: Annotated[float, "ms"]
-    """The mean of the two replicas' p99."""
-    p99_fast_ms: Annotated[float, "ms"]
-    p99_slow_ms: Annotated[float, "ms"]
-    p99_histogram_ms: Annotated[float, "ms"]
-    """Of all requests, as PromQL's histogram_quantile interpolates it from the buckets."""
-    bucket_low_ms: Annotated[float, "ms"]
-    bucket_high_ms: Annotated[float, "ms"]
-
-
 @experiment("E51")
 def percentile_trap(
     ctx: Context,
-    *,
-    fast_n: Annotated[int, Field(ge=1, le=100_000)] = 900,
-    slow_n: Annotated[int, Field(ge=1, le=100_000)] = 100,
-    fast_ms: Annotated[int, Field(ge=1, le=100_000)] = 120,
-    slow_ms: Annotated[int, Field(ge=1, le=100_000)] = 900,
-) -> Trap:
-    """`fast_n` requests of `fast_ms` on one replica and `slow_n` of `slow_ms` on the other."""
+    fast_n: int = arg(900, 1, 100_000),
+    slow_n: int = arg(100, 1, 100_000),
+    fast_ms: int = arg(120, 1, 100_000),
+    slow_ms: int = arg(900, 1, 100_000),
+) -> Result:
+    """`fast_n` requests of `fast_ms` on one replica and `slow_n` of `slow_ms` on the other.
+
+    Returns:
+        TTFT of two replicas, one of them slow.
+        p99_all_ms [ms]
+        p99_mean_ms [ms]: The mean of the two replicas' p99.
+        p99_fast_ms, p99_slow_ms [ms]
+        p99_histogram_ms [ms]: Of all requests, as PromQL's histogram_quantile interpolates it from the buckets.
+        bucket_low_ms, bucket_high_ms [ms]
+    """
     from engine.sim.report import percentiles
 
     fast, slow = [fast_ms / 1000] * fast_n, [slow_ms / 1000] * slow_n
     p_fast, p_slow, p_all = (percentiles(values).p99 for values in (fast, slow, fast + slow))
     guess, low, high = histogram_quantile(0.99, fast + slow)
-    return Trap(
+    return Result(
         p99_all_ms=1000 * p_all,
         p99_mean_ms=1000 * (p_fast + p_slow) / 2,
         p99_fast_ms=1000 * p_fast,

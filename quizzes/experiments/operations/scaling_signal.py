@@ -1,48 +1,36 @@
 """E50: the same overload seen by different signals: KV usage, queue, unfinished requests, arrivals (simulated GPU)."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One replica at the start, the workload and one signal."""
-
-    outs: Annotated[int, "replicas"]
-    first_out_s: Annotated[float, "s"]
-    """-1: it never fired."""
-    queue_p50_ms: Annotated[float, "ms"]
-    ttft_p99_ms: Annotated[float, "ms"]
-    peak_kv_usage: Annotated[float, "share"]
-    peak_waiting: Annotated[int, "requests"]
-    missed: bool
-    """Half the requests waited over a second, and the signal never fired."""
-    needless: bool
-    """It fired, and hardly anybody (under 1 %) had waited over 0.2 s for a first token."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E50")
 def scaling_signal(
     ctx: Context,
-    *,
     signal: Literal["kv", "queue", "load", "rate"] = "kv",
-    out_above: Annotated[float, Field(gt=0, le=1000)] = 0.7,
-    sustain_s: Annotated[float, Field(ge=0, le=600)] = 30.0,
-    rate: Annotated[float, Field(gt=0, le=200)] = 12.0,
-    requests: Annotated[int, Field(ge=10, le=2500)] = 1200,
-    prompt: Annotated[int, Field(ge=1, le=16_000)] = 200,
-    output: Annotated[int, Field(ge=1, le=1000)] = 150,
-    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = 8,
-    num_blocks: Annotated[int, Field(ge=16, le=60_000)] = 8000,
-    max_replicas: Annotated[int, Field(ge=1, le=8)] = 3,
-) -> Seen:
-    """Poisson arrivals at `rate` on llama-3.1-8b and an H100 with `max_num_seqs` and `num_blocks`."""
+    out_above: float = arg(0.7, above=0, high=1000),
+    sustain_s: float = arg(30.0, 0, 600),
+    rate: float = arg(12.0, above=0, high=200),
+    requests: int = arg(1200, 10, 2500),
+    prompt: int = arg(200, 1, 16000),
+    output: int = arg(150, 1, 1000),
+    max_num_seqs: int = arg(8, 1, 1024),
+    num_blocks: int = arg(8000, 16, 60000),
+    max_replicas: int = arg(3, 1, 8),
+) -> Result:
+    """Poisson arrivals at `rate` on llama-3.1-8b and an H100 with `max_num_seqs` and `num_blocks`.
+
+    Returns:
+        One replica at the start, the workload and one signal.
+        outs [replicas]
+        first_out_s [s]: -1: it never fired.
+        queue_p50_ms, ttft_p99_ms [ms]
+        peak_kv_usage [share]
+        peak_waiting [requests]
+        missed: Half the requests waited over a second, and the signal never fired.
+        needless: It fired, and hardly anybody (under 1 %) had waited over 0.2 s for a first token.
+    """
     from engine.sim.autoscaler import AutoscalerConfig
     from engine.sim.fleet import Fleet
     from engine.sim.hardware import get_hardware
@@ -74,7 +62,7 @@ def scaling_signal(
     )
     run = report.run
     times = [event.time for event in report.events if event.kind == "out"]
-    return Seen(
+    return Result(
         outs=report.num_out,
         first_out_s=times[0] if times else -1.0,
         queue_p50_ms=1000 * run.queue.p50,

@@ -1,47 +1,35 @@
 """E49: shadow traffic on the live engine: the shop model answers, another configuration answers in the dark."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.operations._gateway import Gateway
 
 TITLES = ("lamps", "shelves", "chairs", "tables", "clocks", "mirrors", "carpets", "curtains")
 
 
-@dataclass(frozen=True)
-class Shadow:
-    """What users saw and what the comparison found."""
-
-    requests: int
-    answers_from_old: Annotated[int, "requests"]
-    """What users were given."""
-    compared: Annotated[int, "requests"]
-    different: Annotated[int, "requests"]
-    difference_share: Annotated[float, "share"]
-    calls_per_request: Annotated[float, "calls"]
-    after_cutover_from_new: Annotated[int, "requests"]
-    """With the weights swapped: the same calls of the application."""
-    after_rollback_from_old: Annotated[int, "requests"]
-    lines_changed_in_application: int
-
-
 @experiment("E49")
 def shadow(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=1, le=8)] = 8,
+    requests: int = arg(8, 1, 8),
     candidate: Literal["same", "preempting", "other_model"] = "same",
-    max_tokens: Annotated[int, Field(ge=1, le=48)] = 24,
-) -> Shadow:
+    max_tokens: int = arg(24, 1, 48),
+) -> Result:
     """Mirror `requests` requests to a candidate and compare greedy answers; then cut over; then roll back.
 
     same: the same model with another step budget. preempting: with so few blocks that requests lose theirs.
     other_model: the small draft model.
+
+    Returns:
+        What users saw and what the comparison found.
+        requests
+        answers_from_old [requests]: What users were given.
+        compared, different [requests]
+        difference_share [share]
+        calls_per_request [calls]
+        after_cutover_from_new [requests]: With the weights swapped: the same calls of the application.
+        after_rollback_from_old [requests]
+        lines_changed_in_application
     """
     from engine import SamplingParams
 
@@ -74,7 +62,7 @@ def shadow(
         after_cutover = counts.served.get("new", 0)
         gateway.weights = {"old": 1.0, "new": 0.0}
         application()
-    return Shadow(
+    return Result(
         requests=requests,
         answers_from_old=first[0],
         compared=first[1],

@@ -1,51 +1,36 @@
 """E50: load swings between two levels; do replicas come and go with every swing? (`engine/sim/autoscaler.py`)"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Wave:
-    """What the autoscaler did in all periods."""
-
-    outs: Annotated[int, "replicas"]
-    ins: Annotated[int, "replicas"]
-    thrash: Annotated[int, "changes"]
-    """That undid the one before within 15 minutes."""
-    overload_s: Annotated[float, "s"]
-    """The signal was over the threshold."""
-    replica_seconds: Annotated[float, "replica s"]
-    most_replicas: int
-    last_replicas: int
-    change_times: Annotated[list[float], "s"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E50")
 def square_wave(
     ctx: Context,
-    *,
-    high: Annotated[float, Field(ge=0, le=50)] = 0.8,
-    low: Annotated[float, Field(ge=0, le=50)] = 0.4,
-    half_period_s: Annotated[int, Field(ge=10, le=7200)] = 300,
-    periods: Annotated[int, Field(ge=1, le=50)] = 6,
-    base_replicas: Annotated[int, Field(ge=1, le=64)] = 4,
-    out_above: Annotated[float, Field(gt=0, le=1)] = 0.7,
-    in_below: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    sustain_out: Annotated[float, Field(ge=0, le=3600)] = 120.0,
-    sustain_in: Annotated[float, Field(ge=0, le=3600)] = 120.0,
-    cooldown_out: Annotated[float, Field(ge=0, le=7200)] = 120.0,
-    cooldown_in: Annotated[float, Field(ge=0, le=7200)] = 600.0,
-    start_s: Annotated[float, Field(ge=0, le=3600)] = 60.0,
-) -> Wave:
+    high: float = arg(0.8, 0, 50),
+    low: float = arg(0.4, 0, 50),
+    half_period_s: int = arg(300, 10, 7200),
+    periods: int = arg(6, 1, 50),
+    base_replicas: int = arg(4, 1, 64),
+    out_above: float = arg(0.7, above=0, high=1),
+    in_below: float = arg(0.5, 0, 1),
+    sustain_out: float = arg(120.0, 0, 3600),
+    sustain_in: float = arg(120.0, 0, 3600),
+    cooldown_out: float = arg(120.0, 0, 7200),
+    cooldown_in: float = arg(600.0, 0, 7200),
+    start_s: float = arg(60.0, 0, 3600),
+) -> Result:
     """The load is `high`, then `low` (share of what `base_replicas` can do), each for half a period.
 
     The signal is the load over those that serve: usage, 0 to 1 and beyond. One look every 10 s.
+
+    Returns:
+        What the autoscaler did in all periods.
+        outs, ins [replicas]
+        thrash [changes]: That undid the one before within 15 minutes.
+        overload_s [s]: The signal was over the threshold.
+        replica_seconds [replica s]
+        most_replicas, last_replicas
+        change_times [s]
     """
     from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, ScaleEvent, count_thrash
 
@@ -83,7 +68,7 @@ def square_wave(
             events.append(ScaleEvent(now, kind, 0, signal, replicas + len(starting)))
         paid += config.interval * (replicas + len(starting))
         most = max(most, replicas + len(starting))
-    return Wave(
+    return Result(
         outs=sum(event.kind == "out" for event in events),
         ins=sum(event.kind == "in" for event in events),
         thrash=count_thrash(events),

@@ -1,45 +1,31 @@
 """E50: load jumps at one moment; when does the new replica serve? Detection and start add up."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Reaction:
-    """Seconds after the jump."""
-
-    decided_s: Annotated[float, "s"]
-    ready_s: Annotated[float, "s"]
-    detection_s: Annotated[float, "s"]
-    """Until the rule fired, cooldown included."""
-    start_s: Annotated[float, "s"]
-    within_goal: bool
-    backlog: Annotated[int, "requests"]
-    """Came in above what the old replicas could do, by the time that the new one serves."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E50")
 def step_load(
     ctx: Context,
-    *,
-    jump_at: Annotated[float, Field(ge=0, le=3600)] = 305.0,
-    sustain_out: Annotated[float, Field(ge=0, le=3600)] = 120.0,
-    interval: Annotated[float, Field(ge=1, le=600)] = 10.0,
-    start_s: Annotated[float, Field(ge=0, le=3600)] = 67.0,
-    last_change: Annotated[float, Field(ge=-10_000, le=3600)] = -10_000.0,
-    cooldown_out: Annotated[float, Field(ge=0, le=7200)] = 120.0,
-    goal_s: Annotated[float, Field(ge=0, le=7200)] = 90.0,
-    excess_rate: Annotated[float, Field(ge=0, le=1000)] = 2.0,
-) -> Reaction:
+    jump_at: float = arg(305.0, 0, 3600),
+    sustain_out: float = arg(120.0, 0, 3600),
+    interval: float = arg(10.0, 1, 600),
+    start_s: float = arg(67.0, 0, 3600),
+    last_change: float = arg(-10_000.0, -10000, 3600),
+    cooldown_out: float = arg(120.0, 0, 7200),
+    goal_s: float = arg(90.0, 0, 7200),
+    excess_rate: float = arg(2.0, 0, 1000),
+) -> Result:
     """The signal is over the threshold from `jump_at` on (seconds); the rule looks every `interval` seconds.
 
     `last_change`: when the autoscaler last acted. `excess_rate`: requests per second above capacity.
+
+    Returns:
+        Seconds after the jump.
+        decided_s, ready_s [s]
+        detection_s [s]: Until the rule fired, cooldown included.
+        start_s [s]
+        within_goal
+        backlog [requests]: Came in above what the old replicas could do, by the time that the new one serves.
     """
     from engine.sim.autoscaler import Autoscaler, AutoscalerConfig
 
@@ -61,7 +47,7 @@ def step_load(
             break
     detection = now - jump_at
     ready = detection + start_s
-    return Reaction(
+    return Result(
         decided_s=detection,
         ready_s=ready,
         detection_s=detection,

@@ -1,42 +1,28 @@
 """E46: stages without work: the real scheduler plans steps for a pipeline, and idle stages are counted."""
 
-from __future__ import annotations
-
 from collections import deque
-from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Bubble:
-    """Decode of equal requests; time counts in ticks, the time of one stage."""
-
-    ticks: Annotated[int, "ticks"]
-    idle_share: Annotated[float, "share"]
-    """Stage-ticks without work over all; the ticks in which the pipeline fills and empties are left out."""
-    gap_ticks: Annotated[float, "ticks"]
-    """Between two tokens of a request, mean."""
-    largest_batch: Annotated[int, "rows"]
-    """Rows of the largest step: with several steps under way each gets its share of the requests."""
-    tokens_per_tick: Annotated[float, "tokens"]
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E46")
 def bubble(
-    ctx: Context,
-    *,
-    stages: Annotated[int, Field(ge=1, le=16)] = 4,
-    requests: Annotated[int, Field(ge=1, le=64)] = 2,
-    output: Annotated[int, Field(ge=4, le=200)] = 40,
-) -> Bubble:
+    ctx: Context, stages: int = arg(4, 1, 16), requests: int = arg(2, 1, 64), output: int = arg(40, 4, 200)
+) -> Result:
     """Feed one step per tick into a pipeline of `stages` stages; a step's tokens are known when it leaves the last.
 
     Prompts are one token long, so that every step is a decode step. A tick in which the scheduler has nobody to run
     sends a hole through the pipeline.
+
+    Returns:
+        Decode of equal requests; time counts in ticks, the time of one stage.
+        ticks [ticks]
+        idle_share [share]: Stage-ticks without work over all; the ticks in which the pipeline fills and empties are
+            left out.
+        gap_ticks [ticks]: Between two tokens of a request, mean.
+        largest_batch [rows]: Rows of the largest step: with several steps under way each gets its share of the
+            requests.
+        tokens_per_tick [tokens]
     """
     engine = ctx.core(max_num_seqs=64, scheduler={"max_concurrent_batches": stages})
     for index in range(requests):
@@ -58,7 +44,7 @@ def bubble(
             moments.setdefault(output_row.request_id, []).append(tick)
     full = work[stages : -2 * stages] or work
     gaps = [b - a for times in moments.values() for a, b in zip(times, times[1:], strict=False)]
-    return Bubble(
+    return Result(
         ticks=tick,
         idle_share=1 - sum(full) / (stages * len(full)),
         gap_ticks=sum(gaps) / len(gaps),

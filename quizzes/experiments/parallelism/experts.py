@@ -1,48 +1,35 @@
 """E46: a mixture of experts: visits of each expert, and who waits for whom when ranks hold whole experts."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Experts:
-    """One layer, one step."""
-
-    visits: Annotated[list[int], "visits"]
-    """By expert: tokens that chose it."""
-    total_visits: Annotated[int, "visits"]
-    used_experts: Annotated[int, "experts"]
-    """That at least one token chose: their weights are read."""
-    rank_visits: Annotated[list[int], "visits"]
-    """By rank, experts shared out in order."""
-    imbalance: Annotated[float, "x"]
-    """Busiest rank over the mean: what the layer waits for."""
-    bytes_all_to_all: Annotated[int, "B"]
-    """Hidden states that leave their rank and come back, if tokens are spread evenly over the ranks, in 16 bits."""
-    bytes_all_reduce: Annotated[int, "B"]
-    """Payload of this engine's form instead: every rank has all tokens, and the results are summed."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E46", megabytes=2500)
 def experts(
     ctx: Context,
-    *,
-    num_experts: Annotated[int, Field(ge=2, le=256)] = 64,
-    top_k: Annotated[int, Field(ge=1, le=16)] = 4,
-    tokens: Annotated[int, Field(ge=1, le=4096)] = 64,
-    ranks: Annotated[int, Field(ge=1, le=64)] = 8,
-    hidden: Annotated[int, Field(ge=8, le=256)] = 64,
-    skew: Annotated[float, Field(ge=0, le=20)] = 0.0,
-) -> Experts:
+    num_experts: int = arg(64, 2, 256),
+    top_k: int = arg(4, 1, 16),
+    tokens: int = arg(64, 1, 4096),
+    ranks: int = arg(8, 1, 64),
+    hidden: int = arg(64, 8, 256),
+    skew: float = arg(0.0, 0, 20),
+) -> Result:
     """Route random tokens through the engine's mixture layer. skew: how strongly the router prefers early experts.
 
     ranks must divide num_experts, and top_k must not exceed it.
+
+    Returns:
+        One layer, one step.
+        visits [visits]: By expert: tokens that chose it.
+        total_visits [visits]
+        used_experts [experts]: That at least one token chose: their weights are read.
+        rank_visits [visits]: By rank, experts shared out in order.
+        imbalance [x]: Busiest rank over the mean: what the layer waits for.
+        bytes_all_to_all [B]: Hidden states that leave their rank and come back, if tokens are spread evenly over
+            the ranks, in 16 bits.
+        bytes_all_reduce [B]: Payload of this engine's form instead: every rank has all tokens, and the results are
+            summed.
     """
     import torch
 
@@ -87,7 +74,7 @@ def experts(
     size = num_experts // ranks
     by_rank = [sum(visits[start : start + size]) for start in range(0, num_experts, size)]
     crossing = sum(by_rank) * (ranks - 1) / ranks
-    return Experts(
+    return Result(
         visits=visits,
         total_visits=sum(visits),
         used_experts=sum(count > 0 for count in visits),
@@ -98,7 +85,7 @@ def experts(
     )
 
 
-def chart(result: Experts) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """Visits by expert, coloured by the rank that computes them."""
     per_rank = len(result.visits) // len(result.rank_visits)
     values = [

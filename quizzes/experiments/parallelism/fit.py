@@ -1,43 +1,27 @@
 """E46, E63: whether a model needs several devices, and what each way to use them leaves for the KV cache."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A model on devices of one kind."""
-
-    fits_one: bool
-    """Weights and one sequence of max_model_len fit one device."""
-    weights_gb_per_device: Annotated[float, "GB"]
-    kv_gb_per_device: Annotated[float, "GB"]
-    kv_tokens: Annotated[int, "tokens"]
-    """That all devices of one replica hold."""
-    kv_tokens_replicas: Annotated[int, "tokens"]
-    """That tp single-device replicas hold together; 0 if one does not fit."""
-    single_stream_ms: Annotated[float, "ms"]
-    """Time per token of one request, by the cost model."""
-    single_stream_ms_one: Annotated[float, "ms"]
-    """The same on one device; 0 if it does not fit."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E46", "E63")
 def fit(
     ctx: Context,
-    *,
     model: str = "llama-2-7b",
     hardware: str = "a100-80",
-    tp: Annotated[int, Field(ge=1, le=16)] = 2,
-    max_model_len: Annotated[int, Field(ge=128, le=131_072)] = 4096,
-) -> Fit:
-    """Plan the memory of one replica on tp devices, and of one on a single device."""
+    tp: int = arg(2, 1, 16),
+    max_model_len: int = arg(4096, 128, 131_072),
+) -> Result:
+    """Plan the memory of one replica on tp devices, and of one on a single device.
+
+    Returns:
+        A model on devices of one kind.
+        fits_one: Weights and one sequence of max_model_len fit one device.
+        weights_gb_per_device, kv_gb_per_device [GB]
+        kv_tokens [tokens]: That all devices of one replica hold.
+        kv_tokens_replicas [tokens]: That tp single-device replicas hold together; 0 if one does not fit.
+        single_stream_ms [ms]: Time per token of one request, by the cost model.
+        single_stream_ms_one [ms]: The same on one device; 0 if it does not fit.
+    """
     from engine.sim.cost import CostModel
     from engine.sim.hardware import get_hardware
     from engine.sim.memory import Deployment, DoesNotFit, plan_memory
@@ -54,7 +38,7 @@ def fit(
         one, ms_one = plan(1)
     except DoesNotFit:
         one, ms_one = None, 0.0
-    return Fit(
+    return Result(
         fits_one=one is not None,
         weights_gb_per_device=many.weights / 1e9,
         kv_gb_per_device=many.kv_budget / 1e9,

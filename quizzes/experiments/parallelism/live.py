@@ -1,41 +1,30 @@
 """E46: the shop model over two processes: same tokens, and every message counted."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Live:
-    """Decode steps of two workers against one."""
-
-    same_tokens: bool
-    collectives_per_step: Annotated[float, "calls"]
-    """Of the rank that samples, in a step of one token per row: all-reduces and a gather, or receives."""
-    bytes_per_step: Annotated[int, "B"]
-    """That this rank put in, in such a step."""
-    all_reduces_per_layer: Annotated[float, "calls"]
-    """(collectives - embedding's - gather) / layers; 0 for pipeline stages."""
-    bytes_per_token: Annotated[float, "B"]
-    layers: Annotated[int, "layers"]
-    idle_share: Annotated[float, "share"]
-    """Of stage-steps in which a pipeline stage had nothing to do; 0 for tensor ranks."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E46", seconds=90, megabytes=3000)
 def live(
     ctx: Context,
-    *,
     split: Literal["tensor", "pipeline"] = "tensor",
-    requests: Annotated[int, Field(ge=1, le=8)] = 1,
-    max_tokens: Annotated[int, Field(ge=4, le=48)] = 12,
-) -> Live:
-    """Run two workers (gloo between processes) in fp32 and compare with one process."""
+    requests: int = arg(1, 1, 8),
+    max_tokens: int = arg(12, 4, 48),
+) -> Result:
+    """Run two workers (gloo between processes) in fp32 and compare with one process.
+
+    Returns:
+        Decode steps of two workers against one.
+        same_tokens
+        collectives_per_step [calls]: Of the rank that samples, in a step of one token per row: all-reduces and a
+            gather, or receives.
+        bytes_per_step [B]: That this rank put in, in such a step.
+        all_reduces_per_layer [calls]: (collectives - embedding's - gather) / layers; 0 for pipeline stages.
+        bytes_per_token [B]
+        layers [layers]
+        idle_share [share]: Of stage-steps in which a pipeline stage had nothing to do; 0 for tensor ranks.
+    """
     from engine import SamplingParams
 
     prompts = [[40 + 13 * row + i for i in range(9)] for row in range(requests)]
@@ -67,7 +56,7 @@ def live(
     decode = [entry for entry in steps[requests:] if entry[1]]
     tokens, calls, num_bytes, _ = decode[len(decode) // 2]
     middle = steps[2:-2]
-    return Live(
+    return Result(
         same_tokens=found == expected,
         collectives_per_step=float(calls),
         bytes_per_step=num_bytes,

@@ -1,38 +1,25 @@
 """E46: what each rank holds: tensor ranks a slice of every matrix, stages some of the layers, replicas everything."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Shards:
-    """The shop model on `size` ranks."""
-
-    parameters: Annotated[list[int], "parameters"]
-    """By rank, norms and embedding included."""
-    matrix_parameters: Annotated[list[int], "parameters"]
-    """Of the layers' matrices only."""
-    layers: Annotated[list[int], "layers"]
-    """By rank: layers it computes."""
-    q_rows: Annotated[list[int], "rows"]
-    """By rank: rows of the first layer's query projection that it holds; 0 without that layer."""
-    kv_heads: Annotated[list[int], "heads"]
-    """By rank: KV heads per layer."""
-    whole: Annotated[int, "parameters"]
+from quizzes.experiments import Context, Result, experiment
 
 
 @experiment("E46", seconds=30, megabytes=2500)
 def shards(
-    ctx: Context,
-    *,
-    split: Literal["tensor", "pipeline", "data"] = "tensor",
-    size: Literal[1, 2, 4] = 2,
-) -> Shards:
-    """Build every rank's part of the model in this process, as its worker would, and count."""
+    ctx: Context, split: Literal["tensor", "pipeline", "data"] = "tensor", size: Literal[1, 2, 4] = 2
+) -> Result:
+    """Build every rank's part of the model in this process, as its worker would, and count.
+
+    Returns:
+        The shop model on `size` ranks.
+        parameters [parameters]: By rank, norms and embedding included.
+        matrix_parameters [parameters]: Of the layers' matrices only.
+        layers [layers]: By rank: layers it computes.
+        q_rows [rows]: By rank: rows of the first layer's query projection that it holds; 0 without that layer.
+        kv_heads [heads]: By rank: KV heads per layer.
+        whole [parameters]
+    """
     import torch
 
     from engine.config import EngineArgs
@@ -46,11 +33,7 @@ def shards(
     for rank in range(size):
         group = Group(tuple(range(size)), rank)
         alone = Group()
-        ranks = {
-            "tensor": Ranks(group, alone),
-            "pipeline": Ranks(alone, group),
-            "data": Ranks(),
-        }[split]
+        ranks = {"tensor": Ranks(group, alone), "pipeline": Ranks(alone, group), "data": Ranks()}[split]
         model = create_model(config, torch.device("cpu"), ranks)
         counts = {name: tensor.numel() for name, tensor in checkpoint(model).items()}
         parameters.append(sum(counts.values()))
@@ -62,7 +45,14 @@ def shards(
     whole = sum(
         tensor.numel() for tensor in checkpoint(create_model(config, torch.device("cpu"), Ranks())).values()
     )
-    return Shards(parameters, matrices, layers, rows, heads, whole)
+    return Result(
+        parameters=parameters,
+        matrix_parameters=matrices,
+        layers=layers,
+        q_rows=rows,
+        kv_heads=heads,
+        whole=whole,
+    )
 
 
 def checkpoint(model: object) -> dict:

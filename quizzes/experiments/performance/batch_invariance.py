@@ -1,35 +1,25 @@
 """Does a request's result depend on its neighbours? This engine's kernels against torch's matrix product."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Invariance:
-    engine_difference: float
-    """Largest, of a request's top log-probabilities alone and among neighbours."""
-    is_same_bits: bool
-    """It is 0: the engine is batch invariant here."""
-    same_tokens: bool
-    int8_difference: float
-    """The same of an int8 product: integer sums are exact in any order."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E26", seconds=20)
 def batch_invariance(
     ctx: Context,
-    *,
-    neighbours: Annotated[int, Field(ge=1, le=31)] = 7,
-    prompt: Annotated[int, Field(ge=1, le=500)] = 40,
-    generated: Annotated[int, Field(ge=1, le=32)] = 12,
-) -> Invariance:
-    """The model `shop` continues one prompt alone, and again with neighbours of other lengths in the same steps."""
+    neighbours: int = arg(7, 1, 31),
+    prompt: int = arg(40, 1, 500),
+    generated: int = arg(12, 1, 32),
+) -> Result:
+    """The model `shop` continues one prompt alone, and again with neighbours of other lengths in the same steps.
+
+    Returns:
+        engine_difference: Largest, of a request's top log-probabilities alone and among neighbours.
+        is_same_bits: It is 0: the engine is batch invariant here.
+        same_tokens
+        int8_difference: The same of an int8 product: integer sums are exact in any order.
+    """
     import torch
 
     from kernels import ops
@@ -47,7 +37,12 @@ def batch_invariance(
     x, weight = (torch.randn(neighbours + 1, 256, generator=generator) for _ in range(2))
     matrix = quantise_int8(weight)
     int8 = (ops.int8_linear(x[:1], *matrix) - ops.int8_linear(x, *matrix)[:1]).abs().max()
-    return Invariance(difference, difference == 0, alone[0] == among[0], float(int8))
+    return Result(
+        engine_difference=difference,
+        is_same_bits=difference == 0,
+        same_tokens=alone[0] == among[0],
+        int8_difference=float(int8),
+    )
 
 
 def _first(llm: Any, prompts: list[list[int]], generated: int) -> tuple[list[int], list[dict[int, float]]]:

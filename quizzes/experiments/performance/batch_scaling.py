@@ -1,54 +1,35 @@
 """E26: what a larger decode batch buys: weights are read once for all rows, each row's KV is its own."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 LARGEST = 1 << 20
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """By batch size, in the order given."""
-
-    batches: Annotated[list[int], "rows"]
-    step_ms: Annotated[list[float], "ms"]
-    tokens_per_s: Annotated[list[float], "tokens/s"]
-    weight_mb_per_token: Annotated[list[float], "MB"]
-    kv_mb_per_token: Annotated[list[float], "MB"]
-    kv_share: Annotated[list[float], "share"]
-    """KV in all bytes of the step."""
-    speedup: Annotated[float, "x"]
-    """Tokens per second of the last batch over the first."""
-    knee: Annotated[int, "rows"]
-    """The smallest batch whose linear layers are limited by arithmetic."""
-    kv_equals_weights: Annotated[int, "rows"]
-    """The smallest batch that reads at least as many bytes of KV as of weights."""
 
 
 @experiment("E26", "E24")
 def batch_scaling(
     ctx: Context,
-    *,
     model: str = "llama-3-8b",
     hardware: str = "h100",
     dtype: str = "bfloat16",
-    context: Annotated[int, Field(ge=0, le=1_000_000)] = 1000,
-    batches: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=20)] = (
-        1,
-        8,
-        32,
-        128,
-        512,
-    ),
+    context: int = arg(1000, 0, 1_000_000),
+    batches: list[int] = arg([1, 8, 32, 128, 512], 1, 65536, count=(1, 20)),
     kv_cache_dtype: str = "auto",
-) -> Scaling:
-    """Decode steps of growing batches at the datasheet's rates."""
+) -> Result:
+    """Decode steps of growing batches at the datasheet's rates.
+
+    Returns:
+        By batch size, in the order given.
+        batches [rows]
+        step_ms [ms]
+        tokens_per_s [tokens/s]
+        weight_mb_per_token, kv_mb_per_token [MB]
+        kv_share [share]: KV in all bytes of the step.
+        speedup [x]: Tokens per second of the last batch over the first.
+        knee [rows]: The smallest batch whose linear layers are limited by arithmetic.
+        kv_equals_weights [rows]: The smallest batch that reads at least as many bytes of KV as of weights.
+    """
     from quizzes.experiments.performance._floor import floor_of, load_of_rows
 
     floor = floor_of(model, hardware, dtype, kv_cache_dtype)
@@ -65,7 +46,7 @@ def batch_scaling(
         load = load_of_rows(rows, 1, context)
         return floor.kv_bytes(load) >= floor.cost.bytes_and_flops(load)[0]
 
-    return Scaling(
+    return Result(
         batches=list(batches),
         step_ms=[1e3 * time for time in seconds],
         tokens_per_s=rates,
@@ -87,7 +68,7 @@ def _first(holds: Any) -> int:
     return high
 
 
-def chart(result: Scaling) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """Tokens per second over the batch."""
     pairs = zip(result.batches, result.tokens_per_s, strict=True)
     values = [{"batch": batch, "tokens/s": rate} for batch, rate in pairs]

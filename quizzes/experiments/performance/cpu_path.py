@@ -1,47 +1,28 @@
 """E65: where the time of serving goes beside the forward pass, as the batch grows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 PARTS = ("tokenise", "schedule", "forward", "sample", "update", "detokenise")
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Shares of the time from the first prompt's text to the last answer's; they add up to 1."""
-
-    tokenise: Annotated[float, "share"]
-    schedule: Annotated[float, "share"]
-    forward: Annotated[float, "share"]
-    sample: Annotated[float, "share"]
-    update: Annotated[float, "share"]
-    detokenise: Annotated[float, "share"]
-    other: Annotated[float, "share"]
-    host: Annotated[float, "share"]
-    """Everything but the forward pass: with a device that computes in no time, this would remain."""
-    forward_us_per_token: Annotated[float, "us"]
-    """Forward time per generated token."""
-    steps: Annotated[int, "steps"]
-
-
 @experiment("E65", determinism="statistical", seconds=30)
 def cpu_path(
-    ctx: Context,
-    *,
-    batch: Annotated[int, Field(ge=1, le=64)] = 8,
-    output: Annotated[int, Field(ge=1, le=64)] = 16,
-    words: Annotated[int, Field(ge=1, le=400)] = 20,
-) -> Profile:
-    """`shop` on this CPU: `batch` prompts of about `words` words, `output` tokens each, with a clock on every part."""
+    ctx: Context, batch: int = arg(8, 1, 64), output: int = arg(16, 1, 64), words: int = arg(20, 1, 400)
+) -> Result:
+    """`shop` on this CPU: `batch` prompts of about `words` words, `output` tokens each, with a clock on every part.
+
+    Returns:
+        Shares of the time from the first prompt's text to the last answer's; they add up to 1.
+        tokenise, schedule, forward, sample, update, detokenise, other [share]
+        host [share]: Everything but the forward pass: with a device that computes in no time, this would remain.
+        forward_us_per_token [us]: Forward time per generated token.
+        steps [steps]
+    """
     from engine import SamplingParams
 
     prompts = [" ".join(ctx.rng.choices(WORDS, k=words)) for _ in range(batch)]
@@ -53,7 +34,7 @@ def cpu_path(
             llm.generate(prompts, params, use_tqdm=False)
             total = perf_counter() - began
     shares = {part: seconds[part] / total for part in PARTS}
-    return Profile(
+    return Result(
         **shares,
         other=max(0.0, 1 - sum(shares.values())),
         host=1 - shares["forward"],

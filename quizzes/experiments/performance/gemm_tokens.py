@@ -1,39 +1,22 @@
 """E24, E26, E61 on this machine: one matrix product over a few tokens and over many, both busy all the time."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Per token: time of `few` over time of `many`, each for one token. 95 % interval."""
-
-    per_token: Annotated[float, "x"]
-    """How many times cheaper a token is among many: also the ratio of GFLOP/s, many over few."""
-    lo: float
-    hi: float
-    intensity_few: Annotated[float, "FLOP/B"]
-    intensity_many: Annotated[float, "FLOP/B"]
-    busy_few: Annotated[float, "share"]
-    """Share of the time in which a product was under way: what a utilisation counter shows."""
-    busy_many: Annotated[float, "share"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E24", "E26", "E61", determinism="statistical", seconds=20)
 def gemm_tokens(
-    ctx: Context,
-    *,
-    few: Annotated[int, Field(ge=1, le=64)] = 1,
-    many: Annotated[int, Field(ge=2, le=512)] = 128,
-    size: Annotated[int, Field(ge=256, le=4096)] = 2048,
-) -> Rates:
-    """`ops.linear` with a size x size matrix in fp32 over `few` rows and over `many`, in pairs."""
+    ctx: Context, few: int = arg(1, 1, 64), many: int = arg(128, 2, 512), size: int = arg(2048, 256, 4096)
+) -> Result:
+    """`ops.linear` with a size x size matrix in fp32 over `few` rows and over `many`, in pairs.
+
+    Returns:
+        Per token: time of `few` over time of `many`, each for one token. 95 % interval.
+        per_token [x]: How many times cheaper a token is among many: also the ratio of GFLOP/s, many over few.
+        lo, hi
+        intensity_few, intensity_many [FLOP/B]
+        busy_few [share]: Share of the time in which a product was under way: what a utilisation counter shows.
+        busy_many [share]
+    """
     import torch
 
     from kernels import ops
@@ -54,7 +37,7 @@ def gemm_tokens(
     def intensity(rows: int) -> float:
         return 2 * rows * size * size / (4 * size * size)
 
-    return Rates(
+    return Result(
         per_token=ratio.median * scale,
         lo=ratio.lo * scale,
         hi=ratio.hi * scale,

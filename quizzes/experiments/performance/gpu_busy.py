@@ -1,37 +1,24 @@
 """E61 and E65 on a GPU: busy all the time with few rows and with many, while the host sleeps."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.registry import NeedsHardware
-
-
-@dataclass(frozen=True)
-class Busy:
-    device_busy_few: Annotated[float, "share"]
-    """Share of the wall time in which products ran on the device."""
-    device_busy_many: Annotated[float, "share"]
-    host_busy: Annotated[float, "share"]
-    """CPU time of this process over wall time, while the device works on many rows."""
-    tflops_few: Annotated[float, "TFLOP/s"]
-    tflops_many: Annotated[float, "TFLOP/s"]
-    ratio: Annotated[float, "x"]
+from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
 
 
 @experiment("E61", "E65", determinism="statistical", seconds=60, device="cuda")
 def gpu_busy(
     ctx: Context,
-    *,
-    few: Annotated[int, Field(ge=1, le=1024)] = 1,
-    many: Annotated[int, Field(ge=1, le=8192)] = 4096,
-    size: Annotated[int, Field(ge=1024, le=16384)] = 8192,
-) -> Busy:
-    """bf16 products with a size x size matrix for about a second each."""
+    few: int = arg(1, 1, 1024),
+    many: int = arg(4096, 1, 8192),
+    size: int = arg(8192, 1024, 16384),
+) -> Result:
+    """bf16 products with a size x size matrix for about a second each.
+
+    Returns:
+        device_busy_few [share]: Share of the wall time in which products ran on the device.
+        device_busy_many [share]
+        host_busy [share]: CPU time of this process over wall time, while the device works on many rows.
+        tflops_few, tflops_many [TFLOP/s]
+        ratio [x]
+    """
     import torch
 
     if not torch.cuda.is_available():
@@ -59,4 +46,11 @@ def gpu_busy(
         return device / wall, host / wall, 2 * rows * size * size * repeats / device / 1e12
 
     small, large = work(few), work(many)
-    return Busy(small[0], large[0], large[1], small[2], large[2], large[2] / small[2])
+    return Result(
+        device_busy_few=small[0],
+        device_busy_many=large[0],
+        host_busy=large[1],
+        tflops_few=small[2],
+        tflops_many=large[2],
+        ratio=large[2] / small[2],
+    )

@@ -1,39 +1,30 @@
 """E65: a step's host work before, after or beside its forward pass: how long the device waits."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Ms = Annotated[float, Field(ge=0, le=10_000)]
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """`steps` steps, one after the other and overlapped. Busy: share of the time in which the device computes."""
-
-    serial_ms: Annotated[float, "ms"]
-    overlapped_ms: Annotated[float, "ms"]
-    serial_busy: Annotated[float, "share"]
-    overlapped_busy: Annotated[float, "share"]
-    speedup: Annotated[float, "x"]
 
 
 @experiment("E65")
 def host_overlap(
     ctx: Context,
-    *,
-    host_ms: Ms = 2.0,
-    device_ms: Ms = 10.0,
-    steps: Annotated[int, Field(ge=1, le=10_000)] = 100,
-) -> Timeline:
+    host_ms: float = arg(2.0, 0, 10000),
+    device_ms: float = arg(10.0, 0, 10000),
+    steps: int = arg(100, 1, 10000),
+) -> Result:
     """Two timelines of the same steps, each with host work that must precede its forward pass.
 
     Overlapped, as with vLLM's asynchronous scheduling: the host prepares step n + 1 while the device runs step n.
+
+    Returns:
+        `steps` steps, one after the other and overlapped. Busy: share of the time in which the device computes.
+        serial_ms, overlapped_ms [ms]
+        serial_busy, overlapped_busy [share]
+        speedup [x]
     """
     host_free = device_free = serial = 0.0
     for _ in range(steps):
@@ -43,7 +34,7 @@ def host_overlap(
         # The host starts on the next step when the device has taken this one.
         host_free = max(prepared, device_free - device_ms)
     busy = steps * device_ms
-    return Timeline(
+    return Result(
         serial_ms=serial,
         overlapped_ms=device_free,
         serial_busy=busy / serial if serial else 0.0,

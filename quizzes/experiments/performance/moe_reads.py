@@ -1,44 +1,27 @@
 """E26 for mixtures of experts: a batch reads every expert that any of its tokens chose."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.registry import BadArguments
-
-
-@dataclass(frozen=True)
-class Reads:
-    """One decode step."""
-
-    experts_read: Annotated[float, "experts"]
-    """Expected, per MoE layer, if routing were uniform."""
-    expert_gb: Annotated[float, "GB"]
-    """Read by the step, all layers."""
-    gb_per_token: Annotated[float, "GB"]
-    """All weights but the head, per token."""
-    tokens_per_expert: Annotated[float, "tokens"]
-    """Mean rows of one expert's matrix product."""
-    intensity: Annotated[float, "FLOP/B"]
-    ridge: Annotated[float, "FLOP/B"]
-    knee: Annotated[int, "tokens"]
-    """Tokens in a step from which the linear layers are limited by arithmetic."""
+from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 
 
 @experiment("E26")
 def moe_reads(
     ctx: Context,
-    *,
     model: str = "mixtral-8x7b",
     hardware: str = "h100",
     dtype: str = "bfloat16",
-    tokens: Annotated[int, Field(ge=1, le=65536)] = 8,
-) -> Reads:
-    """Experts and bytes that a decode step of `tokens` rows reads, by the simulator's cost model."""
+    tokens: int = arg(8, 1, 65536),
+) -> Result:
+    """Experts and bytes that a decode step of `tokens` rows reads, by the simulator's cost model.
+
+    Returns:
+        One decode step.
+        experts_read [experts]: Expected, per MoE layer, if routing were uniform.
+        expert_gb [GB]: Read by the step, all layers.
+        gb_per_token [GB]: All weights but the head, per token.
+        tokens_per_expert [tokens]: Mean rows of one expert's matrix product.
+        intensity, ridge [FLOP/B]
+        knee [tokens]: Tokens in a step from which the linear layers are limited by arithmetic.
+    """
     from quizzes.experiments.performance._floor import floor_of, load_of_rows
     from quizzes.experiments.performance.batch_scaling import _first
 
@@ -52,7 +35,7 @@ def moe_reads(
     expert_bytes = total - dense
     all_experts = shape.routed_params * floor.deployment.precision.weight_bytes
     share = expert_bytes / all_experts
-    return Reads(
+    return Result(
         experts_read=share * shape.moe.num_experts,
         expert_gb=expert_bytes / 1e9,
         gb_per_token=total / tokens / 1e9,

@@ -1,41 +1,23 @@
 """Adding the same numbers in another order: why a batch size can change a result, and how to stop it."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Sums:
-    distinct: Annotated[int, "values"]
-    """Different fp32 results over the split counts."""
-    values: list[float]
-    """By split count, in the order given."""
-    spread: Annotated[float, "ulp"]
-    """Largest minus smallest, in units of the last place of the first."""
-    is_exact_in_integers: bool
-    """Whether the same splits give one result when the numbers are integers (as in an int8 product)."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E27")
 def reduction_order(
     ctx: Context,
-    *,
-    n: Annotated[int, Field(ge=2, le=20_000)] = 4096,
-    splits: Annotated[list[Annotated[int, Field(ge=1, le=256)]], Field(min_length=1, max_length=16)] = (
-        1,
-        2,
-        4,
-        8,
-        16,
-    ),
-) -> Sums:
-    """Sum n seeded numbers in fp32, cut into partial sums as a split-K or split-KV kernel does."""
+    n: int = arg(4096, 2, 20000),
+    splits: list[int] = arg([1, 2, 4, 8, 16], 1, 256, count=(1, 16)),
+) -> Result:
+    """Sum n seeded numbers in fp32, cut into partial sums as a split-K or split-KV kernel does.
+
+    Returns:
+        distinct [values]: Different fp32 results over the split counts.
+        values: By split count, in the order given.
+        spread [ulp]: Largest minus smallest, in units of the last place of the first.
+        is_exact_in_integers: Whether the same splits give one result when the numbers are integers (as in an int8
+            product).
+    """
     import numpy as np
 
     numbers = np.array([ctx.rng.gauss(0, 1) for _ in range(n)], dtype=np.float32)
@@ -43,7 +25,12 @@ def reduction_order(
     values = [float(_total(np.array_split(numbers, parts))) for parts in splits]
     whole = {sum(sum(integers[part::parts]) for part in range(parts)) for parts in splits}
     ulp = float(np.spacing(np.float32(abs(values[0]))))
-    return Sums(len(set(values)), values, (max(values) - min(values)) / ulp, len(whole) == 1)
+    return Result(
+        distinct=len(set(values)),
+        values=values,
+        spread=(max(values) - min(values)) / ulp,
+        is_exact_in_integers=len(whole) == 1,
+    )
 
 
 def _total(parts: list) -> object:

@@ -1,38 +1,22 @@
 """E24, E25 with a model that runs: rows through the projections, rows through the output head, keys looked at."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Of the first step (prefill) and of the second (decode) of one request."""
-
-    prefill_qkv: Annotated[int, "rows"]
-    """Positions that went through the first layer's query, key and value projections."""
-    prefill_logits: Annotated[int, "rows"]
-    """Positions whose logits were computed."""
-    decode_qkv: Annotated[int, "rows"]
-    decode_logits: Annotated[int, "rows"]
-    decode_keys: Annotated[int, "keys"]
-    """Positions that the decode step's query attended to, its own included."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E24", "E25")
-def rows_computed(
-    ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=2, le=1000)] = 100,
-    prompt_logprobs: bool = False,
-) -> Rows:
+def rows_computed(ctx: Context, prompt: int = arg(100, 2, 1000), prompt_logprobs: bool = False) -> Result:
     """The model `shop` reads a prompt and writes two tokens; hooks on its layers count. prompt_logprobs: the request
-    also asks for the log-probabilities of its prompt."""
+    also asks for the log-probabilities of its prompt.
+
+    Returns:
+        Of the first step (prefill) and of the second (decode) of one request.
+        prefill_qkv [rows]: Positions that went through the first layer's query, key and value projections.
+        prefill_logits [rows]: Positions whose logits were computed.
+        decode_qkv, decode_logits [rows]
+        decode_keys [keys]: Positions that the decode step's query attended to, its own included.
+    """
     from engine import SamplingParams
 
     counts: dict[str, list[int]] = {"qkv": [], "logits": [], "keys": []}
@@ -60,7 +44,7 @@ def rows_computed(
         )
         llm.generate({"prompt_token_ids": tokens}, params, use_tqdm=False)
         handle.remove()
-    return Rows(
+    return Result(
         prefill_qkv=counts["qkv"][0],
         prefill_logits=counts["logits"][0],
         decode_qkv=counts["qkv"][1],

@@ -1,39 +1,27 @@
 """E65: one CPU thread that tokenises against a GPU that needs work: who waits for whom?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Load:
-    tokenise_us: Annotated[float, "us"]
-    """Measured here: one prompt, one thread, median."""
-    lo: Annotated[float, "us"]
-    hi: Annotated[float, "us"]
-    device_us: Annotated[float, "us"]
-    """Of the GPU, for such a request, at the datasheet's rates: prefill and its part of each decode step."""
-    ratio_lo: Annotated[float, "x"]
-    """Tokenising over device time: above 1, a single thread cannot feed this GPU."""
-    ratio_hi: Annotated[float, "x"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E65", determinism="statistical")
 def tokeniser_load(
     ctx: Context,
-    *,
-    words: Annotated[int, Field(ge=1, le=2000)] = 20,
-    output: Annotated[int, Field(ge=1, le=4000)] = 1,
+    words: int = arg(20, 1, 2000),
+    output: int = arg(1, 1, 4000),
     model: str = "qwen2.5-0.5b",
     hardware: str = "h100",
-    batch: Annotated[int, Field(ge=1, le=1024)] = 256,
-) -> Load:
-    """The tokenizer of `shop` on prompts of about `words` words; the device by the simulator's cost model."""
+    batch: int = arg(256, 1, 1024),
+) -> Result:
+    """The tokenizer of `shop` on prompts of about `words` words; the device by the simulator's cost model.
+
+    Returns:
+        tokenise_us [us]: Measured here: one prompt, one thread, median.
+        lo, hi [us]
+        device_us [us]: Of the GPU, for such a request, at the datasheet's rates: prefill and its part of each
+            decode step.
+        ratio_lo [x]: Tokenising over device time: above 1, a single thread cannot feed this GPU.
+        ratio_hi [x]
+    """
     from time import perf_counter
 
     from engine.zoo.registry import resolve
@@ -57,4 +45,6 @@ def tokeniser_load(
     prefill = floor.cost.seconds(load_of_rows(batch, max(2, length), 0)) / batch
     decode = floor.cost.seconds(load_of_rows(batch, 1, length)) / batch * (output - 1)
     device = 1e6 * (prefill + decode)
-    return Load(median, lo, hi, device, lo / device, hi / device)
+    return Result(
+        tokenise_us=median, lo=lo, hi=hi, device_us=device, ratio_lo=lo / device, ratio_hi=hi / device
+    )

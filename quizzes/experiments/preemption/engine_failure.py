@@ -1,48 +1,35 @@
 """E53: memory that really fails: too little for one sequence at boot, an allocator error in the middle of a step."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What the engine did, and who was hurt."""
-
-    started: bool
-    error_type: str
-    """The exception that whoever starts it, or uses it afterwards, sees; empty if none."""
-    live_requests: Annotated[int, "requests"]
-    """Unfinished before step `fails_at_step`."""
-    ended_with_error: Annotated[int, "requests"]
-    finished_before: Annotated[int, "requests"]
-    accepts_new_requests: bool
-    """Afterwards, by the same engine."""
-    preemptions: int
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E53")
 def engine_failure(
     ctx: Context,
-    *,
     where: Literal["boot", "step", "request", "pool"] = "step",
-    num_requests: Annotated[int, Field(ge=1, le=8)] = 4,
-    short_tokens: Annotated[int, Field(ge=1, le=8)] = 2,
-    fails_at_step: Annotated[int, Field(ge=1, le=30)] = 5,
-) -> Failure:
+    num_requests: int = arg(4, 1, 8),
+    short_tokens: int = arg(2, 1, 8),
+    fails_at_step: int = arg(5, 1, 30),
+) -> Result:
     """The shop model with a fault put in.
 
     boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step` runs
     out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker reports an
     error of one request, and the others go on. pool: nothing fails, but so few blocks that requests lose theirs.
+
+    Returns:
+        What the engine did, and who was hurt.
+        started
+        error_type: The exception that whoever starts it, or uses it afterwards, sees; empty if none.
+        live_requests [requests]: Unfinished before step `fails_at_step`.
+        ended_with_error, finished_before [requests]
+        accepts_new_requests: Afterwards, by the same engine.
+        preemptions
     """
     if where == "boot":
         return _boot(ctx)
@@ -75,7 +62,7 @@ def engine_failure(
             core.check_alive()
         except EngineDeadError as dead:
             error = type(dead).__name__
-        return Failure(
+        return Result(
             started=True,
             error_type=error,
             live_requests=live,
@@ -117,11 +104,27 @@ def _quiet() -> Iterator[None]:
         logger.disabled = before
 
 
-def _boot(ctx: Context) -> Failure:
+def _boot(ctx: Context) -> Result:
     from engine.config import ConfigError
 
     try:
         with ctx.llm(num_gpu_blocks_override=None, kv_cache_memory_bytes=1 << 20, max_model_len=2048):
-            return Failure(True, "", 0, 0, 0, True, 0)
+            return Result(
+                started=True,
+                error_type="",
+                live_requests=0,
+                ended_with_error=0,
+                finished_before=0,
+                accepts_new_requests=True,
+                preemptions=0,
+            )
     except ConfigError as error:
-        return Failure(False, type(error).__name__, 0, 0, 0, False, 0)
+        return Result(
+            started=False,
+            error_type=type(error).__name__,
+            live_requests=0,
+            ended_with_error=0,
+            finished_before=0,
+            accepts_new_requests=False,
+            preemptions=0,
+        )

@@ -1,54 +1,39 @@
 """E53: the ways to run out of KV memory, and what the engine does in each: wait, preempt, refuse. Nobody dies."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from engine.core.errors import RequestRejected
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 Situation = Literal["newcomer", "growth", "prompt_too_long", "never_fits"]
-
-
-@dataclass(frozen=True)
-class Fate:
-    """What became of three requests."""
-
-    outcome: str
-    """waits, preempts, rejected, or runs (nothing ran out)."""
-    code: str
-    """Of a rejection: prompt_too_long or exceeds_cache; empty otherwise."""
-    reason: str
-    """Why the last request computed nothing, the first time it did not; empty if it always did."""
-    finished: Annotated[int, "requests"]
-    rejected: Annotated[int, "requests"]
-    num_preemptions: int
-    peak_blocks: Annotated[int, "blocks"]
-    waited_steps: Annotated[int, "steps"]
-    """Of the last request, from its arrival until it first computed; 0 if it was refused."""
-    blocks_needed: Annotated[int, "blocks"]
-    """That the last request may come to hold by itself."""
 
 
 @experiment("E53")
 def no_room(
     ctx: Context,
-    *,
     situation: Situation = "newcomer",
-    prompt: Annotated[int, Field(ge=1, le=2000)] = 60,
-    output: Annotated[int, Field(ge=2, le=500)] = 20,
-    num_blocks: Annotated[int, Field(ge=2, le=500)] = 12,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-    max_model_len: Annotated[int, Field(ge=2, le=100_000)] = 1000,
-) -> Fate:
+    prompt: int = arg(60, 1, 2000),
+    output: int = arg(20, 2, 500),
+    num_blocks: int = arg(12, 2, 500),
+    block_size: int = arg(16, 1, 256),
+    max_model_len: int = arg(1000, 2, 100_000),
+) -> Result:
     """Two requests of `prompt` and `output` tokens, and a last one.
 
     newcomer: the last is like the others and comes when the pool is nearly full. growth: all three start at once and
     grow. prompt_too_long: its prompt is max_model_len. never_fits: it alone would need one block more than the pool
     has.
+
+    Returns:
+        What became of three requests.
+        outcome: waits, preempts, rejected, or runs (nothing ran out).
+        code: Of a rejection: prompt_too_long or exceeds_cache; empty otherwise.
+        reason: Why the last request computed nothing, the first time it did not; empty if it always did.
+        finished, rejected [requests]
+        num_preemptions
+        peak_blocks [blocks]
+        waited_steps [steps]: Of the last request, from its arrival until it first computed; 0 if it was refused.
+        blocks_needed [blocks]: That the last request may come to hold by itself.
     """
     engine = ctx.core(
         num_blocks=num_blocks,
@@ -78,7 +63,7 @@ def no_room(
     outcome = engine.outcomes.get("last")
     waited = outcome.admitted - outcome.arrival if outcome is not None else 0
     preempted = engine.num_preemptions
-    return Fate(
+    return Result(
         outcome="rejected" if code else "preempts" if preempted else "waits" if waited else "runs",
         code=code,
         reason=str(refused[0].reason) if refused else "",

@@ -1,39 +1,27 @@
 """E17: does a preemption change the answer? The shop model in ample and in scarce memory, greedy."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class SameText:
-    """Answers compared token by token."""
-
-    num_requests: int
-    num_preemptions: int
-    preempted: Annotated[list[int], "preemptions"]
-    """By request, in order of arrival."""
-    same_answers: Annotated[int, "requests"]
-    """Whose tokens are those of the run without pressure."""
-    blocks_copied: Annotated[int, "blocks"]
-    """From the host back to the device; 0 with recompute."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E17", "E18")
 def same_text(
     ctx: Context,
-    *,
     mode: Literal["recompute", "swap"] = "recompute",
-    num_requests: Annotated[int, Field(ge=2, le=8)] = 6,
-    max_tokens: Annotated[int, Field(ge=1, le=64)] = 40,
-    num_blocks: Annotated[int, Field(ge=12, le=512)] = 16,
-) -> SameText:
-    """The same prompts through two engines; the second has `num_blocks` blocks of 16 tokens."""
+    num_requests: int = arg(6, 2, 8),
+    max_tokens: int = arg(40, 1, 64),
+    num_blocks: int = arg(16, 12, 512),
+) -> Result:
+    """The same prompts through two engines; the second has `num_blocks` blocks of 16 tokens.
+
+    Returns:
+        Answers compared token by token.
+        num_requests, num_preemptions
+        preempted [preemptions]: By request, in order of arrival.
+        same_answers [requests]: Whose tokens are those of the run without pressure.
+        blocks_copied [blocks]: From the host back to the device; 0 with recompute.
+    """
     from engine import SamplingParams
 
     prompts = [
@@ -54,7 +42,7 @@ def same_text(
 
         scheduler.update = counting
         scarce = llm.generate(prompts[:num_requests], params, use_tqdm=False)
-    return SameText(
+    return Result(
         num_requests=num_requests,
         num_preemptions=sum(output.metrics.num_preemptions for output in scarce),
         preempted=[output.metrics.num_preemptions for output in scarce],

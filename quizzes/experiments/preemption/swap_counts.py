@@ -1,49 +1,36 @@
 """E18: what a preemption moves and what it computes again, with `preemption_mode` recompute and swap."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.preemption.victims import computed_before
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The same two requests twice: victims recompute, victims are swapped."""
-
-    had_tokens: Annotated[int, "tokens"]
-    """KV of the first victim when it lost its blocks."""
-    swapped_out_blocks: Annotated[int, "blocks"]
-    swapped_in_blocks: Annotated[int, "blocks"]
-    recomputed_with_swap: Annotated[int, "tokens"]
-    """Positions computed a second time: those of blocks that were not full, or found no room on the host."""
-    recomputed_without: Annotated[int, "tokens"]
-    steps_with_swap: Annotated[int, "steps"]
-    steps_without: Annotated[int, "steps"]
-    num_preemptions: int
-    same_victims: bool
 
 
 @experiment("E18")
 def swap_counts(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=1, le=2000)] = 50,
-    victim_prompt: Annotated[int, Field(ge=0, le=2000)] = 0,
-    output: Annotated[int, Field(ge=2, le=1000)] = 60,
-    num_blocks: Annotated[int, Field(ge=2, le=1000)] = 10,
-    host_blocks: Annotated[int, Field(ge=1, le=10_000)] = 64,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-    budget: Annotated[int, Field(ge=2, le=8192)] = 8192,
-) -> Counts:
+    prompt: int = arg(50, 1, 2000),
+    victim_prompt: int = arg(0, 0, 2000),
+    output: int = arg(60, 2, 1000),
+    num_blocks: int = arg(10, 2, 1000),
+    host_blocks: int = arg(64, 1, 10000),
+    block_size: int = arg(16, 1, 256),
+    budget: int = arg(8192, 2, 8192),
+) -> Result:
     """Two requests that outgrow the pool. Prefix caching is off, so nothing comes back by luck.
 
     victim_prompt: tokens of the second one's prompt; 0: as many as the first one's. Equal requests reach the end of a
     block together, so that the victim has no part of a block to lose.
+
+    Returns:
+        The same two requests twice: victims recompute, victims are swapped.
+        had_tokens [tokens]: KV of the first victim when it lost its blocks.
+        swapped_out_blocks, swapped_in_blocks [blocks]
+        recomputed_with_swap [tokens]: Positions computed a second time: those of blocks that were not full, or
+            found no room on the host.
+        recomputed_without [tokens]
+        steps_with_swap, steps_without [steps]
+        num_preemptions, same_victims
     """
     from engine.config import TierConfig
 
@@ -59,7 +46,7 @@ def swap_counts(
     plain = ctx.core(**settings).run(asks)
     needed = prompt + second + 2 * (output - 1)
     lost = [(step.index, name) for step in swap.steps for name in step.preempted]
-    return Counts(
+    return Result(
         had_tokens=computed_before(swap, lost[0][1], lost[0][0]) if lost else 0,
         swapped_out_blocks=sum(step.stats.num_blocks_swapped_out for step in swap.steps),
         swapped_in_blocks=sum(step.stats.num_blocks_copied_in for step in swap.steps),

@@ -1,52 +1,39 @@
 """E18: bring a preempted request back by copying its KV or by computing it again: which is cheaper, and from where."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One preempted request of `tokens` tokens, on one device of the deployment."""
-
-    kv_bytes: Annotated[float, "bytes"]
-    swap_ms: Annotated[float, "ms"]
-    """Out and in again."""
-    one_way_ms: Annotated[float, "ms"]
-    recompute_ms: Annotated[float, "ms"]
-    """In a step of its own."""
-    ratio: Annotated[float, "x"]
-    """recompute / swap: above 1, swapping is cheaper."""
-    cheaper: str
-    break_even: Annotated[int, "tokens"]
-    """Copied whole, swapping stays cheaper from here on; -1: not up to 131,072 tokens."""
-    num_copies: int
-    """Transfers out and in: 2, or with per_block two per block, layer and direction (K and V lie apart)."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E18")
 def swap_or_recompute(
     ctx: Context,
-    *,
     model: str = "llama-3.1-8b",
     gpu: str = "h100",
-    tp: Annotated[int, Field(ge=1, le=16)] = 1,
-    tokens: Annotated[int, Field(ge=1, le=131_072)] = 8192,
+    tp: int = arg(1, 1, 16),
+    tokens: int = arg(8192, 1, 131_072),
     link: str = "",
     copies: Literal["whole", "per_block"] = "whole",
-    overhead_us: Annotated[float, Field(ge=0, le=1000)] = 5.0,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-) -> Comparison:
+    overhead_us: float = arg(5.0, 0, 1000),
+    block_size: int = arg(16, 1, 256),
+) -> Result:
     """Copying at the link's full rate, recomputing at a roofline's (`engine/sim/cost.py`).
 
     `link`: pcie3, pcie4 ...; empty: the one that the device has. copies="whole": the KV moves as one piece.
     "per_block": one transfer for each block, layer and K or V, as in vLLM's V0, each with `overhead_us` to start it
     (PagedAttention paper, section 7.3, on why small blocks make swapping slow).
+
+    Returns:
+        One preempted request of `tokens` tokens, on one device of the deployment.
+        kv_bytes [bytes]
+        swap_ms [ms]: Out and in again.
+        one_way_ms [ms]
+        recompute_ms [ms]: In a step of its own.
+        ratio [x]: recompute / swap: above 1, swapping is cheaper.
+        cheaper
+        break_even [tokens]: Copied whole, swapping stays cheaper from here on; -1: not up to 131,072 tokens.
+        num_copies: Transfers out and in: 2, or with per_block two per block, layer and direction (K and V lie
+            apart).
     """
     from engine.sim.hardware import get_hardware, get_link
     from engine.sim.memory import Deployment
@@ -60,7 +47,7 @@ def swap_or_recompute(
         num_copies = 2 * 2 * deployment.model.num_layers * -(-tokens // block_size)
         swap_ms += num_copies * overhead_us / 1000
     recompute_ms = 1000 * found.recompute_seconds
-    return Comparison(
+    return Result(
         kv_bytes=tokens * deployment.kv_bytes_per_token_per_device,
         swap_ms=swap_ms,
         one_way_ms=swap_ms / 2,

@@ -1,50 +1,30 @@
 """E18: one load, too little memory, victims recompute or are swapped: what users see (`engine/sim`, virtual time)."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class UnderLoad:
-    """Times of all requests; with ample memory for comparison."""
-
-    preemptions_recompute: int
-    preemptions_swap: int
-    ttft_p99_ample: Annotated[float, "ms"]
-    ttft_p99_recompute: Annotated[float, "ms"]
-    ttft_p99_swap: Annotated[float, "ms"]
-    itl_p99_ample: Annotated[float, "ms"]
-    itl_p99_recompute: Annotated[float, "ms"]
-    itl_p99_swap: Annotated[float, "ms"]
-    itl_max_ample: Annotated[float, "ms"]
-    itl_max_recompute: Annotated[float, "ms"]
-    itl_max_swap: Annotated[float, "ms"]
-    copied_mib: Annotated[float, "MiB"]
-    extra_prefill_tokens: Annotated[int, "tokens"]
-    """Computed a second time, in the recompute run."""
-    tokens_per_s_recompute: Annotated[float, "tokens/s"]
-    tokens_per_s_swap: Annotated[float, "tokens/s"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E18")
 def swap_under_load(
     ctx: Context,
-    *,
     model: str = "llama-3.1-8b",
     gpu: str = "h100",
-    num_requests: Annotated[int, Field(ge=2, le=200)] = 60,
-    rate: Annotated[float, Field(gt=0, le=1000)] = 20.0,
-    prompt: Annotated[int, Field(ge=1, le=8000)] = 1000,
-    output: Annotated[int, Field(ge=1, le=1000)] = 300,
-    num_blocks: Annotated[int, Field(ge=8, le=20_000)] = 1500,
-) -> UnderLoad:
-    """Three runs of one workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap."""
+    num_requests: int = arg(60, 2, 200),
+    rate: float = arg(20.0, above=0, high=1000),
+    prompt: int = arg(1000, 1, 8000),
+    output: int = arg(300, 1, 1000),
+    num_blocks: int = arg(1500, 8, 20000),
+) -> Result:
+    """Three runs of one workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap.
+
+    Returns:
+        Times of all requests; with ample memory for comparison.
+        preemptions_recompute, preemptions_swap
+        ttft_p99_ample, ttft_p99_recompute, ttft_p99_swap, itl_p99_ample, itl_p99_recompute [ms]
+        itl_p99_swap, itl_max_ample, itl_max_recompute, itl_max_swap [ms]
+        copied_mib [MiB]
+        extra_prefill_tokens [tokens]: Computed a second time, in the recompute run.
+        tokens_per_s_recompute, tokens_per_s_swap [tokens/s]
+    """
     from engine.sim.hardware import get_hardware
     from engine.sim.memory import Deployment
     from engine.sim.models import get_model
@@ -62,7 +42,7 @@ def swap_under_load(
 
     ample, recompute, swap = run(40_000), run(num_blocks), run(num_blocks, 64.0)
     ms = 1000.0
-    return UnderLoad(
+    return Result(
         preemptions_recompute=recompute.num_preemptions,
         preemptions_swap=swap.num_preemptions,
         ttft_p99_ample=ms * ample.ttft.p99,

@@ -1,50 +1,34 @@
 """E07, E08: an agent that calls tools: what its habits do to the prefix of the next call."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class AgentHits:
-    """Computed prompt tokens of a whole run, by habit; less is better."""
-
-    append_only: Annotated[int, "tokens"]
-    """Tools first and in one order; results are appended; nothing is ever rewritten."""
-    thinking_dropped: Annotated[int, "tokens"]
-    """The last step's thinking is cut out of the history before the next call."""
-    tools_reordered: Annotated[int, "tokens"]
-    """The tool definitions come in another order in every call."""
-    tools_grow: Annotated[int, "tokens"]
-    """A tool definition is added behind the others, before the history, in every call."""
-    no_cache: Annotated[int, "tokens"]
-    prompt_tokens: Annotated[int, "tokens"]
-    """Of the append-only run, all calls together."""
-    append_only_hit_rate: Annotated[float, "share"]
 
 
 @experiment("E07", "E08")
 def agent_loop(
     ctx: Context,
-    *,
-    system: Annotated[int, Field(ge=1, le=2000)] = 120,
-    tools: Annotated[int, Field(ge=2, le=20)] = 6,
-    tool_tokens: Annotated[int, Field(ge=1, le=400)] = 80,
-    calls: Annotated[int, Field(ge=2, le=12)] = 6,
-    thinking: Annotated[int, Field(ge=1, le=400)] = 100,
-    call_tokens: Annotated[int, Field(ge=1, le=200)] = 30,
-    result_tokens: Annotated[int, Field(ge=1, le=800)] = 150,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> AgentHits:
+    system: int = arg(120, 1, 2000),
+    tools: int = arg(6, 2, 20),
+    tool_tokens: int = arg(80, 1, 400),
+    calls: int = arg(6, 2, 12),
+    thinking: int = arg(100, 1, 400),
+    call_tokens: int = arg(30, 1, 200),
+    result_tokens: int = arg(150, 1, 800),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """One agent run of `calls` model calls: system prompt, tool definitions, then (thinking, call, result) per step.
 
     Every call generates thinking and a tool call; the tool's result stands before the next one. Lengths in tokens.
+
+    Returns:
+        Computed prompt tokens of a whole run, by habit; less is better.
+        append_only [tokens]: Tools first and in one order; results are appended; nothing is ever rewritten.
+        thinking_dropped [tokens]: The last step's thinking is cut out of the history before the next call.
+        tools_reordered [tokens]: The tool definitions come in another order in every call.
+        tools_grow [tokens]: A tool definition is added behind the others, before the history, in every call.
+        no_cache [tokens]
+        prompt_tokens [tokens]: Of the append-only run, all calls together.
+        append_only_hit_rate [share]
     """
     sizes = {
         "system": system,
@@ -55,7 +39,7 @@ def agent_loop(
         "block_size": block_size,
     }
     append, total = _run(ctx, "append", **sizes)
-    return AgentHits(
+    return Result(
         append_only=append,
         thinking_dropped=_run(ctx, "drop", **sizes)[0],
         tools_reordered=_run(ctx, "reorder", **sizes)[0],

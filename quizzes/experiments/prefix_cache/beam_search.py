@@ -1,54 +1,39 @@
 """E09: beams over forked block tables: what is shared, and what copy-on-write copies when beams die and fork."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from engine.frontend.block_space_manager import BlockSpaceManager
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Parents = Literal["independent", "one_parent", "random"]
-
-
-@dataclass(frozen=True)
-class BeamBlocks:
-    """Blocks and tokens for all beams."""
-
-    at_fork: Annotated[int, "blocks"]
-    copies: Annotated[int, "blocks"]
-    """Copied on write, the whole search."""
-    first_step_copies: Annotated[int, "blocks"]
-    at_end: Annotated[int, "blocks"]
-    unshared: Annotated[int, "blocks"]
-    """Beams with tables of their own."""
-    saved_blocks: Annotated[int, "blocks"]
-    """unshared - at_end."""
-    saved: Annotated[float, "share"]
-    saved_at_fork: Annotated[int, "blocks"]
-    """What the beams would need more for the prompt alone, without sharing."""
-    slots_at_end: Annotated[int, "tokens"]
-    """Token slots of the blocks in use at the end."""
 
 
 @experiment("E09")
 def beam_search(
     ctx: Context,
-    *,
-    beams: Annotated[int, Field(ge=1, le=32)] = 4,
-    prompt: Annotated[int, Field(ge=1, le=4000)] = 100,
-    generated: Annotated[int, Field(ge=0, le=400)] = 50,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    beams: int = arg(4, 1, 32),
+    prompt: int = arg(100, 1, 4000),
+    generated: int = arg(50, 0, 400),
+    block_size: int = arg(16, 1, 128),
     parents: Parents = "independent",
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> BeamBlocks:
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """Beam search on the block manager of vLLM 0.6: fork the survivors, drop the rest, append a token to each.
 
     parents: of the beams of the next step. independent: every beam goes on by itself. one_parent: all of them descend
     from the best beam. random: each from one drawn at random.
+
+    Returns:
+        Blocks and tokens for all beams.
+        at_fork [blocks]
+        copies [blocks]: Copied on write, the whole search.
+        first_step_copies, at_end [blocks]
+        unshared [blocks]: Beams with tables of their own.
+        saved_blocks [blocks]: unshared - at_end.
+        saved [share]
+        saved_at_fork [blocks]: What the beams would need more for the prompt alone, without sharing.
+        slots_at_end [tokens]: Token slots of the blocks in use at the end.
     """
     manager = BlockSpaceManager(beams * ((prompt + generated) // block_size + 2) + beams, 0, block_size)
     live = [(0, beam) for beam in range(beams)]
@@ -65,7 +50,7 @@ def beam_search(
         first = manager.num_copies if step == 1 else first
     at_end = manager.num_used_blocks
     unshared = beams * -(-(prompt + generated) // block_size)
-    return BeamBlocks(
+    return Result(
         at_fork=at_fork,
         copies=manager.num_copies,
         first_step_copies=first,

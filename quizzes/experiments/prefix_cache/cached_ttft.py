@@ -1,39 +1,20 @@
 """E07: time to the first token of a live engine, cold against warm, and whether the answer stays the same."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.measure import paired_ratio
-
-
-@dataclass(frozen=True)
-class CachedTTFT:
-    """Cold over warm; above 1 the cache helps."""
-
-    speedup: Annotated[float, "x"]
-    lo: Annotated[float, "x"]
-    hi: Annotated[float, "x"]
-    """Bootstrap 95 % interval."""
-    computed_cold: Annotated[int, "tokens"]
-    computed_warm: Annotated[int, "tokens"]
-    tokens_equal: bool
-    """The greedy answer behind a hit is that of a full prefill, token for token."""
-    repeats: int
+from quizzes.experiments import Context, Result, arg, experiment, paired_ratio
 
 
 @experiment("E07", determinism="statistical", seconds=30)
-def cached_ttft(
-    ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=32, le=1500)] = 800,
-    answer: Annotated[int, Field(ge=1, le=32)] = 12,
-) -> CachedTTFT:
-    """The shipped model, one prompt of `prompt` tokens again and again: prefix cache emptied before, or left warm."""
+def cached_ttft(ctx: Context, prompt: int = arg(800, 32, 1500), answer: int = arg(12, 1, 32)) -> Result:
+    """The shipped model, one prompt of `prompt` tokens again and again: prefix cache emptied before, or left warm.
+
+    Returns:
+        Cold over warm; above 1 the cache helps.
+        speedup, lo [x]
+        hi [x]: Bootstrap 95 % interval.
+        computed_cold, computed_warm [tokens]
+        tokens_equal: The greedy answer behind a hit is that of a full prefill, token for token.
+        repeats
+    """
     from engine.sampling_params import SamplingParams
 
     with ctx.llm(max_model_len=prompt + answer + 16) as llm:
@@ -53,7 +34,7 @@ def cached_ttft(
         llm.reset_prefix_cache()
         (computed,) = llm.generate([ask], whole, use_tqdm=False)
         (hit,) = llm.generate([ask], whole, use_tqdm=False)
-    return CachedTTFT(
+    return Result(
         speedup=ratio.median,
         lo=ratio.lo,
         hi=ratio.hi,

@@ -1,14 +1,9 @@
 """E48, E08: the same instructions in many spellings; hits before and after a canonicaliser."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._canonical import canonical_prompt as canonical
 from quizzes.experiments.prefix_cache._canonical import naive_prompt
 
@@ -23,36 +18,28 @@ TOOLS: list[dict[str, Any]] = [
 ]
 
 
-@dataclass(frozen=True)
-class Canonical:
-    """One token per byte, so that nothing depends on a tokenizer."""
-
-    stable_bytes: Annotated[int, "tokens"]
-    """Length of what all canonical prompts start with."""
-    naive_hit_rate: Annotated[float, "share"]
-    canonical_hit_rate: Annotated[float, "share"]
-    naive_hit_tokens: Annotated[int, "tokens"]
-    """All requests but the first."""
-    canonical_hit_tokens: Annotated[int, "tokens"]
-    """All requests but the first."""
-    spellings: Annotated[int, "spellings"]
-    """Different byte strings before the question among the naive prompts, with date and request id left out."""
-    canonical_spellings: Annotated[int, "spellings"]
-
-
 @experiment("E48", "E08")
 def canonical_prompt(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=2, le=40)] = 12,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    requests: int = arg(12, 2, 40),
+    block_size: int = arg(16, 1, 128),
     stamped: bool = True,
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> Canonical:
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """Clients send the same instructions and tools with other blanks, another order and another date each time.
 
     naive: request id and date on top (stamped) or nowhere, the rest as it came. canonical: stable parts first, in one
     spelling.
+
+    Returns:
+        One token per byte, so that nothing depends on a tokenizer.
+        stable_bytes [tokens]: Length of what all canonical prompts start with.
+        naive_hit_rate, canonical_hit_rate [share]
+        naive_hit_tokens [tokens]: All requests but the first.
+        canonical_hit_tokens [tokens]: All requests but the first.
+        spellings [spellings]: Different byte strings before the question among the naive prompts, with date and
+            request id left out.
+        canonical_spellings [spellings]
     """
     rng = Random(seed)
     sent = [_from_a_client(rng, number) for number in range(requests)]
@@ -61,7 +48,7 @@ def canonical_prompt(
     canonical_hits = _hits(ctx, canonic, block_size, traced=True)
     heads = {prompt.split(b"\ndate:")[0] for prompt in canonic}
     bodies = {naive_prompt(parts, False).rsplit(b"\n", 1)[0] for parts in sent}
-    return Canonical(
+    return Result(
         stable_bytes=_common_prefix(canonic),
         naive_hit_rate=sum(naive_hits) / sum(map(len, naive)),
         canonical_hit_rate=sum(canonical_hits) / sum(map(len, canonic)),

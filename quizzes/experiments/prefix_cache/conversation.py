@@ -1,52 +1,38 @@
 """E07: a chat that sends its whole history every turn; what the prefix cache finds of it."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class ConversationHits:
-    """One entry per turn."""
-
-    prompt_tokens: Annotated[list[int], "tokens"]
-    cached_tokens: Annotated[list[int], "tokens"]
-    """Of the prompt, found in the cache."""
-    computed_tokens: Annotated[list[int], "tokens"]
-    """Of the prompt, sent through the model."""
-    prefill_with_cache: Annotated[int, "tokens"]
-    prefill_without_cache: Annotated[int, "tokens"]
-    """All turns together, the second measured with enable_prefix_caching=False."""
-    saved: Annotated[float, "share"]
-    """Of the prompt tokens."""
-    hit_rate: Annotated[float, "share"]
-    """Cached tokens over prompt tokens, as vLLM's prefix_cache_hits / prefix_cache_queries."""
 
 
 @experiment("E07")
 def conversation(
     ctx: Context,
-    *,
-    system: Annotated[int, Field(ge=1, le=8000)] = 200,
-    user: Annotated[int, Field(ge=1, le=2000)] = 30,
-    answer: Annotated[int, Field(ge=1, le=500)] = 50,
-    turns: Annotated[int, Field(ge=1, le=40)] = 5,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> ConversationHits:
+    system: int = arg(200, 1, 8000),
+    user: int = arg(30, 1, 2000),
+    answer: int = arg(50, 1, 500),
+    turns: int = arg(5, 1, 40),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """Cached tokens per turn of a chat: system prompt, then a question and an answer per turn.
 
     Every prompt is the last prompt, its answer and a new question, and nobody else uses the cache. Lengths in tokens.
+
+    Returns:
+        One entry per turn.
+        prompt_tokens [tokens]
+        cached_tokens [tokens]: Of the prompt, found in the cache.
+        computed_tokens [tokens]: Of the prompt, sent through the model.
+        prefill_with_cache [tokens]
+        prefill_without_cache [tokens]: All turns together, the second measured with enable_prefix_caching=False.
+        saved [share]: Of the prompt tokens.
+        hit_rate [share]: Cached tokens over prompt tokens, as vLLM's prefix_cache_hits / prefix_cache_queries.
     """
     cached, lengths = _play(ctx, True, system, user, answer, turns, block_size)
     none, _ = _play(ctx, False, system, user, answer, turns, block_size)
     computed = [length - hit for length, hit in zip(lengths, cached, strict=True)]
-    return ConversationHits(
+    return Result(
         prompt_tokens=lengths,
         cached_tokens=cached,
         computed_tokens=computed,
@@ -74,7 +60,7 @@ def _play(
     return [engine.outcomes[f"turn{turn}"].cached_tokens for turn in range(turns)], lengths
 
 
-def chart(result: ConversationHits) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """Prompt tokens by turn: found in the cache and computed."""
     values = [
         {"turn": turn, "tokens": tokens, "what": what}

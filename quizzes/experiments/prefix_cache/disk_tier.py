@@ -1,43 +1,25 @@
 """E58, E47: an engine's cache is its own; a folder of blocks is everybody's."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._live import Watched
 
 
-@dataclass(frozen=True)
-class SecondEngine:
-    """One engine serves a prompt and ends; another one gets the same prompt."""
-
-    own_hit: Annotated[int, "tokens"]
-    """Cached tokens when the first engine gets the prompt again."""
-    other_hit: Annotated[int, "tokens"]
-    """Cached tokens in a second engine that shares nothing with the first."""
-    shared_hit: Annotated[int, "tokens"]
-    """Cached tokens in a second engine that uses the same folder."""
-    shared_source: str
-    """Where those were."""
-    bytes_read: Annotated[int, "bytes"]
-    block_bytes: Annotated[int, "bytes"]
-    tokens_equal: bool
-    """All of them give the same greedy answer."""
-
-
 @experiment("E58", "E47", seconds=30)
-def disk_tier(
-    ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=17, le=800)] = 200,
-    answer: Annotated[int, Field(ge=1, le=16)] = 6,
-) -> SecondEngine:
+def disk_tier(ctx: Context, prompt: int = arg(200, 17, 800), answer: int = arg(6, 1, 16)) -> Result:
     """One prompt in three engines: the first writes its blocks to a folder, a second has only its own cache, a third
-    reads the folder."""
+    reads the folder.
+
+    Returns:
+        One engine serves a prompt and ends; another one gets the same prompt.
+        own_hit [tokens]: Cached tokens when the first engine gets the prompt again.
+        other_hit [tokens]: Cached tokens in a second engine that shares nothing with the first.
+        shared_hit [tokens]: Cached tokens in a second engine that uses the same folder.
+        shared_source: Where those were.
+        bytes_read, block_bytes [bytes]
+        tokens_equal: All of them give the same greedy answer.
+    """
     from tempfile import TemporaryDirectory
 
     from engine.sampling_params import SamplingParams
@@ -61,7 +43,7 @@ def disk_tier(
             outputs.append(ask(third))
             block_bytes = third.llm_engine.engine_core.config.cache.tiers.block_bytes
     hits = [output.num_cached_tokens for output in outputs]
-    return SecondEngine(
+    return Result(
         own_hit=hits[1],
         other_hit=hits[2],
         shared_hit=hits[3],

@@ -1,47 +1,36 @@
 """E11: which cached blocks are reused first, after frees and hits."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from engine.core.block_events import add_listener
 from engine.core.blocks import Block, BlockEvent
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 Blocks = Annotated[int, Field(ge=1, le=20)]
 
 
-@dataclass(frozen=True)
-class EvictionOrder:
-    """Chains are called a, b, c ... in order of arrival; a1 is the first block of chain a."""
-
-    order: list[str]
-    """Cached blocks in the order in which the newcomer's blocks overwrote them."""
-    left: Annotated[list[int], "blocks"]
-    """By chain: how many blocks, from its start, can still be hit."""
-    free_before: Annotated[int, "blocks"]
-    """When the newcomer came: blocks that can be taken, cached ones included."""
-    cached_before: Annotated[int, "blocks"]
-    """Of those, with content that a request could hit."""
-
-
 @experiment("E11")
 def eviction_order(
     ctx: Context,
-    *,
-    chains: Annotated[list[Blocks], Field(min_length=1, max_length=8)] = (3, 2, 3),
-    touched: Annotated[list[Annotated[int, Field(ge=0, le=7)]], Field(max_length=8)] = (0,),
-    take: Annotated[int, Field(ge=0, le=160)] = 4,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> EvictionOrder:
+    chains: list[int] = arg([3, 2, 3], 1, 20, count=(1, 8)),
+    touched: list[int] = arg([0], 0, 7, count=(0, 8)),
+    take: int = arg(4, 0, 160),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """Requests of `chains` full blocks finish one after another; those in `touched` come again, in that order; then a
     newcomer takes `take` blocks.
 
     Every prompt is one token longer than its full blocks; the pool is just large enough for all chains.
+
+    Returns:
+        Chains are called a, b, c ... in order of arrival; a1 is the first block of chain a.
+        order: Cached blocks in the order in which the newcomer's blocks overwrote them.
+        left [blocks]: By chain: how many blocks, from its start, can still be hit.
+        free_before [blocks]: When the newcomer came: blocks that can be taken, cached ones included.
+        cached_before [blocks]: Of those, with content that a request could hit.
     """
     fresh = Fresh()
     prompts = [fresh(length * block_size + 1) for length in chains]
@@ -71,7 +60,7 @@ def eviction_order(
         take = min(take, sum(chains) + 1)
         engine.run([Ask("newcomer", fresh(take * block_size), fresh(1))])
     left = [_reachable(chain, kv.pool.cached) for chain in hashes]
-    return EvictionOrder(order, left, free, cached)
+    return Result(order=order, left=left, free_before=free, cached_before=cached)
 
 
 def _reachable(chain: list[bytes], cached: dict[bytes, Block]) -> int:

@@ -1,47 +1,33 @@
 """E07: what the prefix cache does for requests that share nothing: hashes, and nothing else."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.core.hashing import BlockHasher, sha256
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class HashWork:
-    """Requests without a common prefix, with the cache and without."""
-
-    digests: Annotated[int, "hashes"]
-    """sha256 calls for all prompts: the root and one per full block."""
-    bytes_hashed: Annotated[int, "bytes"]
-    hits: Annotated[int, "tokens"]
-    computed_with: Annotated[int, "tokens"]
-    computed_without: Annotated[int, "tokens"]
-    steps_with: Annotated[int, "steps"]
-    steps_without: Annotated[int, "steps"]
-    refused_with: Annotated[int, "steps"]
-    """Steps in which somebody waited for blocks: cached blocks count as free, so as often as without."""
-    refused_without: Annotated[int, "steps"]
 
 
 @experiment("E07")
 def hash_work(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=1, le=100)] = 20,
-    prompt: Annotated[int, Field(ge=1, le=2000)] = 200,
-    output: Annotated[int, Field(ge=1, le=100)] = 10,
-    pool: Annotated[int, Field(ge=20, le=5000)] = 64,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> HashWork:
-    """`requests` prompts of `prompt` tokens, all different, through a pool of `pool` blocks, cached and not."""
+    requests: int = arg(20, 1, 100),
+    prompt: int = arg(200, 1, 2000),
+    output: int = arg(10, 1, 100),
+    pool: int = arg(64, 20, 5000),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
+    """`requests` prompts of `prompt` tokens, all different, through a pool of `pool` blocks, cached and not.
+
+    Returns:
+        Requests without a common prefix, with the cache and without.
+        digests [hashes]: sha256 calls for all prompts: the root and one per full block.
+        bytes_hashed [bytes]
+        hits, computed_with, computed_without [tokens]
+        steps_with, steps_without [steps]
+        refused_with [steps]: Steps in which somebody waited for blocks: cached blocks count as free, so as often as
+            without.
+        refused_without [steps]
+    """
     calls: list[int] = []
 
     def counted(data: bytes) -> bytes:
@@ -66,7 +52,7 @@ def hash_work(
     ]
     computed = [sum(outcome.computed_tokens for outcome in engine.outcomes.values()) for engine in engines]
     refused = [sum(bool(step.plan.not_scheduled) for step in engine.steps) for engine in engines]
-    return HashWork(
+    return Result(
         digests=len(calls),
         bytes_hashed=sum(calls),
         hits=sum(outcome.cached_tokens for outcome in engines[0].outcomes.values()),

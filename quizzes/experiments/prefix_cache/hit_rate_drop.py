@@ -1,49 +1,37 @@
 """E47, E52: five reasons for a low hit rate; the same number, and different things that tell them apart."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 Cause = Literal["healthy", "template", "eviction", "routing", "short_chats"]
 BLOCK = 16
 
 
-@dataclass(frozen=True)
-class Symptoms:
-    """What a dashboard shows."""
-
-    hit_rate: Annotated[float, "share"]
-    """Cached over prompt tokens, all replicas."""
-    hit_share: Annotated[float, "share"]
-    """Requests with any hit over all requests."""
-    evictions: Annotated[int, "blocks"]
-    prompt_mean: Annotated[float, "tokens"]
-    misses_at_start: Annotated[float, "share"]
-    """Requests that do not even hit their first block."""
-
-
 @experiment("E47", "E52")
 def hit_rate_drop(
     ctx: Context,
-    *,
     cause: Cause = "healthy",
-    sessions: Annotated[int, Field(ge=2, le=16)] = 8,
-    turns: Annotated[int, Field(ge=2, le=10)] = 5,
-    system: Annotated[int, Field(ge=16, le=2000)] = 320,
-    turn: Annotated[int, Field(ge=2, le=400)] = 80,
-    replicas: Annotated[int, Field(ge=2, le=12)] = 8,
-) -> Symptoms:
+    sessions: int = arg(8, 2, 16),
+    turns: int = arg(5, 2, 10),
+    system: int = arg(320, 16, 2000),
+    turn: int = arg(80, 2, 400),
+    replicas: int = arg(8, 2, 12),
+) -> Result:
     """A chat service with one thing wrong: a request id on top of the template, a small pool, routing by turns over
     replicas, or simply a different traffic of one-question chats.
 
     Sessions take turns; each sends the system prompt, its history and a new turn of `turn` tokens (half of it the
     answer).
+
+    Returns:
+        What a dashboard shows.
+        hit_rate [share]: Cached over prompt tokens, all replicas.
+        hit_share [share]: Requests with any hit over all requests.
+        evictions [blocks]
+        prompt_mean [tokens]
+        misses_at_start [share]: Requests that do not even hit their first block.
     """
     fresh = Fresh()
     longest = system + turns * turn
@@ -73,7 +61,7 @@ def hit_rate_drop(
             lengths.append(len(prompt))
             histories[session] = [*histories[session], *question, *answer]
             sent += 1
-    return Symptoms(
+    return Result(
         hit_rate=sum(cached) / sum(lengths),
         hit_share=sum(hit > 0 for hit in cached) / sent,
         evictions=sum(engine.scheduler.kv.pool.num_evictions for engine in engines),

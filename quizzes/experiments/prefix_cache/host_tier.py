@@ -1,54 +1,47 @@
 """E58: blocks that the device evicts go to host memory; where a later hit finds them."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.config.tiers import TierConfig
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 BLOCK = 16
 
 
-@dataclass(frozen=True)
-class TieredHit:
-    """What the returning request finds, with a host tier and without."""
-
-    device_tokens: Annotated[int, "tokens"]
-    host_tokens: Annotated[int, "tokens"]
-    computed_tokens: Annotated[int, "tokens"]
-    """Of its prompt, with the tier."""
-    computed_without: Annotated[int, "tokens"]
-    offloaded: Annotated[int, "blocks"]
-    """Copied to the host in all, by evictions."""
-    copied_in: Annotated[int, "blocks"]
-    bytes_in: Annotated[int, "bytes"]
-    """Over the link, for the returning request: blocks x bytes per block."""
-
-
 @experiment("E58")
 def host_tier(
     ctx: Context,
-    *,
-    prompt_blocks: Annotated[int, Field(ge=1, le=40)] = 6,
-    others_blocks: Annotated[int, Field(ge=0, le=200)] = 8,
-    pool: Annotated[int, Field(ge=2, le=400)] = 10,
-    host_blocks: Annotated[int, Field(ge=1, le=800)] = 32,
-    block_bytes: Annotated[int, Field(ge=1, le=64 << 20)] = 2 << 20,
-) -> TieredHit:
+    prompt_blocks: int = arg(6, 1, 40),
+    others_blocks: int = arg(8, 0, 200),
+    pool: int = arg(10, 2, 400),
+    host_blocks: int = arg(32, 1, 800),
+    block_bytes: int = arg(2 << 20, 1, 67_108_864),
+) -> Result:
     """A prompt of `prompt_blocks` full blocks and one token is served, others take `others_blocks`, and it comes back.
 
     The device has `pool` blocks, host memory `host_blocks`. Others come as requests of at most half the pool.
+
+    Returns:
+        What the returning request finds, with a host tier and without.
+        device_tokens, host_tokens [tokens]
+        computed_tokens [tokens]: Of its prompt, with the tier.
+        computed_without [tokens]
+        offloaded [blocks]: Copied to the host in all, by evictions.
+        copied_in [blocks]
+        bytes_in [bytes]: Over the link, for the returning request: blocks x bytes per block.
     """
     pool = max(pool, prompt_blocks + 1)
     shape = (prompt_blocks, others_blocks, pool, block_bytes)
-    device, host, computed, flows = _serve(ctx, host_blocks, *shape)
+    device, host, computed, (offloaded, copied_in, bytes_in) = _serve(ctx, host_blocks, *shape)
     _, _, without, _ = _serve(ctx, 0, *shape)
-    return TieredHit(device, host, computed, without, *flows)
+    return Result(
+        device_tokens=device,
+        host_tokens=host,
+        computed_tokens=computed,
+        computed_without=without,
+        offloaded=offloaded,
+        copied_in=copied_in,
+        bytes_in=bytes_in,
+    )
 
 
 def _serve(

@@ -1,44 +1,32 @@
 """E64: an image in a prompt: placeholder tokens, cache keys, encoder runs."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._live import Watched
-
-
-@dataclass(frozen=True)
-class ImageHits:
-    """The second of two prompts that were sent one after the other."""
-
-    prompt_tokens: Annotated[int, "tokens"]
-    placeholder_tokens: Annotated[int, "tokens"]
-    """Of them, those that stand for the image."""
-    image_at: Annotated[int, "position"]
-    cached_tokens: Annotated[int, "tokens"]
-    encoder_runs: Annotated[int, "runs"]
-    """For both prompts together."""
-    same_token_ids: bool
-    """Both prompts have the same token ids."""
 
 
 @experiment("E64", seconds=20)
 def image_hits(
     ctx: Context,
-    *,
     same_image: bool = True,
     text_differs: Literal["nowhere", "front", "behind"] = "nowhere",
-    words_before: Annotated[int, Field(ge=0, le=60)] = 20,
-    words_behind: Annotated[int, Field(ge=1, le=60)] = 20,
-    block_size: Annotated[int, Field(ge=4, le=64)] = 16,
-) -> ImageHits:
+    words_before: int = arg(20, 0, 60),
+    words_behind: int = arg(20, 1, 60),
+    block_size: int = arg(16, 4, 64),
+) -> Result:
     """Two prompts with an image each, on the shipped model with the toy encoder of engine.multimodal.
 
     text_differs: the second prompt has another first word, or another word right behind the image.
+
+    Returns:
+        The second of two prompts that were sent one after the other.
+        prompt_tokens [tokens]
+        placeholder_tokens [tokens]: Of them, those that stand for the image.
+        image_at [position]
+        cached_tokens [tokens]
+        encoder_runs [runs]: For both prompts together.
+        same_token_ids: Both prompts have the same token ids.
     """
     import numpy as np
 
@@ -60,7 +48,7 @@ def image_hits(
             prompt = {"prompt": text, "multi_modal_data": {"image": picture}}
             outputs += llm.generate([prompt], SamplingParams(max_tokens=1, temperature=0), use_tqdm=False)
     ids = [output.prompt_token_ids for output in outputs]
-    return ImageHits(
+    return Result(
         prompt_tokens=len(ids[1]),
         placeholder_tokens=NUM_TOKENS,
         image_at=ids[1].index(0),

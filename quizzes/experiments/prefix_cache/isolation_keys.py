@@ -1,55 +1,38 @@
 """E10: the same tokens under another adapter, salt, image, model or KV type: what may be shared."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from engine.config import CacheConfig
 from engine.core.encoder_cache import MultiModalFeature
 from engine.core.kv_manager import KVManager
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class SharedTokens:
-    """Tokens of the second request's hit on the first one's blocks, by what differs between the two."""
-
-    nothing: Annotated[int, "tokens"]
-    """Two users, the same prompt, no salt."""
-    sampling: Annotated[int, "tokens"]
-    """Another temperature and another seed."""
-    salt: Annotated[int, "tokens"]
-    same_salt: Annotated[int, "tokens"]
-    """Both carry the same salt."""
-    adapter: Annotated[int, "tokens"]
-    """An adapter against the base model."""
-    same_adapter: Annotated[int, "tokens"]
-    reloaded_adapter: Annotated[int, "tokens"]
-    """An adapter of the same name that was loaded anew from changed files."""
-    image: Annotated[int, "tokens"]
-    """Another image behind the same placeholder tokens, at `image_at`."""
-    model: Annotated[int, "tokens"]
-    """Other weights, in a store that both engines use."""
-    kv_dtype: Annotated[int, "tokens"]
-    """The same weights with an FP8 KV cache, in a store that both engines use."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E10")
 def isolation_keys(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=20, le=4000)] = 100,
-    image_at: Annotated[int, Field(ge=0, le=3990)] = 40,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> SharedTokens:
+    prompt: int = arg(100, 20, 4000),
+    image_at: int = arg(40, 0, 3990),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """Which of two requests with identical token ids may read each other's KV, by what else differs.
 
     Both requests have `prompt` tokens; where images are, 10 of them are placeholders from `image_at` on.
+
+    Returns:
+        Tokens of the second request's hit on the first one's blocks, by what differs between the two.
+        nothing [tokens]: Two users, the same prompt, no salt.
+        sampling [tokens]: Another temperature and another seed.
+        salt [tokens]
+        same_salt [tokens]: Both carry the same salt.
+        adapter [tokens]: An adapter against the base model.
+        same_adapter [tokens]
+        reloaded_adapter [tokens]: An adapter of the same name that was loaded anew from changed files.
+        image [tokens]: Another image behind the same placeholder tokens, at `image_at`.
+        model [tokens]: Other weights, in a store that both engines use.
+        kv_dtype [tokens]: The same weights with an FP8 KV cache, in a store that both engines use.
     """
     image_at = min(image_at, prompt - 10)
     world = _World(prompt, block_size)
@@ -57,7 +40,7 @@ def isolation_keys(
     def image(content: str) -> dict[str, Any]:
         return {"mm_features": [MultiModalFeature(content, image_at, 10, None)]}
 
-    return SharedTokens(
+    return Result(
         nothing=world.hit({}, {}),
         sampling=world.hit({"temperature": 0.0}, {"temperature": 1.0, "seed": 7}),
         salt=world.hit({"cache_salt": "tenant-a"}, {"cache_salt": "tenant-b"}),

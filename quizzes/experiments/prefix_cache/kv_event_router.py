@@ -1,58 +1,49 @@
 """E47: a router that guesses what replicas hold from what it sent them, and one that is told by KV events."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.core.hashing import BlockHasher
 from engine.core.kv_events import KVEventFeed, MemoryPublisher, PrefixIndex
 from engine.core.request import Request
 from engine.core.router import PrefixRouter
 from engine.sampling_params import SamplingParams
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 BLOCK = 16
 
 
-@dataclass(frozen=True)
-class Belief:
-    """Requests after the first round, the guessing router and the told one."""
-
-    guessed_by_prefix: Annotated[int, "requests"]
-    """Sent to a replica because its prefix was thought to be there."""
-    guessed_hits: Annotated[int, "requests"]
-    """Of all requests, those that found a block of their prefix."""
-    told_by_prefix: Annotated[int, "requests"]
-    told_hits: Annotated[int, "requests"]
-    requests: Annotated[int, "requests"]
-    event_batches: Annotated[int, "batches"]
-    """That the told router read."""
-
-
 @experiment("E47")
 def kv_event_router(
     ctx: Context,
-    *,
-    replicas: Annotated[int, Field(ge=1, le=6)] = 2,
-    sessions: Annotated[int, Field(ge=1, le=24)] = 6,
-    blocks_each: Annotated[int, Field(ge=1, le=20)] = 6,
-    pool: Annotated[int, Field(ge=24, le=1000)] = 60,
-    rounds: Annotated[int, Field(ge=1, le=8)] = 3,
+    replicas: int = arg(2, 1, 6),
+    sessions: int = arg(6, 1, 24),
+    blocks_each: int = arg(6, 1, 20),
+    pool: int = arg(60, 24, 1000),
+    rounds: int = arg(3, 1, 8),
     restart: bool = False,
-) -> Belief:
+) -> Result:
     """Sessions ask in turn; engine.core.router decides; each replica has `pool` blocks.
 
     restart: after the first round every replica loses its cache, as after a deploy. A told router hears of it.
+
+    Returns:
+        Requests after the first round, the guessing router and the told one.
+        guessed_by_prefix [requests]: Sent to a replica because its prefix was thought to be there.
+        guessed_hits [requests]: Of all requests, those that found a block of their prefix.
+        told_by_prefix, told_hits, requests [requests]
+        event_batches [batches]: That the told router read.
     """
     pool = max(pool, blocks_each + 2)
     shape = (replicas, sessions, blocks_each, pool, rounds, restart)
     guessed, guessed_hits, _ = _serve(ctx, False, *shape)
     told, told_hits, batches = _serve(ctx, True, *shape)
-    return Belief(guessed, guessed_hits, told, told_hits, sessions * rounds, batches)
+    return Result(
+        guessed_by_prefix=guessed,
+        guessed_hits=guessed_hits,
+        told_by_prefix=told,
+        told_hits=told_hits,
+        requests=sessions * rounds,
+        event_batches=batches,
+    )
 
 
 def _serve(

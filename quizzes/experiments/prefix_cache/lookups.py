@@ -1,46 +1,30 @@
 """E07: the same chat before three look-ups: whole prompt, chain of block hashes, tree of tokens."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._lookups import TokenTree, WholePromptCache
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class LookupHits:
-    """Hit tokens by request, in order."""
-
-    prompt_tokens: Annotated[list[int], "tokens"]
-    whole_prompt: Annotated[list[int], "tokens"]
-    block_hashes: Annotated[list[int], "tokens"]
-    """The engine."""
-    token_tree: Annotated[list[int], "tokens"]
-    whole_prompt_total: Annotated[int, "tokens"]
-    block_hashes_total: Annotated[int, "tokens"]
-    token_tree_total: Annotated[int, "tokens"]
 
 
 @experiment("E07", "E08")
 def lookups(
     ctx: Context,
-    *,
-    system: Annotated[int, Field(ge=1, le=2000)] = 200,
-    user: Annotated[int, Field(ge=1, le=500)] = 30,
-    answer: Annotated[int, Field(ge=1, le=200)] = 50,
-    chats: Annotated[int, Field(ge=1, le=6)] = 2,
-    turns: Annotated[int, Field(ge=1, le=8)] = 3,
+    system: int = arg(200, 1, 2000),
+    user: int = arg(30, 1, 500),
+    answer: int = arg(50, 1, 200),
+    chats: int = arg(2, 1, 6),
+    turns: int = arg(3, 1, 8),
     retry: bool = True,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> LookupHits:
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """`chats` conversations of `turns` turns under one system prompt; retry: the last prompt is sent twice.
 
     Each look-up knows everything that was computed before; nothing is evicted.
+
+    Returns:
+        Hit tokens by request, in order.
+        prompt_tokens, whole_prompt [tokens]
+        block_hashes [tokens]: The engine.
+        token_tree, whole_prompt_total, block_hashes_total, token_tree_total [tokens]
     """
     fresh = Fresh()
     instructions = fresh(system)
@@ -71,4 +55,13 @@ def lookups(
             history = prompt + reply
     if retry:
         send(prompt, fresh(answer))
-    return LookupHits(lengths, found[0], found[1], found[2], *(sum(each) for each in found))
+    whole_prompt, block_hashes, token_tree = found
+    return Result(
+        prompt_tokens=lengths,
+        whole_prompt=whole_prompt,
+        block_hashes=block_hashes,
+        token_tree=token_tree,
+        whole_prompt_total=sum(whole_prompt),
+        block_hashes_total=sum(block_hashes),
+        token_tree_total=sum(token_tree),
+    )

@@ -1,53 +1,37 @@
 """E23: one tenant scans documents that nobody asks twice, another chats: who loses hits, and what helps."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tenancy import TokenQuota
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 BLOCK = 16
 
 
-@dataclass(frozen=True)
-class ChatHitRates:
-    """Hit rate of the chat tenant after the first round, by what is done about the other."""
-
-    alone: Annotated[float, "share"]
-    """Nobody scans."""
-    shared: Annotated[float, "share"]
-    """One pool, no measures."""
-    salted: Annotated[float, "share"]
-    """One pool, a salt per tenant."""
-    quota: Annotated[float, "share"]
-    """One pool; the gateway lets one document per round in."""
-    partitioned: Annotated[float, "share"]
-    """Two engines with half the blocks each."""
-    quota_backlog: Annotated[int, "documents"]
-    """Still waiting at the gateway at the end: the scanner's price of the quota."""
-    evictions_shared: Annotated[int, "blocks"]
-
-
 @experiment("E23")
 def noisy_neighbour(
     ctx: Context,
-    *,
-    sessions: Annotated[int, Field(ge=1, le=12)] = 4,
-    session_blocks: Annotated[int, Field(ge=1, le=20)] = 5,
-    documents: Annotated[int, Field(ge=0, le=12)] = 4,
-    document_blocks: Annotated[int, Field(ge=1, le=40)] = 10,
-    pool: Annotated[int, Field(ge=24, le=1000)] = 60,
-    rounds: Annotated[int, Field(ge=2, le=12)] = 5,
-) -> ChatHitRates:
+    sessions: int = arg(4, 1, 12),
+    session_blocks: int = arg(5, 1, 20),
+    documents: int = arg(4, 0, 12),
+    document_blocks: int = arg(10, 1, 40),
+    pool: int = arg(60, 24, 1000),
+    rounds: int = arg(5, 2, 12),
+) -> Result:
     """Each round every chat session asks again with the same history, then the scanner sends `documents` new documents.
 
     Sizes in blocks of 16 tokens; every chat prompt ends in one token more. Hit rate: of the tokens of full blocks.
+
+    Returns:
+        Hit rate of the chat tenant after the first round, by what is done about the other.
+        alone [share]: Nobody scans.
+        shared [share]: One pool, no measures.
+        salted [share]: One pool, a salt per tenant.
+        quota [share]: One pool; the gateway lets one document per round in.
+        partitioned [share]: Two engines with half the blocks each.
+        quota_backlog [documents]: Still waiting at the gateway at the end: the scanner's price of the quota.
+        evictions_shared [blocks]
     """
     size = {"sessions": sessions, "blocks": session_blocks, "rounds": rounds}
     scan = {"documents": documents, "document_blocks": document_blocks}
@@ -59,7 +43,7 @@ def noisy_neighbour(
     quota_engine = ctx.core(num_blocks=pool, block_size=BLOCK)
     halves = [ctx.core(num_blocks=pool // 2, block_size=BLOCK) for _ in range(2)]
     quota = TokenQuota(document_blocks * BLOCK)
-    return ChatHitRates(
+    return Result(
         alone=_play(alone_engine, alone_engine, **size, documents=0, document_blocks=1),
         shared=shared,
         salted=_play(salted_engine, salted_engine, **size, **scan, salts=("chat", "scan")),
@@ -100,7 +84,7 @@ def _play(
     return hits / ((rounds - 1) * sessions * blocks * BLOCK)
 
 
-def chart(result: ChatHitRates) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """The chat's hit rate by measure."""
     names = ("alone", "shared", "salted", "quota", "partitioned")
     return {

@@ -1,50 +1,34 @@
 """E09: n samples of one prompt: forked tables with copy-on-write (vLLM 0.6), and requests that share hashed blocks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.core.block_events import add_listener
 from engine.core.blocks import Block, BlockEvent
 from engine.frontend.block_space_manager import BlockSpaceManager
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class SamplingBlocks:
-    """Blocks on the device for n samples, each of `generated` tokens behind the same prompt."""
-
-    fork_blocks: Annotated[int, "blocks"]
-    """Fork: in use when all samples exist and none has written."""
-    fork_copies: Annotated[int, "blocks"]
-    """Fork: blocks copied on write until the end."""
-    fork_end: Annotated[int, "blocks"]
-    """Fork: in use at the end."""
-    hashed_end: Annotated[int, "blocks"]
-    """Prefix cache: different blocks that were taken for the n requests; nothing is ever copied there."""
-    hashed_prompt_tokens: Annotated[int, "tokens"]
-    """Prefix cache: prompt tokens computed for all samples together."""
-    unshared_end: Annotated[int, "blocks"]
-    """Neither: n tables of their own."""
 
 
 @experiment("E09")
 def parallel_sampling(
     ctx: Context,
-    *,
-    samples: Annotated[int, Field(ge=1, le=64)] = 4,
-    prompt: Annotated[int, Field(ge=1, le=4000)] = 100,
-    generated: Annotated[int, Field(ge=1, le=400)] = 50,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> SamplingBlocks:
+    samples: int = arg(4, 1, 64),
+    prompt: int = arg(100, 1, 4000),
+    generated: int = arg(50, 1, 400),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """Blocks for n samples of a prompt, when KV of `generated` tokens is written behind it for each.
 
     fork: engine.frontend.block_space_manager, the design of vLLM 0.6. hashed: the engine's scheduler with its prefix
     cache, where samples are requests with the same prompt, as in vLLM V1.
+
+    Returns:
+        Blocks on the device for n samples, each of `generated` tokens behind the same prompt.
+        fork_blocks [blocks]: Fork: in use when all samples exist and none has written.
+        fork_copies [blocks]: Fork: blocks copied on write until the end.
+        fork_end [blocks]: Fork: in use at the end.
+        hashed_end [blocks]: Prefix cache: different blocks that were taken for the n requests; nothing is ever
+            copied there.
+        hashed_prompt_tokens [tokens]: Prefix cache: prompt tokens computed for all samples together.
+        unshared_end [blocks]: Neither: n tables of their own.
     """
     most = samples * ((prompt + generated) // block_size + 2)
     manager = BlockSpaceManager(most, 0, block_size)
@@ -58,7 +42,14 @@ def parallel_sampling(
 
     hashed, computed = _as_requests(ctx, True, samples, prompt, generated, block_size, most)
     unshared, _ = _as_requests(ctx, False, samples, prompt, generated, block_size, most)
-    return SamplingBlocks(at_fork, manager.num_copies, manager.num_used_blocks, hashed, computed, unshared)
+    return Result(
+        fork_blocks=at_fork,
+        fork_copies=manager.num_copies,
+        fork_end=manager.num_used_blocks,
+        hashed_end=hashed,
+        hashed_prompt_tokens=computed,
+        unshared_end=unshared,
+    )
 
 
 def _as_requests(

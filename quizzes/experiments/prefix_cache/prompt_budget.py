@@ -1,51 +1,36 @@
 """E48: a long chat under a token budget: how large prompts get, and what trimming does to the prefix cache."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._budgeter import Budgeter, Policy
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class Budgeted:
-    """none: the whole history. slide: drop as few old turns as needed. bulk: drop down to half the budget."""
-
-    largest_none: Annotated[int, "tokens"]
-    """Prompt of the last turn without a budget."""
-    largest_slide: Annotated[int, "tokens"]
-    largest_bulk: Annotated[int, "tokens"]
-    computed_none: Annotated[int, "tokens"]
-    """Prompt tokens that went through the model, the whole chat."""
-    computed_slide: Annotated[int, "tokens"]
-    computed_bulk: Annotated[int, "tokens"]
-    hit_rate_none: Annotated[float, "share"]
-    hit_rate_slide: Annotated[float, "share"]
-    hit_rate_bulk: Annotated[float, "share"]
-    cuts_slide: Annotated[int, "cuts"]
-    cuts_bulk: Annotated[int, "cuts"]
-    hits_slide: Annotated[list[int], "tokens"]
-    """By turn."""
-    lengths_slide: Annotated[list[int], "tokens"]
 
 
 @experiment("E48", "E08")
 def prompt_budget(
     ctx: Context,
-    *,
-    turns: Annotated[int, Field(ge=2, le=60)] = 30,
-    system: Annotated[int, Field(ge=1, le=2000)] = 200,
-    user: Annotated[int, Field(ge=1, le=500)] = 40,
-    answer: Annotated[int, Field(ge=1, le=300)] = 80,
-    budget: Annotated[int, Field(ge=64, le=20_000)] = 1200,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> Budgeted:
-    """A chat of `turns` turns, its history kept to `budget` tokens in three ways."""
+    turns: int = arg(30, 2, 60),
+    system: int = arg(200, 1, 2000),
+    user: int = arg(40, 1, 500),
+    answer: int = arg(80, 1, 300),
+    budget: int = arg(1200, 64, 20000),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
+    """A chat of `turns` turns, its history kept to `budget` tokens in three ways.
+
+    Returns:
+        The policy none keeps the whole history, slide drops as few old turns as needed, and bulk drops turns down to
+        half the budget.
+        largest_none [tokens]: Prompt of the last turn without a budget.
+        largest_slide, largest_bulk [tokens]
+        computed_none [tokens]: Prompt tokens that went through the model, the whole chat.
+        computed_slide, computed_bulk [tokens]
+        hit_rate_none, hit_rate_slide, hit_rate_bulk [share]
+        cuts_slide, cuts_bulk [cuts]
+        hits_slide [tokens]: By turn.
+        lengths_slide [tokens]
+    """
     budget = max(budget, system + user)
     lengths, hits, cuts = {}, {}, {}
     for policy in ("none", "slide", "bulk"):
@@ -54,7 +39,7 @@ def prompt_budget(
         )
     computed = {name: sum(lengths[name]) - sum(hits[name]) for name in lengths}
     rate = {name: sum(hits[name]) / sum(lengths[name]) for name in lengths}
-    return Budgeted(
+    return Result(
         largest_none=max(lengths["none"]),
         largest_slide=max(lengths["slide"]),
         largest_bulk=max(lengths["bulk"]),
@@ -102,7 +87,7 @@ def _chat(
     return lengths, hits, chat.num_cuts
 
 
-def chart(result: Budgeted) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """The sliding budget: prompt length and what the cache finds of it, by turn."""
     values = [
         {"turn": turn, "tokens": tokens, "what": what}

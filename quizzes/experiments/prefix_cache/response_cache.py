@@ -1,14 +1,8 @@
 """E48: answers from a cache in front of the engine: how many questions it takes, and how many it answers wrongly."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from random import Random
-from typing import Annotated
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._response_cache import ResponseCache, normalise
 
 TITLES = [
@@ -25,50 +19,45 @@ PHRASES = (
 )
 
 
-@dataclass(frozen=True)
-class ResponseHits:
-    """Shares of all questions."""
-
-    distinct: Annotated[float, "share"]
-    """Questions of which the engine has to answer at least one: different meanings over all questions."""
-    exact: Annotated[float, "share"]
-    """Answered from the cache when the text must be the same."""
-    normalised: Annotated[float, "share"]
-    """The same after case and punctuation are dropped."""
-    similar: Annotated[float, "share"]
-    """Answered when the share of common words reaches the threshold."""
-    false_exact: Annotated[float, "share"]
-    """Answered from the cache with the answer to another question; of all questions."""
-    false_normalised: Annotated[float, "share"]
-    false_similar: Annotated[float, "share"]
-
-
 @experiment("E48")
 def response_cache(
     ctx: Context,
-    *,
-    questions: Annotated[int, Field(ge=10, le=600)] = 300,
-    skew: Annotated[float, Field(ge=0, le=3)] = 1.0,
-    personal: Annotated[float, Field(ge=0, le=1)] = 0.0,
-    threshold: Annotated[float, Field(ge=0, le=1)] = 0.7,
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> ResponseHits:
+    questions: int = arg(300, 10, 600),
+    skew: float = arg(1.0, 0, 3),
+    personal: float = arg(0.0, 0, 1),
+    threshold: float = arg(0.7, 0, 1),
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """Questions of a bookshop before three response caches: exact text, normalised text, similar text.
 
     80 meanings (20 titles, 4 aspects) in 4 wordings; the k-th most asked has weight 1 / k^skew. personal: share of
     questions that hold an order number, so that nobody else's answer is right. Nothing expires.
+
+    Returns:
+        Shares of all questions.
+        distinct [share]: Questions of which the engine has to answer at least one: different meanings over all
+            questions.
+        exact [share]: Answered from the cache when the text must be the same.
+        normalised [share]: The same after case and punctuation are dropped.
+        similar [share]: Answered when the share of common words reaches the threshold.
+        false_exact [share]: Answered from the cache with the answer to another question; of all questions.
+        false_normalised, false_similar [share]
     """
     rng = Random(seed)
     meanings = [(title, aspect) for title in TITLES for aspect in ASPECTS]
     rng.shuffle(meanings)
     weights = [1 / (rank + 1) ** skew for rank in range(len(meanings))]
     asked = [_question(rng, meanings, weights, personal) for _ in range(questions)]
-    caches = (ResponseCache(), ResponseCache(normalise), ResponseCache(threshold=threshold))
-    found = [_serve(cache, asked) for cache in caches]
-    return ResponseHits(
-        len({meaning for _, meaning in asked}) / questions,
-        *(hits / questions for hits, _ in found),
-        *(wrong / questions for _, wrong in found),
+    caches = {
+        "exact": ResponseCache(),
+        "normalised": ResponseCache(normalise),
+        "similar": ResponseCache(threshold=threshold),
+    }
+    found = {name: _serve(cache, asked) for name, cache in caches.items()}
+    return Result(
+        distinct=len({meaning for _, meaning in asked}) / questions,
+        **{name: hits / questions for name, (hits, _) in found.items()},
+        **{f"false_{name}": wrong / questions for name, (_, wrong) in found.items()},
     )
 
 

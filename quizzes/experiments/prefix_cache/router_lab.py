@@ -1,11 +1,6 @@
 """E47: sessions over replicas: what each way of routing does to the hit rate and to the balance."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from engine.sim.fleet import Fleet
 from engine.sim.hardware import get_hardware
@@ -14,40 +9,33 @@ from engine.sim.models import get_model
 from engine.sim.router import ROUTERS, make_router
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Routed:
-    """By router; names with underscores."""
-
-    hit_rate: Annotated[dict[str, float], "share"]
-    """Cached over prompt tokens, the whole fleet."""
-    hits: Annotated[dict[str, int], "tokens"]
-    imbalance: Annotated[dict[str, float], "x"]
-    """Most requests on a replica over the mean."""
-    ttft_mean: Annotated[dict[str, float], "s"]
-    """Virtual seconds of the cost model: compare, do not quote."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E47")
 def router_lab(
     ctx: Context,
-    *,
-    replicas: Annotated[int, Field(ge=1, le=12)] = 4,
-    sessions: Annotated[int, Field(ge=1, le=40)] = 6,
-    turns: Annotated[int, Field(ge=1, le=20)] = 8,
-    hot: Annotated[int, Field(ge=1, le=20)] = 1,
-    prompt: Annotated[int, Field(ge=32, le=4000)] = 1200,
-    prefix: Annotated[int, Field(ge=16, le=4000)] = 1000,
-    output: Annotated[int, Field(ge=1, le=300)] = 40,
-    gap: Annotated[float, Field(gt=0, le=60)] = 5.0,
-    pool: Annotated[int, Field(ge=300, le=50_000)] = 8000,
-) -> Routed:
+    replicas: int = arg(4, 1, 12),
+    sessions: int = arg(6, 1, 40),
+    turns: int = arg(8, 1, 20),
+    hot: int = arg(1, 1, 20),
+    prompt: int = arg(1200, 32, 4000),
+    prefix: int = arg(1000, 16, 4000),
+    output: int = arg(40, 1, 300),
+    gap: float = arg(5.0, above=0, high=60),
+    pool: int = arg(8000, 300, 50000),
+) -> Result:
     """The routers of engine.sim on one trace: every `gap` seconds one session asks, in turn.
 
     Requests of a session share their first `prefix` tokens, the rest is new. Session 0 asks `hot` times per turn. A
     llama-3.1-8b on h100 replicas with `pool` blocks each.
+
+    Returns:
+        By router; names with underscores.
+        hit_rate [share]: Cached over prompt tokens, the whole fleet.
+        hits [tokens]
+        imbalance [x]: Most requests on a replica over the mean.
+        ttft_mean [s]: Virtual seconds of the cost model: compare, do not quote.
     """
     prefix = min(prefix, prompt - 1)
     order = [0] * (hot - 1) + list(range(sessions))
@@ -66,10 +54,10 @@ def router_lab(
         ttft[key] = sum(record.ttft for record in records) / len(records)
         imbalance[key] = report.balance
     rates = {name: count / (len(trace) * prompt) for name, count in hits.items()}
-    return Routed(rates, hits, imbalance, ttft)
+    return Result(hit_rate=rates, hits=hits, imbalance=imbalance, ttft_mean=ttft)
 
 
-def chart(result: Routed) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """Hit rate against balance, a point per router: top left is where one wants to be."""
     values = [
         {"router": name, "hit rate": rate, "busiest over mean": result.imbalance[name]}

@@ -1,55 +1,42 @@
 """E10: what it costs to keep tenants apart with a salt: every tenant pays for the system prompt itself."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class PriceOfSalt:
-    """All tenants' requests, without a salt and with one per tenant."""
-
-    shared_hit_rate: Annotated[float, "share"]
-    salted_hit_rate: Annotated[float, "share"]
-    shared_computed: Annotated[int, "tokens"]
-    salted_computed: Annotated[int, "tokens"]
-    shared_cached_blocks: Annotated[int, "blocks"]
-    """Blocks with content that can be hit, at the end."""
-    salted_cached_blocks: Annotated[int, "blocks"]
-    probe_hit_shared: Annotated[int, "tokens"]
-    """A stranger sends the first tenant's prompt word for word: cached tokens, visible to him as a short TTFT."""
-    probe_hit_salted: Annotated[int, "tokens"]
 
 
 @experiment("E10", "E23")
 def salted_tenants(
     ctx: Context,
-    *,
-    tenants: Annotated[int, Field(ge=1, le=20)] = 4,
-    requests: Annotated[int, Field(ge=1, le=20)] = 3,
-    system: Annotated[int, Field(ge=1, le=4000)] = 400,
-    own: Annotated[int, Field(ge=1, le=400)] = 50,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    tenants: int = arg(4, 1, 20),
+    requests: int = arg(3, 1, 20),
+    system: int = arg(400, 1, 4000),
+    own: int = arg(50, 1, 400),
+    block_size: int = arg(16, 1, 128),
     key: Literal["salt", "adapter"] = "salt",
-) -> PriceOfSalt:
+) -> Result:
     """Tenants that share a system prompt send `requests` prompts each, in turn; then a stranger probes the cache.
 
     Every prompt is the system prompt and `own` tokens that no other request has. Nothing is evicted. key: what keeps
     the groups apart, a salt per tenant or a LoRA adapter per group.
+
+    Returns:
+        All tenants' requests, without a salt and with one per tenant.
+        shared_hit_rate, salted_hit_rate [share]
+        shared_computed, salted_computed [tokens]
+        shared_cached_blocks [blocks]: Blocks with content that can be hit, at the end.
+        salted_cached_blocks [blocks]
+        probe_hit_shared [tokens]: A stranger sends the first tenant's prompt word for word: cached tokens, visible
+            to him as a short TTFT.
+        probe_hit_salted [tokens]
     """
     shape = (tenants, requests, system, own, block_size)
     shared, probe_shared = _serve(ctx, None, *shape)
     salted, probe_salted = _serve(ctx, key, *shape)
     total = tenants * requests * (system + own)
     computed_shared, computed_salted = _computed(shared), _computed(salted)
-    return PriceOfSalt(
+    return Result(
         shared_hit_rate=1 - computed_shared / total,
         salted_hit_rate=1 - computed_salted / total,
         shared_computed=computed_shared,

@@ -1,57 +1,42 @@
 """E07: many requests with one beginning, at once or one after the other: hits, blocks, and who writes where."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.core.block_events import add_listener
 from engine.core.blocks import Block, BlockEvent
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.core_engine import CoreEngine
+from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class SharedPrefix:
-    """The same requests with and without the prefix cache."""
-
-    cached_tokens: Annotated[list[int], "tokens"]
-    """By request, in order of arrival."""
-    prefill_tokens: Annotated[int, "tokens"]
-    """Computed for all prompts, with the cache."""
-    prefill_without: Annotated[int, "tokens"]
-    prefill_saved: Annotated[float, "share"]
-    blocks: Annotated[int, "blocks"]
-    """Most blocks in use at once, with the cache."""
-    blocks_without: Annotated[int, "blocks"]
-    memory_saved: Annotated[float, "share"]
-    writes_to_shared: Annotated[int, "blocks"]
-    """How often a step wrote into a block that a second request had in its table: what copy-on-write would copy."""
 
 
 @experiment("E07")
 def shared_prefix(
     ctx: Context,
-    *,
-    requests: Annotated[int, Field(ge=1, le=64)] = 4,
-    shared: Annotated[int, Field(ge=0, le=4000)] = 100,
-    own: Annotated[int, Field(ge=1, le=2000)] = 20,
-    output: Annotated[int, Field(ge=1, le=300)] = 20,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
+    requests: int = arg(4, 1, 64),
+    shared: int = arg(100, 0, 4000),
+    own: int = arg(20, 1, 2000),
+    output: int = arg(20, 1, 300),
+    block_size: int = arg(16, 1, 128),
     together: bool = True,
-) -> SharedPrefix:
+) -> Result:
     """Requests whose prompts share their first `shared` tokens; then each has `own` tokens that nobody else has.
 
     together: all arrive before the first step. Otherwise each comes when the one before has finished.
+
+    Returns:
+        The same requests with and without the prefix cache.
+        cached_tokens [tokens]: By request, in order of arrival.
+        prefill_tokens [tokens]: Computed for all prompts, with the cache.
+        prefill_without [tokens]
+        prefill_saved [share]
+        blocks [blocks]: Most blocks in use at once, with the cache.
+        blocks_without [blocks]
+        memory_saved [share]
+        writes_to_shared [blocks]: How often a step wrote into a block that a second request had in its table: what
+            copy-on-write would copy.
     """
     on = _serve(ctx, True, requests, shared, own, output, block_size, together)
     off = _serve(ctx, False, requests, shared, own, output, block_size, together)
     total = requests * (shared + own)
     cached = [on.engine.outcomes[f"r{i}"].cached_tokens for i in range(requests)]
-    return SharedPrefix(
+    return Result(
         cached_tokens=cached,
         prefill_tokens=total - sum(cached),
         prefill_without=total,

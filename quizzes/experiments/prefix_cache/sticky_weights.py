@@ -1,62 +1,36 @@
 """E47: weighted round robin per request against per session: hits and shares cannot both be had for nothing."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._balancers import Sticky, WeightedRoundRobin
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 BLOCK = 16
 
 
-@dataclass(frozen=True)
-class StickyWeights:
-    """Per request: every request takes the next turn. Sticky: a session takes a turn once and stays."""
-
-    hit_rate_per_request: Annotated[float, "share"]
-    hit_rate_sticky: Annotated[float, "share"]
-    shares_per_request: Annotated[list[float], "share"]
-    """Of the requests, by replica."""
-    shares_sticky: Annotated[list[float], "share"]
-    weights: Annotated[list[float], "share"]
-    """What was asked for."""
-    error_per_request: Annotated[float, "share"]
-    """Largest distance of a replica's share from its weight."""
-    error_sticky: Annotated[float, "share"]
-
-
 @experiment("E47")
 def sticky_weights(
     ctx: Context,
-    *,
-    weights: Annotated[list[Annotated[int, Field(ge=1, le=10)]], Field(min_length=1, max_length=8)] = (
-        3,
-        2,
-        1,
-    ),
-    turns: Annotated[list[Annotated[int, Field(ge=1, le=30)]], Field(min_length=1, max_length=24)] = (
-        12,
-        2,
-        2,
-        2,
-        2,
-        2,
-    ),
-    history: Annotated[int, Field(ge=16, le=2000)] = 320,
-) -> StickyWeights:
+    weights: list[int] = arg([3, 2, 1], 1, 10, count=(1, 8)),
+    turns: list[int] = arg([12, 2, 2, 2, 2, 2], 1, 30, count=(1, 24)),
+    history: int = arg(320, 16, 2000),
+) -> Result:
     """Sessions with `turns` requests each, interleaved, over replicas with `weights`, on one engine per replica.
 
     Every request of a session starts with the same `history` tokens and ends in 10 new ones. Nothing is evicted.
+
+    Returns:
+        Per request: every request takes the next turn. Sticky: a session takes a turn once and stays.
+        hit_rate_per_request, hit_rate_sticky [share]
+        shares_per_request [share]: Of the requests, by replica.
+        shares_sticky [share]
+        weights [share]: What was asked for.
+        error_per_request [share]: Largest distance of a replica's share from its weight.
+        error_sticky [share]
     """
     per_request = _serve(ctx, list(weights), list(turns), history, sticky=False)
     sticky = _serve(ctx, list(weights), list(turns), history, sticky=True)
     asked = [weight / sum(weights) for weight in weights]
-    return StickyWeights(
+    return Result(
         hit_rate_per_request=per_request[0],
         hit_rate_sticky=sticky[0],
         shares_per_request=per_request[1],

@@ -1,49 +1,35 @@
 """E08: a check in CI that compares the first tokens of the canonical prompt with those of the last version."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 Change = Literal["none", "edited", "volatile"]
 
 
-@dataclass(frozen=True)
-class Gate:
-    """What the check says of the new version, and what production sees afterwards."""
-
-    stopped: bool
-    """The first `gate` tokens differ between the old and the new version, rendered once each."""
-    stopped_by_two_renders: bool
-    """The new version's first `gate` tokens differ between two renders for two requests."""
-    hit_before: Annotated[float, "share"]
-    """Hit rate with the old version, its cold first request left out."""
-    hit_first: Annotated[float, "share"]
-    """Of the first request with the new version."""
-    hit_after: Annotated[float, "share"]
-    """Of all later ones."""
-
-
 @experiment("E08")
 def template_gate(
     ctx: Context,
-    *,
     change: Change = "edited",
-    position: Annotated[int, Field(ge=0, le=3999)] = 40,
-    gate: Annotated[int, Field(ge=1, le=4000)] = 256,
-    template: Annotated[int, Field(ge=16, le=4000)] = 512,
-    question: Annotated[int, Field(ge=1, le=500)] = 30,
-    requests: Annotated[int, Field(ge=2, le=20)] = 5,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> Gate:
+    position: int = arg(40, 0, 3999),
+    gate: int = arg(256, 1, 4000),
+    template: int = arg(512, 16, 4000),
+    question: int = arg(30, 1, 500),
+    requests: int = arg(5, 2, 20),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """A template of `template` tokens is deployed with a change at `position`; the check sees its first `gate` tokens.
 
     edited: one token is another one, the same for all requests. volatile: one token differs in every request.
+
+    Returns:
+        What the check says of the new version, and what production sees afterwards.
+        stopped: The first `gate` tokens differ between the old and the new version, rendered once each.
+        stopped_by_two_renders: The new version's first `gate` tokens differ between two renders for two requests.
+        hit_before [share]: Hit rate with the old version, its cold first request left out.
+        hit_first [share]: Of the first request with the new version.
+        hit_after [share]: Of all later ones.
     """
     fresh = Fresh()
     old, position = fresh(template), min(position, template - 1)
@@ -64,7 +50,7 @@ def template_gate(
         prompt = render("none" if number < requests else change) + fresh(question)
         engine.run([Ask(f"r{number}", prompt, fresh(1))])
         shares.append(engine.outcomes[f"r{number}"].cached_tokens / len(prompt))
-    return Gate(
+    return Result(
         stopped=render("none")[:gate] != render(change)[:gate],
         stopped_by_two_renders=render(change)[:gate] != render(change)[:gate],
         hit_before=sum(shares[1:requests]) / (requests - 1),

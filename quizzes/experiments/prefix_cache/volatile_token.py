@@ -1,46 +1,31 @@
 """E08: one token that differs from request to request, and what is left of the hit by where it stands."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class VolatileHits:
-    """Hits of the second and all later requests; the first finds an empty cache."""
-
-    hit_tokens: Annotated[int, "tokens"]
-    """Per request."""
-    hit_if_stable: Annotated[int, "tokens"]
-    """Per request, if the token did not change."""
-    lost_tokens: Annotated[int, "tokens"]
-    """Computed again in every request because of that one token."""
-    hit_rate: Annotated[float, "share"]
-    """Over all requests, the cold first one too."""
 
 
 @experiment("E08")
 def volatile_token(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=2, le=8000)] = 512,
-    position: Annotated[int, Field(ge=0, le=7999)] = 0,
-    requests: Annotated[int, Field(ge=2, le=50)] = 4,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-) -> VolatileHits:
+    prompt: int = arg(512, 2, 8000),
+    position: int = arg(0, 0, 7999),
+    requests: int = arg(4, 2, 50),
+    block_size: int = arg(16, 1, 128),
+) -> Result:
     """The same prompt of `prompt` tokens again and again, except for the token at `position` (0 is the first).
 
     A position at or behind the end of the prompt changes nothing.
+
+    Returns:
+        Hits of the second and all later requests; the first finds an empty cache.
+        hit_tokens [tokens]: Per request.
+        hit_if_stable [tokens]: Per request, if the token did not change.
+        lost_tokens [tokens]: Computed again in every request because of that one token.
+        hit_rate [share]: Over all requests, the cold first one too.
     """
     hits = _hits(ctx, prompt, position, requests, block_size)
     stable = _hits(ctx, prompt, prompt, 2, block_size)[1]
-    return VolatileHits(
+    return Result(
         hit_tokens=hits[1],
         hit_if_stable=stable,
         lost_tokens=stable - hits[1],

@@ -1,50 +1,43 @@
 """E57: a model with a sliding window: blocks that a long request holds, and what a later hit needs."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-
-@dataclass(frozen=True)
-class WindowBlocks:
-    """One long request, then the same prompt again."""
-
-    most_held: Annotated[int, "blocks"]
-    """After a step, with the window."""
-    held_at_end: Annotated[int, "blocks"]
-    """After its last step but one, when it generates token by token."""
-    full_attention: Annotated[int, "blocks"]
-    """Most held if every layer sees everything."""
-    given_back: Annotated[int, "blocks"]
-    """While it ran."""
-    hit_tokens: Annotated[int, "tokens"]
-    """When the prompt comes again."""
-    hit_after_scan: Annotated[int, "tokens"]
-    """When it comes again after another request has overwritten `scan` blocks."""
 
 
 @experiment("E57")
 def window_blocks(
     ctx: Context,
-    *,
-    window: Annotated[int, Field(ge=1, le=4096)] = 64,
-    prompt: Annotated[int, Field(ge=2, le=8000)] = 400,
-    output: Annotated[int, Field(ge=3, le=500)] = 40,
-    chunk: Annotated[int, Field(ge=1, le=8192)] = 32,
-    block_size: Annotated[int, Field(ge=1, le=128)] = 16,
-    scan: Annotated[int, Field(ge=0, le=400)] = 6,
-) -> WindowBlocks:
-    """Blocks of a request where every layer sees `window` positions, computed in chunks of `chunk` tokens."""
+    window: int = arg(64, 1, 4096),
+    prompt: int = arg(400, 2, 8000),
+    output: int = arg(40, 3, 500),
+    chunk: int = arg(32, 1, 8192),
+    block_size: int = arg(16, 1, 128),
+    scan: int = arg(6, 0, 400),
+) -> Result:
+    """Blocks of a request where every layer sees `window` positions, computed in chunks of `chunk` tokens.
+
+    Returns:
+        One long request, then the same prompt again.
+        most_held [blocks]: After a step, with the window.
+        held_at_end [blocks]: After its last step but one, when it generates token by token.
+        full_attention [blocks]: Most held if every layer sees everything.
+        given_back [blocks]: While it ran.
+        hit_tokens [tokens]: When the prompt comes again.
+        hit_after_scan [tokens]: When it comes again after another request has overwritten `scan` blocks.
+    """
     total = -(-(prompt + output) // block_size)
-    held, given_back, hits = _serve(ctx, window, prompt, output, chunk, block_size, total + 2, scan)
+    held, given_back, (hit, hit_after_scan) = _serve(
+        ctx, window, prompt, output, chunk, block_size, total + 2, scan
+    )
     full, _, _ = _serve(ctx, None, prompt, output, chunk, block_size, total + 2, 0)
-    return WindowBlocks(max(held), held[-1], max(full), given_back, *hits)
+    return Result(
+        most_held=max(held),
+        held_at_end=held[-1],
+        full_attention=max(full),
+        given_back=given_back,
+        hit_tokens=hit,
+        hit_after_scan=hit_after_scan,
+    )
 
 
 def _serve(

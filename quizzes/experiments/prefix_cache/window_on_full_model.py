@@ -1,44 +1,32 @@
 """E57: a window forced on a model that was trained to see everything: what its outputs become."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._live import Watched
-
-
-@dataclass(frozen=True)
-class ForcedWindow:
-    """Full attention against the same weights with a window."""
-
-    same_tokens: bool
-    """Greedy answers are equal."""
-    first_difference: Annotated[int, "position"]
-    """First output position that differs; -1 if none does."""
-    logprob_change: Annotated[float, "nats"]
-    """Largest difference of a prompt token's log probability."""
-    window_blocks: Annotated[int, "blocks"]
-    """Held by the request at the end, with the window."""
-    full_blocks: Annotated[int, "blocks"]
 
 
 @experiment("E57", seconds=20)
 def window_on_full_model(
     ctx: Context,
-    *,
-    window: Annotated[int, Field(ge=8, le=2048)] = 64,
-    prompt: Annotated[int, Field(ge=8, le=1000)] = 300,
-    answer: Annotated[int, Field(ge=2, le=32)] = 12,
-) -> ForcedWindow:
-    """The shipped model, trained with full attention, with and without a sliding window of `window` positions."""
+    window: int = arg(64, 8, 2048),
+    prompt: int = arg(300, 8, 1000),
+    answer: int = arg(12, 2, 32),
+) -> Result:
+    """The shipped model, trained with full attention, with and without a sliding window of `window` positions.
+
+    Returns:
+        Full attention against the same weights with a window.
+        same_tokens: Greedy answers are equal.
+        first_difference [position]: First output position that differs; -1 if none does.
+        logprob_change [nats]: Largest difference of a prompt token's log probability.
+        window_blocks [blocks]: Held by the request at the end, with the window.
+        full_blocks [blocks]
+    """
     full = _answer(ctx, None, prompt, answer)
     cut = _answer(ctx, window, prompt, answer)
     differs = [a != b for a, b in zip(full[0], cut[0], strict=True)]
-    return ForcedWindow(
+    return Result(
         same_tokens=not any(differs),
         first_difference=differs.index(True) if any(differs) else -1,
         logprob_change=max(abs(a - b) for a, b in zip(full[1], cut[1], strict=True)),

@@ -1,38 +1,27 @@
 """E31 and E32 with answers that count: the model `shop` in fewer bits against itself, on unseen questions."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Answers:
-    right_float: Annotated[int, "answers"]
-    """Right to the last character."""
-    right: Annotated[int, "answers"]
-    lost: Annotated[float, "share"]
-    """(right_float - right) / cases."""
-    same: Annotated[int, "answers"]
-    """Word for word what the float model says."""
-    cases: Annotated[int, "answers"]
-    kv_bytes_ratio: Annotated[float, "x"]
-    """KV bytes per block of the float engine over this one's."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E31", "E32", seconds=40)
 def answers(
     ctx: Context,
-    *,
     quantization: Literal["none", "rtn", "int8", "fp8", "llm_int8", "mxfp4", "nvfp4"] = "fp8",
     kv_cache_dtype: Literal["auto", "fp8", "int8_per_token_head"] = "auto",
-    cases: Annotated[int, Field(ge=1, le=120)] = 40,
-) -> Answers:
-    """Two engines answer the same test questions greedily. Nothing is calibrated."""
+    cases: int = arg(40, 1, 120),
+) -> Result:
+    """Two engines answer the same test questions greedily. Nothing is calibrated.
+
+    Returns:
+        right_float [answers]: Right to the last character.
+        right [answers]
+        lost [share]: (right_float - right) / cases.
+        same [answers]: Word for word what the float model says.
+        cases [answers]
+        kv_bytes_ratio [x]: KV bytes per block of the float engine over this one's.
+    """
     from engine.zoo.evaluate import draw_cases
 
     chosen = draw_cases(cases, seed=9)[:cases]
@@ -44,7 +33,14 @@ def answers(
     right_float = sum(text == case.answer for text, case in zip(expected, chosen, strict=True))
     right = sum(text == case.answer for text, case in zip(found, chosen, strict=True))
     same = sum(a == b for a, b in zip(expected, found, strict=True))
-    return Answers(right_float, right, (right_float - right) / cases, same, cases, whole / part)
+    return Result(
+        right_float=right_float,
+        right=right,
+        lost=(right_float - right) / cases,
+        same=same,
+        cases=cases,
+        kv_bytes_ratio=whole / part,
+    )
 
 
 def _say(ctx: Context, prompts: list[str], settings: dict) -> tuple[list[str], int]:

@@ -1,41 +1,26 @@
 """E33: by what does AWQ choose the channels that it protects? A loud input and a large weight compete."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Scales:
-    protected: int
-    """The channel with the largest scale."""
-    loud_channel: int
-    """The one whose inputs are large."""
-    heavy_channel: int
-    """The one whose weights are large."""
-    alpha: float
-    """Exponent that the search chose; 0 is plain rounding."""
-    gain: Annotated[float, "x"]
-    """Output error of plain rounding over AWQ's."""
-    changes_with_inputs: bool
-    """Whether other inputs, with the same weights, give other scales."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E33")
 def awq_scales(
     ctx: Context,
-    *,
-    loud: Annotated[float, Field(ge=1, le=100)] = 20.0,
-    heavy: Annotated[float, Field(ge=1, le=100)] = 3.0,
-    columns: Annotated[int, Field(ge=32, le=256, multiple_of=16)] = 64,
-) -> Scales:
+    loud: float = arg(20.0, 1, 100),
+    heavy: float = arg(3.0, 1, 100),
+    columns: int = arg(64, 32, 256, multiple_of=16),
+) -> Result:
     """The engine's scale search on a random matrix: the inputs of one channel are `loud` times larger, the weights of
-    another one `heavy` times."""
+    another one `heavy` times.
+
+    Returns:
+        protected: The channel with the largest scale.
+        loud_channel: The one whose inputs are large.
+        heavy_channel: The one whose weights are large.
+        alpha: Exponent that the search chose; 0 is plain rounding.
+        gain [x]: Output error of plain rounding over AWQ's.
+        changes_with_inputs: Whether other inputs, with the same weights, give other scales.
+    """
     import torch
 
     from engine.quant.quantizer.awq import search_scale
@@ -55,7 +40,7 @@ def awq_scales(
         return search_scale([weight], statistics, 16)
 
     choice, other = scales(loud_channel), scales(loud_channel + 7)
-    return Scales(
+    return Result(
         protected=int(choice.scale.argmax()),  # type: ignore[attr-defined]
         loud_channel=loud_channel,
         heavy_channel=heavy_channel,

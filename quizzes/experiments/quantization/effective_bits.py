@@ -1,48 +1,37 @@
 """E34: bits per weight with everything counted: scales, zero points, and what stays float."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Size:
-    matrix_bits: Annotated[float, "bits"]
-    """Per weight of the quantised matrices, scales and zero points included."""
-    file_bits: Annotated[float, "bits"]
-    """Per weight of the whole model: embedding, head and norms stay 16 bits wide."""
-    file_gb: Annotated[float, "GB"]
-    float_gb: Annotated[float, "GB"]
-    """Of the unquantised model."""
-    ratio: Annotated[float, "x"]
-    """float_gb over file_gb."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E34", "E04")
 def effective_bits(
     ctx: Context,
-    *,
     model: str = "llama-3-8b",
     method: Literal["rtn", "awq", "gptq", "int8", "fp8", "mxfp4", "nvfp4"] = "awq",
-    group_size: Annotated[int, Field(ge=8, le=1024, multiple_of=8)] = 128,
-) -> Size:
-    """A named dense model's checkpoint from the shapes of its tensors, by `engine/quant/size.py`."""
+    group_size: int = arg(128, 8, 1024, multiple_of=8),
+) -> Result:
+    """A named dense model's checkpoint from the shapes of its tensors, by `engine/quant/size.py`.
+
+    Returns:
+        matrix_bits [bits]: Per weight of the quantised matrices, scales and zero points included.
+        file_bits [bits]: Per weight of the whole model: embedding, head and norms stay 16 bits wide.
+        file_gb [GB]
+        float_gb [GB]: Of the unquantised model.
+        ratio [x]: float_gb over file_gb.
+    """
     from engine.quant.size import estimate_size
 
     shapes = _shapes(model)
     made = estimate_size(shapes, method, group_size=group_size)
     whole = estimate_size(shapes, "none")
-    return Size(
-        made.bits_per_matrix_weight,
-        made.bits_per_weight,
-        made.total_bytes / 1e9,
-        whole.total_bytes / 1e9,
-        whole.total_bytes / made.total_bytes,
+    return Result(
+        matrix_bits=made.bits_per_matrix_weight,
+        file_bits=made.bits_per_weight,
+        file_gb=made.total_bytes / 1e9,
+        float_gb=whole.total_bytes / 1e9,
+        ratio=whole.total_bytes / made.total_bytes,
     )
 
 

@@ -1,45 +1,32 @@
 """E34 and E33: RTN, GPTQ and AWQ on a trained model, calibrated in one language and judged in another."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 METHODS = ("rtn", "gptq", "awq")
 Language = Literal["en", "ja"]
 
 
-@dataclass(frozen=True)
-class Methods:
-    """KL of the next token from the float model, nats per token, on texts that nobody calibrated with."""
-
-    rtn: float
-    gptq: float
-    awq: float
-    order: list[str]
-    """Smallest divergence first."""
-    rtn_layer_error: float
-    """Squared output error over the outputs' squares on calibration inputs, mean over all matrices."""
-    gptq_layer_error: float
-    awq_layer_error: float
-    bits: Annotated[float, "bits"]
-    """Per matrix weight of the AWQ checkpoint, scales and zero points included."""
-
-
 @experiment("E34", "E33", seconds=30)
 def int4_methods(
     ctx: Context,
-    *,
     group_size: Literal[8, 16] = 16,
     calibrate: Language = "ja",
     judge: Language = "ja",
-    samples: Annotated[int, Field(ge=1, le=16)] = 3,
-) -> Methods:
-    """`shop-draft` in 4 bits by the engine's quantiser, three times."""
+    samples: int = arg(3, 1, 16),
+) -> Result:
+    """`shop-draft` in 4 bits by the engine's quantiser, three times.
+
+    Returns:
+        KL of the next token from the float model, nats per token, on texts that nobody calibrated with.
+        rtn, gptq, awq
+        order: Smallest divergence first.
+        rtn_layer_error: Squared output error over the outputs' squares on calibration inputs, mean over all
+            matrices.
+        gptq_layer_error, awq_layer_error
+        bits [bits]: Per matrix weight of the AWQ checkpoint, scales and zero points included.
+    """
     from engine.quant.quantizer.run import load_float_model
     from engine.zoo.registry import resolve
     from quizzes.experiments.quantization._shop import divergence, quantised, texts
@@ -52,7 +39,7 @@ def int4_methods(
         model, report = quantised(folder, method, seen, group_size)
         found[method], layer[method] = divergence(exact, model, judged), report.error
         bits = report.bits_per_weight
-    return Methods(
+    return Result(
         **found,
         order=sorted(found, key=found.__getitem__),
         rtn_layer_error=layer["rtn"],

@@ -1,48 +1,32 @@
 """E32: keys and values in 8 bits under scales of different reach, and the bytes that the scales take."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Errors: of the attention output of random queries, relative to attention over float keys and values."""
-
-    int8_tensor: float
-    """One int8 scale for all keys, one for all values."""
-    int8_token: float
-    """One for each token, all its heads together."""
-    int8_token_head: float
-    """One for each token and head: the engine's int8_per_token_head."""
-    fp8_unscaled: float
-    """The engine's fp8 cache with scales of 1."""
-    order: list[str]
-    """The three int8 ones, smallest error first."""
-    int8_beats_tensor: bool
-    """Scales for each token and head leave a smaller error than one for all."""
-    saturated: Annotated[int, "numbers"]
-    """Of keys and values, beyond 448 in the fp8 cache."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E32")
 def kv_scales(
     ctx: Context,
-    *,
-    tokens: Annotated[int, Field(ge=4, le=1024)] = 128,
-    kv_heads: Annotated[int, Field(ge=1, le=16)] = 4,
-    head_dim: Annotated[int, Field(ge=8, le=128, multiple_of=8)] = 32,
-    loud_token: Annotated[float, Field(ge=1, le=1000)] = 30.0,
-    loud_head: Annotated[float, Field(ge=1, le=1000)] = 8.0,
-) -> Scales:
+    tokens: int = arg(128, 4, 1024),
+    kv_heads: int = arg(4, 1, 16),
+    head_dim: int = arg(32, 8, 128, multiple_of=8),
+    loud_token: float = arg(30.0, 1, 1000),
+    loud_head: float = arg(8.0, 1, 1000),
+) -> Result:
     """Gaussian keys and values; one token is `loud_token` times larger, one head `loud_head` times.
 
     The loud token's key points away from the queries, as attention sinks do not: it sets scales without taking part.
+
+    Returns:
+        Errors of the attention output of random queries, relative to attention over float keys and values.
+        int8_tensor: One int8 scale for all keys, one for all values.
+        int8_token: One for each token, all its heads together.
+        int8_token_head: One for each token and head: the engine's int8_per_token_head.
+        fp8_unscaled: The engine's fp8 cache with scales of 1.
+        order: The three int8 ones, smallest error first.
+        int8_beats_tensor: Scales for each token and head leave a smaller error than one for all.
+        saturated [numbers]: Of keys and values, beyond 448 in the fp8 cache.
     """
     import torch
 
@@ -72,7 +56,7 @@ def kv_scales(
     }
     errors = {name: float((out - exact).norm() / exact.norm()) for name, out in found.items()}
     ints = sorted((name for name in errors if name != "fp8_unscaled"), key=errors.__getitem__)
-    return Scales(
+    return Result(
         **errors,
         order=ints,
         int8_beats_tensor=errors["int8_token_head"] < errors["int8_tensor"],

@@ -1,50 +1,29 @@
 """E31: real activations with an outlier channel, and 8-bit ways to multiply them."""
 
-from __future__ import annotations
+from typing import Any
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 LAYER = 2
 
 
-@dataclass(frozen=True)
-class Errors:
-    """|y - exact| / |exact| over all outputs of one projection (Frobenius norms)."""
-
-    weight_only: float
-    """W8A16: int8 weights per output channel, activations as they are."""
-    w8a8_tensor: float
-    """int8 weights; one scale for all activations of the batch."""
-    w8a8_token: float
-    """One scale for each token: what int8 kernels do."""
-    llm_int8: float
-    """Per token, but activations beyond 6 stay floats."""
-    smoothquant: float
-    """Per token, after outliers were moved into the weights."""
-    fp8: float
-    """e4m3 weights per channel, activations per token."""
-    order: list[str]
-    """Names from the smallest error to the largest."""
-    outlier_ratio: Annotated[float, "x"]
-    """Largest |activation| over the median one."""
-
-
 @experiment("E31")
-def outliers(
-    ctx: Context,
-    *,
-    factor: Annotated[int, Field(ge=1, le=4096)] = 64,
-    tokens: Annotated[int, Field(ge=8, le=1024)] = 256,
-) -> Errors:
+def outliers(ctx: Context, factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) -> Result:
     """Inputs of the query projection of layer 2 of `shop` on a shop conversation.
 
     `factor` (a power of two) makes two channels that much larger and the columns that read them smaller: the float
     model computes the same bit for bit, as in a large model that has grown outliers.
+
+    Returns:
+        |y - exact| / |exact| over all outputs of one projection (Frobenius norms).
+        weight_only: W8A16: int8 weights per output channel, activations as they are.
+        w8a8_tensor: int8 weights; one scale for all activations of the batch.
+        w8a8_token: One scale for each token: what int8 kernels do.
+        llm_int8: Per token, but activations beyond 6 stay floats.
+        smoothquant: Per token, after outliers were moved into the weights.
+        fp8: e4m3 weights per channel, activations per token.
+        order: Names from the smallest error to the largest.
+        outlier_ratio [x]: Largest |activation| over the median one.
     """
     import torch
 
@@ -80,7 +59,7 @@ def outliers(
         }
     errors = {name: float((y.double() - exact).norm() / exact.norm()) for name, y in found.items()}
     ratio = float(x.abs().max() / x.abs().median())
-    return Errors(**errors, order=sorted(errors, key=errors.__getitem__), outlier_ratio=ratio)
+    return Result(**errors, order=sorted(errors, key=errors.__getitem__), outlier_ratio=ratio)
 
 
 def _inputs(model: Any, samples: list[Any], tokens: int) -> tuple[Any, Any]:

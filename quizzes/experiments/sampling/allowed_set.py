@@ -1,46 +1,36 @@
 """E39: which tokens temperature, min_p, top_k and top_p leave, in the order in which the sampler applies them."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Weight = Annotated[float, Field(gt=0, le=1e6)]
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """What the next token may be."""
-
-    allowed: Annotated[list[int], "token ids"]
-    num_allowed: Annotated[int, "tokens"]
-    probs: Annotated[list[float], "share"]
-    """By token id: what is drawn from, all filters applied; they add up to 1."""
-    top_prob: Annotated[float, "share"]
-    """Of the most likely token."""
-    entropy_bits: Annotated[float, "bits"]
-    order_free: bool
-    """Whether filtering before the temperature would have left the same tokens."""
 
 
 @experiment("E39", megabytes=2000)
 def allowed_set(
     ctx: Context,
-    *,
-    probs: Annotated[list[Weight], Field(min_length=2, max_length=1000)] = (50, 20, 12, 8, 6, 4),
-    temperature: Annotated[float, Field(gt=0, le=100)] = 1.0,
-    top_k: Annotated[int, Field(ge=0, le=1000)] = 0,
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0,
-) -> Allowed:
+    probs: list[float] = arg([50, 20, 12, 8, 6, 4], above=0, high=1e06, count=(2, 1000)),
+    temperature: float = arg(1.0, above=0, high=100),
+    top_k: int = arg(0, 0, 1000),
+    top_p: float = arg(1.0, above=0, high=1),
+    min_p: float = arg(0.0, 0, 1),
+) -> Result:
     """The distribution that the engine's sampler draws from.
 
     probs: weights of the tokens 0, 1, 2 ... at temperature 1; they need not add up to 1. A top_k of 0 is off.
+
+    Returns:
+        What the next token may be.
+        allowed [token ids]
+        num_allowed [tokens]
+        probs [share]: By token id: what is drawn from, all filters applied; they add up to 1.
+        top_prob [share]: Of the most likely token.
+        entropy_bits [bits]
+        order_free: Whether filtering before the temperature would have left the same tokens.
     """
     import numpy as np
 
@@ -55,7 +45,7 @@ def allowed_set(
     found = distribution(temperature, **filters)
     allowed = [token for token, p in enumerate(found) if p > 0]
     cold = distribution(1.0, **filters)
-    return Allowed(
+    return Result(
         allowed=allowed,
         num_allowed=len(allowed),
         probs=found,
@@ -65,7 +55,7 @@ def allowed_set(
     )
 
 
-def chart(result: Allowed) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """What each token is drawn with; tokens that were filtered out have no bar."""
     values = [{"token": token, "probability": p} for token, p in enumerate(result.probs)]
     return {

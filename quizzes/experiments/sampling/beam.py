@@ -1,46 +1,29 @@
 """E40: beam search above the engine: the requests it makes and the blocks it would need with and without sharing."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Search:
-    """One beam search with the shop model."""
-
-    requests: Annotated[int, "requests"]
-    """One-token requests that the engine served."""
-    candidates: Annotated[int, "tokens"]
-    """Continuations that were ranked."""
-    beams: Annotated[int, "beams"]
-    """Returned."""
-    computed_tokens: Annotated[int, "tokens"]
-    cached_tokens: Annotated[int, "tokens"]
-    cow_copies: Annotated[int, "blocks"]
-    """Half-full blocks that an engine with forks (vLLM V0) copies in this search."""
-    peak_blocks_cow: Annotated[int, "blocks"]
-    peak_blocks_unshared: Annotated[int, "blocks"]
-    best_logprob: Annotated[float, "nats"]
-    greedy_logprob: Annotated[float, "nats"]
-    """Of the greedy continuation of the same length."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E40", seconds=30, megabytes=2500)
 def beam(
     ctx: Context,
-    *,
-    beam_width: Annotated[int, Field(ge=1, le=8)] = 4,
-    max_tokens: Annotated[int, Field(ge=1, le=32)] = 8,
-    prompt: Annotated[int, Field(ge=1, le=256)] = 100,
-    block_size: Annotated[int, Field(ge=4, le=64)] = 16,
-) -> Search:
-    """Search with end-of-sequence ignored, so that every beam lives to max_tokens."""
+    beam_width: int = arg(4, 1, 8),
+    max_tokens: int = arg(8, 1, 32),
+    prompt: int = arg(100, 1, 256),
+    block_size: int = arg(16, 4, 64),
+) -> Result:
+    """Search with end-of-sequence ignored, so that every beam lives to max_tokens.
+
+    Returns:
+        One beam search with the shop model.
+        requests [requests]: One-token requests that the engine served.
+        candidates [tokens]: Continuations that were ranked.
+        beams [beams]: Returned.
+        computed_tokens, cached_tokens [tokens]
+        cow_copies [blocks]: Half-full blocks that an engine with forks (vLLM V0) copies in this search.
+        peak_blocks_cow, peak_blocks_unshared [blocks]
+        best_logprob [nats]
+        greedy_logprob [nats]: Of the greedy continuation of the same length.
+    """
     from engine import SamplingParams
     from engine.frontend.beam_search import BeamSearchParams, beam_search
 
@@ -59,7 +42,7 @@ def beam(
         greedy = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, logprobs=1)
         (output,) = llm.generate([tokens], greedy, use_tqdm=False)
     memory = found.memory
-    return Search(
+    return Result(
         requests=counted["requests"],
         candidates=counted["candidates"],
         beams=len(found.sequences),

@@ -1,48 +1,31 @@
 """E40: one prompt, several completions: how many requests n and best_of become, and what they share."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Completions:
-    """What one call costs."""
-
-    computed: Annotated[int, "completions"]
-    returned: Annotated[int, "completions"]
-    child_requests: Annotated[int, "requests"]
-    """That the scheduler sees."""
-    seeds: Annotated[list[int], "seed"]
-    """Of the children, when the call has seed 100."""
-    prompt_tokens_computed: Annotated[int, "tokens"]
-    """All children together."""
-    prompt_tokens_cached: Annotated[int, "tokens"]
-    generated_tokens: Annotated[int, "tokens"]
-    steps: Annotated[int, "steps"]
-    peak_blocks: Annotated[int, "blocks"]
-    peak_blocks_unshared: Annotated[int, "blocks"]
-    """If every child had computed and kept the whole prompt by itself."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E40")
 def completions(
     ctx: Context,
-    *,
-    n: Annotated[int, Field(ge=1, le=64)] = 3,
-    best_of: Annotated[int | None, Field(ge=1, le=64)] = None,
-    prompt: Annotated[int, Field(ge=1, le=20_000)] = 100,
-    output: Annotated[int, Field(ge=1, le=2000)] = 20,
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16,
-) -> Completions:
+    n: int = arg(3, 1, 64),
+    best_of: int | None = arg(None, 1, 64),
+    prompt: int = arg(100, 1, 20000),
+    output: int = arg(20, 1, 2000),
+    block_size: int = arg(16, 1, 256),
+) -> Result:
     """Fan a request out as the engine does and run its children on the scheduler.
 
     best_of: compute so many and return the best n; None is n. Smaller than n is refused.
+
+    Returns:
+        What one call costs.
+        computed, returned [completions]
+        child_requests [requests]: That the scheduler sees.
+        seeds [seed]: Of the children, when the call has seed 100.
+        prompt_tokens_computed [tokens]: All children together.
+        prompt_tokens_cached, generated_tokens [tokens]
+        steps [steps]
+        peak_blocks [blocks]
+        peak_blocks_unshared [blocks]: If every child had computed and kept the whole prompt by itself.
     """
     from engine.core.request import Request
     from engine.frontend.parallel_sampling import fan_out
@@ -62,7 +45,7 @@ def completions(
     engine.close()
     # What a request has computed when it ends: its prompt and all its tokens but the last.
     cached = sum(outcome.cached_tokens for outcome in engine.outcomes.values())
-    return Completions(
+    return Result(
         computed=len(children),
         returned=n,
         child_requests=len(children),

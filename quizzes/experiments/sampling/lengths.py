@@ -1,40 +1,27 @@
 """E39: how far apart the lengths of answers lie when the same prompts are sampled colder and hotter."""
 
-from __future__ import annotations
-
 import statistics
-from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Lengths of `samples` answers to each of a few shop questions; spreads are means over the questions."""
-
-    cold_spread: Annotated[float, "tokens"]
-    """Standard deviation at the lower temperature."""
-    hot_spread: Annotated[float, "tokens"]
-    cold_mean: Annotated[float, "tokens"]
-    hot_mean: Annotated[float, "tokens"]
-    cold_cut: Annotated[float, "share"]
-    """Answers that reached max_tokens."""
-    hot_cut: Annotated[float, "share"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E39", seconds=60, megabytes=2500, determinism="statistical")
 def lengths(
     ctx: Context,
-    *,
-    cold: Annotated[float, Field(ge=0, le=5)] = 0.3,
-    hot: Annotated[float, Field(ge=0, le=5)] = 2.0,
-    samples: Annotated[int, Field(ge=4, le=32)] = 12,
-    max_tokens: Annotated[int, Field(ge=16, le=128)] = 96,
-) -> Lengths:
-    """Sample answers of the shop model at two temperatures and compare how much their lengths vary."""
+    cold: float = arg(0.3, 0, 5),
+    hot: float = arg(2.0, 0, 5),
+    samples: int = arg(12, 4, 32),
+    max_tokens: int = arg(96, 16, 128),
+) -> Result:
+    """Sample answers of the shop model at two temperatures and compare how much their lengths vary.
+
+    Returns:
+        Lengths of `samples` answers to each of a few shop questions; spreads are means over the questions.
+        cold_spread [tokens]: Standard deviation at the lower temperature.
+        hot_spread, cold_mean, hot_mean [tokens]
+        cold_cut [share]: Answers that reached max_tokens.
+        hot_cut [share]
+    """
     from engine import SamplingParams
     from engine.zoo.evaluate import draw_cases
 
@@ -53,4 +40,11 @@ def lengths(
             return spread, statistics.fmean(sizes), sum(size == max_tokens for size in sizes) / len(sizes)
 
         (cold_spread, cold_mean, cold_cut), (hot_spread, hot_mean, hot_cut) = measure(cold), measure(hot)
-    return Lengths(cold_spread, hot_spread, cold_mean, hot_mean, cold_cut, hot_cut)
+    return Result(
+        cold_spread=cold_spread,
+        hot_spread=hot_spread,
+        cold_mean=cold_mean,
+        hot_mean=hot_mean,
+        cold_cut=cold_cut,
+        hot_cut=hot_cut,
+    )

@@ -1,39 +1,26 @@
 """E39: a seed fixes a request's noise, whoever else is in the batch; n completions have n seeds."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """Completions of one prompt at temperature 1."""
-
-    same_alone_and_in_a_batch: bool
-    """The request gives the same tokens alone and beside others."""
-    same_twice: bool
-    distinct_of_n: Annotated[int, "completions"]
-    """Different ones among the n completions of one call."""
-    nth_is_seed_plus_index: bool
-    """Whether completion i of a call with seed s is the one that seed s + i gives alone."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E39", seconds=30, megabytes=2500)
 def seeds(
     ctx: Context,
-    *,
-    seed: Annotated[int, Field(ge=0, le=2**31)] = 7,
-    n: Annotated[int, Field(ge=2, le=8)] = 4,
-    others: Annotated[int, Field(ge=1, le=16)] = 6,
-    max_tokens: Annotated[int, Field(ge=4, le=48)] = 16,
-    temperature: Annotated[float, Field(gt=0, le=5)] = 1.5,
-) -> Seeds:
-    """Sample the same request alone, again, among `others`, and as one of n."""
+    seed: int = arg(7, 0, 2_147_483_648),
+    n: int = arg(4, 2, 8),
+    others: int = arg(6, 1, 16),
+    max_tokens: int = arg(16, 4, 48),
+    temperature: float = arg(1.5, above=0, high=5),
+) -> Result:
+    """Sample the same request alone, again, among `others`, and as one of n.
+
+    Returns:
+        Completions of one prompt at temperature 1.
+        same_alone_and_in_a_batch: The request gives the same tokens alone and beside others.
+        same_twice
+        distinct_of_n [completions]: Different ones among the n completions of one call.
+        nth_is_seed_plus_index: Whether completion i of a call with seed s is the one that seed s + i gives alone.
+    """
     from engine import SamplingParams
 
     prompt = "Our readers like"
@@ -51,7 +38,7 @@ def seeds(
         (among, *_) = tokens([prompt, *[f"{prompt} {i}" for i in range(others)]], [mine, *crowd])
         family = tokens([prompt], [SamplingParams(seed=seed, n=n, **settings)])
         singles = tokens([prompt] * n, [SamplingParams(seed=seed + i, **settings) for i in range(n)])
-    return Seeds(
+    return Result(
         same_alone_and_in_a_batch=alone == among,
         same_twice=alone == again,
         distinct_of_n=len({tuple(one) for one in family}),

@@ -1,62 +1,44 @@
 """E19: what must be free before a request starts: its prompt, a margin, or all that it may ever need."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from engine.core.errors import RequestRejected
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.registry import BadArguments
+from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 
 Rule = Literal["prompt", "watermark", "full"]
-
-
-@dataclass(frozen=True)
-class Admissions:
-    """Of equal requests that all wait at step 0."""
-
-    admitted_first: Annotated[int, "requests"]
-    """Admitted in the first step that admits anybody."""
-    blocks_first: Annotated[int, "blocks"]
-    """Taken after that step."""
-    peak_running: Annotated[int, "requests"]
-    preemptions: int
-    recomputed_tokens: Annotated[int, "tokens"]
-    """Computed more than once."""
-    steps: Annotated[int, "steps"]
-    """Until everybody has finished."""
-    mean_running: Annotated[float, "requests"]
-    """Requests that computed, per step."""
-    first_reason: str
-    """Why the first one that was turned away could not start; empty if nobody was."""
-    first_need: Annotated[int, "blocks"]
-    """What that reason says was missing or needed."""
-    refused: Annotated[int, "requests"]
-    """At the door: with max_tokens they could not finish alone on an empty cache."""
 
 
 @experiment("E19")
 def admission(
     ctx: Context,
-    *,
     rule: Rule = "prompt",
-    blocks: Annotated[int, Field(ge=2, le=2000)] = 40,
-    requests: Annotated[int, Field(ge=1, le=100)] = 12,
-    prompt: Annotated[int, Field(ge=1, le=2000)] = 60,
-    output: Annotated[int, Field(ge=1, le=500)] = 80,
-    max_tokens: Annotated[int, Field(ge=0, le=2000)] = 0,
-    max_num_seqs: Annotated[int, Field(ge=1, le=256)] = 256,
-    block_size: Annotated[int, Field(ge=1, le=64)] = 16,
-    watermark: Annotated[float, Field(ge=0, lt=1)] = 0.1,
-) -> Admissions:
+    blocks: int = arg(40, 2, 2000),
+    requests: int = arg(12, 1, 100),
+    prompt: int = arg(60, 1, 2000),
+    output: int = arg(80, 1, 500),
+    max_tokens: int = arg(0, 0, 2000),
+    max_num_seqs: int = arg(256, 1, 256),
+    block_size: int = arg(16, 1, 64),
+    watermark: float = arg(0.1, 0, below=1),
+) -> Result:
     """Admit by one of three rules and see who is preempted.
 
     prompt: blocks for all known tokens, nothing for what will be generated (this engine; vLLM 0.32 with its default
     scheduler_reserve_full_isl). watermark: the same, and a share of all blocks stays free. full: room for max_tokens
     of everybody who runs. A request generates `output` tokens and asked for at most max_tokens (0: the same number).
+
+    Returns:
+        Of equal requests that all wait at step 0.
+        admitted_first [requests]: Admitted in the first step that admits anybody.
+        blocks_first [blocks]: Taken after that step.
+        peak_running [requests]
+        preemptions
+        recomputed_tokens [tokens]: Computed more than once.
+        steps [steps]: Until everybody has finished.
+        mean_running [requests]: Requests that computed, per step.
+        first_reason: Why the first one that was turned away could not start; empty if nobody was.
+        first_need [blocks]: What that reason says was missing or needed.
+        refused [requests]: At the door: with max_tokens they could not finish alone on an empty cache.
     """
     limit = max_tokens or output
     if limit < output:
@@ -82,20 +64,31 @@ def admission(
         except RequestRejected:
             refused += 1
     if refused == requests:
-        return Admissions(0, 0, 0, 0, 0, 0, 0.0, "", 0, refused)
+        return Result(
+            admitted_first=0,
+            blocks_first=0,
+            peak_running=0,
+            preemptions=0,
+            recomputed_tokens=0,
+            steps=0,
+            mean_running=0.0,
+            first_reason="",
+            first_need=0,
+            refused=refused,
+        )
     engine.run()
     first = next(step for step in engine.steps if step.stats.num_admitted)
     reasons = [entry for entry in first.plan.not_scheduled if entry.request_id]
     computed = sum(outcome.computed_tokens for outcome in engine.outcomes.values())
-    return Admissions(
-        len(first.rows),
-        blocks - first.free_blocks,
-        max(len(step.rows) for step in engine.steps),
-        engine.num_preemptions,
-        computed - requests * (prompt + output - 1),
-        engine.num_steps,
-        sum(len(step.rows) for step in engine.steps) / engine.num_steps,
-        str(reasons[0].reason) if reasons else "",
-        reasons[0].details.get("need", 0) if reasons else 0,
-        refused,
+    return Result(
+        admitted_first=len(first.rows),
+        blocks_first=blocks - first.free_blocks,
+        peak_running=max(len(step.rows) for step in engine.steps),
+        preemptions=engine.num_preemptions,
+        recomputed_tokens=computed - requests * (prompt + output - 1),
+        steps=engine.num_steps,
+        mean_running=sum(len(step.rows) for step in engine.steps) / engine.num_steps,
+        first_reason=str(reasons[0].reason) if reasons else "",
+        first_need=reasons[0].details.get("need", 0) if reasons else 0,
+        refused=refused,
     )

@@ -2,54 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 
 if TYPE_CHECKING:
     from engine.sim.cost import CostModel, StepLoad
 
 
-@dataclass(frozen=True)
-class ChunkCost:
-    """Of the prompt, until its first token. Times are virtual (roofline of the datasheet)."""
-
-    passes: Annotated[int, "passes"]
-    """Forward passes; each reads all weights once."""
-    whole_seconds: Annotated[float, "s"]
-    chunked_seconds: Annotated[float, "s"]
-    ratio: Annotated[float, "x"]
-    """Chunked over whole."""
-    pairs: Annotated[int, "pairs"]
-    """(query, key) pairs: the arithmetic of attention, the same however it is cut."""
-    whole_pairs: Annotated[int, "pairs"]
-    context_read: Annotated[int, "tokens"]
-    """Positions whose KV the chunks read, all chunks together."""
-    reread_factor: Annotated[float, "x"]
-    """Against reading each position once."""
-    overhead_share: Annotated[float, "share"]
-    """Of the chunked time, fixed costs of steps."""
-    last_chunk_over_first: Annotated[float, "x"]
-    """Time of the last full chunk over that of the first: later ones look back further."""
-
-
 @experiment("E15", "E30")
 def chunk_cost(
     ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=16, le=60_000)] = 8192,
-    chunk: Annotated[int, Field(ge=16, le=60_000)] = 512,
+    prompt: int = arg(8192, 16, 60000),
+    chunk: int = arg(512, 16, 60000),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
-) -> ChunkCost:
+) -> Result:
     """What cutting one prompt into chunks costs when nobody else is there.
 
     The real scheduler cuts, the cost model prices every step: linear layers by tokens, weights by passes, attention by
     the pairs and the KV that a chunk looks back on.
+
+    Returns:
+        Of the prompt, until its first token. Times are virtual (roofline of the datasheet).
+        passes [passes]: Forward passes; each reads all weights once.
+        whole_seconds, chunked_seconds [s]
+        ratio [x]: Chunked over whole.
+        pairs [pairs]: (query, key) pairs: the arithmetic of attention, the same however it is cut.
+        whole_pairs [pairs]
+        context_read [tokens]: Positions whose KV the chunks read, all chunks together.
+        reread_factor [x]: Against reading each position once.
+        overhead_share [share]: Of the chunked time, fixed costs of steps.
+        last_chunk_over_first [x]: Time of the last full chunk over that of the first: later ones look back further.
     """
     whole = _serve(prompt, 65_536, model, gpu)
     cut = _serve(prompt, chunk, model, gpu)
@@ -59,17 +44,17 @@ def chunk_cost(
     total = sum(seconds for _, seconds in cut)
     once = sum(seconds for _, seconds in whole)
     read = sum(load.prefill_context or load.decode_context for load, _ in cut)
-    return ChunkCost(
-        len(cut),
-        once,
-        total,
-        total / once,
-        sum(load.prefill_pairs or load.decode_context for load, _ in cut),
-        sum(load.prefill_pairs for load, _ in whole),
-        read,
-        read / prompt,
-        overhead / total,
-        full[-1] / full[0],
+    return Result(
+        passes=len(cut),
+        whole_seconds=once,
+        chunked_seconds=total,
+        ratio=total / once,
+        pairs=sum(load.prefill_pairs or load.decode_context for load, _ in cut),
+        whole_pairs=sum(load.prefill_pairs for load, _ in whole),
+        context_read=read,
+        reread_factor=read / prompt,
+        overhead_share=overhead / total,
+        last_chunk_over_first=full[-1] / full[0],
     )
 
 

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.measure import paired_ratio
+from quizzes.experiments import Context, Result, arg, experiment, paired_ratio
 
 if TYPE_CHECKING:
     from engine import LLM
 
 
-@dataclass(frozen=True)
-class Chunked:
-    """Time of the chunked prompt over that of the whole one; [lo, hi] is a 95 % interval."""
-
-    ratio: Annotated[float, "x"]
-    lo: Annotated[float, "x"]
-    hi: Annotated[float, "x"]
-    repeats: int
-    passes: Annotated[int, "passes"]
-    """Forward passes of the chunked prompt."""
-    same_token: bool
-    """Both say the same first token (greedy)."""
-
-
 @experiment("E15", "E30", determinism="statistical", seconds=60)
-def live_chunking(
-    ctx: Context,
-    *,
-    prompt: Annotated[int, Field(ge=16, le=1900)] = 1024,
-    chunk: Annotated[int, Field(ge=8, le=1900)] = 64,
-) -> Chunked:
+def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = arg(64, 8, 1900)) -> Result:
     """One prompt on the shipped model, alone, until its first token: budget `chunk` against a budget that takes it
-    whole. No prefix cache, so that every repeat computes everything."""
+    whole. No prefix cache, so that every repeat computes everything.
+
+    Returns:
+        Time of the chunked prompt over that of the whole one; [lo, hi] is a 95 % interval.
+        ratio, lo, hi [x]
+        repeats
+        passes [passes]: Forward passes of the chunked prompt.
+        same_token: Both say the same first token (greedy).
+    """
     from engine import SamplingParams
 
     params = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
@@ -54,4 +39,11 @@ def live_chunking(
     ):
         same = once(cut) == once(whole)
         measured = paired_ratio(lambda: once(cut), lambda: once(whole), seconds=4.0)
-    return Chunked(measured.median, measured.lo, measured.hi, measured.repeats, -(-prompt // chunk), same)
+    return Result(
+        ratio=measured.median,
+        lo=measured.lo,
+        hi=measured.hi,
+        repeats=measured.repeats,
+        passes=-(-prompt // chunk),
+        same_token=same,
+    )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment, lengths
 
 if TYPE_CHECKING:
@@ -39,71 +37,48 @@ class _Load:
     seed: int
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """By value of the knob. Virtual time."""
-
-    values: list[float]
-    ttft_mean_ms: Annotated[list[float], "ms"]
-    ttft_p50_ms: Annotated[list[float], "ms"]
-    ttft_p99_ms: Annotated[list[float], "ms"]
-    itl_p50_ms: Annotated[list[float], "ms"]
-    itl_p99_ms: Annotated[list[float], "ms"]
-    e2e_mean_ms: Annotated[list[float], "ms"]
-    e2e_p99_ms: Annotated[list[float], "ms"]
-    queue_mean_ms: Annotated[list[float], "ms"]
-    """Waiting time between arrival and admission."""
-    queue_p95_ms: Annotated[list[float], "ms"]
-    queue_p99_ms: Annotated[list[float], "ms"]
-    tokens_per_s: Annotated[list[float], "tokens/s"]
-    """Output tokens, from the first arrival to the last token."""
-    seconds: Annotated[list[float], "s"]
-    mean_running: Annotated[list[float], "requests"]
-    mean_waiting: Annotated[list[float], "requests"]
-    peak_waiting: Annotated[list[int], "requests"]
-    preemptions: list[int]
-    goodput_per_s: Annotated[list[float], "requests/s"]
-    """Requests that met both limits, per second of the run."""
-    met_share: Annotated[list[float], "share"]
-    """Of the requests, those that met both limits."""
-    mean_in_system: Annotated[list[float], "requests"]
-    """Sum of the requests' times in the system over the length of the run."""
-    little: Annotated[list[float], "requests"]
-    """Finished requests per second x mean latency: Little's law says that it is the same."""
-
-
 @experiment("E15", "E16", "E22", "E03")
 def load_sweep(
     ctx: Context,
-    *,
     knob: Knob = "max_num_seqs",
-    values: Annotated[list[Annotated[float, Field(ge=0, le=100_000)]], Field(min_length=1, max_length=8)] = (
-        8,
-        32,
-        128,
-    ),
-    rate: Annotated[float, Field(gt=0, le=1000)] = 20.0,
-    requests: Annotated[int, Field(ge=1, le=400)] = 200,
+    values: list[float] = arg([8, 32, 128], 0, 100_000, count=(1, 8)),
+    rate: float = arg(20.0, above=0, high=1000),
+    requests: int = arg(200, 1, 400),
     prompt: str = "200-1000",
     output: str = "50-250",
     arrivals: Arrivals = "poisson",
-    long_every: Annotated[int, Field(ge=0, le=200)] = 0,
-    long_prompt: Annotated[int, Field(ge=16, le=60_000)] = 16_000,
-    long_output: Annotated[int, Field(ge=0, le=1000)] = 0,
-    max_num_seqs: Annotated[int, Field(ge=1, le=1024)] = 256,
-    budget: Annotated[int, Field(ge=64, le=65_536)] = 8192,
-    kv_blocks: Annotated[int, Field(ge=0, le=100_000)] = 0,
-    ttft_limit_ms: Annotated[float, Field(gt=0)] = 500.0,
-    tpot_limit_ms: Annotated[float, Field(gt=0)] = 30.0,
+    long_every: int = arg(0, 0, 200),
+    long_prompt: int = arg(16_000, 16, 60000),
+    long_output: int = arg(0, 0, 1000),
+    max_num_seqs: int = arg(256, 1, 1024),
+    budget: int = arg(8192, 64, 65536),
+    kv_blocks: int = arg(0, 0, 100_000),
+    ttft_limit_ms: float = arg(500.0, above=0),
+    tpot_limit_ms: float = arg(30.0, above=0),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> Sweep:
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """Serve the same requests with each value of one knob.
 
     Lengths: "500", "200-1000" or "lognormal:MEAN:SIGMA". Every `long_every`-th request has a prompt of `long_prompt`
     tokens (0: none), and `long_output` tokens of output unless that is 0. kv_blocks 0: what the card has room for.
     Real scheduler and KV manager, roofline prices.
+
+    Returns:
+        By value of the knob. Virtual time.
+        values
+        ttft_mean_ms, ttft_p50_ms, ttft_p99_ms, itl_p50_ms, itl_p99_ms, e2e_mean_ms, e2e_p99_ms [ms]
+        queue_mean_ms [ms]: Waiting time between arrival and admission.
+        queue_p95_ms, queue_p99_ms [ms]
+        tokens_per_s [tokens/s]: Output tokens, from the first arrival to the last token.
+        seconds [s]
+        mean_running, mean_waiting, peak_waiting [requests]
+        preemptions
+        goodput_per_s [requests/s]: Requests that met both limits, per second of the run.
+        met_share [share]: Of the requests, those that met both limits.
+        mean_in_system [requests]: Sum of the requests' times in the system over the length of the run.
+        little [requests]: Finished requests per second x mean latency: Little's law says that it is the same.
     """
     fixed = {
         "max_num_seqs": max_num_seqs,
@@ -118,7 +93,7 @@ def load_sweep(
         _serve({**fixed, knob: value}, load, (ttft_limit_ms, tpot_limit_ms), model, gpu) for value in values
     ]
     columns: dict[str, Any] = {name: [run[name] for run in runs] for name in runs[0]}
-    return Sweep(values=list(values), **columns)
+    return Result(values=list(values), **columns)
 
 
 def _serve(
@@ -127,10 +102,7 @@ def _serve(
     from engine.sim.run import make_engine, scheduler_config, simulate
 
     replica = deployment(
-        model,
-        gpu,
-        budget=int(settings["max_num_batched_tokens"]),
-        max_num_seqs=int(settings["max_num_seqs"]),
+        model, gpu, budget=int(settings["max_num_batched_tokens"]), max_num_seqs=int(settings["max_num_seqs"])
     )
     threshold = int(settings["long_prefill_token_threshold"])
     engine = make_engine(
@@ -180,7 +152,7 @@ def _requests(rate: float, long_every: int, load: _Load) -> Iterator[SimRequest]
         yield request
 
 
-def chart(result: Sweep) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """Time to the first token and between tokens by the knob's value, on a logarithmic scale."""
     columns = {"mean TTFT": result.ttft_mean_ms, "p99 TTFT": result.ttft_p99_ms, "p99 ITL": result.itl_p99_ms}
     values = [

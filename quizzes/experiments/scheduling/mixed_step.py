@@ -1,45 +1,29 @@
 """E15: decodes and a chunk of a prompt in one step, or in two: what sharing the weights' bytes saves."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """Roofline prices of single steps."""
-
-    decode_ms: Annotated[float, "ms"]
-    chunk_ms: Annotated[float, "ms"]
-    mixed_ms: Annotated[float, "ms"]
-    saving: Annotated[float, "share"]
-    """Of the time of two steps."""
-    decode_intensity: Annotated[float, "FLOP/byte"]
-    """Of the linear layers."""
-    chunk_intensity: Annotated[float, "FLOP/byte"]
-    ridge: Annotated[float, "FLOP/byte"]
-    decode_is_memory_bound: bool
-    chunk_is_compute_bound: bool
 
 
 @experiment("E15", "E24")
 def mixed_step(
     ctx: Context,
-    *,
-    decodes: Annotated[int, Field(ge=1, le=512)] = 32,
-    context: Annotated[int, Field(ge=1, le=32_000)] = 1000,
-    chunk: Annotated[int, Field(ge=2, le=32_000)] = 512,
+    decodes: int = arg(32, 1, 512),
+    context: int = arg(1000, 1, 32000),
+    chunk: int = arg(512, 2, 32000),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
-) -> Mixed:
+) -> Result:
     """A decode step, a chunk's step, and both in one. Bound: arithmetic intensity against the card's ridge point,
-    both at the rates that kernels reach."""
+    both at the rates that kernels reach.
+
+    Returns:
+        Roofline prices of single steps.
+        decode_ms, chunk_ms, mixed_ms [ms]
+        saving [share]: Of the time of two steps.
+        decode_intensity [FLOP/byte]: Of the linear layers.
+        chunk_intensity, ridge [FLOP/byte]
+        decode_is_memory_bound, chunk_is_compute_bound
+    """
     from engine.sim.cost import CostModel, StepLoad, pairs_of
 
     replica = deployment(model, gpu)
@@ -50,14 +34,14 @@ def mixed_step(
     both = StepLoad(decodes + 1, decodes + chunk, decodes, decodes * context, pairs, chunk)
     seconds = [cost.seconds(load) for load in (alone, prompt, both)]
     ridge = cost.rates.flops / cost.rates.bytes_per_s
-    return Mixed(
-        1000 * seconds[0],
-        1000 * seconds[1],
-        1000 * seconds[2],
-        1 - seconds[2] / (seconds[0] + seconds[1]),
-        cost.intensity(alone),
-        cost.intensity(prompt),
-        ridge,
-        cost.intensity(alone) < ridge,
-        cost.intensity(prompt) > ridge,
+    return Result(
+        decode_ms=1000 * seconds[0],
+        chunk_ms=1000 * seconds[1],
+        mixed_ms=1000 * seconds[2],
+        saving=1 - seconds[2] / (seconds[0] + seconds[1]),
+        decode_intensity=cost.intensity(alone),
+        chunk_intensity=cost.intensity(prompt),
+        ridge=ridge,
+        decode_is_memory_bound=cost.intensity(alone) < ridge,
+        chunk_is_compute_bound=cost.intensity(prompt) > ridge,
     )

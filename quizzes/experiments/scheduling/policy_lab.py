@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.registry import BadArguments
+from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 
 if TYPE_CHECKING:
     from engine.core.request import Request
@@ -18,64 +16,37 @@ Policy = Literal["fcfs", "priority", "sjf", "aging", "fair"]
 Numbers = Annotated[list[Annotated[int, Field(ge=0, le=2000)]], Field(max_length=120)]
 
 
-@dataclass(frozen=True)
-class Race:
-    """By policy, in the order given; within a policy by job. Latency: steps from arrival to the last token."""
-
-    policies: list[str]
-    mean_latency: Annotated[list[float], "steps"]
-    worst_latency: Annotated[list[int], "steps"]
-    mean_wait: Annotated[list[float], "steps"]
-    longest_wait: Annotated[list[int], "steps"]
-    """Steps between arrival and admission of whoever waited longest."""
-    starved_job: list[int]
-    """Index of that job."""
-    finish_order: list[list[int]]
-    latencies: Annotated[list[list[int]], "steps"]
-    waits: Annotated[list[list[int]], "steps"]
-    steps: Annotated[list[int], "steps"]
-    """Until everybody has finished."""
-    tenant_mean_latency: Annotated[list[dict[str, float]], "steps"]
-    best_mean: str
-    """Policy with the least mean latency; the first of those that tie."""
-    best_worst: str
-    """Policy with the least worst latency."""
-
-
 @experiment("E20")
 def policy_lab(
     ctx: Context,
-    *,
-    policies: Annotated[list[Policy], Field(min_length=1, max_length=5)] = (
-        "fcfs",
-        "priority",
-        "sjf",
-        "aging",
-        "fair",
-    ),
-    lens: Annotated[list[Annotated[int, Field(ge=1, le=500)]], Field(min_length=1, max_length=120)] = (
-        40,
-        3,
-        5,
-        30,
-        4,
-        6,
-        3,
-        20,
-    ),
-    arrivals: Numbers = (),
-    priorities: Annotated[list[Annotated[int, Field(ge=-10, le=10)]], Field(max_length=120)] = (),
-    tenants: Annotated[list[str], Field(max_length=120)] = (),
-    slots: Annotated[int, Field(ge=1, le=32)] = 1,
-    aging_weight: Annotated[float, Field(ge=0, le=100)] = 1.0,
-    prediction_error: Annotated[float, Field(ge=0, le=5)] = 0.0,
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> Race:
+    policies: list[Policy] = arg(["fcfs", "priority", "sjf", "aging", "fair"], count=(1, 5)),
+    lens: list[int] = arg([40, 3, 5, 30, 4, 6, 3, 20], 1, 500, count=(1, 120)),
+    arrivals: list[int] = arg([], 0, 2000, count=(0, 120)),
+    priorities: list[int] = arg([], -10, 10, count=(0, 120)),
+    tenants: list[str] = arg([], count=(0, 120)),
+    slots: int = arg(1, 1, 32),
+    aging_weight: float = arg(1.0, 0, 100),
+    prediction_error: float = arg(0.0, 0, 5),
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """Jobs of `lens` output tokens on `slots` decode slots; prompts of one token, no memory pressure.
 
     fcfs and priority are vLLM's two policies and ours; sjf, aging and fair (share) are sort keys put on the same
     scheduler. Predicted lengths are the true ones, times exp(prediction_error x standard normal).
     Empty arrivals: all at step 0. Nobody is interrupted: a policy decides who is admitted next.
+
+    Returns:
+        By policy, in the order given; within a policy by job. Latency: steps from arrival to the last token.
+        policies
+        mean_latency, worst_latency, mean_wait [steps]
+        longest_wait [steps]: Steps between arrival and admission of whoever waited longest.
+        starved_job: Index of that job.
+        finish_order
+        latencies, waits [steps]
+        steps [steps]: Until everybody has finished.
+        tenant_mean_latency [steps]
+        best_mean: Policy with the least mean latency; the first of those that tie.
+        best_worst: Policy with the least worst latency.
     """
     count = len(lens)
     arrivals, priorities = list(arrivals) or [0] * count, list(priorities) or [0] * count
@@ -93,7 +64,7 @@ def policy_lab(
     latencies = [[end + 1 - ask.arrival for ask, (_, end) in zip(asks, run, strict=True)] for run in runs]
     means = [sum(row) / count for row in latencies]
     worst = [max(row) for row in latencies]
-    return Race(
+    return Result(
         policies=list(policies),
         mean_latency=means,
         worst_latency=worst,
@@ -148,7 +119,7 @@ def _by_tenant(latencies: list[int], tenants: list[str]) -> dict[str, float]:
     return {tenant: sum(row) / len(row) for tenant, row in groups.items()}
 
 
-def chart(result: Race) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """Mean against worst latency, a point per policy: bottom left is where one wants to be."""
     rows = zip(result.policies, result.mean_latency, result.worst_latency, strict=True)
     return {

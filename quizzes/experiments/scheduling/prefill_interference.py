@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 
 if TYPE_CHECKING:
@@ -18,59 +15,45 @@ TICK = 0.05
 """Virtual seconds between two looks at who has got how far."""
 
 
-@dataclass(frozen=True)
-class Interference:
-    """By budget, in the order given. Virtual time."""
-
-    budgets: Annotated[list[int], "tokens"]
-    ttft_ms: Annotated[list[float], "ms"]
-    """Of the long prompt."""
-    worst_gap_ms: Annotated[list[float], "ms"]
-    """Longest time between two tokens of a request that decodes."""
-    quiet_gap_ms: Annotated[float, "ms"]
-    """The same without the long prompt, on average."""
-    alone_ms: Annotated[float, "ms"]
-    """TTFT of the long prompt on an empty engine with the largest budget."""
-    chunks: Annotated[list[int], "steps"]
-    short_ttft_ms: Annotated[list[float], "ms"]
-    """Of a short request that arrives just behind the long one."""
-
-
 @experiment("E15")
 def prefill_interference(
     ctx: Context,
-    *,
-    budgets: Annotated[list[Annotated[int, Field(ge=128, le=65_536)]], Field(min_length=1, max_length=8)] = (
-        512,
-        2048,
-        8192,
-        32_768,
-    ),
-    prompt: Annotated[int, Field(ge=64, le=60_000)] = 16_384,
-    decodes: Annotated[int, Field(ge=0, le=64)] = 32,
-    context: Annotated[int, Field(ge=16, le=4000)] = 1000,
-    threshold: Annotated[int, Field(ge=0, le=65_536)] = 0,
-    short_prompt: Annotated[int, Field(ge=16, le=2000)] = 128,
+    budgets: list[int] = arg([512, 2048, 8192, 32_768], 128, 65536, count=(1, 8)),
+    prompt: int = arg(16_384, 64, 60000),
+    decodes: int = arg(32, 0, 64),
+    context: int = arg(1000, 16, 4000),
+    threshold: int = arg(0, 0, 65536),
+    short_prompt: int = arg(128, 16, 2000),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
-) -> Interference:
+) -> Result:
     """A prompt of `prompt` tokens arrives while `decodes` requests generate; the same with each token budget.
 
     Real scheduler, prices of the cost model. A budget above the prompt's length stands for prefill in one piece.
+
+    Returns:
+        By budget, in the order given. Virtual time.
+        budgets [tokens]
+        ttft_ms [ms]: Of the long prompt.
+        worst_gap_ms [ms]: Longest time between two tokens of a request that decodes.
+        quiet_gap_ms [ms]: The same without the long prompt, on average.
+        alone_ms [ms]: TTFT of the long prompt on an empty engine with the largest budget.
+        chunks [steps]
+        short_ttft_ms [ms]: Of a short request that arrives just behind the long one.
     """
     runs = [
         _serve(budget, prompt, decodes, context, threshold, short_prompt, model, gpu) for budget in budgets
     ]
     quiet = _serve(max(budgets), 0, decodes, context, 0, 0, model, gpu)
     alone = _serve(65_536, prompt, 0, context, 0, 0, model, gpu)
-    return Interference(
-        list(budgets),
-        [run[0] for run in runs],
-        [run[1] for run in runs],
-        quiet[1],
-        alone[0],
-        [run[2] for run in runs],
-        [run[3] for run in runs],
+    return Result(
+        budgets=list(budgets),
+        ttft_ms=[run[0] for run in runs],
+        worst_gap_ms=[run[1] for run in runs],
+        quiet_gap_ms=quiet[1],
+        alone_ms=alone[0],
+        chunks=[run[2] for run in runs],
+        short_ttft_ms=[run[3] for run in runs],
     )
 
 
@@ -124,7 +107,7 @@ def _serve(
     return ttft[0] if prompt else 0.0, 1000 * gap, len(chunks), ttft[-1] if short_prompt else 0.0
 
 
-def chart(result: Interference) -> dict[str, Any]:
+def chart(result: Result) -> dict[str, Any]:
     """What a larger budget costs those that decode, and what it saves the long prompt."""
     values = [
         {"budget": str(budget), "ms": ms, "what": what}

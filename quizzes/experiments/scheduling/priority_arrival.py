@@ -1,51 +1,38 @@
 """E20: an important request arrives while unimportant ones run. Who gives way, and for what?"""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """What became of the important request and of the others."""
-
-    urgent_admitted: Annotated[int, "step"]
-    urgent_wait: Annotated[int, "steps"]
-    queue_position: Annotated[int, "place"]
-    """Of the important request among those admitted after it came: 1 is next."""
-    preemptions_before: int
-    """Between its arrival and its admission."""
-    preemptions_total: int
-    victims: list[str]
-    """In order; low0 is the oldest of the unimportant."""
-    urgent_preempted: bool
-    reason: str
-    """Why it waited at first; empty if it did not."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E20", "E17")
 def priority_arrival(
     ctx: Context,
-    *,
     policy: Literal["fcfs", "priority"] = "priority",
-    slots: Annotated[int, Field(ge=1, le=32)] = 4,
-    blocks: Annotated[int, Field(ge=4, le=400)] = 200,
-    low: Annotated[int, Field(ge=1, le=64)] = 6,
-    low_prompt: Annotated[int, Field(ge=1, le=200)] = 16,
-    low_output: Annotated[int, Field(ge=1, le=200)] = 30,
-    urgent_prompt: Annotated[int, Field(ge=1, le=200)] = 16,
-    urgent_output: Annotated[int, Field(ge=1, le=200)] = 40,
-    arrival: Annotated[int, Field(ge=1, le=100)] = 5,
-) -> Arrival:
+    slots: int = arg(4, 1, 32),
+    blocks: int = arg(200, 4, 400),
+    low: int = arg(6, 1, 64),
+    low_prompt: int = arg(16, 1, 200),
+    low_output: int = arg(30, 1, 200),
+    urgent_prompt: int = arg(16, 1, 200),
+    urgent_output: int = arg(40, 1, 200),
+    arrival: int = arg(5, 1, 100),
+) -> Result:
     """`low` requests of priority 5 at step 0, one of priority 0 at step `arrival`. Block size 16.
 
     The lower value goes first, as in vLLM. A request that waits takes nothing from those that run: it goes to the head
     of the queue. One that runs and needs a block may take it from the least important that runs.
+
+    Returns:
+        What became of the important request and of the others.
+        urgent_admitted [step]
+        urgent_wait [steps]
+        queue_position [place]: Of the important request among those admitted after it came: 1 is next.
+        preemptions_before: Between its arrival and its admission.
+        preemptions_total
+        victims: In order; low0 is the oldest of the unimportant.
+        urgent_preempted
+        reason: Why it waited at first; empty if it did not.
     """
     engine = ctx.core(policy=policy, max_num_seqs=slots, num_blocks=blocks, traced=True)
     asks = [Ask(f"low{i}", low_prompt, low_output, priority=5) for i in range(low)]
@@ -59,13 +46,13 @@ def priority_arrival(
         if outcome.admitted is not None and outcome.admitted >= came
     ]
     reason = engine.steps[came].why_not("urgent")
-    return Arrival(
-        admitted,
-        admitted - came,
-        1 + sum(step < admitted for step in later),
-        sum(len(step.preempted) for step in engine.steps[came : admitted + 1]),
-        engine.num_preemptions,
-        [name for step in engine.steps for name in step.preempted],
-        bool(urgent.preemptions),
-        str(reason.reason) if reason else "",
+    return Result(
+        urgent_admitted=admitted,
+        urgent_wait=admitted - came,
+        queue_position=1 + sum(step < admitted for step in later),
+        preemptions_before=sum(len(step.preempted) for step in engine.steps[came : admitted + 1]),
+        preemptions_total=engine.num_preemptions,
+        victims=[name for step in engine.steps for name in step.preempted],
+        urgent_preempted=bool(urgent.preemptions),
+        reason=str(reason.reason) if reason else "",
     )

@@ -1,51 +1,35 @@
 """E22: arrivals faster than service, with a queue of any length and with a bound."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Queue:
-    """Waits count from the arrival to the admission; those turned away are in none of the means."""
-
-    served: Annotated[int, "requests"]
-    rejected: Annotated[int, "requests"]
-    mean_wait: Annotated[float, "steps"]
-    worst_wait: Annotated[int, "steps"]
-    last_wait: Annotated[int, "steps"]
-    """Of the last one that was served."""
-    peak_queue: Annotated[int, "requests"]
-    mean_queue: Annotated[float, "requests"]
-    """Waiting requests, averaged over the steps of the run."""
-    throughput: Annotated[float, "requests/step"]
-    little_wait: Annotated[float, "steps"]
-    """mean_queue / throughput: Little's law turned round."""
-    steps: Annotated[int, "steps"]
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E22")
 def queue_bound(
     ctx: Context,
-    *,
-    slots: Annotated[int, Field(ge=1, le=64)] = 4,
-    service: Annotated[int, Field(ge=1, le=200)] = 20,
-    burst: Annotated[int, Field(ge=1, le=50)] = 1,
-    every: Annotated[int, Field(ge=1, le=100)] = 4,
-    arrivals: Annotated[int, Field(ge=1, le=300)] = 100,
-    bound: Annotated[int, Field(ge=0, le=300)] = 0,
+    slots: int = arg(4, 1, 64),
+    service: int = arg(20, 1, 200),
+    burst: int = arg(1, 1, 50),
+    every: int = arg(4, 1, 100),
+    arrivals: int = arg(100, 1, 300),
+    bound: int = arg(0, 0, 300),
     random: bool = False,
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> Queue:
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """`burst` requests every `every` steps, each `service` steps on one of `slots` slots.
 
     bound: a newcomer that finds as many waiting is turned away at the door (0: no bound), as a gateway does it, and
     vLLM with max_num_queued_reqs. random: gaps are drawn (geometric, same mean) and so are service times.
+
+    Returns:
+        Waits count from the arrival to the admission; those turned away are in none of the means.
+        served, rejected [requests]
+        mean_wait, worst_wait [steps]
+        last_wait [steps]: Of the last one that was served.
+        peak_queue [requests]
+        mean_queue [requests]: Waiting requests, averaged over the steps of the run.
+        throughput [requests/step]
+        little_wait [steps]: mean_queue / throughput: Little's law turned round.
+        steps [steps]
     """
     from random import Random
 
@@ -72,15 +56,15 @@ def queue_bound(
     engine.close()
     waits = [engine.outcomes[name].admitted - engine.outcomes[name].arrival for name in served]  # type: ignore[operator]
     throughput = len(served) / busy
-    return Queue(
-        len(served),
-        rejected,
-        sum(waits) / len(waits),
-        max(waits),
-        waits[-1],
-        peak,
-        waiting_sum / busy,
-        throughput,
-        waiting_sum / busy / throughput,
-        busy,
+    return Result(
+        served=len(served),
+        rejected=rejected,
+        mean_wait=sum(waits) / len(waits),
+        worst_wait=max(waits),
+        last_wait=waits[-1],
+        peak_queue=peak,
+        mean_queue=waiting_sum / busy,
+        throughput=throughput,
+        little_wait=waiting_sum / busy / throughput,
+        steps=busy,
     )

@@ -1,48 +1,33 @@
 """E16, E05: one cache, two ways to give it out: room for max_tokens at the start, or blocks as tokens come."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.core_engine import CoreEngine
-from quizzes.experiments.registry import BadArguments
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """The same requests both ways, all waiting at the start."""
-
-    reserved_running: Annotated[float, "requests"]
-    """Requests that computed, per step."""
-    paged_running: Annotated[float, "requests"]
-    concurrency: Annotated[float, "x"]
-    """Paged over reserved."""
-    reserved_p99: Annotated[int, "steps"]
-    """Latency from the start to the last token, 99th percentile."""
-    paged_p99: Annotated[int, "steps"]
-    p99_reduction: Annotated[float, "share"]
-    preemptions: int
-    """Paged; the other cannot have any."""
+from quizzes.experiments import Ask, BadArguments, Context, CoreEngine, Result, arg, experiment
 
 
 @experiment("E16", "E05")
 def reservation_race(
     ctx: Context,
-    *,
-    blocks: Annotated[int, Field(ge=50, le=2000)] = 300,
-    requests: Annotated[int, Field(ge=1, le=200)] = 80,
-    prompt: Annotated[int, Field(ge=1, le=500)] = 60,
-    mean_output: Annotated[int, Field(ge=1, le=200)] = 60,
-    max_tokens: Annotated[int, Field(ge=1, le=700)] = 400,
-    seed: Annotated[int, Field(ge=0, le=10_000)] = 0,
-) -> Reservation:
+    blocks: int = arg(300, 50, 2000),
+    requests: int = arg(80, 1, 200),
+    prompt: int = arg(60, 1, 500),
+    mean_output: int = arg(60, 1, 200),
+    max_tokens: int = arg(400, 1, 700),
+    seed: int = arg(0, 0, 10000),
+) -> Result:
     """Outputs are exponential with that mean, cut at max_tokens. Reserved: a request starts when room for its prompt
     and all of max_tokens is free for it. Paged: as the engine does it. Every step counts the same.
+
+    Returns:
+        The same requests both ways, all waiting at the start.
+        reserved_running [requests]: Requests that computed, per step.
+        paged_running [requests]
+        concurrency [x]: Paged over reserved.
+        reserved_p99 [steps]: Latency from the start to the last token, 99th percentile.
+        paged_p99 [steps]
+        p99_reduction [share]
+        preemptions: Paged; the other cannot have any.
     """
     from quizzes.experiments.scheduling._reserve import ReservingScheduler
 
@@ -63,14 +48,14 @@ def reservation_race(
     at = max(0, -(-99 * requests // 100) - 1)
     ends = [sorted(o.finished or 0 for o in engine.outcomes.values())[at] + 1 for engine in (reserved, paged)]
     running = [_mean_running(reserved), _mean_running(paged)]
-    return Reservation(
-        running[0],
-        running[1],
-        running[1] / running[0],
-        ends[0],
-        ends[1],
-        1 - ends[1] / ends[0],
-        paged.num_preemptions,
+    return Result(
+        reserved_running=running[0],
+        paged_running=running[1],
+        concurrency=running[1] / running[0],
+        reserved_p99=ends[0],
+        paged_p99=ends[1],
+        p99_reduction=1 - ends[1] / ends[0],
+        preemptions=paged.num_preemptions,
     )
 
 

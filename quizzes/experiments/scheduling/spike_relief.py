@@ -1,47 +1,31 @@
 """E22: a spike on three engines: as it is, with a faster model, and with a bound on its queue."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-
-
-@dataclass(frozen=True)
-class Relief:
-    """Of all requests, the share that was admitted within the limit; refused ones count as not."""
-
-    plain_met: Annotated[float, "share"]
-    faster_met: Annotated[float, "share"]
-    bounded_met: Annotated[float, "share"]
-    plain_worst_wait: Annotated[int, "steps"]
-    faster_worst_wait: Annotated[int, "steps"]
-    bounded_worst_wait: Annotated[int, "steps"]
-    """Of those that were served."""
-    refused: Annotated[int, "requests"]
-    overload: Annotated[float, "x"]
-    """Arrivals of the spike over what the plain engine can serve meanwhile."""
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E22")
 def spike_relief(
     ctx: Context,
-    *,
-    slots: Annotated[int, Field(ge=1, le=32)] = 4,
-    service: Annotated[int, Field(ge=2, le=200)] = 20,
-    faster: Annotated[float, Field(ge=1, le=10)] = 1.3,
-    spike: Annotated[int, Field(ge=1, le=300)] = 100,
-    every: Annotated[int, Field(ge=1, le=50)] = 2,
-    limit: Annotated[int, Field(ge=0, le=1000)] = 20,
-    bound: Annotated[int, Field(ge=1, le=300)] = 4,
-) -> Relief:
+    slots: int = arg(4, 1, 32),
+    service: int = arg(20, 2, 200),
+    faster: float = arg(1.3, 1, 10),
+    spike: int = arg(100, 1, 300),
+    every: int = arg(2, 1, 50),
+    limit: int = arg(20, 0, 1000),
+    bound: int = arg(4, 1, 300),
+) -> Result:
     """`spike` requests, one every `every` steps, `service` steps each on `slots` slots; waits up to `limit` are fine.
 
     faster: service / `faster`, rounded up, without a bound. bounded: the plain engine, which refuses whoever finds
     `bound` waiting.
+
+    Returns:
+        Of all requests, the share that was admitted within the limit; refused ones count as not.
+        plain_met, faster_met, bounded_met [share]
+        plain_worst_wait, faster_worst_wait [steps]
+        bounded_worst_wait [steps]: Of those that were served.
+        refused [requests]
+        overload [x]: Arrivals of the spike over what the plain engine can serve meanwhile.
     """
     plain = _serve(ctx, slots, service, spike, every, None)
     quick = _serve(ctx, slots, int(-(-service // faster)), spike, every, None)
@@ -50,15 +34,15 @@ def spike_relief(
     def met(waits: list[int]) -> float:
         return sum(wait <= limit for wait in waits) / spike
 
-    return Relief(
-        met(plain),
-        met(quick),
-        met(bounded),
-        max(plain),
-        max(quick),
-        max(bounded),
-        spike - len(bounded),
-        service / slots / every,
+    return Result(
+        plain_met=met(plain),
+        faster_met=met(quick),
+        bounded_met=met(bounded),
+        plain_worst_wait=max(plain),
+        faster_worst_wait=max(quick),
+        bounded_worst_wait=max(bounded),
+        refused=spike - len(bounded),
+        overload=service / slots / every,
     )
 
 

@@ -1,14 +1,6 @@
 """E15: a prompt arrives beside requests that decode; the step's token budget cuts it into chunks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Ask, Context, experiment
-from quizzes.experiments.registry import BadArguments
+from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 
 WARM_STEPS = 2
 """The decoding requests read their prompts (one token each) before the long prompt comes."""
@@ -17,37 +9,28 @@ MOST_ROWS = 400_000
 """Rows of all steps together: some seconds."""
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """Steps are counted from the first one that sees the prompt."""
-
-    chunks: Annotated[list[int], "tokens"]
-    """Of the prompt, step by step."""
-    steps_to_first_token: Annotated[int, "steps"]
-    """Steps until the prompt's request has its first token, that one included."""
-    step_tokens: Annotated[list[int], "tokens"]
-    """All tokens of each of these steps."""
-    largest_step: Annotated[int, "tokens"]
-    missed_decodes: Annotated[int, "tokens"]
-    """Decode tokens that were due in these steps and not computed."""
-    decode_tokens: Annotated[int, "tokens"]
-    """Computed in these steps for the requests that were there before."""
-
-
 @experiment("E15", "E14")
 def token_budget(
     ctx: Context,
-    *,
-    decodes: Annotated[int, Field(ge=0, le=256)] = 60,
-    prompt: Annotated[int, Field(ge=1, le=40_000)] = 4000,
-    budget: Annotated[int, Field(ge=1, le=65_536)] = 512,
-    threshold: Annotated[int, Field(ge=0, le=65_536)] = 0,
+    decodes: int = arg(60, 0, 256),
+    prompt: int = arg(4000, 1, 40000),
+    budget: int = arg(512, 1, 65536),
+    threshold: int = arg(0, 0, 65536),
     chunked: bool = True,
-) -> Chunks:
+) -> Result:
     """How a prompt of `prompt` tokens is computed beside `decodes` requests, with `budget` tokens to a step.
 
     Running requests come first, one token each; the prompt gets what is left, at most `threshold`
     (long_prefill_token_threshold; 0: no limit). chunked=False: the whole prompt must fit into one step.
+
+    Returns:
+        Steps are counted from the first one that sees the prompt.
+        chunks [tokens]: Of the prompt, step by step.
+        steps_to_first_token [steps]: Steps until the prompt's request has its first token, that one included.
+        step_tokens [tokens]: All tokens of each of these steps.
+        largest_step [tokens]
+        missed_decodes [tokens]: Decode tokens that were due in these steps and not computed.
+        decode_tokens [tokens]: Computed in these steps for the requests that were there before.
     """
     _check(decodes, prompt, budget, threshold, chunked)
     engine = ctx.core(
@@ -70,13 +53,13 @@ def token_budget(
     steps = engine.steps[before:]
     chunks = [step.rows["long"][1] for step in steps if "long" in step.rows]
     computed = sum(len(step.rows) - ("long" in step.rows) for step in steps)
-    return Chunks(
-        chunks,
-        len(steps),
-        [step.num_tokens for step in steps],
-        max(step.num_tokens for step in steps),
-        decodes * len(steps) - computed,
-        computed,
+    return Result(
+        chunks=chunks,
+        steps_to_first_token=len(steps),
+        step_tokens=[step.num_tokens for step in steps],
+        largest_step=max(step.num_tokens for step in steps),
+        missed_decodes=decodes * len(steps) - computed,
+        decode_tokens=computed,
     )
 
 

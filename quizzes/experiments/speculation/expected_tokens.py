@@ -1,40 +1,27 @@
 """E36: k drafts, each right with probability a as long as all before it were: tokens per verified step."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Yield:
-    """What the real scheduler made of simulated drafts."""
-
-    tokens_per_step: Annotated[float, "tokens"]
-    """Generated per row and step that verified drafts."""
-    accepted_per_step: Annotated[float, "drafts"]
-    acceptance_rate: Annotated[float, "share"]
-    """Accepted drafts over drafted ones: what vLLM logs. Less than `acceptance`, since a wrong draft ends the row."""
-    computed_per_token: Annotated[float, "positions"]
-    """Positions that went through the target for each token kept."""
-    steps_without: Annotated[int, "steps"]
-    steps_with: Annotated[int, "steps"]
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E36")
 def expected_tokens(
     ctx: Context,
-    *,
-    acceptance: Annotated[float, Field(ge=0, le=1)] = 0.7,
-    k: Annotated[int, Field(ge=1, le=16)] = 4,
-    output: Annotated[int, Field(ge=20, le=4000)] = 1500,
-    rows: Annotated[int, Field(ge=1, le=32)] = 16,
-) -> Yield:
-    """Run the engine's scheduler with drafts that are right with a given probability. Seeded: the same everywhere."""
+    acceptance: float = arg(0.7, 0, 1),
+    k: int = arg(4, 1, 16),
+    output: int = arg(1500, 20, 4000),
+    rows: int = arg(16, 1, 32),
+) -> Result:
+    """Run the engine's scheduler with drafts that are right with a given probability. Seeded: the same everywhere.
+
+    Returns:
+        What the real scheduler made of simulated drafts.
+        tokens_per_step [tokens]: Generated per row and step that verified drafts.
+        accepted_per_step [drafts]
+        acceptance_rate [share]: Accepted drafts over drafted ones: what vLLM logs. Less than `acceptance`, since a
+            wrong draft ends the row.
+        computed_per_token [positions]: Positions that went through the target for each token kept.
+        steps_without, steps_with [steps]
+    """
     from engine.config import CacheConfig, SchedulerConfig
     from engine.core.request import Request
     from engine.core.sched_output import ModelRunnerOutput
@@ -59,7 +46,7 @@ def expected_tokens(
                 verified, drafted, accepted = verified + 1, drafted + k, accepted + kept - 1
                 computed, generated = computed + row.num_tokens, generated + kept
         scheduler.update(out, result)
-    return Yield(
+    return Result(
         tokens_per_step=generated / verified,
         accepted_per_step=accepted / verified,
         acceptance_rate=accepted / drafted,

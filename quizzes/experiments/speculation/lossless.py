@@ -1,53 +1,38 @@
 """E36: the shop model with and without drafts: the same tokens, fewer steps, the same first token."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.speculation._shop import METHODS, Counted, prompts, run
 
 Method = Literal["ngram", "draft_model", "eagle"]
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The same requests with and without drafts."""
-
-    identical: bool
-    """Token for token, all answers."""
-    steps_without: Annotated[int, "steps"]
-    steps_with: Annotated[int, "steps"]
-    tokens: Annotated[int, "tokens"]
-    tokens_per_step: Annotated[float, "tokens"]
-    """Generated per step behind a request's first token, with drafts."""
-    acceptance_rate: Annotated[float, "share"]
-    accepted_by_place: Annotated[list[int], "drafts"]
-    """How often the first draft of a row was right, the second, ..."""
-    first_token_step_without: Annotated[int, "step"]
-    first_token_step_with: Annotated[int, "step"]
-    computed_without: Annotated[int, "positions"]
-    computed_with: Annotated[int, "positions"]
-
-
 @experiment("E36", seconds=40, megabytes=2500)
 def lossless(
     ctx: Context,
-    *,
     method: Method = "draft_model",
     workload: Literal["facts", "recommend", "tools", "free"] = "recommend",
     verifier: Literal["coupling", "rejection"] = "coupling",
-    temperature: Annotated[float, Field(ge=0, le=5)] = 0.0,
-    k: Annotated[int, Field(ge=1, le=8)] = 4,
-    requests: Annotated[int, Field(ge=1, le=16)] = 4,
-    max_tokens: Annotated[int, Field(ge=4, le=64)] = 32,
-) -> Compared:
+    temperature: float = arg(0.0, 0, 5),
+    k: int = arg(4, 1, 8),
+    requests: int = arg(4, 1, 16),
+    max_tokens: int = arg(32, 4, 64),
+) -> Result:
     """Answer prompts of a workload one at a time, plain and with drafts, and compare.
 
     coupling: both models use the noise of the position. rejection: the textbook's min(1, p / q).
+
+    Returns:
+        The same requests with and without drafts.
+        identical: Token for token, all answers.
+        steps_without, steps_with [steps]
+        tokens [tokens]
+        tokens_per_step [tokens]: Generated per step behind a request's first token, with drafts.
+        acceptance_rate [share]
+        accepted_by_place [drafts]: How often the first draft of a row was right, the second, ...
+        first_token_step_without, first_token_step_with [step]
+        computed_without, computed_with [positions]
     """
     questions = prompts(workload, requests)
 
@@ -57,7 +42,7 @@ def lossless(
 
     plain = answer(None)
     drafts = answer({**METHODS[method], "num_speculative_tokens": k, "verifier": verifier})
-    return Compared(
+    return Result(
         identical=plain.tokens == drafts.tokens,
         steps_without=plain.steps,
         steps_with=drafts.steps,

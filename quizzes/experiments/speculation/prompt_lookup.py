@@ -1,48 +1,37 @@
 """E37: how much of real code, prose and JSON an n-gram drafter foresees, fresh or when a text is written anew."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 ENGINE = Path(__file__).parents[3] / "engine"
 FILES = {"code": ENGINE / "core" / "scheduler.py", "prose": ENGINE / "zoo" / "README.md"}
 
 
-@dataclass(frozen=True)
-class Foreseen:
-    """A text is taken for what the model says; the drafter sees what came before each place."""
-
-    tokens_per_step: Annotated[float, "tokens"]
-    acceptance_rate: Annotated[float, "share"]
-    """Accepted drafts over proposed ones."""
-    steps: Annotated[int, "steps"]
-    steps_with_drafts: Annotated[int, "steps"]
-    tokens: Annotated[int, "tokens"]
-
-
 @experiment("E37", seconds=20, megabytes=2500)
 def prompt_lookup(
     ctx: Context,
-    *,
     text: Literal["code", "prose", "json"] = "code",
     task: Literal["write", "edit"] = "write",
-    k: Annotated[int, Field(ge=1, le=16)] = 4,
-    shortest: Annotated[int, Field(ge=1, le=8)] = 2,
-    longest: Annotated[int, Field(ge=1, le=8)] = 5,
-    tokens: Annotated[int, Field(ge=200, le=3000)] = 1500,
-) -> Foreseen:
+    k: int = arg(4, 1, 16),
+    shortest: int = arg(2, 1, 8),
+    longest: int = arg(5, 1, 8),
+    tokens: int = arg(1500, 200, 3000),
+) -> Result:
     """Replay a text as a greedy model's answer and count what the engine's n-gram drafter would have saved.
 
     write: the drafter knows only what is written already. edit: the prompt holds the text, and the answer is the same
     text with one word renamed, as when code is refactored.
     code: the engine's own scheduler. prose: a page of its documentation. json: rows of an invented catalogue.
+
+    Returns:
+        A text is taken for what the model says; the drafter sees what came before each place.
+        tokens_per_step [tokens]
+        acceptance_rate [share]: Accepted drafts over proposed ones.
+        steps, steps_with_drafts [steps]
+        tokens [tokens]
     """
     import numpy as np
 
@@ -66,7 +55,7 @@ def prompt_lookup(
         steps, drafted, accepted = steps + 1, drafted + len(drafts), accepted + right
         with_drafts += bool(drafts)
         place += right + 1
-    return Foreseen(
+    return Result(
         tokens_per_step=(len(answer) - 1) / steps,
         acceptance_rate=accepted / drafted if drafted else 0.0,
         steps=steps,

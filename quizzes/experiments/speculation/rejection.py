@@ -1,42 +1,28 @@
 """E36: rejection sampling: how often a draft from q is accepted, and what distribution comes out."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.sampling.allowed_set import Weight
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One draft judged in each of `trials` requests."""
-
-    acceptance: Annotated[float, "share"]
-    said: Annotated[list[float], "share"]
-    """By token id: what came out, accepted or drawn anew."""
-    furthest_from_target: Annotated[float, "share"]
-    """Largest difference between `said` and the target's probabilities."""
-    furthest_from_draft: Annotated[float, "share"]
-    accepted_of_certain: Annotated[float, "share"]
-    """The same if the draft is always the drafter's likeliest token instead of a draw from q."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E36", megabytes=2500)
 def rejection(
     ctx: Context,
-    *,
-    target: Annotated[list[Weight], Field(min_length=2, max_length=20)] = (0.6, 0.3, 0.1),
-    draft: Annotated[list[Weight], Field(min_length=2, max_length=20)] = (0.3, 0.5, 0.2),
-    temperature: Annotated[float, Field(ge=0, le=5)] = 1.0,
-    trials: Annotated[int, Field(ge=1000, le=30_000)] = 20_000,
-) -> Judged:
+    target: list[float] = arg([0.6, 0.3, 0.1], above=0, high=1e06, count=(2, 20)),
+    draft: list[float] = arg([0.3, 0.5, 0.2], above=0, high=1e06, count=(2, 20)),
+    temperature: float = arg(1.0, 0, 5),
+    trials: int = arg(20_000, 1000, 30000),
+) -> Result:
     """Judge drafts with the engine's rejection verifier. target, draft: weights of the tokens 0, 1, 2 ...
 
     A temperature of 0 makes both models greedy. Seeded: the same everywhere.
+
+    Returns:
+        One draft judged in each of `trials` requests.
+        acceptance [share]
+        said [share]: By token id: what came out, accepted or drawn anew.
+        furthest_from_target [share]: Largest difference between `said` and the target's probabilities.
+        furthest_from_draft [share]
+        accepted_of_certain [share]: The same if the draft is always the drafter's likeliest token instead of a draw
+            from q.
     """
     import numpy as np
     import torch
@@ -68,7 +54,7 @@ def rejection(
     said, acceptance = judge(drawn, RejectionVerifier(lambda slot: proposal[slot : slot + 1]))
     _, certain = judge(torch.full((trials,), int(guess.argmax())), RejectionVerifier())
     goal_probs = target_probabilities(goal[None], sampler.plan(slots[:1]))[0].numpy()
-    return Judged(
+    return Result(
         acceptance=acceptance,
         said=said.tolist(),
         furthest_from_target=float(abs(said - goal_probs).max()),

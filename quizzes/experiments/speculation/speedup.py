@@ -2,67 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 if TYPE_CHECKING:
     from engine.sim.report import RunReport
 
 
-@dataclass(frozen=True)
-class Speedup:
-    """One batch decoded to its end, with and without drafts."""
-
-    speedup: Annotated[float, "x"]
-    """Output tokens per second with drafts over without. Under 1 drafts cost more than they bring."""
-    pays: bool
-    tokens_per_step: Annotated[float, "tokens"]
-    """Per request and step, with drafts."""
-    plain_step_ms: Annotated[float, "ms"]
-    speculative_step_ms: Annotated[float, "ms"]
-    """Drafting included."""
-    step_ratio: Annotated[float, "x"]
-    """How much longer a step takes with drafts."""
-    plain_tokens_per_s: Annotated[float, "tokens/s"]
-    speculative_tokens_per_s: Annotated[float, "tokens/s"]
-    plain_ttft_ms: Annotated[float, "ms"]
-    speculative_ttft_ms: Annotated[float, "ms"]
-    plain_worst_gap_ms: Annotated[float, "ms"]
-    """99th percentile of the time between two outputs of a request."""
-    speculative_worst_gap_ms: Annotated[float, "ms"]
-    plain_finish_spread: Annotated[float, "share"]
-    """(slowest - median) / median of the requests' durations; all have the same lengths."""
-    speculative_finish_spread: Annotated[float, "share"]
-    plain_slowest_ms: Annotated[float, "ms"]
-    """The request that took longest, from arrival to its last token."""
-    speculative_slowest_ms: Annotated[float, "ms"]
-    positions: Annotated[int, "positions"]
-    """That one verifying step puts through the target: batch x (k + 1)."""
-
-
 @experiment("E36", "E38", seconds=20)
 def speedup(
     ctx: Context,
-    *,
-    batch: Annotated[int, Field(ge=1, le=512)] = 1,
-    k: Annotated[int, Field(ge=1, le=12)] = 4,
-    acceptance: Annotated[float, Field(ge=0, le=1)] = 0.7,
+    batch: int = arg(1, 1, 512),
+    k: int = arg(4, 1, 12),
+    acceptance: float = arg(0.7, 0, 1),
     model: str = "qwen2.5-72b",
     draft_model: str = "qwen2.5-0.5b",
     hardware: str = "h100",
-    tp: Annotated[int, Field(ge=1, le=8)] = 4,
-    draft_tp: Annotated[int, Field(ge=1, le=8)] = 1,
-    prompt: Annotated[int, Field(ge=1, le=8000)] = 512,
-    output: Annotated[int, Field(ge=8, le=1000)] = 200,
-) -> Speedup:
+    tp: int = arg(4, 1, 8),
+    draft_tp: int = arg(1, 1, 8),
+    prompt: int = arg(512, 1, 8000),
+    output: int = arg(200, 8, 1000),
+) -> Result:
     """Decode `batch` requests with k drafts per step. draft_model "": drafts cost nothing, as with n-grams.
 
     The drafter runs k times per step, on draft_tp devices; its own reading of the prompt is not priced. A verifying
     step is priced as one of batch x (k + 1) positions.
+
+    Returns:
+        One batch decoded to its end, with and without drafts.
+        speedup [x]: Output tokens per second with drafts over without. Under 1 drafts cost more than they bring.
+        pays
+        tokens_per_step [tokens]: Per request and step, with drafts.
+        plain_step_ms [ms]
+        speculative_step_ms [ms]: Drafting included.
+        step_ratio [x]: How much longer a step takes with drafts.
+        plain_tokens_per_s, speculative_tokens_per_s [tokens/s]
+        plain_ttft_ms, speculative_ttft_ms [ms]
+        plain_worst_gap_ms [ms]: 99th percentile of the time between two outputs of a request.
+        speculative_worst_gap_ms [ms]
+        plain_finish_spread [share]: (slowest - median) / median of the requests' durations; all have the same
+            lengths.
+        speculative_finish_spread [share]
+        plain_slowest_ms [ms]: The request that took longest, from arrival to its last token.
+        speculative_slowest_ms [ms]
+        positions [positions]: That one verifying step puts through the target: batch x (k + 1).
     """
     from quizzes.experiments.speculation._fleet_of_one import Target, serve
 
@@ -72,7 +56,7 @@ def speedup(
     plain = serve(target, **load)
     drafts = serve(target, **load, num_drafts=k, acceptance=acceptance, draft=draft, seed=ctx.seed)
     plain_step, step = (_decode_step(report) for report in (plain, drafts))
-    return Speedup(
+    return Result(
         speedup=_rate(drafts, batch) / _rate(plain, batch),
         pays=_rate(drafts, batch) > _rate(plain, batch),
         tokens_per_step=_tokens_per_step(drafts, batch, output),

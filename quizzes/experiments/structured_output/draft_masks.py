@@ -1,47 +1,26 @@
 """E41 with E36: the masks of a row that holds drafts: one behind the newest token and one behind each draft."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.structured_output.token_mask import Text
-
-
-@dataclass(frozen=True)
-class DraftMasks:
-    """What the grammar hands to the sampler for one row."""
-
-    rows: Annotated[int, "masks"]
-    mask_bytes: Annotated[int, "B"]
-    allowed: Annotated[list[int], "tokens"]
-    """By mask: tokens that may come; all of them behind a draft that breaks the grammar."""
-    legal_drafts: Annotated[int, "drafts"]
-    """Drafts from the left that the grammar would take."""
-    position_after: Annotated[int, "tokens"]
-    """How far the grammar stands when the masks are made: drafts are taken back."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E41", "E36")
 def draft_masks(
     ctx: Context,
-    *,
-    vocabulary: Annotated[list[Text], Field(min_length=1, max_length=200)] = (
-        "a",
-        "b",
-        "c",
-        "ab",
-        "bc",
-        "abc",
-    ),
-    regex: Annotated[str, Field(min_length=1, max_length=200)] = "(abc)+",
-    said: Annotated[list[Text], Field(max_length=50)] = ("a",),
-    drafts: Annotated[list[Text], Field(max_length=16)] = ("b", "c", "c"),
-) -> DraftMasks:
-    """Build the masks of one row with drafts, as `engine/grammar/manager.py` does for every structured row."""
+    vocabulary: list[str] = arg(["a", "b", "c", "ab", "bc", "abc"], chars=(1, 40), count=(1, 200)),
+    regex: str = arg("(abc)+", chars=(1, 200)),
+    said: list[str] = arg(["a"], chars=(1, 40), count=(0, 50)),
+    drafts: list[str] = arg(["b", "c", "c"], chars=(1, 40), count=(0, 16)),
+) -> Result:
+    """Build the masks of one row with drafts, as `engine/grammar/manager.py` does for every structured row.
+
+    Returns:
+        What the grammar hands to the sampler for one row.
+        rows [masks]
+        mask_bytes [B]
+        allowed [tokens]: By mask: tokens that may come; all of them behind a draft that breaks the grammar.
+        legal_drafts [drafts]: Drafts from the left that the grammar would take.
+        position_after [tokens]: How far the grammar stands when the masks are made: drafts are taken back.
+    """
     import numpy as np
 
     from engine.grammar.manager import fill_positions
@@ -63,7 +42,7 @@ def draft_masks(
             break
         undone += 1
     size = len(vocabulary) + 1
-    return DraftMasks(
+    return Result(
         rows=len(words),
         mask_bytes=words.nbytes,
         allowed=[len(bits_of(line.tolist(), size)) for line in words.view(np.uint32)],

@@ -1,37 +1,23 @@
 """E41: positions at which a grammar leaves one token only: what jump-forward decoding need not ask a model for."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-from quizzes.experiments.structured_output.token_mask import Text
-
-
-@dataclass(frozen=True)
-class Forced:
-    """One output, letter by letter."""
-
-    positions: Annotated[int, "positions"]
-    """Tokens of the output, end-of-sequence included."""
-    forced: Annotated[int, "positions"]
-    """With exactly one token allowed."""
-    forced_share: Annotated[float, "share"]
-    choices: Annotated[list[int], "tokens"]
-    """By position: how many tokens were allowed."""
+from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E41")
 def forced(
     ctx: Context,
-    *,
-    texts: Annotated[list[Text], Field(min_length=1, max_length=20)] = ("small", "smart", "medium"),
-    said: Text = "smart",
-) -> Forced:
-    """Walk along `said`, one of `texts`, with a vocabulary of single characters, and look at every mask."""
+    texts: list[str] = arg(["small", "smart", "medium"], chars=(1, 40), count=(1, 20)),
+    said: str = arg("smart", chars=(1, 40)),
+) -> Result:
+    """Walk along `said`, one of `texts`, with a vocabulary of single characters, and look at every mask.
+
+    Returns:
+        One output, letter by letter.
+        positions [positions]: Tokens of the output, end-of-sequence included.
+        forced [positions]: With exactly one token allowed.
+        forced_share [share]
+        choices [tokens]: By position: how many tokens were allowed.
+    """
     import re
 
     import numpy as np
@@ -50,4 +36,4 @@ def forced(
         counts.append(len(bits_of(words.view(np.uint32).tolist(), size)))
         grammar.accept_tokens([token])
     alone = sum(count == 1 for count in counts)
-    return Forced(len(counts), alone, alone / len(counts), counts)
+    return Result(positions=len(counts), forced=alone, forced_share=alone / len(counts), choices=counts)

@@ -1,34 +1,6 @@
 """E41: brackets inside brackets: what a finite automaton pays for depth, and what only a stack can do."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
-
-
-@dataclass(frozen=True)
-class Nesting:
-    """Balanced brackets, up to a depth, as a regular expression and as a grammar."""
-
-    pattern_length: Annotated[int, "characters"]
-    automaton_states: Annotated[int, "states"]
-    """That the automaton needs when every prefix of the deepest text is walked."""
-    accepts_depth: bool
-    """Brackets `depth` deep are a whole output."""
-    accepts_deeper: bool
-    """So are brackets one level deeper."""
-    automaton_takes_grammar: bool
-    """Whether the automaton backend compiles a context-free grammar."""
-    automaton_takes_recursive_schema: bool
-    automaton_kinds: Annotated[int, "kinds"]
-    """Kinds of structured output, of six, that the automaton backend compiles."""
-    stack_kinds: Annotated[int, "kinds"]
-    """The same for the pushdown backend (xgrammar), by the engine's own table."""
-
+from quizzes.experiments import Context, Result, arg, experiment
 
 RECURSIVE = {
     "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": []}},
@@ -45,8 +17,20 @@ EXAMPLES = {
 
 
 @experiment("E41")
-def nesting(ctx: Context, *, depth: Annotated[int, Field(ge=1, le=12)] = 3) -> Nesting:
-    """Write "x in up to `depth` pairs of brackets" as a regular expression and ask the backends what they can do."""
+def nesting(ctx: Context, depth: int = arg(3, 1, 12)) -> Result:
+    """Write "x in up to `depth` pairs of brackets" as a regular expression and ask the backends what they can do.
+
+    Returns:
+        Balanced brackets, up to a depth, as a regular expression and as a grammar.
+        pattern_length [characters]
+        automaton_states [states]: That the automaton needs when every prefix of the deepest text is walked.
+        accepts_depth: Brackets `depth` deep are a whole output.
+        accepts_deeper: So are brackets one level deeper.
+        automaton_takes_grammar: Whether the automaton backend compiles a context-free grammar.
+        automaton_takes_recursive_schema
+        automaton_kinds [kinds]: Kinds of structured output, of six, that the automaton backend compiles.
+        stack_kinds [kinds]: The same for the pushdown backend (xgrammar), by the engine's own table.
+    """
     from engine.config.structured_outputs import StructuredOutputsConfig
     from engine.core.grammar_protocol import GrammarError
     from engine.grammar.compile import GrammarCompiler, choose_backend
@@ -81,7 +65,7 @@ def nesting(ctx: Context, *, depth: Annotated[int, Field(ge=1, le=12)] = 3) -> N
             return False
 
     accepts, deeper = is_whole(depth), is_whole(depth + 1)
-    return Nesting(
+    return Result(
         pattern_length=len(pattern),
         automaton_states=compiled.dfa.num_states,
         accepts_depth=accepts,

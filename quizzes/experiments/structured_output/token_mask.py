@@ -1,52 +1,33 @@
 """E41: which tokens a grammar allows behind what was said so far, and the bits that the sampler gets."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 
 Text = Annotated[str, Field(min_length=1, max_length=40)]
-
-
-@dataclass(frozen=True)
-class Mask:
-    """One row of a step's bitmask."""
-
-    allowed: Annotated[list[str], "tokens"]
-    """Sorted by their place in the vocabulary; end-of-sequence is "<eos>"."""
-    num_allowed: Annotated[int, "tokens"]
-    eos_allowed: bool
-    accepted: Annotated[int, "tokens"]
-    """Of `said`, from the left: what the grammar took."""
-    words: Annotated[list[int], "int32"]
-    """Bit v % 32 of word v // 32 stands for token v."""
 
 
 @experiment("E41")
 def token_mask(
     ctx: Context,
-    *,
-    vocabulary: Annotated[list[Text], Field(min_length=1, max_length=200)] = (
-        "t",
-        "true",
-        "tru",
-        "e",
-        "ue",
-        "r",
-        "false",
-        "fal",
-        "se",
-        "f",
-        " ",
+    vocabulary: list[str] = arg(
+        ["t", "true", "tru", "e", "ue", "r", "false", "fal", "se", "f", " "], chars=(1, 40), count=(1, 200)
     ),
-    regex: Annotated[str, Field(min_length=1, max_length=200)] = "true|false",
-    said: Annotated[list[Text], Field(max_length=50)] = ("t",),
-) -> Mask:
-    """Compile a regular expression for a toy vocabulary and ask for the mask behind some tokens of it."""
+    regex: str = arg("true|false", chars=(1, 200)),
+    said: list[str] = arg(["t"], chars=(1, 40), count=(0, 50)),
+) -> Result:
+    """Compile a regular expression for a toy vocabulary and ask for the mask behind some tokens of it.
+
+    Returns:
+        One row of a step's bitmask.
+        allowed [tokens]: Sorted by their place in the vocabulary; end-of-sequence is "<eos>".
+        num_allowed [tokens]
+        eos_allowed
+        accepted [tokens]: Of `said`, from the left: what the grammar took.
+        words [int32]: Bit v % 32 of word v // 32 stands for token v.
+    """
     import numpy as np
 
     from quizzes.experiments.structured_output._toy import bits_of, compile_regex
@@ -60,7 +41,7 @@ def token_mask(
     grammar.fill_bitmask(words)
     names = [*vocabulary, "<eos>"]
     allowed = bits_of(words.view(np.uint32).tolist(), len(names))
-    return Mask(
+    return Result(
         allowed=[names[token] for token in allowed],
         num_allowed=len(allowed),
         eos_allowed=len(vocabulary) in allowed,

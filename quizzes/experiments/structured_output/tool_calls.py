@@ -1,54 +1,35 @@
 """E42: tool_choice: who decides that a tool is called, and what is guaranteed about the call."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.structured_output._masked_rows import MaskedRows
 
-QUESTIONS = (
-    "Where is my order {n}?",
-    "What does Silver Harbor cost?",
-    "Hello!",
-    "Has order {n} been sent?",
-)
-
-
-@dataclass(frozen=True)
-class ToolCalls:
-    """Answers to questions of which every second asks for an order's state."""
-
-    answers: Annotated[int, "answers"]
-    called: Annotated[int, "answers"]
-    """With at least one call that parses."""
-    right_tool: Annotated[int, "answers"]
-    """With a call of get_order_status."""
-    schema_valid: Annotated[int, "answers"]
-    """Whose first call has exactly the arguments that its tool declares, all of them text."""
-    right_argument: Annotated[int, "answers"]
-    """Of the order questions, those whose call names the order that was asked about."""
-    cut: Annotated[int, "answers"]
-    """Ended by max_tokens."""
-    masked_positions: Annotated[int, "positions"]
-    tools_in_prompt: bool
-    """Whether the model saw the tools."""
+QUESTIONS = ("Where is my order {n}?", "What does Silver Harbor cost?", "Hello!", "Has order {n} been sent?")
 
 
 @experiment("E42", seconds=40, megabytes=2500)
 def tool_calls(
     ctx: Context,
-    *,
     choice: Literal["auto", "none", "required", "named"] = "auto",
     model: Literal["trained", "random"] = "trained",
-    answers: Annotated[int, Field(ge=1, le=32)] = 12,
-    max_tokens: Annotated[int, Field(ge=1, le=200)] = 96,
-) -> ToolCalls:
-    """Chat with two tools under each tool_choice; "named" forces get_order_status."""
+    answers: int = arg(12, 1, 32),
+    max_tokens: int = arg(96, 1, 200),
+) -> Result:
+    """Chat with two tools under each tool_choice; "named" forces get_order_status.
+
+    Returns:
+        Answers to questions of which every second asks for an order's state.
+        answers [answers]
+        called [answers]: With at least one call that parses.
+        right_tool [answers]: With a call of get_order_status.
+        schema_valid [answers]: Whose first call has exactly the arguments that its tool declares, all of them text.
+        right_argument [answers]: Of the order questions, those whose call names the order that was asked about.
+        cut [answers]: Ended by max_tokens.
+        masked_positions [positions]
+        tools_in_prompt: Whether the model saw the tools.
+    """
     from engine import SamplingParams
     from engine.zoo.dialogue import TOOLS
 
@@ -67,11 +48,7 @@ def tool_calls(
         rows = MaskedRows(llm)
         params = [SamplingParams(temperature=0.7, seed=i, max_tokens=max_tokens) for i in range(answers)]
         outputs = llm.chat(
-            chats,
-            params,
-            tools=TOOLS,
-            tool_choice=named if choice == "named" else choice,
-            use_tqdm=False,
+            chats, params, tools=TOOLS, tool_choice=named if choice == "named" else choice, use_tqdm=False
         )
         decode = llm.get_tokenizer().decode
         shown = "get_order_status" in decode(outputs[0].prompt_token_ids)
@@ -79,7 +56,7 @@ def tool_calls(
     first = [(output.outputs[0].tool_calls or [None])[0] for output in outputs]
     calls = [None if call is None else call["function"] for call in first]
     arguments = [{} if call is None else json.loads(call["arguments"]) for call in calls]
-    return ToolCalls(
+    return Result(
         answers=answers,
         called=sum(call is not None for call in calls),
         right_tool=sum(call is not None and call["name"] == "get_order_status" for call in calls),

@@ -1,14 +1,9 @@
 """E41: JSON with and without a grammar, from a trained and from a random model, whole and cut off."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from quizzes.experiments import Context, experiment
+from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.structured_output._masked_rows import MaskedRows
 
 SCHEMA = {
@@ -24,34 +19,26 @@ LONGEST = 40
 """Tokens that every answer of SCHEMA fits in, written without needless blanks."""
 
 
-@dataclass(frozen=True)
-class Validity:
-    """Answers to the same prompts."""
-
-    answers: Annotated[int, "answers"]
-    valid_free: Annotated[int, "answers"]
-    """Valid against the schema, without a grammar."""
-    valid_masked: Annotated[int, "answers"]
-    cut_masked: Annotated[int, "answers"]
-    """With the grammar, but ended by max_tokens."""
-    invalid_whole_masked: Annotated[int, "answers"]
-    """With the grammar, ended by themselves, and not valid."""
-    distinct_masked: Annotated[int, "answers"]
-    """Different texts among the masked ones."""
-    masked_positions: Annotated[int, "positions"]
-    """Rows that a mask was applied to, drafts counted one each."""
-
-
 @experiment("E41", seconds=40, megabytes=2500)
 def valid_share(
     ctx: Context,
-    *,
     model: Literal["trained", "random"] = "random",
-    answers: Annotated[int, Field(ge=1, le=48)] = 16,
-    max_tokens: Annotated[int, Field(ge=1, le=128)] = 64,
-    temperature: Annotated[float, Field(ge=0, le=5)] = 1.0,
-) -> Validity:
-    """Ask for JSON of a small schema, free and masked. random: the shop model's layout with weights of noise."""
+    answers: int = arg(16, 1, 48),
+    max_tokens: int = arg(64, 1, 128),
+    temperature: float = arg(1.0, 0, 5),
+) -> Result:
+    """Ask for JSON of a small schema, free and masked. random: the shop model's layout with weights of noise.
+
+    Returns:
+        Answers to the same prompts.
+        answers [answers]
+        valid_free [answers]: Valid against the schema, without a grammar.
+        valid_masked [answers]
+        cut_masked [answers]: With the grammar, but ended by max_tokens.
+        invalid_whole_masked [answers]: With the grammar, ended by themselves, and not valid.
+        distinct_masked [answers]: Different texts among the masked ones.
+        masked_positions [positions]: Rows that a mask was applied to, drafts counted one each.
+    """
     from engine import SamplingParams
     from engine.sampling_params import StructuredOutputsParams
 
@@ -71,7 +58,7 @@ def valid_share(
         free = ask()
         masked = ask(structured_outputs=structure)
     whole = [completion for completion in masked if completion.finish_reason == "stop"]
-    return Validity(
+    return Result(
         answers=answers,
         valid_free=sum(is_valid(completion.text) for completion in free),
         valid_masked=sum(is_valid(completion.text) for completion in masked),
