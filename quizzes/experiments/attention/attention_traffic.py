@@ -1,5 +1,3 @@
-"""E28: bytes between memory and chip for textbook attention and for tiles that never leave the chip."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -12,7 +10,7 @@ def attention_traffic(
     tile: int = arg(128, 1, 1024),
     bytes_per_number: int = arg(2, 1, 4),
 ) -> Result:
-    """Walk through the loads and stores of both and add up their bytes.
+    """Count bytes between memory and chip: textbook attention against tiles that stay on the chip (FlashAttention).
 
     Returns:
         One head, `queries` queries over `keys` keys, no mask.

@@ -1,5 +1,3 @@
-"""E27: where the scheduler's block table puts a position: block = table[i // block_size], offset = i % block_size."""
-
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 
 OUTPUT = 8
@@ -16,10 +14,10 @@ def block_lookup(
     num_blocks: int = arg(256, 1, 10000),
     position: int = arg(37, 0, 4000),
 ) -> Result:
-    """The block table of a request that came last, and one of its positions in it.
+    """Look up a position in a block table: block = table[i // block_size], offset = i % block_size.
 
-    The others come together, in order; after their first step some are aborted, then the last one comes. `finished`:
-    indices of the aborted ones, in order. Prefix caching is off: freed blocks are reused as they come.
+    Several requests start together. After their first step the requests listed in `finished` are aborted, in that
+    order; then the last one arrives and its table is read. Prefix caching is off: freed blocks are reused in order.
 
     Returns:
         table [block ids]: Of the last request: entry j holds positions j * block_size and on.

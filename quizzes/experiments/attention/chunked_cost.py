@@ -1,5 +1,3 @@
-"""E30: what cutting a prompt into chunks costs: weights read once per chunk, earlier KV read again by each."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -12,7 +10,9 @@ def chunked_cost(
     hardware: str = "h100",
     block_size: int = arg(16, 1, 256),
 ) -> Result:
-    """A prompt alone on the engine, with a token budget of `chunk` per step.
+    """Price a prompt cut into chunks: each chunk reads the weights once, and the earlier KV again.
+
+    The prompt runs alone on the engine, with a token budget of `chunk` per step.
 
     Returns:
         chunks [steps]: Forward passes over the weights for this prompt.

@@ -1,5 +1,3 @@
-"""E30 with a model that runs: a prompt in chunks gives the same logits as in one piece."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -14,7 +12,9 @@ def chunked_equality(
     chunk: int = arg(64, 1, 1500),
     generated: int = arg(8, 1, 32),
 ) -> Result:
-    """The model `shop` reads a random prompt whole and in chunks, then writes greedily.
+    """Compare logits of a prompt computed in chunks with those of the same prompt in one piece.
+
+    The model `shop` reads a random prompt both ways, then decodes greedily.
 
     Returns:
         difference: Largest, of the log-probabilities of the first token's top 20.

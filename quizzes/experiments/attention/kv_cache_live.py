@@ -1,5 +1,3 @@
-"""E25 with a model that runs: the same tokens with the KV cache and without, and how much longer that takes."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -7,7 +5,9 @@ from quizzes.experiments import Context, Result, arg, experiment
 
 @experiment("E25", determinism="statistical", seconds=20)
 def kv_cache_live(ctx: Context, prompt: int = arg(200, 8, 1000), generated: int = arg(12, 2, 64)) -> Result:
-    """The model `shop` continues a text greedily: once as one request, once as a new request for each token.
+    """Time greedy decoding with the KV cache and without it, and compare the tokens.
+
+    Without the cache, the model `shop` gets a new request for each token.
 
     Returns:
         is_same: Both wrote the same tokens.

@@ -1,5 +1,3 @@
-"""E25: one request with the KV cache, and the same tokens with everything computed anew for each of them."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -10,8 +8,9 @@ def kv_cache_on_off(
     generated: int = arg(50, 1, 2000),
     model: str = "llama-2-7b",
 ) -> Result:
-    """Positions that the engine computes for `generated` tokens. Without a cache each token is a request of its own,
-    whose prompt is everything before it, with prefix caching off.
+    """Count positions, attention pairs and arithmetic of one request with the KV cache and without it.
+
+    Without a cache each token is a separate request whose prompt is everything before it; prefix caching is off.
 
     Returns:
         Counted by the scheduler; arithmetic from the model's shape (linear layers, head, attention).

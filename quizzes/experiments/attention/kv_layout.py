@@ -1,5 +1,3 @@
-"""E27: how the cache lies in memory, and what a warp's loads touch when its lanes go along one axis or another."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 LANES, SECTOR = 32, 32
@@ -14,7 +12,9 @@ def kv_layout(
     head_dim: int = arg(128, 32, 256, multiple_of=32),
     bytes_per_number: int = arg(2, 1, 4),
 ) -> Result:
-    """Strides of the engine's cache (`engine/attention/backend.py`), on a tensor that takes no memory.
+    """Show the strides of the KV cache and the memory sectors that one warp's loads touch along either axis.
+
+    Reads the strides of `engine/attention/backend.py` from a tensor that takes no memory.
 
     Returns:
         One layer's cache, [num_blocks, 2, kv_heads, block_size, head_dim] with a stride between blocks.

@@ -1,5 +1,3 @@
-"""Multi-head latent attention: decode on the latent vectors themselves, with the up-projections absorbed."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-9
@@ -14,7 +12,9 @@ def mla_absorb(
     nope: int = arg(128, 8, 256),
     value: int = arg(128, 8, 256),
 ) -> Result:
-    """Numbers and arithmetic of DeepSeek-V2's attention (2405.04434, section 2.1), and both ways computed once.
+    """Decode with multi-head latent attention on the latent vectors, with the up-projections absorbed.
+
+    Numbers and arithmetic follow DeepSeek-V2 (2405.04434, section 2.1); both ways are computed once and compared.
 
     Returns:
         Per layer; pairs of one query and one cached position.

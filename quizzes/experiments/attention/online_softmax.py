@@ -1,5 +1,3 @@
-"""E28: attention one tile of keys at a time, with a running maximum and sum (Milakov & Gimelshein 2018)."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-12
@@ -11,7 +9,9 @@ def online_softmax(
     scores: list[int] = arg([1, 5, 2, 9, 3, 3, 11, 0], -700, 700, count=(1, 4096)),
     tile: int = arg(2, 1, 4096),
 ) -> Result:
-    """One query with these scores; value j is drawn. Tiles of keys are taken from left to right.
+    """Compute attention one tile of keys at a time, with a running maximum and sum (Milakov & Gimelshein 2018).
+
+    One query has these scores; the values are drawn. Tiles of keys are taken from left to right.
 
     Returns:
         tiles [tiles]

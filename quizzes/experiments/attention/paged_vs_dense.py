@@ -1,5 +1,3 @@
-"""E27: the engine's paged attention against textbook attention on the same keys, laid out in order."""
-
 from typing import Any
 
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
@@ -18,7 +16,10 @@ def paged_vs_dense(
     kv_heads: int = arg(4, 1, 32),
     head_dim: int = arg(32, 8, 128, multiple_of=8),
 ) -> Result:
-    """Random keys in scattered blocks; the last `chunk` positions of every row (all, of shorter ones) are queries.
+    """Compare the engine's paged attention with textbook attention on the same keys in contiguous memory.
+
+    Random keys lie in scattered blocks. The last `chunk` positions of every row are queries (all positions of
+    shorter rows).
 
     Returns:
         Largest absolute differences of outputs whose size is about 1.

@@ -1,5 +1,3 @@
-"""E28: split-KV decode (Flash-Decoding): keys in splits, attended side by side, joined by their log-sum-exp."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -20,7 +18,10 @@ def split_kv(
     split: int = arg(256, 1, 65536),
     sms: int = arg(132, 1, 1024),
 ) -> Result:
-    """Programs of a decode step on a GPU with `sms` processors, and the join computed on random keys in float64.
+    """Split the keys of a decode step, attend to the splits in parallel and join them by log-sum-exp
+    (Flash-Decoding).
+
+    Counts the programs of one step on a GPU with `sms` processors and computes the join on random keys in float64.
 
     Returns:
         programs_whole [programs]: One for each row and kv head.

@@ -1,11 +1,11 @@
-"""E27 on a GPU: decode attention through a shuffled block table against one whose blocks lie in order."""
-
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
 
 
 @experiment("E27", determinism="statistical", seconds=60, device="cuda")
 def table_overhead(ctx: Context, rows: int = arg(32, 1, 256), context: int = arg(4096, 256, 32768)) -> Result:
-    """A decode step of Llama-3-8B's attention shape (32 heads, 8 kv heads of 128) in bf16.
+    """Time decode attention on a GPU through a shuffled block table and through one in order.
+
+    The shape is Llama-3-8B's (32 heads, 8 KV heads of 128) in bf16.
 
     Returns:
         Time of the first over the second, 95 % interval.

@@ -1,5 +1,3 @@
-"""E27: what following the block table adds to the bytes of a decode step."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 ENTRY_BYTES = 4
@@ -15,10 +13,10 @@ def table_traffic(
     kv_cache_dtype: str = "bfloat16",
     reserved: int = arg(0, 0, 10_000_000),
 ) -> Result:
-    """Bytes of the block table against bytes of KV, counted from a model's shape.
+    """Compare the bytes of the block table with the bytes of KV in one decode step.
 
-    The contiguous cache to compare with reads `reserved` positions, as padded batches do, or the context if that is
-    more: 0 is a kernel that knows each row's length.
+    The contiguous cache used for comparison reads the larger of `reserved` and `context` positions; with 0 its
+    kernel knows each row's length, otherwise it reads padding as padded batches do.
 
     Returns:
         One row, one decode step, all layers.

@@ -1,5 +1,3 @@
-"""E13: a server that collects batches against one that admits at every step, for requests that arrive over time."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -19,10 +17,11 @@ def batch_window(
     arrivals: list[int] = arg([0, 1, 3, 8, 9, 20], 0, 500, count=(1, 60)),
     lens: list[int] = arg([5, 20, 4, 6, 12, 3], 1, 500, count=(1, 60)),
 ) -> Result:
-    """Waiting for a batch to fill, and for the one before it to end.
+    """Compare a server that collects batches with one that admits requests at every step.
 
-    The collecting server starts a batch when the one before has ended and either `slots` requests wait or the oldest
-    has waited `window` steps. The continuous one is the engine's scheduler as it is. Both compute on that scheduler.
+    The collecting server starts a batch when the previous one has ended and either `slots` requests wait or the
+    oldest has waited `window` steps. The continuous one is the engine's scheduler, unchanged. Both compute on that
+    scheduler.
 
     Returns:
         By request, in order of arrival. A wait is the steps between arriving and being admitted.

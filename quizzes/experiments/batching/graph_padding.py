@@ -1,5 +1,3 @@
-"""E60: decode batches run on recorded graphs of a few sizes, so a batch is padded to the next size."""
-
 from bisect import bisect_left
 from typing import Annotated, Literal
 
@@ -18,11 +16,11 @@ def graph_padding(
     max_num_seqs: int = arg(256, 1, 1024),
     sizes: Literal["vllm", "engine"] | list[Annotated[int, Field(ge=1, le=1024)]] = "vllm",
 ) -> Result:
-    """Padded size and waste of decode batches, one token per row.
+    """Pad decode batches to the next captured CUDA graph size and measure the waste, one token per row.
 
-    vllm: capture sizes of vLLM 0.32 (config/vllm.py, _set_cudagraph_sizes): 1, 2, 4, multiples of 8 below 256, then of
-    16, up to min(2 x max_num_seqs, 512). engine: our decode graphs, recorded when a size is first needed
-    (engine/worker/decode_graphs.py). Or a list of your own.
+    vllm: capture sizes of vLLM config/vllm.py, _set_cudagraph_sizes: 1, 2, 4, multiples of 8 below 256, then of 16,
+    up to min(2 x max_num_seqs, 512). engine: this engine's decode graphs, captured when a size is first needed
+    (engine/worker/decode_graphs.py). Or a list of sizes.
 
     Returns:
         By batch, in the order given.

@@ -1,5 +1,3 @@
-"""E13: what continuous batching gains is decided by how different the output lengths are."""
-
 import math
 from random import Random
 from typing import Literal
@@ -22,10 +20,10 @@ def length_distributions(
     long_factor: int = arg(10, 2, 10),
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """Static and continuous batching of `requests` lengths drawn from a distribution.
+    """Compare static with continuous batching on output lengths drawn from a distribution.
 
-    bimodal: `long_share` of the requests are `long_factor` times as long as the others. A static batch waits for its
-    longest member, so the expected maximum of `slots` draws over the mean is the whole story.
+    bimodal: `long_share` of the requests are `long_factor` times as long as the others. A static batch waits for
+    its longest member, so the ratio of the expected maximum of `slots` draws to the mean decides.
 
     Returns:
         Steps for one list of output lengths. Slot use: tokens generated per slot and step.

@@ -1,5 +1,3 @@
-"""E29: what really goes into a forward pass of the live engine, and whether company changes anybody's answer."""
-
 from __future__ import annotations
 
 from random import Random
@@ -17,9 +15,10 @@ def packed_forward(
     lens: list[int] = arg([7, 90, 33, 150, 1], 1, 300, count=(1, 12)),
     output: int = arg(6, 1, 16),
 ) -> Result:
-    """Prompts of different lengths in one step of the live engine, greedy, together and each alone.
+    """Record the shapes of the live engine's forward passes, and check that outputs do not depend on the batch.
 
-    The model is watched from outside: the shape of the token ids of every forward pass is written down.
+    Prompts of different lengths share one step, greedy; then each runs alone. A hook on the model records the shape
+    of the token ids of every forward pass.
 
     Returns:
         Of the first step, which holds all prompts.

@@ -1,5 +1,3 @@
-"""E29: contiguous attention over a padded rectangle with a mask: is it right, and how much of it is padding?"""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -10,8 +8,9 @@ def padded_attention(
     heads: int = arg(2, 1, 8),
     head_dim: int = arg(32, 4, 64),
 ) -> Result:
-    """Causal attention in fp32 with PyTorch's own kernel, contiguous tensors, no paging: padded with a mask, and row by
-    row without padding. It shows what contiguous attention can do, and what it computes in vain.
+    """Compute contiguous attention over a padded rectangle with a mask; check it and count the padding.
+
+    Causal attention in fp32 with PyTorch's own kernel, without paging: once padded with a mask, once row by row.
 
     Returns:
         Each row in the padded batch against the same row alone.

@@ -1,5 +1,3 @@
-"""E29: a batch of prompts of different lengths, packed one behind the other or padded to the longest."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -9,10 +7,10 @@ def ragged_vs_padded(
     lens: list[int] = arg([100, 500, 50], 1, 4000, count=(1, 64)),
     block_size: int = arg(16, 1, 256),
 ) -> Result:
-    """Tokens and KV slots of a batch of prompts: ragged as the engine has it, and padded.
+    """Compare packed with padded prompts of different lengths: tokens computed and KV slots taken.
 
-    The engine packs all rows into one list of tokens; `query_start_loc` says where each begins. Nothing is padded, so
-    a mask is needed for causality alone.
+    The engine packs all rows into one list of tokens; `query_start_loc` gives the start of each. Nothing is padded,
+    so only causality needs a mask.
 
     Returns:
         What one prefill step of all prompts computes and holds.

@@ -1,5 +1,3 @@
-"""E13: the same requests served batch by batch, and with iteration-level scheduling (Orca, OSDI 2022, section 3)."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 PROMPT = 1
@@ -12,10 +10,10 @@ def static_vs_continuous(
     slots: int = arg(4, 1, 64),
     lens: list[int] = arg([12, 40, 8, 25, 60, 9, 14, 33], 1, 2000, count=(1, 200)),
 ) -> Result:
-    """Static against continuous batching on one list of output lengths.
+    """Compare static with continuous batching on one list of output lengths (Orca, OSDI 2022, section 3).
 
-    Both run on the engine's scheduler with `slots` as max_num_seqs. Static admits the next `slots` requests only when
-    the batch before is empty; continuous admits whenever a slot is free.
+    Both run on the engine's scheduler with `slots` as max_num_seqs. Static batching admits the next `slots`
+    requests only when the previous batch is empty; continuous batching admits a request whenever a slot is free.
 
     Returns:
         Engine steps until everybody has finished. Slot use: tokens generated per slot and step.

@@ -1,5 +1,3 @@
-"""E62: how long a canary has to run before it can see what it is there to see."""
-
 import math
 from statistics import NormalDist
 
@@ -17,9 +15,10 @@ def canary_size(
     base: float = arg(0.01, above=0, below=1),
     bad: float = arg(0.015, above=0, below=1),
 ) -> Result:
-    """Requests that a canary of `share` of `rate` per second gathers in `hours`, and how many a test needs.
+    """Compute how many requests a canary needs before it can detect a worse error rate.
 
-    base: the share of bad answers now; bad: the share that must not go unnoticed.
+    The canary gets `share` of `rate` requests per second for `hours`. base: the current share of bad answers; bad:
+    the share that the test must detect.
 
     Returns:
         A two-sided test of two shares at 95 % with power 80 %.

@@ -1,5 +1,3 @@
-"""E03: a claimed number of requests on a card, and what is left for each of them."""
-
 from engine.sim.memory import divide_memory
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
@@ -17,7 +15,7 @@ def concurrency(
     utilisation: float = arg(0.92, above=0, high=1),
     lengths: list[int] = arg([512, 1024, 2048], 1, 1_000_000, count=(1, 16)),
 ) -> Result:
-    """How many tokens each of `claimed` requests may have, and how many requests of given lengths fit.
+    """Compute how many tokens each of `claimed` requests may have, and how many requests of given lengths fit.
 
     Returns:
         What the KV cache of all devices together holds.

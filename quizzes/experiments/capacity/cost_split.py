@@ -1,5 +1,3 @@
-"""E63: a fixed bill for our own GPUs, a price per token elsewhere, and traffic split between them."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -17,9 +15,9 @@ def cost_split(
     served: float = arg(0.85, above=0, high=1),
     people: float = arg(0.0, 0, 1e09),
 ) -> Result:
-    """What self-hosting part of the traffic saves in all.
+    """Compute the savings from self-hosting part of the traffic, with the rest on a managed service.
 
-    self_hosted: the bill for `served` of the traffic; managed_equivalent: what that same part costs as a service.
+    self_hosted: the bill for `served` of the traffic; managed_equivalent: the price of that part as a service.
 
     Returns:
         Per month.

@@ -1,5 +1,3 @@
-"""E56: GPUs for a rate of requests."""
-
 from engine.sim.sizing import size
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
@@ -20,9 +18,10 @@ def fleet_size(
     utilisation: float = arg(0.7, above=0, high=1),
     max_num_seqs: int = arg(256, 1, 1_000_000),
 ) -> Result:
-    """GPUs for `rate` requests per second: datasheets times an efficiency, Little's law, and the memory plan.
+    """Size a fleet of GPUs for `rate` requests per second.
 
-    tpot_limit_ms: the decode batch is cut until a step is not slower. An error says if one request alone is slower.
+    Uses datasheets times an efficiency, Little's law and the memory plan. tpot_limit_ms: the decode batch shrinks
+    until a step meets it; an error tells if even one request is slower.
 
     Returns:
         By arithmetic, without queueing.

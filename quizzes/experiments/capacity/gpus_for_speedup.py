@@ -1,5 +1,3 @@
-"""E63: a speed-up, and the GPUs that it saves."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def gpus_for_speedup(
     speedup: float = arg(2.5, 1, 1000),
     saving: float = arg(0.4, 0, below=1),
 ) -> Result:
-    """GPUs for `load` when each does `per_gpu`, and when each does `speedup` times as much.
+    """Compute the GPUs that a speed-up saves at a given load.
+
+    Each GPU serves `per_gpu` before and `speedup` times as much after.
 
     Returns:
         For the same load.

@@ -1,5 +1,3 @@
-"""E04: what a container image with a model in it cannot be smaller than."""
-
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,10 +20,10 @@ def image_size(
         count=(0, 64),
     ),
 ) -> Result:
-    """Quantised weights and compressed packages together.
+    """Add up a lower bound on a container image with a model in it: quantised weights and compressed packages.
 
-    packages_mb: wheels, as pip prints them while it downloads; the default is PyTorch 2.3.0 for CUDA 12.1 with its
-    libraries (torch, cuDNN, cuBLAS, cuSPARSE, NCCL, Triton, cuSOLVER, cuFFT, cuRAND, NVRTC, nvJitLink, CUPTI).
+    packages_mb: wheel sizes as pip prints them; the default is PyTorch 2.3.0 for CUDA 12.1 with its libraries
+    (torch, cuDNN, cuBLAS, cuSPARSE, NCCL, Triton, cuSOLVER, cuFFT, cuRAND, NVRTC, nvJitLink, CUPTI).
 
     Returns:
         Lower bounds: packages as they are downloaded, compressed; the operating system and our own code left out.

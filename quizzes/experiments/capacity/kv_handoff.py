@@ -1,5 +1,3 @@
-"""E56: sending a prompt's KV from a prefill machine to a decode machine."""
-
 from typing import Literal
 
 from engine.sim.cost import CostModel, StepLoad, pairs_of
@@ -18,7 +16,7 @@ def kv_handoff(
     prompt: int = arg(1000, 1, 1_000_000),
     link: Literal["pcie3", "pcie4", "pcie5", "nvlink4", "ib-hdr", "ib-ndr", "ethernet-100g"] = "ib-ndr",
 ) -> Result:
-    """Time to move a prompt's KV cache, beside the time to compute it.
+    """Compare the time to send a prompt's KV from a prefill to a decode machine with the time to compute it.
 
     Returns:
         Of one prompt. Each GPU of the replica sends its own part over its own link.

@@ -1,5 +1,3 @@
-"""How many things a text announces, and how many it lists."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -17,7 +15,7 @@ def listed(
     announced: int = arg(6, 0, 1000),
     labels: list[str] = arg(["rate", "lengths", "limits", "model", "card"], chars=(1, 80), count=(1, 100)),
 ) -> Result:
-    """Compare an announced number with what is there, before anything is worked out from it.
+    """Compare the number of entries that a text announces with the number it lists.
 
     Returns:
         Labels that differ only in case or spaces count once.

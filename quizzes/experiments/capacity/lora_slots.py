@@ -1,5 +1,3 @@
-"""E02: device memory that adapter slots take, whatever lies in them."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -12,7 +10,7 @@ def lora_slots(
     max_lora_rank: Literal[16, 32, 64] = 16,
     adapter: Literal["ja", "support", "recommend"] = "ja",
 ) -> Result:
-    """How large the slots for LoRA adapters are, and whether what lies in them changes it.
+    """Measure the device memory of LoRA slots, before and after an adapter is loaded.
 
     Returns:
         Of a live engine with the model `shop`.

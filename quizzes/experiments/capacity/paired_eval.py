@@ -1,5 +1,3 @@
-"""E62: a changed model and its reference answer the same questions."""
-
 from engine.zoo.gates import paired_difference, wilson
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 
@@ -13,7 +11,9 @@ def paired_eval(
     lost: int = arg(12, 0, 100_000),
     limit: float = arg(-0.02, above=-1, below=0),
 ) -> Result:
-    """Did quantisation cost more than `limit`? `won`: only the new model is right, `lost`: only the reference.
+    """Decide from paired answers whether quantisation cost more than `limit`.
+
+    won: cases where only the new model is right; lost: cases where only the reference is right.
 
     Returns:
         Candidate minus reference, 95 % interval.

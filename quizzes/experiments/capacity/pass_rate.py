@@ -1,5 +1,3 @@
-"""E62: what a number of test cases can and cannot say."""
-
 from engine.zoo.gates import wilson
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 
@@ -11,7 +9,7 @@ def pass_rate(
     right: int = arg(198, 0, 100_000),
     gate: float = arg(0.99, above=0, below=1),
 ) -> Result:
-    """Does `right` of `cases` prove a pass rate of at least `gate`, with 95 % confidence?
+    """Decide whether `right` of `cases` prove a pass rate of at least `gate` with 95 % confidence.
 
     Returns:
         95 % Wilson interval of a share, as the engine's quality gates compute it.

@@ -1,5 +1,3 @@
-"""E02: what a card has left for KV once weights, runtime and activations have theirs."""
-
 from engine.sim.memory import divide_memory
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
@@ -19,7 +17,7 @@ def plan(
     max_num_seqs: int = arg(256, 1, 1_000_000),
     max_num_batched_tokens: int = arg(8192, 1, 1_000_000),
 ) -> Result:
-    """The engine's memory plan of a deployment: weights, runtime, activations, and the KV cache in the rest.
+    """Plan the memory of a deployment: weights, runtime, activations, and the KV cache in the rest.
 
     Returns:
         Per device unless it says otherwise. Weights, KV and blocks are exact; activations are the engine's

@@ -1,5 +1,3 @@
-"""E02, E35: one deployment, one change, and what it does to the KV cache."""
-
 from engine.sim.memory import divide_memory
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
@@ -22,7 +20,9 @@ def plan_change(
     to_utilisation: float | None = arg(None, above=0, high=1),
     to_max_num_seqs: int | None = arg(None, 1, 1_000_000),
 ) -> Result:
-    """Two memory plans: before, and with the `to_` settings that are given in place of theirs.
+    """Compare the memory plans of a deployment before and after a change.
+
+    The `to_` settings that are given replace the originals.
 
     Returns:
         Per device unless it says otherwise.

@@ -1,5 +1,3 @@
-"""E04: the size of a quantised model from the shapes of its tensors."""
-
 from typing import Literal
 
 from engine.sim.hardware import get_hardware
@@ -16,9 +14,9 @@ def quantised_size(
     group: Literal[-1, 32, 64, 128] = 128,
     gpu: Literal["a10g", "l4", "a100-40", "a100-80", "h100", "h200", "b200"] = "l4",
 ) -> Result:
-    """GB of a dense model quantised by `method`: the engine's planner (`prep zoo size`) on the model's tensors.
+    """Compute the size of a dense model quantised by `method` from the shapes of its tensors.
 
-    gpu: the card that it is compared with.
+    Runs the engine's planner (`prep zoo size`). gpu: the card to compare with.
 
     Returns:
         Bytes of the checkpoint; in memory it is the same to within the packing of a few small tensors.

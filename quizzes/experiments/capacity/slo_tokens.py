@@ -1,5 +1,3 @@
-"""E54: what a latency limit leaves for tokens, and what tokens make of a latency."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -19,7 +17,9 @@ def slo_tokens(
     hops_ms: list[float] = arg([], 0, 3_600_000, count=(0, 32)),
     answer: int = arg(300, 1, 1_000_000),
 ) -> Result:
-    """Tokens within an end-to-end limit, with hops outside of the engine in front.
+    """Compute how many output tokens fit into an end-to-end latency limit.
+
+    hops_ms: latency of the components in front of the engine.
 
     Returns:
         latency of n tokens = hops + TTFT + (n - 1) x TPOT.

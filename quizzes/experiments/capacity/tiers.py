@@ -1,5 +1,3 @@
-"""E63: ten times the traffic, with a cache and a small model in front."""
-
 from engine.sim.sizing import size
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.capacity._deploy import Gpu, deploy
@@ -18,9 +16,9 @@ def tiers(
     prompt: int = arg(1000, 1, 100_000),
     output: int = arg(200, 1, 10000),
 ) -> Result:
-    """GPUs when `times` the traffic comes, after a response cache and a router to a smaller model are put in front.
+    """Size a fleet for `times` the traffic behind a response cache and a router to a smaller model.
 
-    cached: share of requests answered without any model. to_small: share of the rest that the small model takes.
+    cached: share of requests answered without a model. to_small: share of the rest that the small model serves.
 
     Returns:
         GPUs by arithmetic, not rounded to machines.

@@ -1,13 +1,11 @@
-"""E55: does a repair do what it must?"""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E55", seconds=8)
 def checks(ctx: Context, folder: str = "block_manager", source: str = arg("", chars=(0, 100_000))) -> Result:
-    """Run all checks of a program on a repair.
+    """Run all checks of a program on a repaired version.
 
-    folder: a program in quizzes/autopsies. source: Python text; empty for the program as it is given.
+    folder: a program in quizzes/autopsies. source: Python text; empty for the program unchanged.
 
     Returns:
         By check, in the order in which they are written.

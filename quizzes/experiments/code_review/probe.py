@@ -1,5 +1,3 @@
-"""E55: what a program does when it is used, as it is."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, experiment
@@ -12,9 +10,9 @@ def probe(
     probe: str = "append_to_allocated",
     args: dict[str, Any] | None = None,
 ) -> Result:
-    """Use the program under review in a way that one of its probes describes.
+    """Run one probe on the program under review, unchanged.
 
-    folder: a program in quizzes/autopsies. probe: a function of its probes.py. args: of that function.
+    folder: a program in quizzes/autopsies. probe: a function of its probes.py. args: the probe's arguments.
 
     Returns:
         Either a value or an exception.

@@ -1,5 +1,3 @@
-"""E45: the same devices as one pool and as two: TTFT, time between tokens and throughput, in virtual time."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -17,9 +15,10 @@ def compare(
     link: str = "nvlink4",
     budget: int = arg(8192, 128, 65536),
 ) -> Result:
-    """Serve Poisson arrivals on prefill + decode replicas, once co-located and once in two pools.
+    """Compare co-located with disaggregated prefill and decode on the same devices: TTFT, ITL, end-to-end latency.
 
-    budget: max_num_batched_tokens of every replica, which chunks prompts where both phases share a device.
+    Serves Poisson arrivals in virtual time. budget: max_num_batched_tokens of every replica, which chunks prompts
+    where both phases share a device.
 
     Returns:
         Figures of both forms under one load.

@@ -1,5 +1,3 @@
-"""E45: what a decode replica still computes when a prompt's KV has arrived: blocks are handed over whole."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,9 +9,10 @@ def handoff(
     output: int = arg(20, 2, 500),
     free_blocks: int = arg(5000, 1, 20000),
 ) -> Result:
-    """Place the KV as the simulator's decode pool does and let the real scheduler admit the request.
+    """Count what a decode replica still computes after a prompt's KV has arrived in whole blocks.
 
-    free_blocks: the cache's size. Blocks that find no room are computed again. It must hold the request.
+    The KV is placed as the simulator's decode pool places it, then the real scheduler admits the request.
+    free_blocks: size of the cache, which must hold the request; blocks that find no room are computed again.
 
     Returns:
         One request behind its prefill, on the decode replica's scheduler.

@@ -1,5 +1,3 @@
-"""E45: the KV of a prompt on its way from a prefill to a decode replica: bytes, time, and the prefill it follows."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -13,7 +11,9 @@ def transfer(
     tp: int = arg(4, 1, 8),
     kv_cache_dtype: str = "auto",
 ) -> Result:
-    """Price the hand-over of one prompt's KV cache. Links by name: nvlink4, ib-ndr, ethernet-100g, pcie5 ...
+    """Price the transfer of one prompt's KV cache from a prefill to a decode replica.
+
+    Links by name: nvlink4, ib-ndr, ethernet-100g, pcie5 ...
 
     Returns:
         One prompt.

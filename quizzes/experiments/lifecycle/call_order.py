@@ -1,12 +1,10 @@
-"""E14: the path of a prompt through the live engine, from `LLM.generate` to text, as the calls really come."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.lifecycle._spy import Log, watch
 
 
 @experiment("E14")
 def call_order(ctx: Context, max_tokens: int = arg(8, 1, 64)) -> Result:
-    """One prompt through the shop model, with every stage watched.
+    """Trace one prompt through the live engine, from `LLM.generate` to text, in call order.
 
     Returns:
         Each stage once, in the order of its first call.

@@ -1,5 +1,3 @@
-"""E66: the client goes away: before its request starts, in the middle of the prompt, in the middle of the answer."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -13,7 +11,9 @@ def hang_up(
     block_size: int = arg(16, 1, 256),
     budget: int = arg(8192, 1, 8192),
 ) -> Result:
-    """r0 has the engine to itself; r1 is like it, comes at step 1 and does not fit beside it.
+    """Abort a request while it waits, in its prefill or in its decode, and count what that frees.
+
+    r0 has the engine to itself; r1 has the same lengths, arrives at step 1 and does not fit beside r0.
 
     Returns:
         Request r0 is aborted before step `at_step`; r1 waits for its memory.

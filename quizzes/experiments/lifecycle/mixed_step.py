@@ -1,5 +1,3 @@
-"""E14: a prompt arrives while others decode: do they share a step, with and without chunked prefill?"""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -11,9 +9,10 @@ def mixed_step(
     budget: int = arg(512, 1, 16384),
     chunked: bool = True,
 ) -> Result:
-    """`decodes` requests that decode, then a prompt of `prompt` tokens.
+    """Send a prompt to an engine that decodes, with and without chunked prefill, and look at its steps.
 
-    Without chunked prefill the budget must hold the longest prompt, so it is raised to that if it is smaller.
+    `decodes` requests decode when the prompt arrives. Without chunked prefill the budget must hold the longest
+    prompt, so a smaller budget is raised.
 
     Returns:
         The newcomer is added before step 2.

@@ -1,5 +1,3 @@
-"""E14: one request, every event: when blocks are taken, when the first token comes, how much KV there is at the end."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.lifecycle._spy import Log, spying
 
@@ -13,7 +11,9 @@ def one_request(
     budget: int = arg(8192, 1, 16384),
     shared: int = arg(0, 0, 20000),
 ) -> Result:
-    """Run one request. `shared`: an earlier request had the same first tokens, and their blocks are cached.
+    """Follow one request: when it takes blocks, when its first token comes, and how much KV it has at the end.
+
+    shared: an earlier request had the same first tokens, whose blocks are still cached.
 
     Returns:
         A request alone in the engine. Steps count from 0.

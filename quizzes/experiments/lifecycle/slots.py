@@ -1,5 +1,3 @@
-"""E14: who is in the batch in each step, when some requests end and others wait."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -12,7 +10,9 @@ def slots(
     budget: int = arg(8192, 1, 8192),
     num_blocks: int = arg(10_000, 2, 10000),
 ) -> Result:
-    """Requests with prompts of `prompt` tokens and `lens` output tokens, `slots` of them at once.
+    """Show the batch of every step while requests finish and others wait for a slot.
+
+    Requests have prompts of `prompt` tokens and `lens` output tokens; at most `slots` run at once.
 
     Returns:
         Requests are numbered from 0, iterations from 1.

@@ -1,5 +1,3 @@
-"""E66: every way to end a request, on the live shop model: who notices, and what the blocks do."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -13,7 +11,9 @@ def stop_live(
     after: int = arg(8, 1, 40),
     min_tokens: int = arg(0, 0, 64),
 ) -> Result:
-    """Answer a question twice: to the end, and with a stopping rule made from token number `after` of that answer.
+    """End a request of the live model in a given way, and see which component notices it and which blocks remain.
+
+    The same question is answered twice: to the end, and with a stopping rule made from token number `after`.
 
     Returns:
         One greedy answer, ended in one way.

@@ -1,5 +1,3 @@
-"""E66: end-of-sequence, stop ids, min_tokens, max_tokens, the model's length: which of them ends a request first."""
-
 from quizzes.experiments import Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.core_engine import Outcome
 
@@ -18,8 +16,11 @@ def stop_rules(
     ignore_eos: bool = False,
     max_model_len: int = arg(2000, 2, 4000),
 ) -> Result:
-    """The model says `script` words; its token number `eos_at` (from 1) is end-of-sequence, number `stop_id_at` a stop
-    id; 0: there is none. `min_tokens` is capped by max_tokens.
+    """Find which rule ends a request first: end-of-sequence, stop ids, min_tokens, max_tokens or the model's
+    length.
+
+    The model outputs `script` tokens; number `eos_at` (from 1) is end-of-sequence, number `stop_id_at` a stop id; 0
+    for neither. `min_tokens` is capped by max_tokens.
 
     Returns:
         How one scripted answer ended.

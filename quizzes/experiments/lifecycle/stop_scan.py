@@ -1,5 +1,3 @@
-"""E66: a stop string in a stream of tokens: what the client sees, when, and how many tokens count."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def stop_scan(
     min_tokens: int = arg(0, 0, 200),
     include: bool = False,
 ) -> Result:
-    """Push a text through the engine's detokenizer with stop strings (`engine/frontend/detokenizer.py`).
+    """Push a text with a stop string through the engine's detokenizer and record what the client sees, and when.
+
+    Uses `engine/frontend/detokenizer.py`.
 
     Returns:
         The text is tokenised with the shop model's tokenizer and pushed token by token, as the engine would.

@@ -1,5 +1,3 @@
-"""E43: adapters of different ranks and target modules in one batch, held against merged weights; and one too large."""
-
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -17,9 +15,10 @@ def exactness(
     same_modules: bool = False,
     max_tokens: int = arg(6, 1, 16),
 ) -> Result:
-    """Serve two random adapters beside the base in one batch of the fp32 shop model.
+    """Serve two adapters and the base in one batch, and compare them with merged weights.
 
-    same_modules: both adapt all seven matrices; else the first adapts attention and the second the MLP.
+    Random adapters of different ranks on the fp32 shop model; a third exceeds max_lora_rank. same_modules: both
+    adapt all seven matrices; otherwise the first adapts attention and the second the MLP.
 
     Returns:
         Two adapters and the base side by side, and each of them alone as a merged model.

@@ -1,5 +1,3 @@
-"""E43: bytes of adapters, of the slots that hold them, and of a replica for each instead."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -18,10 +16,10 @@ def footprint(
     hardware: str = "h100",
     value_bytes: int = arg(2, 1, 4),
 ) -> Result:
-    """Count the parameters of an adapter from the model's matrices: rank x (in + out) for each.
+    """Count bytes of adapters, of the slots that hold them, and of one merged replica per adapter.
 
-    Slots are as large as max_rank for every module, whatever an adapter uses: that is how vLLM and this engine
-    allocate them. Models with dense layers only.
+    An adapter has rank x (in + out) parameters per matrix. Slots have room for max_rank in every module whatever an
+    adapter uses, as in vLLM. Models with dense layers only.
 
     Returns:
         Weights in 16 bits unless said otherwise.

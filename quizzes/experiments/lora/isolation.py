@@ -1,5 +1,3 @@
-"""E43: the same prompt under several adapters: whose KV may be reused by whom, and how often weights are brought."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def isolation(
     block_size: int = arg(16, 1, 256),
     max_loras: int = arg(8, 1, 64),
 ) -> Result:
-    """Send the same `prompt` tokens once per entry of `adapters` ("-": the base), waiting for each answer.
+    """Send one prompt under several adapters and see which requests reuse KV, and how often adapters are loaded.
+
+    Each entry of `adapters` is one request ("-": the base), sent when the one before has finished.
 
     Returns:
         Requests with one prompt, one after the other.

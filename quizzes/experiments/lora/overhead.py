@@ -1,5 +1,3 @@
-"""E44: tokens per second with adapters on, in pairs: none, one and several in a batch."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment, paired_ratio
@@ -16,9 +14,9 @@ def overhead(
     seconds: float = arg(6.0, 1, 20),
     device: Literal["auto", "cuda"] = "auto",
 ) -> Result:
-    """Decode the same batch on the base alone and with shipped adapters, in one engine, interleaved.
+    """Time decoding with LoRA adapters against the base alone, in interleaved pairs.
 
-    device: cuda asks for a GPU, auto takes what is there.
+    device: cuda requires a GPU, auto takes the best available.
 
     Returns:
         Time of a decoded batch with adapters over the time without: 1.1 is 10 % more.

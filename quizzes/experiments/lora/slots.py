@@ -1,5 +1,3 @@
-"""E21: adapters in the slots of a device: loads, evictions and waits for a list of requests."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -19,9 +17,10 @@ def slots(
     prompt: int = arg(8, 1, 2000),
     max_num_seqs: int = arg(64, 1, 256),
 ) -> Result:
-    """Serve one request per entry of `adapters`, all with `output` tokens, on the engine's scheduler.
+    """Count loads, evictions and waits of adapters in the slots of a device.
 
-    arrivals: the step before which each comes; none: all come at once. "-" is a request without an adapter.
+    Serves one request per entry of `adapters`, with `output` tokens each; "-" is a request without an adapter.
+    arrivals: the step before which each request comes; empty: all come at once.
 
     Returns:
         What the scheduler decided.

@@ -1,5 +1,3 @@
-"""E05: the same requests on four allocators (Kwon et al. 2023, sections 3 and 6)."""
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -21,10 +19,11 @@ def allocator_race(
     arrive_every: int = arg(0, 0, 100),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """Requests on four allocators: how many run at once, what stays empty, who has to wait for a hole.
+    """Serve the same requests on four allocators and compare concurrency and waste (Kwon et al. 2023, sections 3
+    and 6).
 
-    First come, first served: nobody overtakes. A step computes a prompt and its first token, or one token of every
-    running request. If the paged pool runs out, the request that came last gives everything back and starts again.
+    First come, first served. A step computes a prompt and its first token, or one token of every running request.
+    If the paged pool runs out, the latest request frees all of its blocks and starts again.
 
     Returns:
         One list entry per allocator: reserve_max, buddy, first_fit, paged.

@@ -1,5 +1,3 @@
-"""E06: one list of lengths, several block sizes."""
-
 from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -12,9 +10,9 @@ def block_size_sweep(
     block_sizes: list[int] = arg([1, 8, 16, 32, 64, 128], 1, 1024, count=(1, 10)),
     shared: int = arg(30, 0, 20000),
 ) -> Result:
-    """Slots that stay empty in last blocks, length of the block tables, and prefix hits, by block size.
+    """Sweep the block size: empty slots in last blocks, block-table entries and prefix hits.
 
-    shared: how many tokens a later request has in common with the first one; at most that one's length.
+    shared: tokens that a later request has in common with the first one, at most that one's length.
 
     Returns:
         One list entry per block size.

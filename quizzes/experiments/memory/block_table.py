@@ -1,5 +1,3 @@
-"""E06: where a token's keys and values lie: block table, offset, slot."""
-
 from engine.core.blocks import FreeQueue
 from engine.frontend.block_space_manager import BlockSpaceManager
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
@@ -13,9 +11,10 @@ def block_table(
     token: int = arg(35, 0, 20000),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """The block table of a sequence that takes blocks from a free queue in this order, and where one token is.
+    """Find where a token's keys and values lie: block table, offset, slot.
 
-    free_order: ids of the free blocks, next one first. There must be enough of them for `tokens`, and token < tokens.
+    The sequence takes blocks from a free queue in this order. free_order: ids of the free blocks, next one first;
+    there must be enough for `tokens`, and token < tokens.
 
     Returns:
         Of one token; everything counts from 0.

@@ -1,5 +1,3 @@
-"""E06: how many blocks requests of given lengths hold, and how many of their slots stay empty."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -9,9 +7,9 @@ def blocks_for(
     lens: list[int] = arg([100, 500, 50], 1, 20000, count=(1, 64)),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """Blocks that prompts of these lengths hold once the engine has computed them.
+    """Count the blocks that prompts of given lengths hold, and the slots that stay empty.
 
-    The scheduler admits all of them in one step; the KV manager's block tables are counted before any output is added.
+    The scheduler admits all prompts in one step; block tables are counted before any output is added.
 
     Returns:
         By request in the order given, and together.

@@ -1,5 +1,3 @@
-"""E06: when a growing request takes its blocks."""
-
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +13,7 @@ def growth(
     block_size: int = arg(16, 1, 1024),
     max_model_len: int = arg(2048, 1, 200_000),
 ) -> Result:
-    """Blocks that one request holds, step by step, while it generates.
+    """Show the blocks that one request holds, step by step, while it generates.
 
     Returns:
         Of one request that runs alone. Step 0 computes the prompt and gives the first output token.

@@ -1,5 +1,3 @@
-"""E05: free memory in pieces, and a request that needs one piece, or any blocks."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -17,10 +15,10 @@ def holes(
     request: int = arg(150, 1, 100_000),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """Whether a request of `request` tokens fits into holes between other sequences.
+    """Decide whether a request fits into holes between other sequences: contiguous, and paged.
 
-    Contiguous: into one hole. Paged: the engine's block manager gets as many free blocks as fit into the holes, each
-    between blocks of sequences that stay.
+    Contiguous: into one hole. Paged: the engine's block manager gets as many free blocks as fit into the holes,
+    each between blocks of sequences that stay.
 
     Returns:
         Of one request.

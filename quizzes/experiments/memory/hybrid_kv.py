@@ -1,5 +1,3 @@
-"""E01: a model whose layers differ: some see everything, the others a window."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.memory._shapes import KvDtype, attention_shape, deployment_of
 
@@ -15,9 +13,9 @@ def hybrid_kv(
     kv_dtype: KvDtype = "bfloat16",
     tokens: int = arg(32_768, 1, 100_000_000),
 ) -> Result:
-    """KV bytes of a sequence when some layers attend to everything and the others to the last `window` positions.
+    """Count KV bytes of a sequence when some layers attend to everything and others to a sliding window.
 
-    An ideal hybrid manager keeps what can still be read; blocks and lookahead add a little to it.
+    An ideal hybrid manager keeps only what can still be read; blocks and lookahead add a little.
 
     Returns:
         Bytes of one sequence.

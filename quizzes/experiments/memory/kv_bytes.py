@@ -1,5 +1,3 @@
-"""E01: bytes of keys and values from a model's shape, as the engine's planner counts them."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.memory._shapes import KvDtype, attention_shape, deployment_of
 
@@ -14,9 +12,9 @@ def kv_bytes(
     tokens: int = arg(4096, 1, 100_000_000),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """KV bytes per token, block and sequence of a model shape.
+    """Count KV bytes per token, block and sequence from a model's shape, as the engine's planner does.
 
-    kv_heads are the heads that have keys and values of their own; query heads do not appear. `auto` is a 16-bit model.
+    kv_heads: heads with their own keys and values; query heads do not matter. `auto` is a 16-bit model.
 
     Returns:
         Scales of a quantised cache included.

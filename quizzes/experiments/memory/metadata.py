@@ -1,5 +1,3 @@
-"""E12: what the books cost: block tables on the device, hashes and block records on the host."""
-
 import sys
 
 from engine.core.blocks import BlockPool
@@ -20,7 +18,7 @@ def metadata(
     kv_dtype: KvDtype = "bfloat16",
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """Bytes of bookkeeping per KV block beside the bytes of the block.
+    """Count the bookkeeping bytes per KV block: block tables on the device, hashes and block records on the host.
 
     Returns:
         Of one block.

@@ -1,5 +1,3 @@
-"""E01: KV bytes of named models, with tensor parallelism, windows and latent attention."""
-
 from typing import Literal
 
 from engine.sim.models import ModelShape, get_model
@@ -15,7 +13,9 @@ def model_kv(
     tokens: int = arg(4096, 1, 100_000_000),
     tp: Literal[1, 2, 4, 8, 16, 32, 64] = 1,
 ) -> Result:
-    """KV bytes of a named model (`prep sim models` lists them) per token, GPU and sequence.
+    """Count KV bytes of a named model per token, GPU and sequence, with tensor parallelism, windows and MLA.
+
+    `prep sim models` lists the names.
 
     Returns:
         Bytes of the cache of one model.

@@ -1,5 +1,3 @@
-"""E02: the KV cache of a live engine before, while and after it serves."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -10,7 +8,9 @@ def pool_lifetime(
     output: int = arg(24, 1, 64),
     num_blocks: int = arg(128, 16, 1024),
 ) -> Result:
-    """Does the cache grow with the load? A live engine, `requests` prompts of 40 tokens, `output` tokens each.
+    """Check that a live engine's KV cache does not grow with the load.
+
+    Serves `requests` prompts of 40 tokens with `output` tokens each.
 
     Returns:
         The cache's tensor and the pool's counters.

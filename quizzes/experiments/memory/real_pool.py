@@ -1,5 +1,3 @@
-"""E01: the bytes of a KV cache that a live engine really allocated."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -14,10 +12,10 @@ def real_pool(
     block_size: Literal[8, 16, 32, 64, 128] = 16,
     draft: bool = False,
 ) -> Result:
-    """What a live engine with the model `shop` (6 layers, 4 KV heads of 32) allocates for its KV cache.
+    """Measure the KV cache that a live engine with the model `shop` (6 layers, 4 KV heads of 32) allocates.
 
-    draft: also load `shop-draft` (3 layers, 4 KV heads of 32) for speculative decoding. On a CPU the model computes in
-    float32, so `auto` is 4 bytes.
+    draft: also load `shop-draft` (3 layers, 4 KV heads of 32) for speculative decoding. On a CPU the model computes
+    in float32, so `auto` is 4 bytes.
 
     Returns:
         Read from the tensor that holds the cache and from the block pool in front of it.

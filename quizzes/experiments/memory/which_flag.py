@@ -1,5 +1,3 @@
-"""E35: which setting makes which bytes smaller, on a live engine."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, experiment
@@ -12,7 +10,7 @@ def which_flag(
     quantization: Literal["none", "rtn", "int8", "int8_weight_only", "fp8"] = "none",
     kv_cache_dtype: KvDtype = "auto",
 ) -> Result:
-    """Weight bytes and KV bytes of a live engine with `quantization` and `kv_cache_dtype`.
+    """Measure weight and KV bytes of a live engine with `quantization` and with `kv_cache_dtype`.
 
     Returns:
         Of the model `shop`; on a CPU it computes in float32, so unquantised numbers have 4 bytes.

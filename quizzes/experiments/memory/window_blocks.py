@@ -1,5 +1,3 @@
-"""E06: blocks of a request in a model with a sliding window."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -12,9 +10,9 @@ def window_blocks(
     chunk: int = arg(32, 1, 8192),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """How many blocks a request owns when every layer sees only the last `window` positions.
+    """Count the blocks that a request holds when every layer sees only the last `window` positions.
 
-    chunk: most tokens that a step computes, of the prompt too. Blocks that nobody can see any more go back.
+    chunk: maximum tokens that a step computes. Blocks that have left the window are freed.
 
     Returns:
         Of one request that runs alone; counted when a step has ended.

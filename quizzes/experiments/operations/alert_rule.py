@@ -1,5 +1,3 @@
-"""E51: a rate falls; when does "below a threshold for some minutes" fire? The window of the rate decides with."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -14,10 +12,11 @@ def alert_rule(
     lasts_min: int = arg(600, 1, 2000),
     queries_per_min: int = arg(1000, 1, 100_000),
 ) -> Result:
-    """Hits and queries are counters that grow every minute; the rate is the increase of one over that of the other in
-    the last `window_min` minutes. The rule is looked at every minute and must hold for `for_min` minutes, as
-    Prometheus' `for` does. The hit rate falls from `before` to `after` at minute 0 and stays for `lasts_min`, then
-    returns.
+    """Compute when an alert on a falling rate fires, given the rate's window and the rule's hold time.
+
+    Hits and queries are counters that grow every minute; the rate is the ratio of their increases over the last
+    `window_min` minutes. The rule is evaluated every minute and must hold for `for_min` minutes, as with
+    Prometheus' `for`. The hit rate falls from `before` to `after` at minute 0 and recovers after `lasts_min`.
 
     Returns:
         Minutes after the drop.

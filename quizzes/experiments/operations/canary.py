@@ -1,5 +1,3 @@
-"""E49: a new backend gets a share of the users; a guard watches its errors and takes the share away."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.operations._gateway import BackendError, Gateway
 
@@ -14,10 +12,11 @@ def canary(
     max_failures: int = arg(10, 1, 1000),
     look_every: int = arg(1000, 1, 10000),
 ) -> Result:
-    """User i % `users` sends request i. Every `fails_every`-th answer of the new backend fails (0: none).
+    """Route a share of the users to a new backend, with a guard that rolls it back after too many errors.
 
-    A guard looks at the counters after every `look_every` requests, as a dashboard does every minute. With
-    `max_failures` failures or more it sets the new backend's weight to 0: nothing else changes.
+    User i % `users` sends request i. Every `fails_every`-th answer of the new backend fails (0: none). The guard
+    reads the counters after every `look_every` requests, as a dashboard does every minute. At `max_failures`
+    failures or more it sets the new backend's weight to 0 and changes nothing else.
 
     Returns:
         Counts over all requests.

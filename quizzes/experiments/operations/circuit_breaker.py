@@ -1,5 +1,3 @@
-"""E49: a backend is down for a while; a circuit breaker stops asking it, and a fallback has a quota."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.operations._gateway import BackendError, CircuitBreaker, Gateway, Unavailable
 
@@ -14,9 +12,10 @@ def circuit_breaker(
     cooldown: int = arg(20, 0, 1000),
     quota: int = arg(60, 0, 10000),
 ) -> Result:
-    """Requests 0, 1, 2 ... one after another; those from `down_from` on fail at the primary, `down_for` of them.
+    """Serve requests through a circuit breaker while the primary backend is down, with a fallback that has a quota.
 
-    After `threshold` failures in a row `cooldown` requests are not sent there; then one is tried.
+    Requests come one after another; the `down_for` requests from `down_from` on fail at the primary. After
+    `threshold` failures in a row `cooldown` requests are not sent there; then one is tried.
 
     Returns:
         Counts over all requests.

@@ -1,5 +1,3 @@
-"""E59: from the decision to scale to the first token: what is pulled, read, loaded, compiled and warmed."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -26,11 +24,11 @@ def cold_start(
     warm_up: float = arg(5.0, 0, 100000),
     objective: float = arg(90.0, 0, 100000),
 ) -> Result:
-    """Add a cold start up from bytes and rates.
+    """Add up a cold start from bytes and rates: pull, read, load, compile, warm up.
 
-    baked: the model lies in the image and is pulled with it, from the registry. Otherwise it is fetched from a store
-    after the image. image_on_node: the image, and a baked model with it, is already on the node (a warm pool, a
-    pre-pulled image). Then weights are read from disk to the device.
+    baked: the model is part of the image and is pulled with it from the registry; otherwise it is fetched from a
+    store after the image. image_on_node: the image, and a baked model with it, is already on the node (a warm pool
+    or a pre-pulled image). Then weights are read from disk to the device.
 
     Returns:
         One new replica, stage by stage. GB are 1e9 bytes.

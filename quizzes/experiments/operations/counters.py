@@ -1,5 +1,3 @@
-"""E51: the engine's counters against what can be recounted from its steps: every metric has an event behind it."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -14,7 +12,9 @@ def counters(
     num_blocks: int = arg(200, 8, 4000),
     max_num_seqs: int = arg(8, 1, 64),
 ) -> Result:
-    """Requests with a common beginning of `shared` tokens and `own` tokens of their own, one every `gap` steps.
+    """Check the engine's counters against a recount from its steps.
+
+    Requests with a common prefix of `shared` tokens and `own` distinct tokens arrive one every `gap` steps.
 
     Returns:
         Sums of `StepStats` over all steps, and the names under which vLLM exports them.

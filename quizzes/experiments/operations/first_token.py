@@ -1,5 +1,3 @@
-"""E59 on this machine: the engine's own start, with weights that come from a slow disk."""
-
 import time
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -9,10 +7,10 @@ from quizzes.experiments import Context, Result, arg, experiment
 def first_token(
     ctx: Context, disk_mb_per_s: float = arg(20.0, 1, 10000), tokens: int = arg(16, 1, 64)
 ) -> Result:
-    """Start the shipped model with a throttled disk and time its first two requests.
+    """Start the shipped model with weights on a slow disk and time its first two requests.
 
-    The weight file is read in pieces at disk_mb_per_s before the engine loads it; everything after that is as fast as
-    this machine is. A slow disk makes reading the largest part, a fast one leaves loading and the first request.
+    The weight file is read in pieces at disk_mb_per_s before the engine loads it; everything else runs at this
+    machine's speed. With a slow disk reading dominates, with a fast one loading and the first request.
 
     Returns:
         Wall clock of one start; the first request of a process against the second.

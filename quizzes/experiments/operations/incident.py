@@ -1,5 +1,3 @@
-"""E52: one thing goes wrong in a chat service, and the dashboard shows it beside yesterday's."""
-
 from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Annotated, Literal
@@ -54,11 +52,12 @@ def incident(
     seed: int = arg(0, 0, 10000),
     minutes: float = arg(1.0, 0.5, 10),
 ) -> Result:
-    """A healthy service and the same with one fault, on the same requests: the real scheduler in virtual time.
+    """Put one fault into a chat service and compare its dashboard with the healthy one.
 
-    Chats behind one system prompt, and one long document in twenty, on one H100 with an 8 B model. Faults: a time stamp
-    at the head of the prompt, a KV pool of a fortieth, prompts that are not chunked, a token budget of 64, a stop token
-    that is not recognised, eight times the arrivals, a card that is three times slower.
+    Both serve the same requests on the real scheduler in virtual time: chats behind one system prompt and one long
+    document in twenty, on one H100 with an 8 B model. Faults: a time stamp at the head of the prompt, a KV pool of
+    a fortieth, prompts that are not chunked, a token budget of 64, a stop token that is not recognised, eight times
+    the arrivals, a card that is three times slower.
 
     Returns:
         The same requests, with and without the fault.

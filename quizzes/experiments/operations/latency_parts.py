@@ -1,5 +1,3 @@
-"""E51: what a time to first token is made of: waiting in the queue, and computing the prompt (simulated GPU)."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -12,7 +10,9 @@ def latency_parts(
     output: int = arg(100, 1, 1000),
     max_num_seqs: int = arg(16, 1, 1024),
 ) -> Result:
-    """Poisson arrivals on llama-3.1-8b and an H100; every moment is an event of the scheduler.
+    """Split the time to first token into queueing and prefill (simulated GPU).
+
+    Poisson arrivals on llama-3.1-8b and an H100; every moment is an event of the scheduler.
 
     Returns:
         Means over all requests, and the tail.

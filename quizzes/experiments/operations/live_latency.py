@@ -1,5 +1,3 @@
-"""E51: TTFT, inter-token latency and TPOT of live requests: three different numbers, and how they fit together."""
-
 import time
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -9,7 +7,9 @@ from quizzes.experiments import Context, Result, arg, experiment
 def live_latency(
     ctx: Context, max_tokens: int = arg(48, 2, 128), prompt_words: int = arg(200, 1, 300)
 ) -> Result:
-    """Stream one answer and keep the times of its tokens, as a client sees them and as the engine does.
+    """Measure TTFT, inter-token latency and TPOT of one live stream, and check how they relate.
+
+    Records the times of the tokens as a client sees them and as the engine does.
 
     Returns:
         One streamed answer of the shop model.

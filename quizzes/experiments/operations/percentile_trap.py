@@ -1,5 +1,3 @@
-"""E51: the mean of replicas' p99 is not the p99 of all requests; and a histogram's p99 is a guess inside a bucket."""
-
 import math
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -19,7 +17,10 @@ def percentile_trap(
     fast_ms: int = arg(120, 1, 100_000),
     slow_ms: int = arg(900, 1, 100_000),
 ) -> Result:
-    """`fast_n` requests of `fast_ms` on one replica and `slow_n` of `slow_ms` on the other.
+    """Show that the mean of replicas' p99 is not the p99 of all requests, and that a histogram's p99 is an
+    estimate.
+
+    `fast_n` requests take `fast_ms` on one replica and `slow_n` take `slow_ms` on the other.
 
     Returns:
         TTFT of two replicas, one of them slow.

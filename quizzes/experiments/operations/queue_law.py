@@ -1,5 +1,3 @@
-"""E51: how long is a queue of N? Little's law on the engine's own scheduler: mean length = rate x mean wait."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -12,7 +10,9 @@ def queue_law(
     every: int = arg(5, 1, 100),
     bursts: int = arg(20, 1, 60),
 ) -> Result:
-    """`burst` requests of `output` tokens arrive every `every` steps; `slots` of them run at once.
+    """Check Little's law on the engine's scheduler: mean queue length = rate x mean wait.
+
+    `burst` requests of `output` tokens arrive every `every` steps; `slots` of them run at once.
 
     Returns:
         Over all steps until everybody has finished.

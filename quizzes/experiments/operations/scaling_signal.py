@@ -1,5 +1,3 @@
-"""E50: the same overload seen by different signals: KV usage, queue, unfinished requests, arrivals (simulated GPU)."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -19,7 +17,10 @@ def scaling_signal(
     num_blocks: int = arg(8000, 16, 60000),
     max_replicas: int = arg(3, 1, 8),
 ) -> Result:
-    """Poisson arrivals at `rate` on llama-3.1-8b and an H100 with `max_num_seqs` and `num_blocks`.
+    """Compare autoscaling signals under one overload: KV usage, queue, unfinished requests, arrivals (simulated
+    GPU).
+
+    Poisson arrivals at `rate` on llama-3.1-8b and an H100 with `max_num_seqs` and `num_blocks`.
 
     Returns:
         One replica at the start, the workload and one signal.

@@ -1,5 +1,3 @@
-"""E49: shadow traffic on the live engine: the shop model answers, another configuration answers in the dark."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -15,9 +13,9 @@ def shadow(
     candidate: Literal["same", "preempting", "other_model"] = "same",
     max_tokens: int = arg(24, 1, 48),
 ) -> Result:
-    """Mirror `requests` requests to a candidate and compare greedy answers; then cut over; then roll back.
+    """Mirror live requests to a candidate and compare greedy answers; then cut over; then roll back.
 
-    same: the same model with another step budget. preempting: with so few blocks that requests lose theirs.
+    same: the same model with another token budget. preempting: with so few blocks that requests are preempted.
     other_model: the small draft model.
 
     Returns:

@@ -1,5 +1,3 @@
-"""E50: load swings between two levels; do replicas come and go with every swing? (`engine/sim/autoscaler.py`)"""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -19,9 +17,10 @@ def square_wave(
     cooldown_in: float = arg(600.0, 0, 7200),
     start_s: float = arg(60.0, 0, 3600),
 ) -> Result:
-    """The load is `high`, then `low` (share of what `base_replicas` can do), each for half a period.
+    """Check whether replicas come and go with a load that swings between two levels (`engine/sim/autoscaler.py`).
 
-    The signal is the load over those that serve: usage, 0 to 1 and beyond. One look every 10 s.
+    The load is `high`, then `low` (shares of the capacity of `base_replicas`), each for half a period. The signal
+    is the load over the serving replicas: usage, which may exceed 1. The autoscaler looks every 10 s.
 
     Returns:
         What the autoscaler did in all periods.

@@ -1,5 +1,3 @@
-"""E50: load jumps at one moment; when does the new replica serve? Detection and start add up."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -15,8 +13,9 @@ def step_load(
     goal_s: float = arg(90.0, 0, 7200),
     excess_rate: float = arg(2.0, 0, 1000),
 ) -> Result:
-    """The signal is over the threshold from `jump_at` on (seconds); the rule looks every `interval` seconds.
+    """Compute when a new replica serves after a jump in load: detection time plus start time.
 
+    The signal is above the threshold from `jump_at` on (seconds); the rule is evaluated every `interval` seconds.
     `last_change`: when the autoscaler last acted. `excess_rate`: requests per second above capacity.
 
     Returns:

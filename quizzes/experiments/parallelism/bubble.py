@@ -1,5 +1,3 @@
-"""E46: stages without work: the real scheduler plans steps for a pipeline, and idle stages are counted."""
-
 from collections import deque
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -9,10 +7,11 @@ from quizzes.experiments import Ask, Context, Result, arg, experiment
 def bubble(
     ctx: Context, stages: int = arg(4, 1, 16), requests: int = arg(2, 1, 64), output: int = arg(40, 4, 200)
 ) -> Result:
-    """Feed one step per tick into a pipeline of `stages` stages; a step's tokens are known when it leaves the last.
+    """Count idle stages when the real scheduler plans steps for a pipeline.
 
-    Prompts are one token long, so that every step is a decode step. A tick in which the scheduler has nobody to run
-    sends a hole through the pipeline.
+    One step per tick enters a pipeline of `stages` stages; a step's tokens are known when it leaves the last stage.
+    Prompts have one token, so every step is a decode step. When the scheduler has no request to run, an empty slot
+    moves through the pipeline.
 
     Returns:
         Decode of equal requests; time counts in ticks, the time of one stage.

@@ -1,5 +1,3 @@
-"""E46: a mixture of experts: visits of each expert, and who waits for whom when ranks hold whole experts."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -15,9 +13,10 @@ def experts(
     hidden: int = arg(64, 8, 256),
     skew: float = arg(0.0, 0, 20),
 ) -> Result:
-    """Route random tokens through the engine's mixture layer. skew: how strongly the router prefers early experts.
+    """Count visits of each expert in a mixture of experts, and the imbalance when ranks hold whole experts.
 
-    ranks must divide num_experts, and top_k must not exceed it.
+    Random tokens go through the engine's mixture layer. skew: how strongly the router prefers early experts. ranks
+    must divide num_experts, and top_k must not exceed it.
 
     Returns:
         One layer, one step.

@@ -1,5 +1,3 @@
-"""E46, E63: whether a model needs several devices, and what each way to use them leaves for the KV cache."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def fit(
     tp: int = arg(2, 1, 16),
     max_model_len: int = arg(4096, 128, 131_072),
 ) -> Result:
-    """Plan the memory of one replica on tp devices, and of one on a single device.
+    """Decide whether a model needs several devices, and what tensor and data parallelism leave for the KV cache.
+
+    Plans the memory of one replica on tp devices and of one on a single device.
 
     Returns:
         A model on devices of one kind.

@@ -1,5 +1,3 @@
-"""E46: the shop model over two processes: same tokens, and every message counted."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -12,7 +10,9 @@ def live(
     requests: int = arg(1, 1, 8),
     max_tokens: int = arg(12, 4, 48),
 ) -> Result:
-    """Run two workers (gloo between processes) in fp32 and compare with one process.
+    """Run the shop model over two processes, compare its tokens with one process, and count the messages.
+
+    The workers compute in fp32 and communicate through gloo.
 
     Returns:
         Decode steps of two workers against one.

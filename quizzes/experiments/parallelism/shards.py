@@ -1,5 +1,3 @@
-"""E46: what each rank holds: tensor ranks a slice of every matrix, stages some of the layers, replicas everything."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, experiment
@@ -9,7 +7,9 @@ from quizzes.experiments import Context, Result, experiment
 def shards(
     ctx: Context, split: Literal["tensor", "pipeline", "data"] = "tensor", size: Literal[1, 2, 4] = 2
 ) -> Result:
-    """Build every rank's part of the model in this process, as its worker would, and count.
+    """Count what each rank holds: a slice of every matrix (TP), some of the layers (PP), or everything (DP).
+
+    Builds every rank's part of the model in this process, as its worker would.
 
     Returns:
         The shop model on `size` ranks.

@@ -1,5 +1,3 @@
-"""E46: what the ranks of a real model say to each other in one step, in messages and bytes, and for how long."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -15,7 +13,9 @@ def traffic(
     hardware: str = "h100",
     value_bytes: int = arg(2, 1, 4),
 ) -> Result:
-    """Count the messages of a step of `tokens` tokens. sampled: rows that get a token; None: all (a decode step).
+    """Count messages and bytes between the ranks of a real model in one step, and price them on a link.
+
+    The step has `tokens` tokens. sampled: rows that get a token; None: all (a decode step).
 
     Returns:
         One step, as the rank that samples sees it.

@@ -1,5 +1,3 @@
-"""Does a request's result depend on its neighbours? This engine's kernels against torch's matrix product."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -12,7 +10,9 @@ def batch_invariance(
     prompt: int = arg(40, 1, 500),
     generated: int = arg(12, 1, 32),
 ) -> Result:
-    """The model `shop` continues one prompt alone, and again with neighbours of other lengths in the same steps.
+    """Check whether a request's output depends on its batch: this engine's kernels against torch's matrix product.
+
+    The model `shop` continues one prompt alone, and again beside requests of other lengths.
 
     Returns:
         engine_difference: Largest, of a request's top log-probabilities alone and among neighbours.

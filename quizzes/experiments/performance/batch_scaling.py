@@ -1,5 +1,3 @@
-"""E26: what a larger decode batch buys: weights are read once for all rows, each row's KV is its own."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -17,7 +15,7 @@ def batch_scaling(
     batches: list[int] = arg([1, 8, 32, 128, 512], 1, 65536, count=(1, 20)),
     kv_cache_dtype: str = "auto",
 ) -> Result:
-    """Decode steps of growing batches at the datasheet's rates.
+    """Scale the decode batch at the datasheet's rates: weights are read once for all rows, KV once per row.
 
     Returns:
         By batch size, in the order given.

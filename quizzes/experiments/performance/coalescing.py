@@ -1,5 +1,3 @@
-"""One load instruction of a warp: which 32-byte sectors its 32 addresses fall into."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 LANES = 32
@@ -14,9 +12,9 @@ def coalescing(
     bytes_per_lane: int = arg(4, 1, 16),
     offset: int = arg(0, 0, 4096),
 ) -> Result:
-    """Sectors touched when lane i loads `bytes_per_lane` bytes at offset + i * stride numbers of that size.
+    """Count the 32-byte sectors that one load instruction of a warp touches.
 
-    A sector counts once, however many lanes want it.
+    Lane i loads `bytes_per_lane` bytes at offset + i * stride numbers of that size. Each sector counts once.
 
     Returns:
         sectors [sectors]

@@ -1,5 +1,3 @@
-"""E65: where the time of serving goes beside the forward pass, as the batch grows."""
-
 from collections.abc import Callable
 from contextlib import contextmanager
 from time import perf_counter
@@ -14,7 +12,9 @@ PARTS = ("tokenise", "schedule", "forward", "sample", "update", "detokenise")
 def cpu_path(
     ctx: Context, batch: int = arg(8, 1, 64), output: int = arg(16, 1, 64), words: int = arg(20, 1, 400)
 ) -> Result:
-    """`shop` on this CPU: `batch` prompts of about `words` words, `output` tokens each, with a clock on every part.
+    """Profile serving on this CPU: the share of each component beside the forward pass.
+
+    `shop` serves `batch` prompts of about `words` words with `output` tokens each; every component is timed.
 
     Returns:
         Shares of the time from the first prompt's text to the last answer's; they add up to 1.

@@ -1,5 +1,3 @@
-"""A tiled matrix product: loads counted tile by tile, and the last wave that leaves processors idle."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -21,7 +19,7 @@ def gemm_tiles(
     sms: int = arg(132, 1, 1024),
     bytes_per_number: int = arg(2, 1, 8),
 ) -> Result:
-    """Walk over the tiles of a product as its thread blocks do, and count.
+    """Count the loads of a tiled matrix product, and the processors that its last wave leaves idle.
 
     Returns:
         C [m, n] = A [m, k] B [k, n], one thread block for each tile of C.

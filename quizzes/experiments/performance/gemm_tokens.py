@@ -1,5 +1,3 @@
-"""E24, E26, E61 on this machine: one matrix product over a few tokens and over many, both busy all the time."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -7,7 +5,10 @@ from quizzes.experiments import Context, Result, arg, experiment
 def gemm_tokens(
     ctx: Context, few: int = arg(1, 1, 64), many: int = arg(128, 2, 512), size: int = arg(2048, 256, 4096)
 ) -> Result:
-    """`ops.linear` with a size x size matrix in fp32 over `few` rows and over `many`, in pairs.
+    """Time one matrix product over a few tokens and over many on this machine.
+
+    `ops.linear` with a size x size fp32 matrix over `few` rows and over `many`, in pairs. The processor is busy all
+    the time in both.
 
     Returns:
         Per token: time of `few` over time of `many`, each for one token. 95 % interval.

@@ -1,5 +1,3 @@
-"""E61 and E65 on a GPU: busy all the time with few rows and with many, while the host sleeps."""
-
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
 
 
@@ -10,7 +8,9 @@ def gpu_busy(
     many: int = arg(4096, 1, 8192),
     size: int = arg(8192, 1024, 16384),
 ) -> Result:
-    """bf16 products with a size x size matrix for about a second each.
+    """Show on a GPU that full utilisation says nothing about throughput: few rows against many.
+
+    Runs bf16 products with a size x size matrix for about one second each while the host sleeps.
 
     Returns:
         device_busy_few [share]: Share of the wall time in which products ran on the device.

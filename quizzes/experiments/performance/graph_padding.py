@@ -1,11 +1,12 @@
-"""Recorded decode steps exist for some batch sizes only: a batch runs in the next larger one."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
 @experiment("E26")
 def graph_padding(ctx: Context, batches: list[int] = arg([1, 3, 9, 17, 30], 1, 512, count=(1, 64))) -> Result:
-    """Which graph of this engine (`engine/worker/decode_graphs.py`) replays decode batches of these sizes.
+    """Find which CUDA graph of this engine replays decode batches of given sizes.
+
+    Graphs exist for some batch sizes only, so a batch runs in the next larger one
+    (`engine/worker/decode_graphs.py`).
 
     Returns:
         sizes [rows]: Of the graph that each batch runs in, in the order given.

@@ -1,5 +1,3 @@
-"""E65: a step's host work before, after or beside its forward pass: how long the device waits."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -16,7 +14,7 @@ def host_overlap(
     device_ms: float = arg(10.0, 0, 10000),
     steps: int = arg(100, 1, 10000),
 ) -> Result:
-    """Two timelines of the same steps, each with host work that must precede its forward pass.
+    """Compare a step's host work before its forward pass with host work beside it: how long the device waits.
 
     Overlapped, as with vLLM's asynchronous scheduling: the host prepares step n + 1 while the device runs step n.
 

@@ -1,5 +1,3 @@
-"""E26 for mixtures of experts: a batch reads every expert that any of its tokens chose."""
-
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def moe_reads(
     dtype: str = "bfloat16",
     tokens: int = arg(8, 1, 65536),
 ) -> Result:
-    """Experts and bytes that a decode step of `tokens` rows reads, by the simulator's cost model.
+    """Count the experts and bytes that a decode step of a mixture of experts reads, by batch size.
+
+    Uses the simulator's cost model for `tokens` rows.
 
     Returns:
         One decode step.

@@ -1,5 +1,3 @@
-"""E24: one step in two precisions. Half the bytes help where memory is the limit, twice the FLOP/s where it is not."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 HUGE = 1_000_000
@@ -16,7 +14,9 @@ def precision_speedup(
     tokens_per_row: int = arg(1, 1, 1_000_000),
     context: int = arg(1000, 0, 1_000_000),
 ) -> Result:
-    """How much faster `other` weights make one step at the datasheet's rates. KV stays 16 bits wide.
+    """Compare one step in two weight precisions at the datasheet's rates.
+
+    Fewer bytes help where memory is the limit, more FLOP/s where arithmetic is. KV stays 16 bits wide.
 
     Returns:
         Base over other: above 1, the other precision is faster.

@@ -1,5 +1,3 @@
-"""Adding the same numbers in another order: why a batch size can change a result, and how to stop it."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -9,7 +7,7 @@ def reduction_order(
     n: int = arg(4096, 2, 20000),
     splits: list[int] = arg([1, 2, 4, 8, 16], 1, 256, count=(1, 16)),
 ) -> Result:
-    """Sum n seeded numbers in fp32, cut into partial sums as a split-K or split-KV kernel does.
+    """Sum the same fp32 numbers in different orders, as split-K and split-KV kernels do.
 
     Returns:
         distinct [values]: Different fp32 results over the split counts.

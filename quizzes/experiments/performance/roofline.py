@@ -1,5 +1,3 @@
-"""E24: a step on the roofline (Williams, Waterman, Patterson 2009): bytes, arithmetic, and which is the limit."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -14,9 +12,10 @@ def roofline(
     context: int = arg(1000, 0, 10_000_000),
     kv_cache_dtype: str = "auto",
 ) -> Result:
-    """Where a step lies on the roofline of a device, by the simulator's cost model at 100 % efficiency.
+    """Place a step on the roofline of a device: bytes, arithmetic, and which is the limit (Williams et al. 2009).
 
-    `rows` requests with `context` tokens in the cache compute `tokens_per_row` tokens each: 1 is decode.
+    Uses the simulator's cost model at 100 % efficiency. `rows` requests with `context` tokens in the cache compute
+    `tokens_per_row` tokens each; 1 is decode.
 
     Returns:
         One step at the datasheet's rates. GB are 1e9 bytes, GFLOP 1e9.

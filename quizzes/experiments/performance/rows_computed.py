@@ -1,5 +1,3 @@
-"""E24, E25 with a model that runs: rows through the projections, rows through the output head, keys looked at."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -7,8 +5,10 @@ from quizzes.experiments import Context, Result, arg, experiment
 
 @experiment("E24", "E25")
 def rows_computed(ctx: Context, prompt: int = arg(100, 2, 1000), prompt_logprobs: bool = False) -> Result:
-    """The model `shop` reads a prompt and writes two tokens; hooks on its layers count. prompt_logprobs: the request
-    also asks for the log-probabilities of its prompt.
+    """Count rows through the projections and the output head, and keys read, while `shop` reads and writes two
+    tokens.
+
+    Hooks on the layers count. prompt_logprobs: also request the log-probabilities of the prompt.
 
     Returns:
         Of the first step (prefill) and of the second (decode) of one request.

@@ -1,5 +1,3 @@
-"""E65: one CPU thread that tokenises against a GPU that needs work: who waits for whom?"""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -12,7 +10,9 @@ def tokeniser_load(
     hardware: str = "h100",
     batch: int = arg(256, 1, 1024),
 ) -> Result:
-    """The tokenizer of `shop` on prompts of about `words` words; the device by the simulator's cost model.
+    """Compare the speed of one tokenising CPU thread with the demand of a GPU.
+
+    The tokenizer of `shop` reads prompts of about `words` words; the device is the simulator's cost model.
 
     Returns:
         tokenise_us [us]: Measured here: one prompt, one thread, median.

@@ -1,5 +1,3 @@
-"""E17: more running requests than memory holds to their end: preemptions, recomputed tokens, steps."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -13,7 +11,9 @@ def concurrency_sweep(
     limits: list[int] = arg([2, 5, 8, 24], 1, 256, count=(1, 8)),
     block_size: int = arg(16, 1, 256),
 ) -> Result:
-    """The same requests, all there at the start, under several values of max_num_seqs. Prefix caching is off.
+    """Sweep max_num_seqs beyond what memory can hold: preemptions, recomputed tokens, steps.
+
+    All requests are present at the start. Prefix caching is off.
 
     Returns:
         By entry of `limits`.

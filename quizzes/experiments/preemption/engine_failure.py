@@ -1,5 +1,3 @@
-"""E53: memory that really fails: too little for one sequence at boot, an allocator error in the middle of a step."""
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +14,12 @@ def engine_failure(
     short_tokens: int = arg(2, 1, 8),
     fails_at_step: int = arg(5, 1, 30),
 ) -> Result:
-    """The shop model with a fault put in.
+    """Make memory fail in the shop model: too little at start, an allocator error in a step, one failing request.
 
-    boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step` runs
-    out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker reports an
-    error of one request, and the others go on. pool: nothing fails, but so few blocks that requests lose theirs.
+    boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step`
+    runs out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker
+    reports an error of one request, and the others go on. pool: nothing fails, but blocks are so few that requests
+    are preempted.
 
     Returns:
         What the engine did, and who was hurt.

@@ -1,5 +1,3 @@
-"""E53: the ways to run out of KV memory, and what the engine does in each: wait, preempt, refuse. Nobody dies."""
-
 from typing import Literal
 
 from engine.core.errors import RequestRejected
@@ -18,11 +16,11 @@ def no_room(
     block_size: int = arg(16, 1, 256),
     max_model_len: int = arg(1000, 2, 100_000),
 ) -> Result:
-    """Two requests of `prompt` and `output` tokens, and a last one.
+    """Run out of KV memory in several ways and see whether the engine waits, preempts or refuses.
 
-    newcomer: the last is like the others and comes when the pool is nearly full. growth: all three start at once and
-    grow. prompt_too_long: its prompt is max_model_len. never_fits: it alone would need one block more than the pool
-    has.
+    Two requests have `prompt` and `output` tokens; a last one differs. newcomer: it has the same lengths and
+    arrives when the pool is nearly full. growth: all three start at once and grow. prompt_too_long: its prompt is
+    max_model_len. never_fits: it alone would need one block more than the pool has.
 
     Returns:
         What became of three requests.

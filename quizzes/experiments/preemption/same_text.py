@@ -1,5 +1,3 @@
-"""E17: does a preemption change the answer? The shop model in ample and in scarce memory, greedy."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -13,7 +11,9 @@ def same_text(
     max_tokens: int = arg(40, 1, 64),
     num_blocks: int = arg(16, 12, 512),
 ) -> Result:
-    """The same prompts through two engines; the second has `num_blocks` blocks of 16 tokens.
+    """Check that preemption does not change the answers of the shop model, greedy.
+
+    The same prompts run in ample memory and in `num_blocks` blocks of 16 tokens.
 
     Returns:
         Answers compared token by token.

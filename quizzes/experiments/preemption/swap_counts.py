@@ -1,5 +1,3 @@
-"""E18: what a preemption moves and what it computes again, with `preemption_mode` recompute and swap."""
-
 from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -17,10 +15,11 @@ def swap_counts(
     block_size: int = arg(16, 1, 256),
     budget: int = arg(8192, 2, 8192),
 ) -> Result:
-    """Two requests that outgrow the pool. Prefix caching is off, so nothing comes back by luck.
+    """Count what a preemption moves and what it computes again, with `preemption_mode` recompute and swap.
 
-    victim_prompt: tokens of the second one's prompt; 0: as many as the first one's. Equal requests reach the end of a
-    block together, so that the victim has no part of a block to lose.
+    Two requests outgrow the pool. Prefix caching is off, so that no freed block is hit by chance. victim_prompt:
+    tokens of the second prompt; 0: as many as the first. Equal requests reach the end of a block together, so the
+    victim has no partial block to lose.
 
     Returns:
         The same two requests twice: victims recompute, victims are swapped.

@@ -1,5 +1,3 @@
-"""E18: bring a preempted request back by copying its KV or by computing it again: which is cheaper, and from where."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -17,11 +15,12 @@ def swap_or_recompute(
     overhead_us: float = arg(5.0, 0, 1000),
     block_size: int = arg(16, 1, 256),
 ) -> Result:
-    """Copying at the link's full rate, recomputing at a roofline's (`engine/sim/cost.py`).
+    """Compare copying a preempted request's KV back with computing it again, and find the break-even.
 
-    `link`: pcie3, pcie4 ...; empty: the one that the device has. copies="whole": the KV moves as one piece.
-    "per_block": one transfer for each block, layer and K or V, as in vLLM's V0, each with `overhead_us` to start it
-    (PagedAttention paper, section 7.3, on why small blocks make swapping slow).
+    Copies run at the link's full rate, recomputation at a roofline's (`engine/sim/cost.py`). `link`: pcie3, pcie4
+    ...; empty: the device's own. copies="whole": the KV moves as one piece. "per_block": one transfer for each
+    block, layer and K or V, as in vLLM's V0, each with `overhead_us` to start it (PagedAttention paper, section
+    7.3).
 
     Returns:
         One preempted request of `tokens` tokens, on one device of the deployment.

@@ -1,5 +1,3 @@
-"""E18: one load, too little memory, victims recompute or are swapped: what users see (`engine/sim`, virtual time)."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -14,7 +12,9 @@ def swap_under_load(
     output: int = arg(300, 1, 1000),
     num_blocks: int = arg(1500, 8, 20000),
 ) -> Result:
-    """Three runs of one workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap.
+    """Compare recompute with swap under one load that exceeds memory: latencies in virtual time (`engine/sim`).
+
+    Three runs of one workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap.
 
     Returns:
         Times of all requests; with ample memory for comparison.

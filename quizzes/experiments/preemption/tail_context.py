@@ -1,5 +1,3 @@
-"""E53: can one long request make a step need more memory than was measured at the start? Peak tokens, rows, blocks."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -14,7 +12,9 @@ def tail_context(
     budget: int = arg(2048, 64, 16384),
     num_blocks: int = arg(2500, 10, 20000),
 ) -> Result:
-    """`chats` ordinary requests and one with a very long prompt, in a pool of `num_blocks` blocks of 16 tokens.
+    """Check whether one long request can make a step exceed the peak measured at start: tokens, rows, blocks.
+
+    `chats` ordinary requests and one with a very long prompt share a pool of `num_blocks` blocks of 16 tokens.
 
     Returns:
         Activations grow with the tokens of a step, KV with the blocks in use: both have a bound that is set at

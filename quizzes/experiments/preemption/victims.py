@@ -1,5 +1,3 @@
-"""E17: who loses its blocks when memory runs out, when, and what it costs (vLLM v1/core/sched/scheduler.py)."""
-
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -24,10 +22,10 @@ def victims(
     prefix_caching: bool = False,
     max_num_batched_tokens: int = arg(8192, 1, 8192),
 ) -> Result:
-    """Fill the pool and see who is preempted.
+    """Fill the pool and see which requests are preempted, when, and at what cost (vLLM v1/core/sched/scheduler.py).
 
-    `priorities` (lower is more important) and `arrivals` (steps) are all 0 where left out. Without prefix caching a
-    victim computes everything again; with it, it may find blocks that nobody has reused yet.
+    `priorities` (lower is more important) and `arrivals` (steps) are 0 where left out. Without prefix caching a
+    victim computes everything again; with it, a victim may hit its blocks that have not been reused.
 
     Returns:
         Requests are numbered from 0 in the order of `prompts`. Steps count from 0.

@@ -1,5 +1,3 @@
-"""E17: does a preemption show in TTFT or in the gap between tokens? The same load with and without memory pressure."""
-
 from itertools import pairwise
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
@@ -16,7 +14,9 @@ def which_metric(
     budget: int = arg(512, 3, 8192),
     block_size: int = arg(16, 1, 256),
 ) -> Result:
-    """Run three requests in `num_blocks` and in ample memory; compare when their tokens came.
+    """Check whether a preemption shows in TTFT or in the gap between tokens.
+
+    Three requests run in `num_blocks` and in ample memory; the times of their tokens are compared.
 
     Returns:
         Two requests that run from the start, and a third one. Steps, with little memory less with plenty.

@@ -1,5 +1,3 @@
-"""E07, E08: an agent that calls tools: what its habits do to the prefix of the next call."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
@@ -16,9 +14,10 @@ def agent_loop(
     result_tokens: int = arg(150, 1, 800),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """One agent run of `calls` model calls: system prompt, tool definitions, then (thinking, call, result) per step.
+    """Run an agent loop and see what its habits do to the prefix of the next call.
 
-    Every call generates thinking and a tool call; the tool's result stands before the next one. Lengths in tokens.
+    One agent run of `calls` model calls: system prompt, tool definitions, then (thinking, call, result) per step.
+    Every call generates thinking and a tool call; the tool's result precedes the next one. Lengths in tokens.
 
     Returns:
         Computed prompt tokens of a whole run, by habit; less is better.

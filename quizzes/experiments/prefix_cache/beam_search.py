@@ -1,5 +1,3 @@
-"""E09: beams over forked block tables: what is shared, and what copy-on-write copies when beams die and fork."""
-
 from random import Random
 from typing import Literal
 
@@ -19,10 +17,10 @@ def beam_search(
     parents: Parents = "independent",
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """Beam search on the block manager of vLLM 0.6: fork the survivors, drop the rest, append a token to each.
+    """Run beam search over forked block tables and count shared blocks and copies (block manager of vLLM 0.6).
 
-    parents: of the beams of the next step. independent: every beam goes on by itself. one_parent: all of them descend
-    from the best beam. random: each from one drawn at random.
+    Each step forks the surviving beams, drops the rest and appends a token to each. parents: which beams the next
+    ones descend from: independent (each from itself), one_parent (all from the best) or random.
 
     Returns:
         Blocks and tokens for all beams.

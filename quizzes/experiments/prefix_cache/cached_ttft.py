@@ -1,11 +1,11 @@
-"""E07: time to the first token of a live engine, cold against warm, and whether the answer stays the same."""
-
 from quizzes.experiments import Context, Result, arg, experiment, paired_ratio
 
 
 @experiment("E07", determinism="statistical", seconds=30)
 def cached_ttft(ctx: Context, prompt: int = arg(800, 32, 1500), answer: int = arg(12, 1, 32)) -> Result:
-    """The shipped model, one prompt of `prompt` tokens again and again: prefix cache emptied before, or left warm.
+    """Time the first token of a live engine with a cold and with a warm prefix cache, and compare the answers.
+
+    The shipped model reads one prompt of `prompt` tokens again and again.
 
     Returns:
         Cold over warm; above 1 the cache helps.

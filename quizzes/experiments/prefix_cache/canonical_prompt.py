@@ -1,5 +1,3 @@
-"""E48, E08: the same instructions in many spellings; hits before and after a canonicaliser."""
-
 from random import Random
 from typing import Any
 
@@ -26,10 +24,10 @@ def canonical_prompt(
     stamped: bool = True,
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """Clients send the same instructions and tools with other blanks, another order and another date each time.
+    """Compare prefix hits of prompts in many spellings before and after a canonicaliser.
 
-    naive: request id and date on top (stamped) or nowhere, the rest as it came. canonical: stable parts first, in one
-    spelling.
+    Clients send the same instructions and tools with other white space, order and date each time. naive: request id
+    and date at the start (stamped) or absent, the rest unchanged. canonical: stable parts first, in one spelling.
 
     Returns:
         One token per byte, so that nothing depends on a tokenizer.

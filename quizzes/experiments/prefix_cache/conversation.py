@@ -1,5 +1,3 @@
-"""E07: a chat that sends its whole history every turn; what the prefix cache finds of it."""
-
 from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -15,9 +13,10 @@ def conversation(
     turns: int = arg(5, 1, 40),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """Cached tokens per turn of a chat: system prompt, then a question and an answer per turn.
+    """Count the prefix-cache hits of a chat that sends its whole history in every turn.
 
-    Every prompt is the last prompt, its answer and a new question, and nobody else uses the cache. Lengths in tokens.
+    Every prompt is the previous prompt, its answer and a new question; no other request uses the cache. Lengths in
+    tokens.
 
     Returns:
         One entry per turn.

@@ -1,5 +1,3 @@
-"""E09: who has to copy a shared block before writing, write by write."""
-
 from engine.frontend.block_space_manager import BlockSpaceManager
 from quizzes.experiments import Context, Result, arg, experiment
 
@@ -12,9 +10,10 @@ def copy_on_write(
     writers: list[int] = arg([0, 1, 2, 3], 0, 15, count=(1, 64)),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """A prompt forked into `sequences` sequences; then `writers` append one token each, in that order.
+    """Find which sequences copy a shared block before they write.
 
-    A writer is a sequence's number from 0; numbers beyond the last sequence wrap round.
+    A prompt is forked into `sequences` sequences; then `writers` append one token each, in that order. A writer is
+    a sequence's number from 0; numbers beyond the last sequence wrap round.
 
     Returns:
         One entry per write, in order.

@@ -1,5 +1,3 @@
-"""E58, E47: an engine's cache is its own; a folder of blocks is everybody's."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -8,8 +6,10 @@ from quizzes.experiments.prefix_cache._live import Watched
 
 @experiment("E58", "E47", seconds=30)
 def disk_tier(ctx: Context, prompt: int = arg(200, 17, 800), answer: int = arg(6, 1, 16)) -> Result:
-    """One prompt in three engines: the first writes its blocks to a folder, a second has only its own cache, a third
-    reads the folder.
+    """Share KV between engines through a folder of blocks, and compare with an engine that has only its own cache.
+
+    One prompt in three engines: the first writes its blocks to the folder, the second has only its own cache, the
+    third reads the folder.
 
     Returns:
         One engine serves a prompt and ends; another one gets the same prompt.

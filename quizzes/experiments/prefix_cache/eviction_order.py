@@ -1,5 +1,3 @@
-"""E11: which cached blocks are reused first, after frees and hits."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -20,10 +18,11 @@ def eviction_order(
     take: int = arg(4, 0, 160),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """Requests of `chains` full blocks finish one after another; those in `touched` come again, in that order; then a
-    newcomer takes `take` blocks.
+    """Find which cached blocks are evicted first, after frees and hits.
 
-    Every prompt is one token longer than its full blocks; the pool is just large enough for all chains.
+    Requests of `chains` full blocks finish one after another; those in `touched` come again, in that order; then a
+    last request takes `take` blocks. Every prompt is one token longer than its full blocks; the pool just holds all
+    chains.
 
     Returns:
         Chains are called a, b, c ... in order of arrival; a1 is the first block of chain a.

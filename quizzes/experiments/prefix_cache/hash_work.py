@@ -1,5 +1,3 @@
-"""E07: what the prefix cache does for requests that share nothing: hashes, and nothing else."""
-
 from engine.core.hashing import BlockHasher, sha256
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
@@ -16,7 +14,9 @@ def hash_work(
     pool: int = arg(64, 20, 5000),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """`requests` prompts of `prompt` tokens, all different, through a pool of `pool` blocks, cached and not.
+    """Count the hashes that prefix caching computes for requests that share nothing.
+
+    `requests` different prompts of `prompt` tokens go through a pool of `pool` blocks, with and without caching.
 
     Returns:
         Requests without a common prefix, with the cache and without.

@@ -1,5 +1,3 @@
-"""E47, E52: five reasons for a low hit rate; the same number, and different things that tell them apart."""
-
 from typing import Literal
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -19,11 +17,11 @@ def hit_rate_drop(
     turn: int = arg(80, 2, 400),
     replicas: int = arg(8, 2, 12),
 ) -> Result:
-    """A chat service with one thing wrong: a request id on top of the template, a small pool, routing by turns over
-    replicas, or simply a different traffic of one-question chats.
+    """Produce a low hit rate in several ways and find the metrics that tell them apart.
 
-    Sessions take turns; each sends the system prompt, its history and a new turn of `turn` tokens (half of it the
-    answer).
+    A chat service with one fault: a request id at the start of the template, a small pool, round-robin routing over
+    replicas, or different traffic of one-question chats. Sessions take turns; each sends the system prompt, its
+    history and a new turn of `turn` tokens (half of it the answer).
 
     Returns:
         What a dashboard shows.

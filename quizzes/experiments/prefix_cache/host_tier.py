@@ -1,5 +1,3 @@
-"""E58: blocks that the device evicts go to host memory; where a later hit finds them."""
-
 from engine.config.tiers import TierConfig
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
@@ -16,9 +14,11 @@ def host_tier(
     host_blocks: int = arg(32, 1, 800),
     block_bytes: int = arg(2 << 20, 1, 67_108_864),
 ) -> Result:
-    """A prompt of `prompt_blocks` full blocks and one token is served, others take `others_blocks`, and it comes back.
+    """Offload evicted blocks to host memory and see where a later hit finds them.
 
-    The device has `pool` blocks, host memory `host_blocks`. Others come as requests of at most half the pool.
+    A prompt of `prompt_blocks` full blocks and one token is served, other requests take `others_blocks`, and the
+    prompt comes back. The device has `pool` blocks, host memory `host_blocks`. The other requests have at most half
+    the pool each.
 
     Returns:
         What the returning request finds, with a host tier and without.

@@ -1,5 +1,3 @@
-"""E64: an image in a prompt: placeholder tokens, cache keys, encoder runs."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -15,9 +13,10 @@ def image_hits(
     words_behind: int = arg(20, 1, 60),
     block_size: int = arg(16, 4, 64),
 ) -> Result:
-    """Two prompts with an image each, on the shipped model with the toy encoder of engine.multimodal.
+    """Send prompts with images and look at placeholder tokens, cache hits and encoder runs.
 
-    text_differs: the second prompt has another first word, or another word right behind the image.
+    Two prompts with one image each, on the shipped model with the toy encoder of engine.multimodal. text_differs:
+    the second prompt has another first word, or another word right after the image.
 
     Returns:
         The second of two prompts that were sent one after the other.

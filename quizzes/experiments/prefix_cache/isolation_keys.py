@@ -1,5 +1,3 @@
-"""E10: the same tokens under another adapter, salt, image, model or KV type: what may be shared."""
-
 from typing import Any
 
 from engine.config import CacheConfig
@@ -17,9 +15,10 @@ def isolation_keys(
     image_at: int = arg(40, 0, 3990),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """Which of two requests with identical token ids may read each other's KV, by what else differs.
+    """Check which of two requests with identical token ids may share KV when their adapter, salt, image or type
+    differs.
 
-    Both requests have `prompt` tokens; where images are, 10 of them are placeholders from `image_at` on.
+    Both requests have `prompt` tokens; with images, 10 of them are placeholders from `image_at` on.
 
     Returns:
         Tokens of the second request's hit on the first one's blocks, by what differs between the two.

@@ -1,5 +1,3 @@
-"""E47: a router that guesses what replicas hold from what it sent them, and one that is told by KV events."""
-
 from engine.core.hashing import BlockHasher
 from engine.core.kv_events import KVEventFeed, MemoryPublisher, PrefixIndex
 from engine.core.request import Request
@@ -21,9 +19,10 @@ def kv_event_router(
     rounds: int = arg(3, 1, 8),
     restart: bool = False,
 ) -> Result:
-    """Sessions ask in turn; engine.core.router decides; each replica has `pool` blocks.
+    """Compare a router that estimates the replicas' caches from its own requests with one that receives KV events.
 
-    restart: after the first round every replica loses its cache, as after a deploy. A told router hears of it.
+    Sessions take turns; engine.core.router decides; each replica has `pool` blocks. restart: after the first round
+    every replica loses its cache, as after a deploy. Only the router with KV events learns of it.
 
     Returns:
         Requests after the first round, the guessing router and the told one.

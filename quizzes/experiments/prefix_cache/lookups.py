@@ -1,5 +1,3 @@
-"""E07: the same chat before three look-ups: whole prompt, chain of block hashes, tree of tokens."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._lookups import TokenTree, WholePromptCache
 from quizzes.experiments.prefix_cache._tokens import Fresh
@@ -16,9 +14,10 @@ def lookups(
     retry: bool = True,
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """`chats` conversations of `turns` turns under one system prompt; retry: the last prompt is sent twice.
+    """Compare three prefix look-ups on one chat: whole prompt, chain of block hashes, tree of tokens.
 
-    Each look-up knows everything that was computed before; nothing is evicted.
+    `chats` conversations of `turns` turns share one system prompt; retry: the last prompt is sent twice. Each
+    look-up knows all earlier prompts; nothing is evicted.
 
     Returns:
         Hit tokens by request, in order.

@@ -1,5 +1,3 @@
-"""E23: one tenant scans documents that nobody asks twice, another chats: who loses hits, and what helps."""
-
 from typing import Any
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
@@ -19,9 +17,11 @@ def noisy_neighbour(
     pool: int = arg(60, 24, 1000),
     rounds: int = arg(5, 2, 12),
 ) -> Result:
-    """Each round every chat session asks again with the same history, then the scanner sends `documents` new documents.
+    """Measure the hits that one tenant loses to another tenant's document scan, and compare remedies.
 
-    Sizes in blocks of 16 tokens; every chat prompt ends in one token more. Hit rate: of the tokens of full blocks.
+    In each round every chat session asks again with the same history, then the scanner sends `documents` new
+    documents. Sizes in blocks of 16 tokens; every chat prompt ends in one more token. Hit rates count tokens of
+    full blocks.
 
     Returns:
         Hit rate of the chat tenant after the first round, by what is done about the other.

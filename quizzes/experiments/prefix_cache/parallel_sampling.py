@@ -1,5 +1,3 @@
-"""E09: n samples of one prompt: forked tables with copy-on-write (vLLM 0.6), and requests that share hashed blocks."""
-
 from engine.core.block_events import add_listener
 from engine.core.blocks import Block, BlockEvent
 from engine.frontend.block_space_manager import BlockSpaceManager
@@ -15,10 +13,12 @@ def parallel_sampling(
     generated: int = arg(50, 1, 400),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """Blocks for n samples of a prompt, when KV of `generated` tokens is written behind it for each.
+    """Count the blocks of n samples of one prompt: forked tables with copy-on-write, and requests with hashed
+    blocks.
 
-    fork: engine.frontend.block_space_manager, the design of vLLM 0.6. hashed: the engine's scheduler with its prefix
-    cache, where samples are requests with the same prompt, as in vLLM V1.
+    Each sample writes KV of `generated` tokens. fork: engine.frontend.block_space_manager, the design of vLLM 0.6.
+    hashed: the engine's scheduler with its prefix cache, where samples are requests with the same prompt, as in
+    vLLM V1.
 
     Returns:
         Blocks on the device for n samples, each of `generated` tokens behind the same prompt.

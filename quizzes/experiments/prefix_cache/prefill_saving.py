@@ -1,5 +1,3 @@
-"""E07: what a hit is worth in milliseconds on hardware: the same prompt with a cold and with a warm prefix."""
-
 from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment
 from engine.sim.models import get_model
@@ -17,7 +15,9 @@ def prefill_saving(
     prefix: int = arg(500, 0, 32000),
     tp: int = arg(1, 1, 8),
 ) -> Result:
-    """TTFT of a prompt whose first `prefix` tokens are cached, against the same prompt on a cold cache.
+    """Price a prefix hit in milliseconds: TTFT of the same prompt with a cold and with a warm prefix.
+
+    The first `prefix` tokens of the prompt are cached.
 
     Returns:
         Time to the first token on an idle engine, from the roofline of engine.sim.cost.

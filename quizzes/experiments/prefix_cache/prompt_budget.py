@@ -1,5 +1,3 @@
-"""E48: a long chat under a token budget: how large prompts get, and what trimming does to the prefix cache."""
-
 from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -17,7 +15,7 @@ def prompt_budget(
     budget: int = arg(1200, 64, 20000),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """A chat of `turns` turns, its history kept to `budget` tokens in three ways.
+    """Trim a long chat to a token budget in three ways, and see what that does to the prefix cache.
 
     Returns:
         The policy none keeps the whole history, slide drops as few old turns as needed, and bulk drops turns down to

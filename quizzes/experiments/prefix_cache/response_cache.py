@@ -1,5 +1,3 @@
-"""E48: answers from a cache in front of the engine: how many questions it takes, and how many it answers wrongly."""
-
 from random import Random
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -28,10 +26,10 @@ def response_cache(
     threshold: float = arg(0.7, 0, 1),
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """Questions of a bookshop before three response caches: exact text, normalised text, similar text.
+    """Serve questions of a bookshop from three response caches: exact text, normalised text, similar text.
 
-    80 meanings (20 titles, 4 aspects) in 4 wordings; the k-th most asked has weight 1 / k^skew. personal: share of
-    questions that hold an order number, so that nobody else's answer is right. Nothing expires.
+    80 meanings (20 titles, 4 aspects) in 4 wordings; the k-th most frequent has weight 1 / k^skew. personal: share
+    of questions with an order number, for which another customer's answer is wrong. Nothing expires.
 
     Returns:
         Shares of all questions.

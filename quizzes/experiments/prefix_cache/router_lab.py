@@ -1,5 +1,3 @@
-"""E47: sessions over replicas: what each way of routing does to the hit rate and to the balance."""
-
 from typing import Any
 
 from engine.sim.fleet import Fleet
@@ -25,10 +23,10 @@ def router_lab(
     gap: float = arg(5.0, above=0, high=60),
     pool: int = arg(8000, 300, 50000),
 ) -> Result:
-    """The routers of engine.sim on one trace: every `gap` seconds one session asks, in turn.
+    """Route sessions over replicas and compare hit rate and balance of the routers of engine.sim.
 
-    Requests of a session share their first `prefix` tokens, the rest is new. Session 0 asks `hot` times per turn. A
-    llama-3.1-8b on h100 replicas with `pool` blocks each.
+    Every `gap` seconds one session asks, in turn. Requests of a session share their first `prefix` tokens. Session
+    0 asks `hot` times per turn. A llama-3.1-8b on h100 replicas with `pool` blocks each.
 
     Returns:
         By router; names with underscores.

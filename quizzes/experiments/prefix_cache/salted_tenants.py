@@ -1,5 +1,3 @@
-"""E10: what it costs to keep tenants apart with a salt: every tenant pays for the system prompt itself."""
-
 from typing import Literal
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
@@ -16,10 +14,11 @@ def salted_tenants(
     block_size: int = arg(16, 1, 128),
     key: Literal["salt", "adapter"] = "salt",
 ) -> Result:
-    """Tenants that share a system prompt send `requests` prompts each, in turn; then a stranger probes the cache.
+    """Measure what isolating tenants with a cache salt costs: every tenant computes the system prompt again.
 
-    Every prompt is the system prompt and `own` tokens that no other request has. Nothing is evicted. key: what keeps
-    the groups apart, a salt per tenant or a LoRA adapter per group.
+    Tenants with a common system prompt send `requests` prompts each, in turn; then a request of a new tenant probes
+    the cache. Every prompt is the system prompt and `own` unique tokens. Nothing is evicted. key: what separates
+    the groups, a salt per tenant or a LoRA adapter per group.
 
     Returns:
         All tenants' requests, without a salt and with one per tenant.

@@ -1,5 +1,3 @@
-"""E07: many requests with one beginning, at once or one after the other: hits, blocks, and who writes where."""
-
 from engine.core.block_events import add_listener
 from engine.core.blocks import Block, BlockEvent
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
@@ -16,9 +14,10 @@ def shared_prefix(
     block_size: int = arg(16, 1, 128),
     together: bool = True,
 ) -> Result:
-    """Requests whose prompts share their first `shared` tokens; then each has `own` tokens that nobody else has.
+    """Serve requests with a common prefix, at once or one after the other: hits, blocks, and where each one writes.
 
-    together: all arrive before the first step. Otherwise each comes when the one before has finished.
+    Prompts share their first `shared` tokens and have `own` unique tokens each. together: all arrive before the
+    first step. Otherwise each comes when the one before has finished.
 
     Returns:
         The same requests with and without the prefix cache.

@@ -1,5 +1,3 @@
-"""E47: weighted round robin per request against per session: hits and shares cannot both be had for nothing."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._balancers import Sticky, WeightedRoundRobin
 from quizzes.experiments.prefix_cache._tokens import Fresh
@@ -14,8 +12,9 @@ def sticky_weights(
     turns: list[int] = arg([12, 2, 2, 2, 2, 2], 1, 30, count=(1, 24)),
     history: int = arg(320, 16, 2000),
 ) -> Result:
-    """Sessions with `turns` requests each, interleaved, over replicas with `weights`, on one engine per replica.
+    """Compare weighted round robin per request and per session: hit rate against accurate shares.
 
+    Sessions with `turns` requests each, interleaved, over replicas with `weights`, with one engine per replica.
     Every request of a session starts with the same `history` tokens and ends in 10 new ones. Nothing is evicted.
 
     Returns:

@@ -1,5 +1,3 @@
-"""E08: a check in CI that compares the first tokens of the canonical prompt with those of the last version."""
-
 from typing import Literal
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -19,9 +17,10 @@ def template_gate(
     requests: int = arg(5, 2, 20),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """A template of `template` tokens is deployed with a change at `position`; the check sees its first `gate` tokens.
+    """Run a CI check that compares the first tokens of the canonical prompt with those of the last version.
 
-    edited: one token is another one, the same for all requests. volatile: one token differs in every request.
+    A template of `template` tokens is deployed with a change at `position`; the check sees its first `gate` tokens.
+    edited: one token changes, the same for all requests. volatile: one token differs in every request.
 
     Returns:
         What the check says of the new version, and what production sees afterwards.

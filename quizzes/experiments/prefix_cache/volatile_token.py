@@ -1,5 +1,3 @@
-"""E08: one token that differs from request to request, and what is left of the hit by where it stands."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
@@ -12,9 +10,10 @@ def volatile_token(
     requests: int = arg(4, 2, 50),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
-    """The same prompt of `prompt` tokens again and again, except for the token at `position` (0 is the first).
+    """Measure how the position of one volatile token limits the prefix hit.
 
-    A position at or behind the end of the prompt changes nothing.
+    The same prompt of `prompt` tokens repeats, except for the token at `position` (0 is the first). A position at
+    or after the end of the prompt changes nothing.
 
     Returns:
         Hits of the second and all later requests; the first finds an empty cache.

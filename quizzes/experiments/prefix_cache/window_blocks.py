@@ -1,5 +1,3 @@
-"""E57: a model with a sliding window: blocks that a long request holds, and what a later hit needs."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
@@ -14,7 +12,9 @@ def window_blocks(
     block_size: int = arg(16, 1, 128),
     scan: int = arg(6, 0, 400),
 ) -> Result:
-    """Blocks of a request where every layer sees `window` positions, computed in chunks of `chunk` tokens.
+    """Count the blocks that a long request holds under a sliding window, and what a later hit finds.
+
+    Every layer sees `window` positions; prompts are computed in chunks of `chunk` tokens.
 
     Returns:
         One long request, then the same prompt again.

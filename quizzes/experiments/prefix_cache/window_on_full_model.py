@@ -1,5 +1,3 @@
-"""E57: a window forced on a model that was trained to see everything: what its outputs become."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -13,7 +11,7 @@ def window_on_full_model(
     prompt: int = arg(300, 8, 1000),
     answer: int = arg(12, 2, 32),
 ) -> Result:
-    """The shipped model, trained with full attention, with and without a sliding window of `window` positions.
+    """Force a sliding window on the shipped model, which was trained with full attention, and compare its outputs.
 
     Returns:
         Full attention against the same weights with a window.

@@ -1,5 +1,3 @@
-"""E11: more prefixes than fit, visited in turn or at random: the hit rate of LRU."""
-
 from random import Random
 from typing import Literal
 
@@ -17,10 +15,11 @@ def working_set(
     visits: Literal["cyclic", "random"] = "cyclic",
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """`prefixes` prompts of `blocks_each` full blocks, each asked once, then `rounds` times as many visits.
+    """Visit more prefixes than fit into the cache, in turn or at random, and measure the hit rate of LRU.
 
-    cyclic: one after the other, always in the same order. random: uniform draws. Each prompt ends in one more token,
-    so a visit needs one block more than the prefix, and that block is never cached.
+    `prefixes` prompts of `blocks_each` full blocks, each sent once, then `rounds` times as many visits. cyclic:
+    always in the same order. random: uniform draws. Each prompt ends in one more token, so a visit needs one block
+    more than the prefix, and that block is never cached.
 
     Returns:
         Over all visits after each prefix was seen once.

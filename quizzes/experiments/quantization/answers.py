@@ -1,5 +1,3 @@
-"""E31 and E32 with answers that count: the model `shop` in fewer bits against itself, on unseen questions."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -12,7 +10,9 @@ def answers(
     kv_cache_dtype: Literal["auto", "fp8", "int8_per_token_head"] = "auto",
     cases: int = arg(40, 1, 120),
 ) -> Result:
-    """Two engines answer the same test questions greedily. Nothing is calibrated.
+    """Compare the answers of the model `shop` in fewer bits with its full-precision answers on unseen questions.
+
+    Two engines answer the same test questions greedily, without calibration.
 
     Returns:
         right_float [answers]: Right to the last character.

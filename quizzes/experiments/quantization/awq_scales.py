@@ -1,5 +1,3 @@
-"""E33: by what does AWQ choose the channels that it protects? A loud input and a large weight compete."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -10,8 +8,10 @@ def awq_scales(
     heavy: float = arg(3.0, 1, 100),
     columns: int = arg(64, 32, 256, multiple_of=16),
 ) -> Result:
-    """The engine's scale search on a random matrix: the inputs of one channel are `loud` times larger, the weights of
-    another one `heavy` times.
+    """Find which channels AWQ protects when a loud input competes with a large weight.
+
+    Runs the engine's scale search on a random matrix: the inputs of one channel are `loud` times larger, the
+    weights of another one `heavy` times.
 
     Returns:
         protected: The channel with the largest scale.

@@ -1,5 +1,3 @@
-"""E33: what calibration texts are worth: the same method calibrated in English and in Japanese, judged in Japanese."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -13,7 +11,9 @@ def calibration_shift(
     samples: int = arg(8, 1, 16),
     cases: int = arg(24, 0, 64),
 ) -> Result:
-    """`shop-draft` in 4 bits, twice, with the engine's quantiser; rtn does not calibrate and shows no gap.
+    """Calibrate 4-bit weights in English and in Japanese, and evaluate both in Japanese.
+
+    Quantises `shop-draft` twice with the engine's quantiser; rtn does not calibrate and shows no gap.
 
     Returns:
         KL of the next token from the float model on Japanese texts, nats per token.

@@ -1,5 +1,3 @@
-"""E34: bits per weight with everything counted: scales, zero points, and what stays float."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -12,7 +10,9 @@ def effective_bits(
     method: Literal["rtn", "awq", "gptq", "int8", "fp8", "mxfp4", "nvfp4"] = "awq",
     group_size: int = arg(128, 8, 1024, multiple_of=8),
 ) -> Result:
-    """A named dense model's checkpoint from the shapes of its tensors, by `engine/quant/size.py`.
+    """Count the bits per weight of a named dense model with scales, zero points and float tensors included.
+
+    Uses `engine/quant/size.py` on the shapes of its tensors.
 
     Returns:
         matrix_bits [bits]: Per weight of the quantised matrices, scales and zero points included.

@@ -1,5 +1,3 @@
-"""MXFP4 and NVFP4: one block of weights, its scale, and what is left of it."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -7,7 +5,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 def fp4_block(
     ctx: Context, values: list[float] = arg([0.7, -1.9, 3.3, 5.0], -1000, 1000, count=(1, 16))
 ) -> Result:
-    """Round a block with the engine's MXFP4 and NVFP4 (`engine/quant/fp4.py`).
+    """Round one block of weights to MXFP4 and NVFP4 (`engine/quant/fp4.py`).
 
     Returns:
         The values are the first of a block; the rest of it is zeros.

@@ -1,5 +1,3 @@
-"""FP8 E4M3: relative steps, a largest number of 448, and what a scale does to both."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -9,7 +7,9 @@ def fp8_round(
     values: list[float] = arg([0.3, 17.0, -41.0, 1000.0], -1e06, 1e06, count=(1, 64)),
     scale: float = arg(1.0, above=0, high=1e06),
 ) -> Result:
-    """stored = e4m3(x / scale), saturating, as the engine's fp8 weights, activations and KV cache are stored.
+    """Round values to FP8 E4M3 with a scale: stored = e4m3(x / scale), saturating at 448.
+
+    The engine stores fp8 weights, activations and KV in this way.
 
     Returns:
         stored: The e4m3 numbers, before the scale is taken back.

@@ -1,5 +1,3 @@
-"""E34 and E33: RTN, GPTQ and AWQ on a trained model, calibrated in one language and judged in another."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -16,7 +14,7 @@ def int4_methods(
     judge: Language = "ja",
     samples: int = arg(3, 1, 16),
 ) -> Result:
-    """`shop-draft` in 4 bits by the engine's quantiser, three times.
+    """Quantise `shop-draft` to 4 bits with RTN, GPTQ and AWQ; calibrate in one language and evaluate in another.
 
     Returns:
         KL of the next token from the float model, nats per token, on texts that nobody calibrated with.

@@ -1,5 +1,3 @@
-"""E31: one vector on one int8 grid: what an outlier leaves of the others."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -7,7 +5,9 @@ from quizzes.experiments import Context, Result, arg, experiment
 def int8_grid(
     ctx: Context, values: list[float] = arg([0.3, -0.2, 0.1, -41.0], -1e06, 1e06, count=(1, 64))
 ) -> Result:
-    """Round a vector as `ops.int8_linear` rounds a token's activations: symmetric, scale max|x| / 127, half to even.
+    """Round one vector to an int8 grid and see what an outlier costs the other values.
+
+    Rounds as `ops.int8_linear` rounds a token's activations: symmetric, scale max|x| / 127, half to even.
 
     Returns:
         step: max|x| / 127: the distance of neighbouring levels.

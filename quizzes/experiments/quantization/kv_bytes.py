@@ -1,5 +1,3 @@
-"""E32: bytes of a KV block by cache type, scales included, from the engine's own layout."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,7 @@ def kv_bytes(
     head_dim: int = arg(128, 8, 512),
     block_size: int = arg(16, 1, 256),
 ) -> Result:
-    """One block of `block_size` tokens in each type, as `engine/quant/kv_cache.py` lays it out.
+    """Count the bytes of a KV block by cache type, scales included (`engine/quant/kv_cache.py`).
 
     Returns:
         bf16 [B]: Per block.

@@ -1,5 +1,3 @@
-"""E32: keys and values in 8 bits under scales of different reach, and the bytes that the scales take."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -14,9 +12,10 @@ def kv_scales(
     loud_token: float = arg(30.0, 1, 1000),
     loud_head: float = arg(8.0, 1, 1000),
 ) -> Result:
-    """Gaussian keys and values; one token is `loud_token` times larger, one head `loud_head` times.
+    """Quantise keys and values to 8 bits under scales of different granularity: error and scale bytes.
 
-    The loud token's key points away from the queries, as attention sinks do not: it sets scales without taking part.
+    Gaussian keys and values; one token is `loud_token` times larger, one head `loud_head` times. The loud token's
+    key points away from the queries, unlike an attention sink: it sets scales but gets no attention weight.
 
     Returns:
         Errors of the attention output of random queries, relative to attention over float keys and values.

@@ -1,5 +1,3 @@
-"""E31: real activations with an outlier channel, and 8-bit ways to multiply them."""
-
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -9,10 +7,11 @@ LAYER = 2
 
 @experiment("E31")
 def outliers(ctx: Context, factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) -> Result:
-    """Inputs of the query projection of layer 2 of `shop` on a shop conversation.
+    """Multiply real activations with outlier channels in several 8-bit ways and compare the errors.
 
-    `factor` (a power of two) makes two channels that much larger and the columns that read them smaller: the float
-    model computes the same bit for bit, as in a large model that has grown outliers.
+    Inputs of the query projection of layer 2 of `shop` on a shop conversation. `factor` (a power of two) enlarges
+    two channels and shrinks the weights that read them by the same factor, so the float model stays the same bit
+    for bit.
 
     Returns:
         |y - exact| / |exact| over all outputs of one projection (Frobenius norms).

@@ -1,5 +1,3 @@
-"""E40: beam search above the engine: the requests it makes and the blocks it would need with and without sharing."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def beam(
     prompt: int = arg(100, 1, 256),
     block_size: int = arg(16, 4, 64),
 ) -> Result:
-    """Search with end-of-sequence ignored, so that every beam lives to max_tokens.
+    """Run beam search above the engine: the requests it makes and the blocks it needs with and without sharing.
+
+    End-of-sequence is ignored, so that every beam reaches max_tokens.
 
     Returns:
         One beam search with the shop model.

@@ -1,5 +1,3 @@
-"""E40: one prompt, several completions: how many requests n and best_of become, and what they share."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -12,9 +10,9 @@ def completions(
     output: int = arg(20, 1, 2000),
     block_size: int = arg(16, 1, 256),
 ) -> Result:
-    """Fan a request out as the engine does and run its children on the scheduler.
+    """Expand n and best_of into requests, run them on the scheduler and count what they share.
 
-    best_of: compute so many and return the best n; None is n. Smaller than n is refused.
+    best_of: compute this many and return the best n; None is n. A value smaller than n is refused.
 
     Returns:
         What one call costs.

@@ -1,5 +1,3 @@
-"""E39: thousands of draws from one distribution, counted, and held against what the filters promise."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.sampling.allowed_set import allowed_set
 
@@ -14,9 +12,10 @@ def drawn(
     min_p: float = arg(0.0, 0, 1),
     draws: int = arg(4000, 10, 20000),
 ) -> Result:
-    """Draw with the engine's sampler and count. Seeds are 0, 1, 2 ..., so the counts are the same everywhere.
+    """Draw thousands of tokens with the engine's sampler and compare their counts with the filtered distribution.
 
-    A temperature of 0 is greedy: the filters then have nothing to say.
+    Seeds are 0, 1, 2 ..., so the counts are the same everywhere. A temperature of 0 is greedy and makes the filters
+    irrelevant.
 
     Returns:
         Counts of `draws` tokens, each drawn with a seed of its own.

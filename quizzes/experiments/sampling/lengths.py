@@ -1,5 +1,3 @@
-"""E39: how far apart the lengths of answers lie when the same prompts are sampled colder and hotter."""
-
 import statistics
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -13,7 +11,7 @@ def lengths(
     samples: int = arg(12, 4, 32),
     max_tokens: int = arg(96, 16, 128),
 ) -> Result:
-    """Sample answers of the shop model at two temperatures and compare how much their lengths vary.
+    """Compare the spread of answer lengths of the shop model at two temperatures.
 
     Returns:
         Lengths of `samples` answers to each of a few shop questions; spreads are means over the questions.

@@ -1,5 +1,3 @@
-"""E39: what repetition, presence and frequency penalties do to the logits of tokens that were said before."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -19,10 +17,10 @@ def penalties(
     presence_penalty: float = arg(0.5, -2, 2),
     frequency_penalty: float = arg(0.5, -2, 2),
 ) -> Result:
-    """Apply the engine's penalties to one row of logits.
+    """Apply repetition, presence and frequency penalties to one row of logits.
 
-    prompt, output: token ids that were given and that were generated. Repetition looks at both, the other two at the
-    output alone.
+    prompt, output: token ids of the prompt and of the output. Repetition counts both, the other two count the
+    output only.
 
     Returns:
         Logits behind the engine's penalty processor.

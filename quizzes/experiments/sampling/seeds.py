@@ -1,5 +1,3 @@
-"""E39: a seed fixes a request's noise, whoever else is in the batch; n completions have n seeds."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -12,7 +10,9 @@ def seeds(
     max_tokens: int = arg(16, 4, 48),
     temperature: float = arg(1.5, above=0, high=5),
 ) -> Result:
-    """Sample the same request alone, again, among `others`, and as one of n.
+    """Check that a seed fixes a request's noise whatever the batch, and that n completions have n seeds.
+
+    Samples the same request alone, again, among `others`, and as one of n.
 
     Returns:
         Completions of one prompt at temperature 1.

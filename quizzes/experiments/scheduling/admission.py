@@ -1,5 +1,3 @@
-"""E19: what must be free before a request starts: its prompt, a margin, or all that it may ever need."""
-
 from typing import Literal
 
 from engine.core.errors import RequestRejected
@@ -21,11 +19,12 @@ def admission(
     block_size: int = arg(16, 1, 64),
     watermark: float = arg(0.1, 0, below=1),
 ) -> Result:
-    """Admit by one of three rules and see who is preempted.
+    """Admit requests by one of three rules and count preemptions.
 
-    prompt: blocks for all known tokens, nothing for what will be generated (this engine; vLLM 0.32 with its default
-    scheduler_reserve_full_isl). watermark: the same, and a share of all blocks stays free. full: room for max_tokens
-    of everybody who runs. A request generates `output` tokens and asked for at most max_tokens (0: the same number).
+    prompt: blocks for all known tokens, nothing for the output (this engine; vLLM with its default
+    scheduler_reserve_full_isl). watermark: the same, while a share of all blocks stays free. full: room for
+    max_tokens of every running request. A request generates `output` tokens and asks for at most max_tokens (0: the
+    same number).
 
     Returns:
         Of equal requests that all wait at step 0.

@@ -1,5 +1,3 @@
-"""E15, E30: one prompt alone, whole or in chunks: passes over the weights, KV that is read again, time."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -19,10 +17,10 @@ def chunk_cost(
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
 ) -> Result:
-    """What cutting one prompt into chunks costs when nobody else is there.
+    """Price one prompt alone, whole or in chunks: passes over the weights, KV read again, time.
 
-    The real scheduler cuts, the cost model prices every step: linear layers by tokens, weights by passes, attention by
-    the pairs and the KV that a chunk looks back on.
+    The real scheduler makes the chunks; the cost model prices every step: linear layers by tokens, weights by
+    passes, attention by the pairs and the KV that a chunk reads.
 
     Returns:
         Of the prompt, until its first token. Times are virtual (roofline of the datasheet).

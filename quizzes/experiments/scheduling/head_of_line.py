@@ -1,5 +1,3 @@
-"""E20: a large request at the head of the queue, small ones behind it that would fit."""
-
 from engine.core.sched_output import Reason
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.core_engine import CoreEngine, StepView
@@ -16,10 +14,11 @@ def head_of_line(
     small_every: int = arg(2, 1, 20),
     small_steps: int = arg(5, 1, 14),
 ) -> Result:
-    """One request holds `running_blocks` of the `blocks`; a large prompt arrives, then small ones of one block each.
+    """Put a large request at the head of the queue, with small ones behind it that would fit.
 
-    Block size 16; prompts leave room for their outputs in their last blocks. The small ones arrive one every
-    `small_every` steps from step 2 on.
+    One request holds `running_blocks` of the `blocks`; a large prompt arrives, then small ones of one block each,
+    one every `small_every` steps from step 2 on. Block size 16; prompts leave room for their outputs in their last
+    blocks.
 
     Returns:
         Under fcfs no request overtakes another, as in vLLM and here; under bypass any request that fits is admitted.

@@ -1,5 +1,3 @@
-"""E15, E30: the live engine's time for one prompt, whole and in chunks, measured in pairs."""
-
 from __future__ import annotations
 
 from random import Random
@@ -13,8 +11,10 @@ if TYPE_CHECKING:
 
 @experiment("E15", "E30", determinism="statistical", seconds=60)
 def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = arg(64, 8, 1900)) -> Result:
-    """One prompt on the shipped model, alone, until its first token: budget `chunk` against a budget that takes it
-    whole. No prefix cache, so that every repeat computes everything.
+    """Time one prompt on the live engine, whole and in chunks, in pairs.
+
+    The shipped model runs the prompt alone until its first token, with budget `chunk` and with a budget for the
+    whole prompt. Without prefix cache, so that every repeat computes everything.
 
     Returns:
         Time of the chunked prompt over that of the whole one; [lo, hi] is a 95 % interval.

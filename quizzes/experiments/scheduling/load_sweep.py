@@ -1,5 +1,3 @@
-"""E15, E16, E22: one knob, several values, the same requests: TTFT, ITL, tokens per second, queue, goodput."""
-
 from __future__ import annotations
 
 import math
@@ -59,11 +57,11 @@ def load_sweep(
     gpu: Gpu = "h100",
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """Serve the same requests with each value of one knob.
+    """Sweep one knob over several values for the same requests: TTFT, ITL, tokens per second, queue, goodput.
 
-    Lengths: "500", "200-1000" or "lognormal:MEAN:SIGMA". Every `long_every`-th request has a prompt of `long_prompt`
-    tokens (0: none), and `long_output` tokens of output unless that is 0. kv_blocks 0: what the card has room for.
-    Real scheduler and KV manager, roofline prices.
+    Lengths: "500", "200-1000" or "lognormal:MEAN:SIGMA". Every `long_every`-th request has a prompt of
+    `long_prompt` tokens (0: none), and `long_output` output tokens unless that is 0. kv_blocks 0: all that the card
+    has room for. Real scheduler and KV manager, roofline prices.
 
     Returns:
         By value of the knob. Virtual time.

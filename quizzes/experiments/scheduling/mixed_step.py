@@ -1,5 +1,3 @@
-"""E15: decodes and a chunk of a prompt in one step, or in two: what sharing the weights' bytes saves."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 
@@ -13,8 +11,10 @@ def mixed_step(
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
 ) -> Result:
-    """A decode step, a chunk's step, and both in one. Bound: arithmetic intensity against the card's ridge point,
-    both at the rates that kernels reach.
+    """Compare decodes and a prefill chunk in one step with the same work in two steps.
+
+    Sharing a step reads the weights once. Bound: arithmetic intensity against the card's ridge point, both at the
+    rates that kernels reach.
 
     Returns:
         Roofline prices of single steps.

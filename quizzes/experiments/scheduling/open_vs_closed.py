@@ -1,5 +1,3 @@
-"""E22: the same engine under two load generators: a rate that does not care, and users who wait for their answers."""
-
 from collections.abc import Iterator
 from itertools import islice
 
@@ -25,9 +23,10 @@ def open_vs_closed(
     gpu: Gpu = "h100",
     seed: int = arg(0, 0, 1000),
 ) -> Result:
-    """Closed loop: each of `users` sends its next request when the answer has come. Open loop: Poisson at `rates`.
+    """Load the same engine with an open and a closed load generator.
 
-    A closed loop slows down with the server, so its queue can never exceed the number of users; an open loop goes on.
+    Closed loop: each of `users` sends its next request when its answer has come, so the queue never exceeds the
+    number of users. Open loop: Poisson arrivals at `rates`, however slow the server is.
 
     Returns:
         Virtual time. Closed: by number of users. Open: by rate.

@@ -1,5 +1,3 @@
-"""E20: the same jobs under five policies: mean and worst latency, who starves."""
-
 from __future__ import annotations
 
 from random import Random
@@ -29,11 +27,12 @@ def policy_lab(
     prediction_error: float = arg(0.0, 0, 5),
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """Jobs of `lens` output tokens on `slots` decode slots; prompts of one token, no memory pressure.
+    """Run the same jobs under five policies and compare latency and starvation.
 
-    fcfs and priority are vLLM's two policies and ours; sjf, aging and fair (share) are sort keys put on the same
-    scheduler. Predicted lengths are the true ones, times exp(prediction_error x standard normal).
-    Empty arrivals: all at step 0. Nobody is interrupted: a policy decides who is admitted next.
+    Jobs of `lens` output tokens on `slots` decode slots; prompts of one token, no memory pressure. fcfs and
+    priority are vLLM's two policies and this engine's; sjf, aging and fair (share) are sort keys on the same
+    scheduler. Predicted lengths are the true ones times exp(prediction_error x standard normal). Empty arrivals:
+    all at step 0. A policy decides which request is admitted next and never interrupts a running one.
 
     Returns:
         By policy, in the order given; within a policy by job. Latency: steps from arrival to the last token.

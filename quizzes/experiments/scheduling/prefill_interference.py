@@ -1,5 +1,3 @@
-"""E15: in milliseconds, what a long prompt does to those who decode, and what its own first token costs."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -27,9 +25,10 @@ def prefill_interference(
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
 ) -> Result:
-    """A prompt of `prompt` tokens arrives while `decodes` requests generate; the same with each token budget.
+    """Measure in milliseconds how a long prompt delays running decodes, for several token budgets.
 
-    Real scheduler, prices of the cost model. A budget above the prompt's length stands for prefill in one piece.
+    A prompt of `prompt` tokens arrives while `decodes` requests generate. Real scheduler, prices of the cost model.
+    A budget above the prompt's length means prefill in one piece.
 
     Returns:
         By budget, in the order given. Virtual time.

@@ -1,5 +1,3 @@
-"""E20: an important request arrives while unimportant ones run. Who gives way, and for what?"""
-
 from typing import Literal
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
@@ -18,10 +16,11 @@ def priority_arrival(
     urgent_output: int = arg(40, 1, 200),
     arrival: int = arg(5, 1, 100),
 ) -> Result:
-    """`low` requests of priority 5 at step 0, one of priority 0 at step `arrival`. Block size 16.
+    """Send an important request while unimportant ones run, and see which request is preempted, and when.
 
-    The lower value goes first, as in vLLM. A request that waits takes nothing from those that run: it goes to the head
-    of the queue. One that runs and needs a block may take it from the least important that runs.
+    `low` requests of priority 5 start at step 0, one of priority 0 arrives at step `arrival`. Block size 16. The
+    lower value goes first, as in vLLM. A waiting request takes no blocks from running ones: it goes to the head of
+    the queue. A running request that needs a block may preempt the least important running one.
 
     Returns:
         What became of the important request and of the others.

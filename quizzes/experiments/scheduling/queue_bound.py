@@ -1,5 +1,3 @@
-"""E22: arrivals faster than service, with a queue of any length and with a bound."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -15,10 +13,11 @@ def queue_bound(
     random: bool = False,
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """`burst` requests every `every` steps, each `service` steps on one of `slots` slots.
+    """Compare an unbounded with a bounded queue when arrivals are faster than service.
 
-    bound: a newcomer that finds as many waiting is turned away at the door (0: no bound), as a gateway does it, and
-    vLLM with max_num_queued_reqs. random: gaps are drawn (geometric, same mean) and so are service times.
+    `burst` requests come every `every` steps, each needing `service` steps on one of `slots` slots. bound: a
+    request that finds this many waiting is refused (0: no bound), as a gateway does, and vLLM with
+    max_num_queued_reqs. random: gaps (geometric) and service times are drawn with the same means.
 
     Returns:
         Waits count from the arrival to the admission; those turned away are in none of the means.

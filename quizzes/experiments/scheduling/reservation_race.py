@@ -1,5 +1,3 @@
-"""E16, E05: one cache, two ways to give it out: room for max_tokens at the start, or blocks as tokens come."""
-
 from random import Random
 from typing import Any
 
@@ -16,8 +14,10 @@ def reservation_race(
     max_tokens: int = arg(400, 1, 700),
     seed: int = arg(0, 0, 10000),
 ) -> Result:
-    """Outputs are exponential with that mean, cut at max_tokens. Reserved: a request starts when room for its prompt
-    and all of max_tokens is free for it. Paged: as the engine does it. Every step counts the same.
+    """Compare reserving KV for max_tokens at the start with allocating blocks as tokens come.
+
+    Outputs are exponential with the given mean, cut at max_tokens. Reserved: a request starts when its prompt and
+    all of max_tokens fit. Paged: the engine's scheduler. All steps count the same.
 
     Returns:
         The same requests both ways, all waiting at the start.

@@ -1,5 +1,3 @@
-"""E22: a spike on three engines: as it is, with a faster model, and with a bound on its queue."""
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -14,10 +12,11 @@ def spike_relief(
     limit: int = arg(20, 0, 1000),
     bound: int = arg(4, 1, 300),
 ) -> Result:
-    """`spike` requests, one every `every` steps, `service` steps each on `slots` slots; waits up to `limit` are fine.
+    """Send a spike to three engines: unchanged, with a faster model, and with a bounded queue.
 
-    faster: service / `faster`, rounded up, without a bound. bounded: the plain engine, which refuses whoever finds
-    `bound` waiting.
+    `spike` requests, one every `every` steps, need `service` steps each on `slots` slots; waits up to `limit` are
+    acceptable. faster: service / `faster`, rounded up, without a bound. bounded: the unchanged engine refuses
+    requests that find `bound` waiting.
 
     Returns:
         Of all requests, the share that was admitted within the limit; refused ones count as not.

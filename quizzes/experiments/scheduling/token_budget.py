@@ -1,5 +1,3 @@
-"""E15: a prompt arrives beside requests that decode; the step's token budget cuts it into chunks."""
-
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 
 WARM_STEPS = 2
@@ -18,9 +16,9 @@ def token_budget(
     threshold: int = arg(0, 0, 65536),
     chunked: bool = True,
 ) -> Result:
-    """How a prompt of `prompt` tokens is computed beside `decodes` requests, with `budget` tokens to a step.
+    """Cut a prompt into chunks by the step's token budget, beside requests that decode.
 
-    Running requests come first, one token each; the prompt gets what is left, at most `threshold`
+    Running requests come first, one token each; the prompt gets the rest of `budget`, at most `threshold`
     (long_prefill_token_threshold; 0: no limit). chunked=False: the whole prompt must fit into one step.
 
     Returns:

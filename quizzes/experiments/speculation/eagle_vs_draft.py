@@ -1,5 +1,3 @@
-"""E36, E37: acceptance of an EAGLE head and of a separate draft model on the same prompts."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
@@ -15,9 +13,10 @@ def eagle_vs_draft(
     max_tokens: int = arg(32, 8, 64),
     device: Literal["auto", "cuda"] = "auto",
 ) -> Result:
-    """Serve the same prompts with the shipped head and with the shipped draft model.
+    """Compare the acceptance of an EAGLE head with that of a separate draft model on the same prompts.
 
-    Both were trained on the shop's conversations, the draft model as long as the target: a better draft than one buys.
+    Both shipped drafters were trained on the shop's conversations, the draft model for as long as the target, which
+    makes it better than usual.
 
     Returns:
         Accepted over drafted, greedy.

@@ -1,5 +1,3 @@
-"""E36: k drafts, each right with probability a as long as all before it were: tokens per verified step."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,10 @@ def expected_tokens(
     output: int = arg(1500, 20, 4000),
     rows: int = arg(16, 1, 32),
 ) -> Result:
-    """Run the engine's scheduler with drafts that are right with a given probability. Seeded: the same everywhere.
+    """Count tokens per verified step when each of k drafts is right with probability a.
+
+    A draft counts only if all drafts before it were right. The engine's scheduler runs with seeded drafts: the same
+    everywhere.
 
     Returns:
         What the real scheduler made of simulated drafts.

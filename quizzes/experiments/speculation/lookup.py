@@ -1,5 +1,3 @@
-"""E37: prompt lookup by hand: which drafts an n-gram drafter proposes for a list of tokens."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def lookup(
     longest: int = arg(5, 1, 20),
     k: int = arg(3, 1, 16),
 ) -> Result:
-    """Run the engine's n-gram drafter on one sequence: the longest ending that occurred before, its last place.
+    """Find the drafts that the engine's n-gram drafter proposes for a list of tokens.
+
+    The drafter takes the longest suffix that occurred before, at its last occurrence.
 
     Returns:
         What would be proposed behind the last token.

@@ -1,5 +1,3 @@
-"""E36: the shop model with and without drafts: the same tokens, fewer steps, the same first token."""
-
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -19,9 +17,10 @@ def lossless(
     requests: int = arg(4, 1, 16),
     max_tokens: int = arg(32, 4, 64),
 ) -> Result:
-    """Answer prompts of a workload one at a time, plain and with drafts, and compare.
+    """Check that drafts leave the shop model's answers unchanged, and count the steps saved.
 
-    coupling: both models use the noise of the position. rejection: the textbook's min(1, p / q).
+    Prompts of a workload run one at a time, plain and with drafts. coupling: both models use the noise of the
+    position. rejection: the textbook's min(1, p / q).
 
     Returns:
         The same requests with and without drafts.

@@ -1,5 +1,3 @@
-"""E37: how much of real code, prose and JSON an n-gram drafter foresees, fresh or when a text is written anew."""
-
 import json
 from pathlib import Path
 from typing import Literal
@@ -20,11 +18,11 @@ def prompt_lookup(
     longest: int = arg(5, 1, 8),
     tokens: int = arg(1500, 200, 3000),
 ) -> Result:
-    """Replay a text as a greedy model's answer and count what the engine's n-gram drafter would have saved.
+    """Measure how much of real code, prose and JSON an n-gram drafter predicts.
 
-    write: the drafter knows only what is written already. edit: the prompt holds the text, and the answer is the same
-    text with one word renamed, as when code is refactored.
-    code: the engine's own scheduler. prose: a page of its documentation. json: rows of an invented catalogue.
+    A text is replayed as a greedy model's answer. write: the drafter knows only the answer so far. edit: the prompt
+    holds the text, and the answer is the same text with one word renamed, as in a refactoring. code: the engine's
+    own scheduler. prose: a page of its documentation. json: rows of an invented catalogue.
 
     Returns:
         A text is taken for what the model says; the drafter sees what came before each place.

@@ -1,5 +1,3 @@
-"""E36: rejection sampling: how often a draft from q is accepted, and what distribution comes out."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,9 +9,10 @@ def rejection(
     temperature: float = arg(1.0, 0, 5),
     trials: int = arg(20_000, 1000, 30000),
 ) -> Result:
-    """Judge drafts with the engine's rejection verifier. target, draft: weights of the tokens 0, 1, 2 ...
+    """Verify drafts by rejection sampling: acceptance rate and output distribution.
 
-    A temperature of 0 makes both models greedy. Seeded: the same everywhere.
+    target, draft: weights of the tokens 0, 1, 2 ... A temperature of 0 makes both models greedy. Seeded: the same
+    everywhere.
 
     Returns:
         One draft judged in each of `trials` requests.

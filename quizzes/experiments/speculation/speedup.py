@@ -1,5 +1,3 @@
-"""E36, E38: what drafts buy on a GPU: the real scheduler, priced by a roofline, in virtual time."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -24,10 +22,11 @@ def speedup(
     prompt: int = arg(512, 1, 8000),
     output: int = arg(200, 8, 1000),
 ) -> Result:
-    """Decode `batch` requests with k drafts per step. draft_model "": drafts cost nothing, as with n-grams.
+    """Price speculative decoding on a GPU: the real scheduler on a roofline, in virtual time.
 
-    The drafter runs k times per step, on draft_tp devices; its own reading of the prompt is not priced. A verifying
-    step is priced as one of batch x (k + 1) positions.
+    Decodes `batch` requests with k drafts per step. draft_model "": drafts cost nothing, as with n-grams. The
+    drafter runs k times per step, on draft_tp devices; its prefill is not priced. A verifying step costs as much as
+    one of batch x (k + 1) positions.
 
     Returns:
         One batch decoded to its end, with and without drafts.

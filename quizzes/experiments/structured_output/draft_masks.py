@@ -1,5 +1,3 @@
-"""E41 with E36: the masks of a row that holds drafts: one behind the newest token and one behind each draft."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -11,7 +9,9 @@ def draft_masks(
     said: list[str] = arg(["a"], chars=(1, 40), count=(0, 50)),
     drafts: list[str] = arg(["b", "c", "c"], chars=(1, 40), count=(0, 16)),
 ) -> Result:
-    """Build the masks of one row with drafts, as `engine/grammar/manager.py` does for every structured row.
+    """Build the grammar masks of a row with drafts: one after the newest token and one after each draft.
+
+    Follows `engine/grammar/manager.py`.
 
     Returns:
         What the grammar hands to the sampler for one row.

@@ -1,5 +1,3 @@
-"""E41: positions at which a grammar leaves one token only: what jump-forward decoding need not ask a model for."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -9,7 +7,9 @@ def forced(
     texts: list[str] = arg(["small", "smart", "medium"], chars=(1, 40), count=(1, 20)),
     said: str = arg("smart", chars=(1, 40)),
 ) -> Result:
-    """Walk along `said`, one of `texts`, with a vocabulary of single characters, and look at every mask.
+    """Find the positions at which a grammar allows one token only, which jump-forward decoding can skip.
+
+    Follows `said`, one of `texts`, with a vocabulary of single characters, and reads every mask.
 
     Returns:
         One output, letter by letter.

@@ -1,5 +1,3 @@
-"""E41: brackets inside brackets: what a finite automaton pays for depth, and what only a stack can do."""
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 RECURSIVE = {
@@ -18,7 +16,10 @@ EXAMPLES = {
 
 @experiment("E41")
 def nesting(ctx: Context, depth: int = arg(3, 1, 12)) -> Result:
-    """Write "x in up to `depth` pairs of brackets" as a regular expression and ask the backends what they can do.
+    """Compare finite automata with stack-based grammars on nested brackets.
+
+    Writes "x in up to `depth` pairs of brackets" as a regular expression and asks the grammar backends to compile
+    it.
 
     Returns:
         Balanced brackets, up to a depth, as a regular expression and as a grammar.

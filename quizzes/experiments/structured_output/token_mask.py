@@ -1,5 +1,3 @@
-"""E41: which tokens a grammar allows behind what was said so far, and the bits that the sampler gets."""
-
 from typing import Annotated
 
 from pydantic import Field
@@ -18,7 +16,8 @@ def token_mask(
     regex: str = arg("true|false", chars=(1, 200)),
     said: list[str] = arg(["t"], chars=(1, 40), count=(0, 50)),
 ) -> Result:
-    """Compile a regular expression for a toy vocabulary and ask for the mask behind some tokens of it.
+    """Compute the tokens that a regular expression allows after some tokens of a toy vocabulary, as the sampler's
+    bits.
 
     Returns:
         One row of a step's bitmask.

@@ -1,5 +1,3 @@
-"""E42: tool_choice: who decides that a tool is called, and what is guaranteed about the call."""
-
 import json
 from typing import Literal
 
@@ -17,7 +15,9 @@ def tool_calls(
     answers: int = arg(12, 1, 32),
     max_tokens: int = arg(96, 1, 200),
 ) -> Result:
-    """Chat with two tools under each tool_choice; "named" forces get_order_status.
+    """Chat with two tools under each tool_choice and see whether a tool is called, and whether the call is valid.
+
+    "named" forces get_order_status.
 
     Returns:
         Answers to questions of which every second asks for an order's state.

@@ -1,5 +1,3 @@
-"""E41: JSON with and without a grammar, from a trained and from a random model, whole and cut off."""
-
 import json
 from typing import Literal
 
@@ -27,7 +25,9 @@ def valid_share(
     max_tokens: int = arg(64, 1, 128),
     temperature: float = arg(1.0, 0, 5),
 ) -> Result:
-    """Ask for JSON of a small schema, free and masked. random: the shop model's layout with weights of noise.
+    """Count valid JSON with and without a grammar, from a trained and from a random model, whole and cut off.
+
+    Asks for JSON of a small schema. random: the shop model's layout with random weights.
 
     Returns:
         Answers to the same prompts.
