@@ -140,9 +140,8 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """The first sentence of its doc."""
-        paragraph = " ".join(self.doc.split("\n\n")[0].split())
-        return paragraph.split(". ")[0].rstrip(".") + "."
+        """The first paragraph of its doc, one sentence."""
+        return " ".join(self.doc.split("\n\n")[0].split())
 
     @property
     def doc(self) -> str:

@@ -17,7 +17,7 @@ def attention_traffic(
         textbook [B]: Three kernels: scores are written, read and written by softmax, and read again.
         fused [B]: FlashAttention: for each tile of queries, all keys and values once; scores stay on the chip.
         ratio [x]
-        score_bytes [B]: Of the whole score matrix: what the textbook version must also have room for.
+        score_bytes [B]: Bytes of the whole score matrix, which the textbook version must hold.
         flops [FLOP]: The same for both.
     """
     row = head_dim * bytes_per_number

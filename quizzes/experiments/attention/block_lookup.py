@@ -20,7 +20,7 @@ def block_lookup(
     order; then the last one arrives and its table is read. Prefix caching is off: freed blocks are reused in order.
 
     Returns:
-        table [block ids]: Of the last request: entry j holds positions j * block_size and on.
+        table [block ids]: The last request's table: entry j holds the positions from j * block_size on.
         logical_block, physical_block
         offset [slots]
         slot [slot]: physical_block * block_size + offset: what slot_mapping holds for this position.

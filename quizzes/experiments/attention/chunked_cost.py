@@ -18,11 +18,11 @@ def chunked_cost(
         chunks [steps]: Forward passes over the weights for this prompt.
         kv_reads [positions]: Positions whose KV attention reads, once per chunk: each chunk's own and all before
             it.
-        kv_factor [x]: Over the prompt's length: 1 for a prompt in one piece.
+        kv_factor [x]: kv_reads over the prompt's length; 1 for a prompt in one piece.
         computed [tokens]: Positions that went through the model.
         pairs [pairs]: (query, key) pairs: the arithmetic of attention.
         largest_step [tokens]
-        blocks_at_end [blocks]: Held once the prompt is read: chunks or not, all of it stays in the cache.
+        blocks_at_end [blocks]: Blocks held after the prompt, which do not depend on the chunks.
         seconds_ratio [x]: Prefill time over that of one piece, by the simulator's cost model for this device.
     """
     from engine.sim.cost import CostModel, StepLoad, pairs_of

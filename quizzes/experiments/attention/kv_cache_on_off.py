@@ -14,7 +14,7 @@ def kv_cache_on_off(
 
     Returns:
         Counted by the scheduler; arithmetic from the model's shape (linear layers, head, attention).
-        with_cache [positions]: That went through the model, prompt included.
+        with_cache [positions]: Positions computed, prompt included.
         without_cache [positions]
         position_ratio [x]
         pairs_with [pairs]: (query, key) pairs of attention, one head and layer.
@@ -22,7 +22,7 @@ def kv_cache_on_off(
         flop_with, flop_without [GFLOP]
         flop_ratio [x]
         last_token_ratio [x]: Arithmetic of the last token alone: without over with.
-        kv_mb [MB]: Held at the end: the price.
+        kv_mb [MB]: KV held at the end.
     """
     from engine.sim.cost import pairs_of
     from engine.sim.models import get_model

@@ -18,12 +18,11 @@ def kv_layout(
 
     Returns:
         One layer's cache, [num_blocks, 2, kv_heads, block_size, head_dim] with a stride between blocks.
-        block_bytes [B]: From one block to the next: all layers lie between.
-        token_stride [numbers]: From a position to the next within a block.
+        block_bytes [B]: Distance between two blocks; all layers lie between.
+        token_stride [numbers]: Distance between two positions of a block.
         head_stride, key_to_value [numbers]
         sectors_along_dim [sectors]: 32-byte sectors when 32 lanes load neighbouring numbers of one key.
-        sectors_along_tokens [sectors]: When 32 lanes load the same dimension of 32 positions in order (of as many
-            blocks as that takes).
+        sectors_along_tokens [sectors]: The same when 32 lanes load one dimension of 32 positions in order.
     """
     import torch
 

@@ -17,7 +17,7 @@ def mla_absorb(
     Numbers and arithmetic follow DeepSeek-V2 (2405.04434, section 2.1); both ways are computed once and compared.
 
     Returns:
-        Per layer; pairs of one query and one cached position.
+        Per layer, for one query and one cached position.
         cached_numbers [numbers]: Per token: latent and rotary key.
         mha_numbers [numbers]: Per token, if keys and values of all heads were kept.
         pair_flops_absorbed [FLOP]: One new query, one cached token, all heads: scores and sums on the latent
@@ -25,7 +25,7 @@ def mla_absorb(
         pair_flops_expanded [FLOP]: The same after keys and values have been expanded, expansion not counted.
         expand_flops [FLOP]: Making keys and values of one cached token: what the other way does for each token and
             step.
-        intensity [FLOP/B]: Of absorbed decode on a 16-bit cache.
+        intensity [FLOP/B]: Arithmetic intensity of absorbed decode on a 16-bit cache.
         difference: Largest, between both ways on small random matrices in float64.
         is_equal
     """

@@ -17,9 +17,8 @@ def online_softmax(
         tiles [tiles]
         difference: Largest, to softmax over all scores at once, in float64.
         is_exact: The difference is that of rounding: below 1e-12.
-        rescales [times]: Tiles behind the first that raised the running maximum, so that what was summed had to be
-            scaled down.
-        scores_at_once [numbers]: Held by the tiled version for one query.
+        rescales [times]: Tiles after the first that raised the running maximum and so rescaled the running sums.
+        scores_at_once [numbers]: Scores that the tiled version holds for one query.
         scores_dense [numbers]
         without_rescale: Difference if the running sum were never scaled: each tile normalised by its own maximum.
     """

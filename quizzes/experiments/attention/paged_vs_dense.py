@@ -30,7 +30,7 @@ def paged_vs_dense(
         unmapped_difference: Keys read in the pool's order, the table ignored, against the same.
         future_leak: Change in a row's outputs before its last position, when the last position's key and value
             change.
-        copied_bytes [B]: What the gather writes before attention can read it; a paged kernel writes none.
+        copied_bytes [B]: Bytes that the gather writes before attention reads them; a paged kernel writes none.
     """
     if heads % kv_heads:
         raise BadArguments(f"{heads} query heads cannot share {kv_heads} kv heads evenly; choose a divisor")

@@ -8,7 +8,7 @@ def table_overhead(ctx: Context, rows: int = arg(32, 1, 256), context: int = arg
     The shape is Llama-3-8B's (32 heads, 8 KV heads of 128) in bf16.
 
     Returns:
-        Time of the first over the second, 95 % interval.
+        Ratios of times with 95 % intervals.
         shuffled [x]: Blocks scattered over the pool against blocks in order, the same block size.
         lo, hi
         small_blocks [x]: Blocks of 16 against blocks of 256, both scattered: sixteen times as many look-ups.

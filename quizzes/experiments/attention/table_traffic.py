@@ -21,12 +21,12 @@ def table_traffic(
     Returns:
         One row, one decode step, all layers.
         kv_bytes [B]
-        entries [entries]: Of the row's table.
-        table_bytes [B]: If each layer and kv head's program reads the table from memory anew: the worst case.
+        entries [entries]: Entries of the row's table.
+        table_bytes [B]: Worst case: the program of each layer and KV head reads the table from memory.
         table_share [share]: Table over table and KV.
         table_once_bytes [B]: The table itself: what has to fit into a cache.
         paged_bytes [B]: KV and table: what paged attention reads.
-        contiguous_bytes [B]: What attention over one contiguous run of positions reads.
+        contiguous_bytes [B]: Bytes that attention over contiguous positions reads.
         bytes_per_entry [B]: KV that one look-up leads to: keys and values of a block, one layer, one kv head.
     """
     from engine.sim.models import get_model

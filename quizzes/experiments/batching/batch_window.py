@@ -24,13 +24,13 @@ def batch_window(
     scheduler.
 
     Returns:
-        By request, in order of arrival. A wait is the steps between arriving and being admitted.
+        By request, in order of arrival. A wait is the number of steps between arrival and admission.
         collected_waits, continuous_waits [steps]
         collected_finished, continuous_finished [step]
         collected_mean_wait, continuous_mean_wait [steps]
-        collected_mean_latency [steps]: From arrival to the last token.
+        collected_mean_latency [steps]: Mean steps from arrival to the last token.
         continuous_mean_latency [steps]
-        collected_steps [steps]: Until everybody has finished, idle ones included.
+        collected_steps [steps]: Steps until all requests have finished, idle ones included.
         continuous_steps [steps]
     """
     if len(arrivals) != len(lens):

@@ -24,12 +24,11 @@ def graph_padding(
 
     Returns:
         By batch, in the order given.
-        padded [rows]: Size of the graph that runs; the batch itself where none is large enough (the step is then
-            run eagerly).
+        padded [rows]: Size of the graph that runs, or the batch itself if it exceeds all graphs and runs eagerly.
         is_eager
         wasted_rows [rows]
-        waste [share]: Of all rows computed, those that are padding.
-        num_graphs [graphs]: That are captured to cover every batch up to max_num_seqs.
+        waste [share]: Padding over all rows computed.
+        num_graphs [graphs]: Graphs captured to cover every batch up to max_num_seqs.
         sizes
     """
     if sizes == "engine":

@@ -21,12 +21,12 @@ def packed_forward(
     of the token ids of every forward pass.
 
     Returns:
-        Of the first step, which holds all prompts.
-        input_shape: Of the token ids that the model gets.
+        Figures of the first step, which holds all prompts.
+        input_shape: Shape of the token ids that the model gets.
         forward_tokens [tokens]
-        padded_tokens [tokens]: A rectangle of rows x longest would have so many.
-        forward_passes [passes]: Of the first step: one, whatever the lengths are.
-        equal_outputs [requests]: Requests that say the same in company as alone.
+        padded_tokens [tokens]: Tokens of a rectangle of rows x longest.
+        forward_passes [passes]: Forward passes of the first step: one, whatever the lengths are.
+        equal_outputs [requests]: Requests whose output in the batch equals their output alone.
         requests [requests]
     """
     from engine import SamplingParams

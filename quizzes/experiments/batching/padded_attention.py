@@ -13,12 +13,12 @@ def padded_attention(
     Causal attention in fp32 with PyTorch's own kernel, without paging: once padded with a mask, once row by row.
 
     Returns:
-        Each row in the padded batch against the same row alone.
+        Compares each row of the padded batch with the same row alone.
         max_difference [absolute]
         right_rows [rows]: Within 1e-5 of the row alone.
         rows [rows]
         padded_pairs [pairs]: (query, key) pairs of the rectangle.
-        useful_pairs [pairs]: Of them, those that the causal rows need.
+        useful_pairs [pairs]: Pairs of the rectangle that the causal rows need.
         waste [share]
     """
     import torch

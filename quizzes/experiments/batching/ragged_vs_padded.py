@@ -13,15 +13,15 @@ def ragged_vs_padded(
     so only causality needs a mask.
 
     Returns:
-        What one prefill step of all prompts computes and holds.
+        Figures of one prefill step of all prompts.
         ragged_tokens [tokens]: Positions that go through the model, as the scheduler plans them.
         padded_tokens [tokens]: The same in a rectangle: rows x longest.
-        padding_share [share]: Of the rectangle.
+        padding_share [share]: Padding over the rectangle.
         query_start_loc: Where each row begins in the packed batch, and where the last ends.
-        blocks [blocks]: That each row holds.
+        blocks [blocks]: Blocks that each row holds.
         paged_slots [tokens]: KV slots taken: blocks x block size.
-        padded_slots [tokens]: If each row had as many as the longest.
-        unused_slots [tokens]: Of the paged ones: the tails of last blocks.
+        padded_slots [tokens]: KV slots if each row had as many as the longest.
+        unused_slots [tokens]: Empty slots at the ends of last blocks.
     """
     engine = ctx.core(
         max_num_seqs=len(lens), max_num_batched_tokens=sum(lens), block_size=block_size, traced=True

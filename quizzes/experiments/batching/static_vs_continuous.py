@@ -16,11 +16,11 @@ def static_vs_continuous(
     requests only when the previous batch is empty; continuous batching admits a request whenever a slot is free.
 
     Returns:
-        Engine steps until everybody has finished. Slot use: tokens generated per slot and step.
+        Steps until all requests have finished. Slot use: tokens generated per slot and step.
         static_steps, continuous_steps [steps]
         static_slot_use, continuous_slot_use [share]
         speedup [x]
-        static_finished [step]: By request, in order of arrival: the step that gave its last token.
+        static_finished [step]: By request, in order of arrival: the step of its last token.
         continuous_finished [step]
     """
     continuous = ctx.core(max_num_seqs=slots, traced=True)

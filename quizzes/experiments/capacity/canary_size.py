@@ -22,9 +22,9 @@ def canary_size(
 
     Returns:
         A two-sided test of two shares at 95 % with power 80 %.
-        requests [requests]: That the canary saw.
+        requests [requests]: Requests that the canary serves.
         needed [requests]: Per arm, to tell `bad` from `base`.
-        hours_needed [h]: Until the canary has seen so many.
+        hours_needed [h]: Time until the canary has served that many.
         enough
     """
     if base == bad:

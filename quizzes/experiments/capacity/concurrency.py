@@ -18,9 +18,9 @@ def concurrency(
     """Compute how many tokens each of `claimed` requests may have, and how many requests of given lengths fit.
 
     Returns:
-        What the KV cache of all devices together holds.
+        Figures of the KV cache of all devices together.
         kv_tokens [tokens]
-        tokens_each [tokens]: If the claimed number of requests share the cache evenly, in whole blocks.
+        tokens_each [tokens]: Tokens per request if the claimed requests share the cache evenly, in whole blocks.
         at_lengths [requests]: Requests at once, by length.
     """
     deployment = deploy(

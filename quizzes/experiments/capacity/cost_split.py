@@ -21,12 +21,12 @@ def cost_split(
 
     Returns:
         Per month.
-        managed_price [$]: What the managed service asks for the whole traffic.
+        managed_price [$]: Price of the whole traffic on the managed service.
         hybrid_total [$]: Own GPUs, people, and the managed rest.
-        hybrid_saving [share]: Against everything managed.
-        headline_saving [share]: Own GPUs against the managed price of the same traffic: people and the rest are
-            left out.
-        break_even_share [share]: Of the traffic that must come home to pay for GPUs and people.
+        hybrid_saving [share]: Saving against the managed price.
+        headline_saving [share]: GPU bill against the managed price of the same traffic, without people and the
+            rest.
+        break_even_share [share]: Share of the traffic that must be self-hosted to pay for GPUs and people.
     """
     everything = managed_equivalent / served
     total = self_hosted + people + everything * (1 - served)

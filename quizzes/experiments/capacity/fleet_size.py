@@ -24,16 +24,16 @@ def fleet_size(
     until a step meets it; an error tells if even one request is slower.
 
     Returns:
-        By arithmetic, without queueing.
+        Computed without queueing.
         prefill_ms [ms]: One prompt alone on a replica.
         tpot_ms [ms]: Step time of a decode batch.
-        batch [requests]: That one replica decodes at once.
+        batch [requests]: Requests that one replica decodes at once.
         concurrent_decodes [requests]: Little: rate x output x TPOT.
         prefill_replicas, decode_replicas [replicas]
         prefill_gpus, decode_gpus [GPUs]
         gpus [GPUs]: Prefill and decode together, in whole replicas.
         kv_gb_per_s [GB/s]: Prompt KV that moves from prefill to decode if they are apart.
-        answer_ms [ms]: Prefill and decode of one request, nobody queueing.
+        answer_ms [ms]: Prefill and decode of one request without queueing.
         kv_at_once_gb [GB]
     """
     deployment = deploy(

@@ -16,7 +16,7 @@ def gpus_for_speedup(
     Returns:
         For the same load.
         gpus_before, gpus_after [GPUs]
-        saved [share]: Of the GPUs, not rounded to whole ones.
+        saved [share]: Share of the GPUs saved, not rounded to whole ones.
         speedup_for_saving [x]: The speed-up that `saving` would need.
     """
     return Result(

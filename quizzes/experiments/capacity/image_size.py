@@ -26,7 +26,7 @@ def image_size(
     (torch, cuDNN, cuBLAS, cuSPARSE, NCCL, Triton, cuSOLVER, cuFFT, cuRAND, NVRTC, nvJitLink, CUPTI).
 
     Returns:
-        Lower bounds: packages as they are downloaded, compressed; the operating system and our own code left out.
+        Lower bounds: compressed packages as downloaded, without the operating system and your own code.
         model_gb, packages_gb, total_gb [GB]
     """
     weights = quantised_size(ctx, model=model, method=method).total_gb

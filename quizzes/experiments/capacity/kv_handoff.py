@@ -19,8 +19,8 @@ def kv_handoff(
     """Compare the time to send a prompt's KV from a prefill to a decode machine with the time to compute it.
 
     Returns:
-        Of one prompt. Each GPU of the replica sends its own part over its own link.
-        kv_mb [MB]: Of the whole prompt, all GPUs.
+        Figures of one prompt. Each GPU of the replica sends its own part over its own link.
+        kv_mb [MB]: KV of the whole prompt, all GPUs.
         transfer_ms, prefill_ms [ms]
         share_of_ttft [share]: transfer / (prefill + transfer), nothing overlapped.
     """

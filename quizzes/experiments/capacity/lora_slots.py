@@ -13,7 +13,7 @@ def lora_slots(
     """Measure the device memory of LoRA slots, before and after an adapter is loaded.
 
     Returns:
-        Of a live engine with the model `shop`.
+        Measured on a live engine with the model `shop`.
         slot_bytes [B]: All slots together, before any adapter is loaded.
         bytes_per_slot [B]
         after_loading [B]: All slots together, with one adapter of the zoo (rank 8 or 16) in one of them.

@@ -16,9 +16,8 @@ def pass_rate(
         rate, low, high [share]
         verdict: pass: the whole interval is on the good side of the gate. fail: none of it. Otherwise inconclusive.
         errors [cases]
-        errors_allowed [cases]: Most wrong cases with which the gate still passes; -1: it cannot pass with so few
-            cases.
-        cases_needed [cases]: Without a single error, so many prove the gate.
+        errors_allowed [cases]: Maximum wrong cases with which the gate passes; -1: too few cases to pass.
+        cases_needed [cases]: Cases that prove the gate if all are right.
     """
     if right > cases:
         raise BadArguments(f"{right} right of {cases} cases")

@@ -20,16 +20,15 @@ def plan(
     """Plan the memory of a deployment: weights, runtime, activations, and the KV cache in the rest.
 
     Returns:
-        Per device unless it says otherwise. Weights, KV and blocks are exact; activations are the engine's
-        estimate.
+        Per device unless stated otherwise. Weights, KV and blocks are exact; activations are estimated.
         fits: One sequence of max_model_len has room in the cache.
         usable_gib, weights_gib [GiB]
-        weights_gb [GB]: Of the whole model.
+        weights_gb [GB]: Weights of the whole model.
         runtime_gib, activations_gib [GiB]
         kv_budget_gib [GiB]: Negative: the weights alone are too large.
-        kv_budget_total_gb [GB]: Of all devices together.
+        kv_budget_total_gb [GB]: KV budget of all devices.
         kv_bytes_per_token [B]
-        kv_tokens [tokens]: Of all sequences together.
+        kv_tokens [tokens]: KV tokens of all sequences.
         max_concurrency [requests]: Sequences of max_model_len at once.
     """
     deployment = deploy(

@@ -25,11 +25,11 @@ def plan_change(
     The `to_` settings that are given replace the originals.
 
     Returns:
-        Per device unless it says otherwise.
+        Per device unless stated otherwise.
         weights_ratio [x]: Bytes before over bytes after, of the whole model.
         kv_bytes_ratio [x]: Per token, before over after, all devices.
         kv_tokens_before, kv_tokens_after [tokens]
-        kv_tokens_ratio [x]: After over before; 0 where nothing fitted before.
+        kv_tokens_ratio [x]: After over before; 0 if nothing fitted before.
         budget_before_gib, budget_after_gib [GiB]
     """
     now = {

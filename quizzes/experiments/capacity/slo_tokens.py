@@ -25,7 +25,7 @@ def slo_tokens(
         latency of n tokens = hops + TTFT + (n - 1) x TPOT.
         hops_ms [ms]
         tokens [tokens]: Output tokens that fit into the limit; 0: not even the first.
-        latency_ms [ms]: Until the last of `answer` tokens has come.
+        latency_ms [ms]: Time until the last of `answer` tokens.
         meets: latency_ms is within the limit.
         tpot_needed_ms [ms]: The TPOT at which `answer` tokens would just fit; negative: none would.
     """

@@ -24,7 +24,7 @@ def tiers(
         GPUs by arithmetic, not rounded to machines.
         gpus_now, gpus_later, gpus_later_untiered [GPUs]
         growth [x]: gpus_later / gpus_now.
-        large_share [share]: Of the requests, that still reach the large model.
+        large_share [share]: Share of the requests that still reach the large model.
     """
 
     def gpus(name: str, requests: float) -> float:

@@ -8,9 +8,9 @@ def checks(ctx: Context, folder: str = "block_manager", source: str = arg("", ch
     folder: a program in quizzes/autopsies. source: Python text; empty for the program unchanged.
 
     Returns:
-        By check, in the order in which they are written.
+        By check, in the order of the file.
         names, says, passed
-        why: What happened instead; "" where it passed.
+        why: Failure message; "" if the check passed.
         num_passed, num_checks [checks]
     """
     from quizzes.autopsies.programs import read, run_checks

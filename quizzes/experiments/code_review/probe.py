@@ -18,7 +18,7 @@ def probe(
         Either a value or an exception.
         raised: Class of the exception; "" if there was none.
         message
-        value [value]: What the probe returned; None if it raised.
+        value [value]: Return value of the probe; None if it raised.
     """
     from quizzes.autopsies.programs import UnknownProgram
     from quizzes.autopsies.programs import probe as run_probe

@@ -21,19 +21,18 @@ def compare(
     where both phases share a device.
 
     Returns:
-        Figures of both forms under one load.
         colocated_ttft_ms [ms]: Mean.
         split_ttft_ms [ms]
         colocated_itl_p99_ms [ms]: 99th percentile of the time between two tokens, hand-over included.
         split_itl_p99_ms [ms]
-        colocated_tpot_ms [ms]: Mean time per token behind the first.
+        colocated_tpot_ms [ms]: Mean time per token after the first.
         split_tpot_ms, colocated_e2e_ms, split_e2e_ms [ms]
         split_wins_ttft, split_wins_itl, split_wins_e2e
         transfers [transfers]
         transfer_bytes [B]
         transfer_ms [ms]: Mean: from the first token until the KV has arrived, waiting for the sender's link
             included.
-        prefill_busy [share]: Of the run, the prefill pool's mean.
+        prefill_busy [share]: Share of the run in which prefill replicas compute, on average.
         decode_busy [share]
     """
     from engine.sim.disaggregation import DisaggregatedFleet

@@ -15,13 +15,12 @@ def handoff(
     free_blocks: size of the cache, which must hold the request; blocks that find no room are computed again.
 
     Returns:
-        One request behind its prefill, on the decode replica's scheduler.
-        blocks_placed [blocks]: Full blocks of the prompt that lie in the cache when the request arrives.
-        cached_tokens [tokens]: That admission finds.
-        first_step_tokens [tokens]: That its first step here computes: what is left of the last block, and the first
-            token.
+        One request after its prefill, on the decode replica's scheduler.
+        blocks_placed [blocks]: Full blocks of the prompt in the cache when the request arrives.
+        cached_tokens [tokens]: Tokens that admission finds in the cache.
+        first_step_tokens [tokens]: Tokens of its first step here: the rest of the last block and the first token.
         recomputed_prompt_tokens [tokens]
-        steps [steps]: On this replica, for all but the first output token.
+        steps [steps]: Steps on this replica, for all but the first output token.
     """
     from engine.core.request import Request
     from engine.sampling_params import SamplingParams

@@ -16,10 +16,10 @@ def transfer(
     Links by name: nvlink4, ib-ndr, ethernet-100g, pcie5 ...
 
     Returns:
-        One prompt.
-        kv_bytes [B]: Of the whole prompt, all devices of the sender together.
+        Figures of one prompt.
+        kv_bytes [B]: KV of the whole prompt, all devices of the sender together.
         bytes_per_token [B]
-        transfer_ms [ms]: Over one link per device, at the share of its rate that large transfers reach.
+        transfer_ms [ms]: Time over one link per device, at the share of its rate that large transfers reach.
         prefill_ms [ms]: Time the prompt's forward pass takes, by the cost model.
         transfer_share [share]: transfer / (transfer + prefill).
         decode_step_ms [ms]: One decode step of one request with this context.

@@ -8,7 +8,7 @@ def call_order(ctx: Context, max_tokens: int = arg(8, 1, 64)) -> Result:
 
     Returns:
         Each stage once, in the order of its first call.
-        order: Of: request_id, tokenize, validate, queue, schedule, prefix_lookup, blocks, forward, update,
+        order: Stages among request_id, tokenize, validate, queue, schedule, prefix_lookup, blocks, forward, update,
             detokenize.
         text
         num_forward, num_schedule [calls]

@@ -17,14 +17,14 @@ def hang_up(
 
     Returns:
         Request r0 is aborted before step `at_step`; r1 waits for its memory.
-        state: Of r0 at that moment: waiting, prefill or decode.
-        blocks_before [blocks]: In use just before the abort.
-        blocks_after [blocks]: Just after.
+        state: State of r0 at the abort: waiting, prefill or decode.
+        blocks_before [blocks]: Blocks in use just before the abort.
+        blocks_after [blocks]: Blocks in use just after it.
         freed [blocks]
         wasted_tokens [tokens]: Positions that were computed for r0.
         streamed_tokens [tokens]
         next_started [step]: The step that ran r1 first.
-        next_would_start [step]: Had r0 not been aborted.
+        next_would_start [step]: The same without the abort.
         saved_tokens [tokens]: Positions that r0 would still have computed.
     """
     settings = {

@@ -15,13 +15,13 @@ def mixed_step(
     prompt, so a smaller budget is raised.
 
     Returns:
-        The newcomer is added before step 2.
-        mixed_steps [steps]: That held tokens of a prompt and of decodes.
-        chunks [tokens]: Of the newcomer's prompt, step by step.
-        is_cut: Its prompt took more than one step.
-        ttft [steps]: Of the newcomer, from its arrival; 1 is at once.
-        decode_gap [steps]: The longest between two tokens of a decode; 1: never disturbed.
-        largest_step [tokens]: Tokens of the largest step after its arrival: what a decode has to wait for.
+        The prompt is added before step 2.
+        mixed_steps [steps]: Steps with tokens of the prompt and of decodes.
+        chunks [tokens]: Chunks of the prompt, step by step.
+        is_cut: The prompt took more than one step.
+        ttft [steps]: Steps from the prompt's arrival to its first token; at least 1.
+        decode_gap [steps]: Longest gap between two tokens of a decode; 1: no delay.
+        largest_step [tokens]: Tokens of the largest step after the arrival, which delays the decodes most.
     """
     if not chunked:
         budget = max(budget, prompt + 2)

@@ -17,14 +17,14 @@ def one_request(
 
     Returns:
         A request alone in the engine. Steps count from 0.
-        first_step_events: In the request's first step, in order. `forward` is the model; what stands before it is
-            the scheduler's work.
+        first_step_events: Events of the request's first step, in order. `forward` is the model; earlier events are
+            the scheduler's.
         lookup_before_forward
         taken_in_forward [blocks]: Blocks taken between the start of a forward pass and its end.
         first_token [step]
         total_steps [steps]
-        prefill_steps [steps]: Until the first token, that step included.
-        alloc_steps [step]: In which blocks were taken.
+        prefill_steps [steps]: Steps until the first token, that step included.
+        alloc_steps [step]: Steps in which blocks were taken.
         blocks_at_start [blocks]: Owned after its first step.
         blocks_at_end [blocks]: Owned in its last step.
         computed_tokens [tokens]: Positions that went through the model.
@@ -32,7 +32,7 @@ def one_request(
             computed.
         cached_tokens, output_tokens [tokens]
         free_after [blocks]
-        still_cached [blocks]: Of the free blocks, those that keep content somebody may hit.
+        still_cached [blocks]: Free blocks whose content can still be hit.
     """
     log = Log()
     num_blocks = -(-(prompt + output) // block_size) * 2 + 16

@@ -21,8 +21,8 @@ def slots(
         finished_in [iteration]
         total [iterations]
         tokens_per_request_and_step [tokens]: The most output that one request got in one iteration.
-        idle_gaps [iterations]: Iterations in which a slot was free while somebody waited.
-        tokenless_rows [rows]: Rows that computed and gave no token: chunks of a prompt that is not through.
+        idle_gaps [iterations]: Iterations with a free slot and a waiting request.
+        tokenless_rows [rows]: Rows that computed without giving a token: chunks of unfinished prompts.
     """
     engine = ctx.core(
         max_num_seqs=slots,

@@ -21,8 +21,8 @@ def stop_live(
         stop_reason: The stop string or stop id that ended it, as text; empty for end-of-sequence, length and abort.
         output_tokens [tokens]
         text_chars [characters]
-        full_tokens [tokens]: Of the same answer, left to run to max_tokens.
-        noticed_by: core: the scheduler saw a token. frontend: the text had to be read. client: somebody hung up.
+        full_tokens [tokens]: Tokens of the same answer without the stopping rule.
+        noticed_by: core: the scheduler saw a token. frontend: the text had to be read. client: it disconnected.
         blocks_in_use_after [blocks]
     """
     from engine import SamplingParams

@@ -23,11 +23,10 @@ def stop_rules(
     for neither. `min_tokens` is capped by max_tokens.
 
     Returns:
-        How one scripted answer ended.
         finish_reason: stop or length.
-        output_tokens [tokens]: The token that ended it included.
+        output_tokens [tokens]: Tokens with the one that ended the answer.
         ended_by: eos, stop_id or length.
-        tokens_after [tokens]: Of the script, never generated.
+        tokens_after [tokens]: Tokens of the script that were not generated.
         steps [steps]
     """
     from engine.core.request import Request

@@ -14,11 +14,11 @@ def stop_scan(
     Uses `engine/frontend/detokenizer.py`.
 
     Returns:
-        The text is tokenised with the shop model's tokenizer and pushed token by token, as the engine would.
+        The text is tokenised with the shop model's tokenizer and pushed token by token, as in the engine.
         tokens: The pieces of the whole text.
-        shown: What the client has in the end.
+        shown: Text that the client has at the end.
         shown_chars [characters]
-        tokens_used [tokens]: Sampled until the stop string was complete; the rest never existed.
+        tokens_used [tokens]: Tokens sampled until the stop string was complete.
         stop_spans_tokens, stopped
         most_held [characters]: The most characters that a stream held back at once, because a stop string might
             begin there.

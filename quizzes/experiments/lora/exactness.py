@@ -21,16 +21,16 @@ def exactness(
     adapt all seven matrices; otherwise the first adapts attention and the second the MLP.
 
     Returns:
-        Two adapters and the base side by side, and each of them alone as a merged model.
+        Two adapters and the base in one batch, and each adapter alone as a merged model.
         worst_difference [nats]: Largest difference of a log-probability between the mixed batch and the merged
             models.
         same_tokens
-        different_answers [answers]: Of the three: base and adapters.
+        different_answers [answers]: Distinct answers of base and adapters.
         adapters_in_one_step [adapters]
-        too_large: What became of an adapter whose rank is above max_lora_rank.
-        message: Of the refusal.
-        truncated_difference [nats]: What it would have cost to serve the larger adapter cut to max_lora_rank:
-            largest difference to the whole one.
+        too_large: Outcome for an adapter whose rank exceeds max_lora_rank.
+        message: Message of the refusal.
+        truncated_difference [nats]: Largest difference between the larger adapter and the same adapter cut to
+            max_lora_rank.
     """
     from engine import LLM, SamplingParams
     from engine.frontend.input_processor import InvalidRequestError

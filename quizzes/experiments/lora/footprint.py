@@ -33,7 +33,7 @@ def footprint(
         devices_shared [devices]: Devices that hold the weights of the shared form.
         devices_replicas [devices]
         saving [x]
-        kv_tokens_lost [tokens]: KV cache tokens whose place the slots take.
+        kv_tokens_lost [tokens]: KV tokens that the slots displace.
         load_ms [ms]: The adapter's bytes over the device's host link at full rate.
     """
     from engine.sim.hardware import get_hardware

@@ -17,8 +17,8 @@ def isolation(
         Requests with one prompt, one after the other.
         cached_tokens [tokens]: Prefix-cache hit of each.
         computed_tokens [tokens]: Prompt tokens that went through the model, all together.
-        kv_copies [copies]: Of the prompt's blocks in the cache in the end: one for each adapter that asked, the
-            base included.
+        kv_copies [copies]: Copies of the prompt's blocks in the cache: one for each adapter that sent it, the base
+            included.
         loads [loads]: Adapters brought to the device.
         requests [requests]
     """

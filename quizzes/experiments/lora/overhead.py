@@ -19,10 +19,10 @@ def overhead(
     device: cuda requires a GPU, auto takes the best available.
 
     Returns:
-        Time of a decoded batch with adapters over the time without: 1.1 is 10 % more.
+        Time of a decoded batch with adapters over the time without; 1.1 is 10 % more.
         ratio, lo [x]
         hi [x]: Bootstrap 95 % interval of the median.
-        penalty [share]: Of throughput: 1 - 1 / ratio.
+        penalty [share]: Loss of throughput: 1 - 1 / ratio.
         penalty_lo, penalty_hi [share]
         repeats [pairs]
         adapters [adapters]

@@ -23,18 +23,17 @@ def slots(
     arrivals: the step before which each request comes; empty: all come at once.
 
     Returns:
-        What the scheduler decided.
         loads [loads]: Adapters brought to the device.
         evictions [evictions]: Adapters that lost their slot to another one.
-        waits [request-steps]: Requests that could not start for want of a slot, counted in every step.
+        waits [request-steps]: Requests that could not start because no slot was free, counted in every step.
         steps [steps]
-        steps_without_limit [steps]: With a slot for every adapter.
-        first_token [step]: By request.
+        steps_without_limit [steps]: Steps with a slot for every adapter.
+        first_token [step]: Step of the first token, by request.
         finished [step]
         loaded_order: Adapters in the order in which they came to the device, repeats included.
-        loads_while_in_use [loads]: Loads that took the slot of an adapter with a running request: a change in the
-            middle of a request.
-        adapters_in_a_step [adapters]: Most different ones in one step.
+        loads_while_in_use [loads]: Loads into the slot of an adapter with a running request, which would change its
+            weights midway.
+        adapters_in_a_step [adapters]: Maximum number of different adapters in one step.
     """
     times = [*arrivals, *[0] * len(adapters)][: len(adapters)]
     asks = [

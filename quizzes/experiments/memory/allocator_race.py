@@ -26,17 +26,17 @@ def allocator_race(
     If the paged pool runs out, the latest request frees all of its blocks and starts again.
 
     Returns:
-        One list entry per allocator: reserve_max, buddy, first_fit, paged.
-        reserve_max takes max_len slots, buddy the next power of two of the final length, first_fit exactly the
-        final length (both are told the future), paged a block at a time.
+        One list entry per allocator: reserve_max, buddy, first_fit, paged. reserve_max takes max_len slots, buddy
+        the next power of two of the final length, first_fit exactly the final length (both know it in advance),
+        paged a block at a time.
         names
         started_at_once [requests]: Admitted in step 0.
         peak_running [requests]
-        steps [steps]: Until all have finished.
+        steps [steps]: Steps until all have finished.
         waste [share]: Slots taken that hold no token, of all slots taken, over all steps.
-        idle [share]: Slots of the whole memory that hold no token, over the steps in which somebody waited.
-        scattered [steps]: Steps in which the next request would have fitted into the free slots, had they been in
-            one piece.
+        idle [share]: Slots of the whole memory that hold no token, over the steps with waiting requests.
+        scattered [steps]: Steps in which the next request would have fitted into the free slots if they were
+            contiguous.
         preemptions [preemptions]
     """
     if len(prompts) != len(outputs):

@@ -17,11 +17,10 @@ def block_size_sweep(
     Returns:
         One list entry per block size.
         block_sizes
-        blocks [blocks]: Also the entries of all block tables together.
+        blocks [blocks]: Blocks of all requests, which is also the number of block-table entries.
         wasted_slots [slots]
         waste [share]
-        hit_tokens [tokens]: Found in the prefix cache by a second request that shares `shared` tokens with the
-            first of the list.
+        hit_tokens [tokens]: Tokens hit by a second request that shares `shared` tokens with the first of the list.
     """
     shared = min(shared, lens[0])
     rows = [_with(ctx, lens, block_size, shared) for block_size in block_sizes]

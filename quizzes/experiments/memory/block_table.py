@@ -17,7 +17,7 @@ def block_table(
     there must be enough for `tokens`, and token < tokens.
 
     Returns:
-        Of one token; everything counts from 0.
+        Figures of one token; everything counts from 0.
         table: Physical block by logical block.
         first_tokens
         last_tokens: First and last token of each logical block.

@@ -14,12 +14,12 @@ def blocks_for(
     Returns:
         By request in the order given, and together.
         blocks [blocks]
-        last_block_tokens [tokens]: In each request's last block.
+        last_block_tokens [tokens]: Tokens in each request's last block.
         total_blocks [blocks]
         total_tokens [tokens]
         wasted_slots [slots]
-        waste [share]: Of the slots taken.
-        padded_slots [slots]: If every request got as many slots as the longest.
+        waste [share]: Wasted slots over slots taken.
+        padded_slots [slots]: Slots if every request got as many as the longest.
         padded_waste [share]
     """
     total = sum(lens)

@@ -16,13 +16,13 @@ def growth(
     """Show the blocks that one request holds, step by step, while it generates.
 
     Returns:
-        Of one request that runs alone. Step 0 computes the prompt and gives the first output token.
+        One request runs alone. Step 0 computes the prompt and gives the first output token.
         steps [steps]
-        held [blocks]: In the forward pass of each step.
+        held [blocks]: Blocks held in the forward pass of each step.
         block_steps [step]: Steps after the first that take a block.
         peak_blocks [blocks]
-        kv_tokens [tokens]: Written in all: the last output token is never computed.
-        reserved_blocks [blocks]: That a reservation for max_model_len would hold from the start.
+        kv_tokens [tokens]: Positions written; the last output token is never computed.
+        reserved_blocks [blocks]: Blocks that a reservation for max_model_len would hold from the start.
     """
     engine = ctx.core(block_size=block_size, num_blocks=prompt + output + 1, traced=True)
     taken: list[int] = []

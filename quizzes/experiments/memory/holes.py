@@ -21,14 +21,13 @@ def holes(
     each between blocks of sequences that stay.
 
     Returns:
-        Of one request.
         free_slots, largest_hole [slots]
         contiguous_fits
-        free_blocks [blocks]: Whole blocks in the holes: what a paged pool would have free with the same tokens in
+        free_blocks [blocks]: Whole blocks in the holes: the free blocks of a paged pool with the same tokens in
             place.
         blocks_needed [blocks]
         paged_fits
-        paged_wasted_slots [slots]: In its last block.
+        paged_wasted_slots [slots]: Empty slots in its last block.
     """
     counts = [size // block_size for size in hole_sizes]
     manager = BlockSpaceManager(sum(counts) + len(counts), 0, block_size)

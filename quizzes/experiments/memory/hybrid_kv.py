@@ -20,7 +20,7 @@ def hybrid_kv(
     Returns:
         Bytes of one sequence.
         full_layers_bytes, window_layers_bytes, hybrid_bytes [B]
-        all_full_bytes [B]: If every layer kept every token.
+        all_full_bytes [B]: Bytes if every layer kept every token.
         saving [share]
     """
 

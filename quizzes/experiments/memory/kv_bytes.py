@@ -19,7 +19,7 @@ def kv_bytes(
     Returns:
         Scales of a quantised cache included.
         per_token_per_layer, per_token, per_block [B]
-        per_sequence [B]: Of `tokens` tokens, without the unused slots of the last block.
+        per_sequence [B]: Bytes of `tokens` tokens, without the unused slots of the last block.
         scale_bytes_per_token [B]: Part of per_token that is not keys and values.
     """
     deployment = deployment_of(attention_shape(layers, kv_heads, head_dim), kv_dtype)

@@ -21,14 +21,14 @@ def metadata(
     """Count the bookkeeping bytes per KV block: block tables on the device, hashes and block records on the host.
 
     Returns:
-        Of one block.
+        Figures of one block.
         kv_bytes [B]
-        table_bytes [B]: On the device.
-        digest_bytes [B]: On the host, with prefix caching.
-        record_bytes [B]: On the host: the Block object, its id, its hash and their places in the pool's list and
-            index. It depends on the version of Python.
-        table_share [share]: Of the KV bytes: what the device pays.
-        host_share [share]: record_bytes of the KV bytes, in another memory.
+        table_bytes [B]: Block-table entry on the device.
+        digest_bytes [B]: Hash on the host, with prefix caching.
+        record_bytes [B]: Host memory of the Block object, its id, its hash and their places in the pool's list and
+            index; depends on the version of Python.
+        table_share [share]: table_bytes over KV bytes.
+        host_share [share]: record_bytes over KV bytes, which lie in another memory.
     """
     per_token = deployment_of(attention_shape(layers, kv_heads, head_dim), kv_dtype).kv_bytes_per_token
     kv_bytes = int(per_token) * block_size

@@ -22,13 +22,13 @@ def model_kv(
         attention: MHA, GQA, MQA, MLA; +SWA with a sliding window.
         layers [layers]
         heads, kv_heads [heads]
-        per_token [B]: On all GPUs together, copies counted as often as they are kept.
+        per_token [B]: Bytes on all GPUs together, with every copy counted.
         per_token_per_gpu [B]
-        per_token_per_layer [B]: One copy.
-        copies [x]: How often tensor parallelism keeps the same numbers.
-        tokens_held [tokens]: Of a sequence of `tokens`: the window, if there is one.
-        per_sequence [B]: On all GPUs together.
-        unshared_per_token [B]: If every query head had keys and values of its own.
+        per_token_per_layer [B]: Bytes of one copy.
+        copies [x]: Copies that tensor parallelism keeps of the same numbers.
+        tokens_held [tokens]: Tokens kept of a sequence of `tokens`: at most the window.
+        per_sequence [B]: Bytes on all GPUs together.
+        unshared_per_token [B]: Bytes if every query head had its own keys and values.
     """
     shape = get_model(model)
     one, here = deployment_of(shape, kv_dtype), deployment_of(shape, kv_dtype, tp=tp)

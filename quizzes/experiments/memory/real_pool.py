@@ -18,10 +18,10 @@ def real_pool(
     in float32, so `auto` is 4 bytes.
 
     Returns:
-        Read from the tensor that holds the cache and from the block pool in front of it.
+        Read from the cache's tensor and from the block pool.
         pool_bytes, block_bytes, token_bytes [B]
         num_blocks [blocks]
-        usable_blocks [blocks]: Without the null block, which padding points at.
+        usable_blocks [blocks]: Blocks without the null block, which padding refers to.
         usable_tokens [tokens]
         kv_shape: [num_blocks, layers, 2, kv_heads, block_size, head_dim]
     """

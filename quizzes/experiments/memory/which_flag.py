@@ -13,10 +13,10 @@ def which_flag(
     """Measure weight and KV bytes of a live engine with `quantization` and with `kv_cache_dtype`.
 
     Returns:
-        Of the model `shop`; on a CPU it computes in float32, so unquantised numbers have 4 bytes.
-        matrix_bytes [B]: Of all linear layers, as they lie in memory, scales included.
+        The model `shop`; on a CPU it computes in float32, so unquantised numbers have 4 bytes.
+        matrix_bytes [B]: Bytes of all linear layers in memory, scales included.
         kv_bytes_per_token [B]
-        matrix_ratio [x]: How many times smaller than without any setting.
+        matrix_ratio [x]: Bytes without any setting over bytes with it.
         kv_ratio [x]
     """
     matrix, kv = _bytes(ctx, quantization, kv_cache_dtype)

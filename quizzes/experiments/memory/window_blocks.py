@@ -15,10 +15,10 @@ def window_blocks(
     chunk: maximum tokens that a step computes. Blocks that have left the window are freed.
 
     Returns:
-        Of one request that runs alone; counted when a step has ended.
+        One request runs alone; blocks are counted at the end of each step.
         peak_blocks [blocks]
         peak_blocks_full [blocks]: The same request in a model without a window.
-        last_blocks [blocks]: After the step before the last one.
+        last_blocks [blocks]: Blocks after the last step but one.
         steps [steps]
     """
 

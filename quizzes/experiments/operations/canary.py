@@ -22,11 +22,11 @@ def canary(
         Counts over all requests.
         to_new, to_old [requests]
         users_on_new [users]
-        users_on_both [users]: Who met both backends while the weights were unchanged.
+        users_on_both [users]: Users routed to both backends while the weights were unchanged.
         failed [requests]
-        rolled_back_at [request]: After this many requests; -1: never.
+        rolled_back_at [request]: Number of requests before the rollback; -1: no rollback.
         failed_after_rollback [requests]
-        failed_without_canary [requests]: Had everybody been moved at once, with the same guard.
+        failed_without_canary [requests]: Failures if all users move at once, with the same guard.
     """
     new, moved = (_run(requests, users, part, fails_every, max_failures, look_every) for part in (share, 1.0))
     gateway, met, failed, rolled_back, late = new

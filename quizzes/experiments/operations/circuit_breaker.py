@@ -19,7 +19,7 @@ def circuit_breaker(
 
     Returns:
         Counts over all requests.
-        calls_while_down [calls]: To the backend that could not answer.
+        calls_while_down [calls]: Calls to the failing backend.
         calls_without_breaker [calls]
         opened [times]
         by_fallback, rejected [requests]

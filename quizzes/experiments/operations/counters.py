@@ -18,7 +18,7 @@ def counters(
 
     Returns:
         Sums of `StepStats` over all steps, and the names under which vLLM exports them.
-        prompt_tokens [tokens]: Of all requests: `vllm:prompt_tokens`.
+        prompt_tokens [tokens]: Prompt tokens of all requests: `vllm:prompt_tokens`.
         prefill_tokens [tokens]: Computed as prompt: without what was cached, with what was recomputed.
         generation_tokens [tokens]
         prefix_queries [tokens]: `vllm:prefix_cache_queries`: tokens that were looked up.
@@ -27,7 +27,7 @@ def counters(
         preemptions: `vllm:num_preemptions`.
         peak_running, peak_waiting [requests]
         peak_kv_usage [share]: `vllm:kv_cache_usage_perc`: 0 to 1, in spite of its name.
-        usage_at_end [share]: Cached blocks that nobody uses are free.
+        usage_at_end [share]: KV usage at the end; unreferenced cached blocks count as free.
         recount_differs: Counters that a recount from rows, outputs and events does not confirm.
     """
     head = list(range(1, shared + 1))

@@ -17,11 +17,11 @@ def latency_parts(
     Returns:
         Means over all requests, and the tail.
         ttft_ms, queue_ms [ms]
-        prefill_ms [ms]: From the first step that ran it to its first token.
-        queue_share [share]: Of the mean TTFT.
+        prefill_ms [ms]: Time from a request's first step to its first token.
+        queue_share [share]: Queueing over the mean TTFT.
         ttft_p99_ms, queue_p99_ms, prefill_p99_ms, tpot_ms, e2e_ms [ms]
         sum_error_ms [ms]: The largest |TTFT - queue - prefill| and |e2e - TTFT - (n - 1) x TPOT| over all requests.
-        utilisation [share]: Of the time, spent in steps.
+        utilisation [share]: Share of the time spent in steps.
     """
     from engine.sim.hardware import get_hardware
     from engine.sim.memory import Deployment

@@ -27,7 +27,7 @@ def percentile_trap(
         p99_all_ms [ms]
         p99_mean_ms [ms]: The mean of the two replicas' p99.
         p99_fast_ms, p99_slow_ms [ms]
-        p99_histogram_ms [ms]: Of all requests, as PromQL's histogram_quantile interpolates it from the buckets.
+        p99_histogram_ms [ms]: p99 of all requests as PromQL's histogram_quantile interpolates it from the buckets.
         bucket_low_ms, bucket_high_ms [ms]
     """
     from engine.sim.report import percentiles

@@ -15,13 +15,13 @@ def queue_law(
     `burst` requests of `output` tokens arrive every `every` steps; `slots` of them run at once.
 
     Returns:
-        Over all steps until everybody has finished.
+        Over all steps until all requests have finished.
         mean_waiting [requests]
         mean_wait [steps]
         rate [requests/step]: Arrivals over the whole time.
         little [requests]: rate x mean wait.
         peak_waiting [requests]
-        wait_at_peak [steps]: Of the request that came last into the longest queue.
+        wait_at_peak [steps]: Wait of the request that arrived last into the longest queue.
         service_rate [requests/step]: slots / output: the most that can end per step.
     """
     asks = [Ask(f"r{b}-{i}", 1, output, arrival=b * every) for b in range(bursts) for i in range(burst)]

@@ -30,7 +30,7 @@ def scaling_signal(
         peak_kv_usage [share]
         peak_waiting [requests]
         missed: Half the requests waited over a second, and the signal never fired.
-        needless: It fired, and hardly anybody (under 1 %) had waited over 0.2 s for a first token.
+        needless: The signal fired although under 1 % of the requests had waited over 0.2 s for a first token.
     """
     from engine.sim.autoscaler import AutoscalerConfig
     from engine.sim.fleet import Fleet

@@ -19,13 +19,13 @@ def shadow(
     other_model: the small draft model.
 
     Returns:
-        What users saw and what the comparison found.
         requests
-        answers_from_old [requests]: What users were given.
+        answers_from_old [requests]: Answers that users got from the old backend.
         compared, different [requests]
         difference_share [share]
         calls_per_request [calls]
-        after_cutover_from_new [requests]: With the weights swapped: the same calls of the application.
+        after_cutover_from_new [requests]: Answers from the new backend after the weights are swapped, for the same
+            application calls.
         after_rollback_from_old [requests]
         lines_changed_in_application
     """

@@ -23,9 +23,9 @@ def square_wave(
     is the load over the serving replicas: usage, which may exceed 1. The autoscaler looks every 10 s.
 
     Returns:
-        What the autoscaler did in all periods.
+        Actions of the autoscaler over all periods.
         outs, ins [replicas]
-        thrash [changes]: That undid the one before within 15 minutes.
+        thrash [changes]: Actions that undid the previous one within 15 minutes.
         overload_s [s]: The signal was over the threshold.
         replica_seconds [replica s]
         most_replicas, last_replicas

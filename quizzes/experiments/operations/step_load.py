@@ -21,7 +21,7 @@ def step_load(
     Returns:
         Seconds after the jump.
         decided_s, ready_s [s]
-        detection_s [s]: Until the rule fired, cooldown included.
+        detection_s [s]: Time until the rule fired, cooldown included.
         start_s [s]
         within_goal
         backlog [requests]: Came in above what the old replicas could do, by the time that the new one serves.

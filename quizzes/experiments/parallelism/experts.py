@@ -22,13 +22,12 @@ def experts(
         One layer, one step.
         visits [visits]: By expert: tokens that chose it.
         total_visits [visits]
-        used_experts [experts]: That at least one token chose: their weights are read.
-        rank_visits [visits]: By rank, experts shared out in order.
-        imbalance [x]: Busiest rank over the mean: what the layer waits for.
-        bytes_all_to_all [B]: Hidden states that leave their rank and come back, if tokens are spread evenly over
-            the ranks, in 16 bits.
-        bytes_all_reduce [B]: Payload of this engine's form instead: every rank has all tokens, and the results are
-            summed.
+        used_experts [experts]: Experts chosen by at least one token: their weights are read.
+        rank_visits [visits]: By rank; experts are assigned in order.
+        imbalance [x]: Busiest rank over the mean; the layer waits for the busiest.
+        bytes_all_to_all [B]: 16-bit hidden states that leave their rank and return, with tokens spread evenly over
+            the ranks.
+        bytes_all_reduce [B]: Payload of this engine's way: every rank has all tokens, and the results are summed.
     """
     import torch
 

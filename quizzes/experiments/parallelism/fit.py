@@ -14,11 +14,10 @@ def fit(
     Plans the memory of one replica on tp devices and of one on a single device.
 
     Returns:
-        A model on devices of one kind.
         fits_one: Weights and one sequence of max_model_len fit one device.
         weights_gb_per_device, kv_gb_per_device [GB]
-        kv_tokens [tokens]: That all devices of one replica hold.
-        kv_tokens_replicas [tokens]: That tp single-device replicas hold together; 0 if one does not fit.
+        kv_tokens [tokens]: KV tokens of all devices of one replica.
+        kv_tokens_replicas [tokens]: KV tokens of tp single-device replicas together; 0 if one does not fit.
         single_stream_ms [ms]: Time per token of one request, by the cost model.
         single_stream_ms_one [ms]: The same on one device; 0 if it does not fit.
     """

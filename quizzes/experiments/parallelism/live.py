@@ -17,13 +17,13 @@ def live(
     Returns:
         Decode steps of two workers against one.
         same_tokens
-        collectives_per_step [calls]: Of the rank that samples, in a step of one token per row: all-reduces and a
-            gather, or receives.
-        bytes_per_step [B]: That this rank put in, in such a step.
+        collectives_per_step [calls]: Messages of the sampling rank in a step of one token per row: all-reduces and
+            a gather, or receives.
+        bytes_per_step [B]: Bytes that this rank contributes to such a step.
         all_reduces_per_layer [calls]: (collectives - embedding's - gather) / layers; 0 for pipeline stages.
         bytes_per_token [B]
         layers [layers]
-        idle_share [share]: Of stage-steps in which a pipeline stage had nothing to do; 0 for tensor ranks.
+        idle_share [share]: Share of stage-steps in which a pipeline stage is idle; 0 for tensor ranks.
     """
     from engine import SamplingParams
 

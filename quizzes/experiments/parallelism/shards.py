@@ -14,7 +14,7 @@ def shards(
     Returns:
         The shop model on `size` ranks.
         parameters [parameters]: By rank, norms and embedding included.
-        matrix_parameters [parameters]: Of the layers' matrices only.
+        matrix_parameters [parameters]: Parameters of the layers' matrices only.
         layers [layers]: By rank: layers it computes.
         q_rows [rows]: By rank: rows of the first layer's query projection that it holds; 0 without that layer.
         kv_heads [heads]: By rank: KV heads per layer.

@@ -18,17 +18,15 @@ def traffic(
     The step has `tokens` tokens. sampled: rows that get a token; None: all (a decode step).
 
     Returns:
-        One step, as the rank that samples sees it.
-        all_reduces [calls]: Of tensor parallel: attention's and the MLP's output of every layer, and the
-            embedding's.
+        One step, from the rank that samples.
+        all_reduces [calls]: All-reduces of tensor parallelism: two per layer, and one for the embedding.
         all_reduce_bytes [B]: Payload of all of them.
         bytes_per_token [B]: Payload over the step's tokens; for pipeline stages the boundaries' bytes.
-        boundaries [sends]: Between pipeline stages.
-        boundary_bytes [B]: Of one crossing.
+        boundaries [sends]: Boundaries between pipeline stages.
+        boundary_bytes [B]: Bytes of one crossing.
         gather_bytes [B]: One rank's part of the logits.
-        ms [ms]: All of it over `link`, one after the other, nothing overlapped.
-        step_ms [ms]: What the step's arithmetic and memory traffic take on these devices, by the cost model,
-            messages left out.
+        ms [ms]: Time of all messages over `link`, one after the other, without overlap.
+        step_ms [ms]: Time of the step's arithmetic and memory traffic by the cost model, without messages.
         share [share]: ms / (ms + step_ms).
     """
     from engine.sim.cost import CostModel, StepLoad

@@ -15,8 +15,8 @@ def batch_invariance(
     The model `shop` continues one prompt alone, and again beside requests of other lengths.
 
     Returns:
-        engine_difference: Largest, of a request's top log-probabilities alone and among neighbours.
-        is_same_bits: It is 0: the engine is batch invariant here.
+        engine_difference: Largest difference of a request's top log-probabilities alone and in the batch.
+        is_same_bits: The difference is 0: the engine is batch invariant here.
         same_tokens
         int8_difference: The same of an int8 product: integer sums are exact in any order.
     """

@@ -17,9 +17,9 @@ def cpu_path(
     `shop` serves `batch` prompts of about `words` words with `output` tokens each; every component is timed.
 
     Returns:
-        Shares of the time from the first prompt's text to the last answer's; they add up to 1.
+        Shares of the time from the first prompt's text to the last answer's text; they add up to 1.
         tokenise, schedule, forward, sample, update, detokenise, other [share]
-        host [share]: Everything but the forward pass: with a device that computes in no time, this would remain.
+        host [share]: Everything but the forward pass: what would remain with an infinitely fast device.
         forward_us_per_token [us]: Forward time per generated token.
         steps [steps]
     """

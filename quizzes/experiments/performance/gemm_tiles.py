@@ -27,7 +27,7 @@ def gemm_tiles(
         waves [waves]: Rounds in which `sms` thread blocks run at a time.
         wave_use [share]: Tiles over the places in all waves.
         loaded_mb [MB]: Tiles of A and B that thread blocks load into shared memory, through L2.
-        smallest_mb [MB]: A and B once each: what has to come from HBM at least.
+        smallest_mb [MB]: A and B once each: the minimum traffic from HBM.
         intensity [FLOP/B]: Arithmetic over `loaded_mb`.
     """
     tiles = loaded = waves = in_wave = 0

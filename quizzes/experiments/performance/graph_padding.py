@@ -9,10 +9,10 @@ def graph_padding(ctx: Context, batches: list[int] = arg([1, 3, 9, 17, 30], 1, 5
     (`engine/worker/decode_graphs.py`).
 
     Returns:
-        sizes [rows]: Of the graph that each batch runs in, in the order given.
+        sizes [rows]: Graph size that each batch runs in, in the order given.
         padded_rows [rows]
-        graphs [graphs]: Different ones that these batches need.
-        waste [share]: Padding in all rows that were computed.
+        graphs [graphs]: Number of different graphs that these batches need.
+        waste [share]: Padding over all rows computed.
     """
     from engine.worker.decode_graphs import graph_size
 

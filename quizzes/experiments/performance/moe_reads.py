@@ -15,7 +15,7 @@ def moe_reads(
 
     Returns:
         One decode step.
-        experts_read [experts]: Expected, per MoE layer, if routing were uniform.
+        experts_read [experts]: Expected experts per MoE layer under uniform routing.
         expert_gb [GB]: Read by the step, all layers.
         gb_per_token [GB]: All weights but the head, per token.
         tokens_per_expert [tokens]: Mean rows of one expert's matrix product.

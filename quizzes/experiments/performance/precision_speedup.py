@@ -23,7 +23,7 @@ def precision_speedup(
         flop_rate [x]: Peak FLOP/s of other over base, on this device.
         weight_bytes [x]: Bytes per weight of base over other, scales included.
         linear [x]: Time of the linear layers.
-        linear_limit [x]: The same for a step of so many tokens that arithmetic limits both.
+        linear_limit [x]: The same for a step so large that arithmetic limits both.
         step [x]: Time of the whole step, attention and the 16-bit head included.
         base_bound, other_bound
     """

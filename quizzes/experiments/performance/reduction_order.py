@@ -11,7 +11,7 @@ def reduction_order(
 
     Returns:
         distinct [values]: Different fp32 results over the split counts.
-        values: By split count, in the order given.
+        values: Sum by split count, in the order given.
         spread [ulp]: Largest minus smallest, in units of the last place of the first.
         is_exact_in_integers: Whether the same splits give one result when the numbers are integers (as in an int8
             product).

@@ -19,14 +19,14 @@ def roofline(
 
     Returns:
         One step at the datasheet's rates. GB are 1e9 bytes, GFLOP 1e9.
-        tokens [tokens]: That go through the linear layers.
+        tokens [tokens]: Tokens through the linear layers.
         weight_gb [GB]: Read once: linear layers and output head.
         kv_gb [GB]: Read by attention.
         linear_gflop, attention_gflop [GFLOP]
-        intensity [FLOP/B]: Of the linear layers.
-        attention_intensity [FLOP/B]: Of attention against the KV that it reads.
-        ridge [FLOP/B]: Of the device in the type that the linear layers compute in.
-        bound: What limits the linear layers: memory or compute.
+        intensity [FLOP/B]: Arithmetic intensity of the linear layers.
+        attention_intensity [FLOP/B]: Arithmetic intensity of attention on the KV that it reads.
+        ridge [FLOP/B]: Ridge point of the device in the type that the linear layers compute in.
+        bound: Limit of the linear layers: memory or compute.
         linear_ms, head_ms, attention_ms, step_ms [ms]
         tokens_per_s [tokens/s]: New tokens, one for each row and step.
         mfu [share]: Arithmetic done over what the device could do in that time: model FLOPs utilisation.

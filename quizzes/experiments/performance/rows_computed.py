@@ -11,7 +11,7 @@ def rows_computed(ctx: Context, prompt: int = arg(100, 2, 1000), prompt_logprobs
     Hooks on the layers count. prompt_logprobs: also request the log-probabilities of the prompt.
 
     Returns:
-        Of the first step (prefill) and of the second (decode) of one request.
+        The first step (prefill) and the second (decode) of one request.
         prefill_qkv [rows]: Positions that went through the first layer's query, key and value projections.
         prefill_logits [rows]: Positions whose logits were computed.
         decode_qkv, decode_logits [rows]

@@ -17,8 +17,8 @@ def tokeniser_load(
     Returns:
         tokenise_us [us]: Measured here: one prompt, one thread, median.
         lo, hi [us]
-        device_us [us]: Of the GPU, for such a request, at the datasheet's rates: prefill and its part of each
-            decode step.
+        device_us [us]: GPU time of such a request at the datasheet's rates: prefill and its part of each decode
+            step.
         ratio_lo [x]: Tokenising over device time: above 1, a single thread cannot feed this GPU.
         ratio_hi [x]
     """

@@ -22,9 +22,8 @@ def engine_failure(
     are preempted.
 
     Returns:
-        What the engine did, and who was hurt.
         started
-        error_type: The exception that whoever starts it, or uses it afterwards, sees; empty if none.
+        error_type: Exception that the caller sees, at start or later; empty if none.
         live_requests [requests]: Unfinished before step `fails_at_step`.
         ended_with_error, finished_before [requests]
         accepts_new_requests: Afterwards, by the same engine.

@@ -23,15 +23,14 @@ def no_room(
     max_model_len. never_fits: it alone would need one block more than the pool has.
 
     Returns:
-        What became of three requests.
         outcome: waits, preempts, rejected, or runs (nothing ran out).
-        code: Of a rejection: prompt_too_long or exceeds_cache; empty otherwise.
+        code: Code of a rejection: prompt_too_long or exceeds_cache; empty otherwise.
         reason: Why the last request computed nothing, the first time it did not; empty if it always did.
         finished, rejected [requests]
         num_preemptions
         peak_blocks [blocks]
-        waited_steps [steps]: Of the last request, from its arrival until it first computed; 0 if it was refused.
-        blocks_needed [blocks]: That the last request may come to hold by itself.
+        waited_steps [steps]: Steps from the last request's arrival until it first computed; 0 if it was refused.
+        blocks_needed [blocks]: Blocks that the last request alone may need.
     """
     engine = ctx.core(
         num_blocks=num_blocks,

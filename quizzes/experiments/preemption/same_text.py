@@ -18,9 +18,9 @@ def same_text(
     Returns:
         Answers compared token by token.
         num_requests, num_preemptions
-        preempted [preemptions]: By request, in order of arrival.
+        preempted [preemptions]: Preemptions by request, in order of arrival.
         same_answers [requests]: Whose tokens are those of the run without pressure.
-        blocks_copied [blocks]: From the host back to the device; 0 with recompute.
+        blocks_copied [blocks]: Blocks copied from the host to the device; 0 with recompute.
     """
     from engine import SamplingParams
 

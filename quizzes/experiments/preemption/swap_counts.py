@@ -22,7 +22,7 @@ def swap_counts(
     victim has no partial block to lose.
 
     Returns:
-        The same two requests twice: victims recompute, victims are swapped.
+        The same two requests twice: with recompute and with swap.
         had_tokens [tokens]: KV of the first victim when it lost its blocks.
         swapped_out_blocks, swapped_in_blocks [blocks]
         recomputed_with_swap [tokens]: Positions computed a second time: those of blocks that were not full, or

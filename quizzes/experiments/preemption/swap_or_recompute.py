@@ -27,7 +27,7 @@ def swap_or_recompute(
         kv_bytes [bytes]
         swap_ms [ms]: Out and in again.
         one_way_ms [ms]
-        recompute_ms [ms]: In a step of its own.
+        recompute_ms [ms]: Time in a step without other requests.
         ratio [x]: recompute / swap: above 1, swapping is cheaper.
         cheaper
         break_even [tokens]: Copied whole, swapping stays cheaper from here on; -1: not up to 131,072 tokens.

@@ -19,8 +19,8 @@ def swap_under_load(
     Returns:
         Times of all requests; with ample memory for comparison.
         preemptions_recompute, preemptions_swap
-        ttft_p99_ample, ttft_p99_recompute, ttft_p99_swap, itl_p99_ample, itl_p99_recompute [ms]
-        itl_p99_swap, itl_max_ample, itl_max_recompute, itl_max_swap [ms]
+        ttft_p99_ample, ttft_p99_recompute, ttft_p99_swap, itl_p99_ample, itl_p99_recompute, itl_p99_swap,
+            itl_max_ample, itl_max_recompute, itl_max_swap [ms]
         copied_mib [MiB]
         extra_prefill_tokens [tokens]: Computed a second time, in the recompute run.
         tokens_per_s_recompute, tokens_per_s_swap [tokens/s]

@@ -17,16 +17,14 @@ def tail_context(
     `chats` ordinary requests and one with a very long prompt share a pool of `num_blocks` blocks of 16 tokens.
 
     Returns:
-        Activations grow with the tokens of a step, KV with the blocks in use: both have a bound that is set at
-        boot.
+        Activations grow with the tokens of a step, KV with the blocks in use; both limits are set at start.
         peak_step_tokens, budget [tokens]
         peak_blocks, num_blocks [blocks]
         num_preemptions
         finished, rejected [requests]
         over_bounds: A step held more tokens than its budget, or the pool gave more blocks than it has.
-        kv_gib [GiB]: Of the real card: what the pool takes at this gpu_memory_utilization.
-        outside_gib [GiB]: Of the card, left to everybody else (other processes, fragmentation, what was not
-            profiled).
+        kv_gib [GiB]: KV pool on a real card at this gpu_memory_utilization.
+        outside_gib [GiB]: Memory of the card left to other processes, fragmentation and unprofiled allocations.
     """
     from engine.core.errors import RequestRejected
     from engine.sim.hardware import GIB, get_hardware

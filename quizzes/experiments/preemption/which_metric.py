@@ -19,14 +19,13 @@ def which_metric(
     Three requests run in `num_blocks` and in ample memory; the times of their tokens are compared.
 
     Returns:
-        Two requests that run from the start, and a third one. Steps, with little memory less with plenty.
-        victim [request]: The first to lose its blocks; -1 if nobody does.
+        Two requests run from the start, a third arrives later. Delays are steps under pressure minus steps without.
+        victim [request]: The first preempted request; -1 if there is none.
         victim_had_tokens [tokens]: Output that it had by then.
         victim_ttft_delay [steps]
         victim_longest_gap [steps]: Between two of its tokens; 1 is undisturbed.
         victim_gap_undisturbed [steps]
-        others_ttft_delay [steps]: Of the other requests, in order: 0, or what they waited longer for their first
-            token.
+        others_ttft_delay [steps]: Additional steps until the first token of each other request, in order.
         num_preemptions
     """
     asks = [

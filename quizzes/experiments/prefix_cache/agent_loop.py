@@ -23,10 +23,10 @@ def agent_loop(
         Computed prompt tokens of a whole run, by habit; less is better.
         append_only [tokens]: Tools first and in one order; results are appended; nothing is ever rewritten.
         thinking_dropped [tokens]: The last step's thinking is cut out of the history before the next call.
-        tools_reordered [tokens]: The tool definitions come in another order in every call.
-        tools_grow [tokens]: A tool definition is added behind the others, before the history, in every call.
+        tools_reordered [tokens]: The tool definitions change their order in every call.
+        tools_grow [tokens]: Every call adds a tool definition after the others, before the history.
         no_cache [tokens]
-        prompt_tokens [tokens]: Of the append-only run, all calls together.
+        prompt_tokens [tokens]: Prompt tokens of the append-only run, all calls.
         append_only_hit_rate [share]
     """
     sizes = {

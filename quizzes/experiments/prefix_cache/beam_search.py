@@ -30,7 +30,7 @@ def beam_search(
         unshared [blocks]: Beams with tables of their own.
         saved_blocks [blocks]: unshared - at_end.
         saved [share]
-        saved_at_fork [blocks]: What the beams would need more for the prompt alone, without sharing.
+        saved_at_fork [blocks]: Additional blocks that the prompt alone would need without sharing.
         slots_at_end [tokens]: Token slots of the blocks in use at the end.
     """
     manager = BlockSpaceManager(beams * ((prompt + generated) // block_size + 2) + beams, 0, block_size)

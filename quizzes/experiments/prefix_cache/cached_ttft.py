@@ -12,7 +12,7 @@ def cached_ttft(ctx: Context, prompt: int = arg(800, 32, 1500), answer: int = ar
         speedup, lo [x]
         hi [x]: Bootstrap 95 % interval.
         computed_cold, computed_warm [tokens]
-        tokens_equal: The greedy answer behind a hit is that of a full prefill, token for token.
+        tokens_equal: The greedy answer after a hit equals that after a full prefill, token for token.
         repeats
     """
     from engine.sampling_params import SamplingParams

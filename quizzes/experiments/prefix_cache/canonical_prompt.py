@@ -30,7 +30,7 @@ def canonical_prompt(
     and date at the start (stamped) or absent, the rest unchanged. canonical: stable parts first, in one spelling.
 
     Returns:
-        One token per byte, so that nothing depends on a tokenizer.
+        One token per byte, so that the result depends on no tokenizer.
         stable_bytes [tokens]: Length of what all canonical prompts start with.
         naive_hit_rate, canonical_hit_rate [share]
         naive_hit_tokens [tokens]: All requests but the first.

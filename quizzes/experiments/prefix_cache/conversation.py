@@ -21,11 +21,11 @@ def conversation(
     Returns:
         One entry per turn.
         prompt_tokens [tokens]
-        cached_tokens [tokens]: Of the prompt, found in the cache.
-        computed_tokens [tokens]: Of the prompt, sent through the model.
+        cached_tokens [tokens]: Prompt tokens found in the cache.
+        computed_tokens [tokens]: Prompt tokens sent through the model.
         prefill_with_cache [tokens]
         prefill_without_cache [tokens]: All turns together, the second measured with enable_prefix_caching=False.
-        saved [share]: Of the prompt tokens.
+        saved [share]: Cached over all prompt tokens.
         hit_rate [share]: Cached tokens over prompt tokens, as vLLM's prefix_cache_hits / prefix_cache_queries.
     """
     cached, lengths = _play(ctx, True, system, user, answer, turns, block_size)

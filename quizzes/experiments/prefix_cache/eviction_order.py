@@ -26,10 +26,10 @@ def eviction_order(
 
     Returns:
         Chains are called a, b, c ... in order of arrival; a1 is the first block of chain a.
-        order: Cached blocks in the order in which the newcomer's blocks overwrote them.
-        left [blocks]: By chain: how many blocks, from its start, can still be hit.
-        free_before [blocks]: When the newcomer came: blocks that can be taken, cached ones included.
-        cached_before [blocks]: Of those, with content that a request could hit.
+        order: Cached blocks in the order in which the last request's blocks overwrote them.
+        left [blocks]: By chain: blocks from its start that can still be hit.
+        free_before [blocks]: Free blocks when the last request arrives, cached ones included.
+        cached_before [blocks]: Free blocks with content that can be hit.
     """
     fresh = Fresh()
     prompts = [fresh(length * block_size + 1) for length in chains]

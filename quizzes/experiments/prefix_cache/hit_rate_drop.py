@@ -24,7 +24,7 @@ def hit_rate_drop(
     history and a new turn of `turn` tokens (half of it the answer).
 
     Returns:
-        What a dashboard shows.
+        Figures as on a dashboard.
         hit_rate [share]: Cached over prompt tokens, all replicas.
         hit_share [share]: Requests with any hit over all requests.
         evictions [blocks]

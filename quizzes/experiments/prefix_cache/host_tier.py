@@ -21,13 +21,13 @@ def host_tier(
     the pool each.
 
     Returns:
-        What the returning request finds, with a host tier and without.
+        Figures of the returning request, with a host tier and without.
         device_tokens, host_tokens [tokens]
-        computed_tokens [tokens]: Of its prompt, with the tier.
+        computed_tokens [tokens]: Prompt tokens computed with the tier.
         computed_without [tokens]
-        offloaded [blocks]: Copied to the host in all, by evictions.
+        offloaded [blocks]: Blocks copied to the host by evictions.
         copied_in [blocks]
-        bytes_in [bytes]: Over the link, for the returning request: blocks x bytes per block.
+        bytes_in [bytes]: Bytes over the link for the returning request: blocks x bytes per block.
     """
     pool = max(pool, prompt_blocks + 1)
     shape = (prompt_blocks, others_blocks, pool, block_bytes)

@@ -19,12 +19,12 @@ def image_hits(
     the second prompt has another first word, or another word right after the image.
 
     Returns:
-        The second of two prompts that were sent one after the other.
+        Figures of the second prompt.
         prompt_tokens [tokens]
-        placeholder_tokens [tokens]: Of them, those that stand for the image.
+        placeholder_tokens [tokens]: Tokens that stand for the image.
         image_at [position]
         cached_tokens [tokens]
-        encoder_runs [runs]: For both prompts together.
+        encoder_runs [runs]: Encoder runs for both prompts.
         same_token_ids: Both prompts have the same token ids.
     """
     import numpy as np

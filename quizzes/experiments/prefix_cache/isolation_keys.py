@@ -21,7 +21,7 @@ def isolation_keys(
     Both requests have `prompt` tokens; with images, 10 of them are placeholders from `image_at` on.
 
     Returns:
-        Tokens of the second request's hit on the first one's blocks, by what differs between the two.
+        Tokens of the second request's hit on the first one's blocks, by the difference between the two.
         nothing [tokens]: Two users, the same prompt, no salt.
         sampling [tokens]: Another temperature and another seed.
         salt [tokens]
@@ -29,7 +29,7 @@ def isolation_keys(
         adapter [tokens]: An adapter against the base model.
         same_adapter [tokens]
         reloaded_adapter [tokens]: An adapter of the same name that was loaded anew from changed files.
-        image [tokens]: Another image behind the same placeholder tokens, at `image_at`.
+        image [tokens]: Another image with the same placeholder tokens, at `image_at`.
         model [tokens]: Other weights, in a store that both engines use.
         kv_dtype [tokens]: The same weights with an FP8 KV cache, in a store that both engines use.
     """

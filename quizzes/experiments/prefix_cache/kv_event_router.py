@@ -25,11 +25,11 @@ def kv_event_router(
     every replica loses its cache, as after a deploy. Only the router with KV events learns of it.
 
     Returns:
-        Requests after the first round, the guessing router and the told one.
+        Requests after the first round. Guessed: the estimating router; told: the one with KV events.
         guessed_by_prefix [requests]: Sent to a replica because its prefix was thought to be there.
-        guessed_hits [requests]: Of all requests, those that found a block of their prefix.
+        guessed_hits [requests]: Requests that found a block of their prefix.
         told_by_prefix, told_hits, requests [requests]
-        event_batches [batches]: That the told router read.
+        event_batches [batches]: KV-event batches that the second router read.
     """
     pool = max(pool, blocks_each + 2)
     shape = (replicas, sessions, blocks_each, pool, rounds, restart)

@@ -22,7 +22,7 @@ def lookups(
     Returns:
         Hit tokens by request, in order.
         prompt_tokens, whole_prompt [tokens]
-        block_hashes [tokens]: The engine.
+        block_hashes [tokens]: Hits of the engine.
         token_tree, whole_prompt_total, block_hashes_total, token_tree_total [tokens]
     """
     fresh = Fresh()

@@ -24,8 +24,8 @@ def noisy_neighbour(
     full blocks.
 
     Returns:
-        Hit rate of the chat tenant after the first round, by what is done about the other.
-        alone [share]: Nobody scans.
+        Hit rate of the chat tenant after the first round, by remedy.
+        alone [share]: Without the scan.
         shared [share]: One pool, no measures.
         salted [share]: One pool, a salt per tenant.
         quota [share]: One pool; the gateway lets one document per round in.

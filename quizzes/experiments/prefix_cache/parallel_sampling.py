@@ -21,7 +21,7 @@ def parallel_sampling(
     vLLM V1.
 
     Returns:
-        Blocks on the device for n samples, each of `generated` tokens behind the same prompt.
+        Blocks on the device for n samples, each of `generated` tokens after the same prompt.
         fork_blocks [blocks]: Fork: in use when all samples exist and none has written.
         fork_copies [blocks]: Fork: blocks copied on write until the end.
         fork_end [blocks]: Fork: in use at the end.

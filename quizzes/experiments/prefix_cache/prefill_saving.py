@@ -24,7 +24,7 @@ def prefill_saving(
         cold_ms, warm_ms, saved_ms [ms]
         speedup [x]
         cached_tokens [tokens]
-        flops_saved [FLOP]: Of the linear layers: 2 x parameters x cached tokens.
+        flops_saved [FLOP]: Arithmetic of the linear layers: 2 x parameters x cached tokens.
     """
     prefix = min(prefix, prompt)
     shape = get_model(model)

@@ -18,15 +18,15 @@ def prompt_budget(
     """Trim a long chat to a token budget in three ways, and see what that does to the prefix cache.
 
     Returns:
-        The policy none keeps the whole history, slide drops as few old turns as needed, and bulk drops turns down to
-        half the budget.
+        The policy none keeps the whole history, slide drops as few old turns as needed, and bulk drops turns down
+        to half the budget.
         largest_none [tokens]: Prompt of the last turn without a budget.
         largest_slide, largest_bulk [tokens]
         computed_none [tokens]: Prompt tokens that went through the model, the whole chat.
         computed_slide, computed_bulk [tokens]
         hit_rate_none, hit_rate_slide, hit_rate_bulk [share]
         cuts_slide, cuts_bulk [cuts]
-        hits_slide [tokens]: By turn.
+        hits_slide [tokens]: Hit tokens by turn.
         lengths_slide [tokens]
     """
     budget = max(budget, system + user)

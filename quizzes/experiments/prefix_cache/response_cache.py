@@ -33,12 +33,11 @@ def response_cache(
 
     Returns:
         Shares of all questions.
-        distinct [share]: Questions of which the engine has to answer at least one: different meanings over all
-            questions.
+        distinct [share]: Different meanings over all questions, which the engine has to answer at least.
         exact [share]: Answered from the cache when the text must be the same.
         normalised [share]: The same after case and punctuation are dropped.
         similar [share]: Answered when the share of common words reaches the threshold.
-        false_exact [share]: Answered from the cache with the answer to another question; of all questions.
+        false_exact [share]: Answers of the cache that belong to another question, over all questions.
         false_normalised, false_similar [share]
     """
     rng = Random(seed)

@@ -29,10 +29,10 @@ def router_lab(
     0 asks `hot` times per turn. A llama-3.1-8b on h100 replicas with `pool` blocks each.
 
     Returns:
-        By router; names with underscores.
+        By router.
         hit_rate [share]: Cached over prompt tokens, the whole fleet.
         hits [tokens]
-        imbalance [x]: Most requests on a replica over the mean.
+        imbalance [x]: Requests on the busiest replica over the mean.
         ttft_mean [s]: Virtual seconds of the cost model: compare, do not quote.
     """
     prefix = min(prefix, prompt - 1)

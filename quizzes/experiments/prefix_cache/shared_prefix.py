@@ -21,15 +21,15 @@ def shared_prefix(
 
     Returns:
         The same requests with and without the prefix cache.
-        cached_tokens [tokens]: By request, in order of arrival.
+        cached_tokens [tokens]: Hit tokens by request, in order of arrival.
         prefill_tokens [tokens]: Computed for all prompts, with the cache.
         prefill_without [tokens]
         prefill_saved [share]
-        blocks [blocks]: Most blocks in use at once, with the cache.
+        blocks [blocks]: Maximum blocks in use, with the cache.
         blocks_without [blocks]
         memory_saved [share]
-        writes_to_shared [blocks]: How often a step wrote into a block that a second request had in its table: what
-            copy-on-write would copy.
+        writes_to_shared [blocks]: Writes into a block that another request had in its table, which copy-on-write
+            would copy.
     """
     on = _serve(ctx, True, requests, shared, own, output, block_size, together)
     off = _serve(ctx, False, requests, shared, own, output, block_size, together)

@@ -18,11 +18,11 @@ def sticky_weights(
     Every request of a session starts with the same `history` tokens and ends in 10 new ones. Nothing is evicted.
 
     Returns:
-        Per request: every request takes the next turn. Sticky: a session takes a turn once and stays.
+        Per request: every request is routed by weight. Sticky: a session is routed once and stays.
         hit_rate_per_request, hit_rate_sticky [share]
-        shares_per_request [share]: Of the requests, by replica.
+        shares_per_request [share]: Share of the requests by replica.
         shares_sticky [share]
-        weights [share]: What was asked for.
+        weights [share]: Shares asked for.
         error_per_request [share]: Largest distance of a replica's share from its weight.
         error_sticky [share]
     """

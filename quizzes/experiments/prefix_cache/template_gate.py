@@ -23,12 +23,12 @@ def template_gate(
     edited: one token changes, the same for all requests. volatile: one token differs in every request.
 
     Returns:
-        What the check says of the new version, and what production sees afterwards.
+        Verdict of the check on the new version, and the hits in production afterwards.
         stopped: The first `gate` tokens differ between the old and the new version, rendered once each.
         stopped_by_two_renders: The new version's first `gate` tokens differ between two renders for two requests.
         hit_before [share]: Hit rate with the old version, its cold first request left out.
-        hit_first [share]: Of the first request with the new version.
-        hit_after [share]: Of all later ones.
+        hit_first [share]: Hit of the first request with the new version.
+        hit_after [share]: Hit of all later requests.
     """
     fresh = Fresh()
     old, position = fresh(template), min(position, template - 1)

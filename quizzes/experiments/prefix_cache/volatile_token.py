@@ -20,7 +20,7 @@ def volatile_token(
         hit_tokens [tokens]: Per request.
         hit_if_stable [tokens]: Per request, if the token did not change.
         lost_tokens [tokens]: Computed again in every request because of that one token.
-        hit_rate [share]: Over all requests, the cold first one too.
+        hit_rate [share]: Hit rate of all requests, the cold first one included.
     """
     hits = _hits(ctx, prompt, position, requests, block_size)
     stable = _hits(ctx, prompt, prompt, 2, block_size)[1]

@@ -18,12 +18,12 @@ def window_blocks(
 
     Returns:
         One long request, then the same prompt again.
-        most_held [blocks]: After a step, with the window.
-        held_at_end [blocks]: After its last step but one, when it generates token by token.
-        full_attention [blocks]: Most held if every layer sees everything.
-        given_back [blocks]: While it ran.
-        hit_tokens [tokens]: When the prompt comes again.
-        hit_after_scan [tokens]: When it comes again after another request has overwritten `scan` blocks.
+        most_held [blocks]: Maximum blocks after a step, with the window.
+        held_at_end [blocks]: Blocks after the last step but one.
+        full_attention [blocks]: Maximum blocks if every layer sees everything.
+        given_back [blocks]: Blocks freed while it ran.
+        hit_tokens [tokens]: Hit when the prompt comes again.
+        hit_after_scan [tokens]: Hit when it comes again after another request has overwritten `scan` blocks.
     """
     total = -(-(prompt + output) // block_size)
     held, given_back, (hit, hit_after_scan) = _serve(

@@ -18,7 +18,7 @@ def window_on_full_model(
         same_tokens: Greedy answers are equal.
         first_difference [position]: First output position that differs; -1 if none does.
         logprob_change [nats]: Largest difference of a prompt token's log probability.
-        window_blocks [blocks]: Held by the request at the end, with the window.
+        window_blocks [blocks]: Blocks of the request at the end, with the window.
         full_blocks [blocks]
     """
     full = _answer(ctx, None, prompt, answer)

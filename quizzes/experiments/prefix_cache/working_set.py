@@ -22,8 +22,8 @@ def working_set(
     more than the prefix, and that block is never cached.
 
     Returns:
-        Over all visits after each prefix was seen once.
-        hit_rate [share]: Of the prefixes' tokens.
+        Over all visits after the first one of each prefix.
+        hit_rate [share]: Hit tokens over the prefixes' tokens.
         evictions [blocks]
         working_set [blocks]: Blocks of all prefixes together.
         pool [blocks]

@@ -18,7 +18,7 @@ def effective_bits(
         matrix_bits [bits]: Per weight of the quantised matrices, scales and zero points included.
         file_bits [bits]: Per weight of the whole model: embedding, head and norms stay 16 bits wide.
         file_gb [GB]
-        float_gb [GB]: Of the unquantised model.
+        float_gb [GB]: Size of the unquantised model.
         ratio [x]: float_gb over file_gb.
     """
     from engine.quant.size import estimate_size

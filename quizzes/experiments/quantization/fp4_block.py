@@ -8,7 +8,7 @@ def fp4_block(
     """Round one block of weights to MXFP4 and NVFP4 (`engine/quant/fp4.py`).
 
     Returns:
-        The values are the first of a block; the rest of it is zeros.
+        The values are the first of a block, filled up with zeros.
         mx_scale: A power of two (E8M0).
         mx_restored
         nv_scale: E4M3 block scale times the matrix's fp32 number.

@@ -17,7 +17,7 @@ def int4_methods(
     """Quantise `shop-draft` to 4 bits with RTN, GPTQ and AWQ; calibrate in one language and evaluate in another.
 
     Returns:
-        KL of the next token from the float model, nats per token, on texts that nobody calibrated with.
+        KL of the next token from the float model, nats per token, on texts not used for calibration.
         rtn, gptq, awq
         order: Smallest divergence first.
         rtn_layer_error: Squared output error over the outputs' squares on calibration inputs, mean over all

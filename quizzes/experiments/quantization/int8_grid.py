@@ -11,7 +11,7 @@ def int8_grid(
 
     Returns:
         step: max|x| / 127: the distance of neighbouring levels.
-        levels: What each number is stored as.
+        levels: Stored level of each number.
         zeros [numbers]: Numbers that were not 0 and are stored as 0.
         distinct [levels]
         largest_error

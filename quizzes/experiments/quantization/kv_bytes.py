@@ -14,7 +14,7 @@ def kv_bytes(
     Returns:
         bf16 [B]: Per block.
         fp8, int8_per_token_head [B]
-        int8_scale_bytes [B]: Of that, scales.
+        int8_scale_bytes [B]: Bytes of the scales.
         fp8_ratio [x]: bf16 over fp8.
         int8_ratio [x]: bf16 over int8_per_token_head: how many times more tokens fit.
     """

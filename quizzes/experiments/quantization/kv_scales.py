@@ -25,7 +25,7 @@ def kv_scales(
         fp8_unscaled: The engine's fp8 cache with scales of 1.
         order: The three int8 ones, smallest error first.
         int8_beats_tensor: Scales for each token and head leave a smaller error than one for all.
-        saturated [numbers]: Of keys and values, beyond 448 in the fp8 cache.
+        saturated [numbers]: Keys and values beyond 448 in the fp8 cache.
     """
     import torch
 

@@ -23,11 +23,10 @@ def allowed_set(
     probs: weights of the tokens 0, 1, 2 ... at temperature 1; they need not add up to 1. A top_k of 0 is off.
 
     Returns:
-        What the next token may be.
         allowed [token ids]
         num_allowed [tokens]
-        probs [share]: By token id: what is drawn from, all filters applied; they add up to 1.
-        top_prob [share]: Of the most likely token.
+        probs [share]: By token id: the distribution after all filters; it adds up to 1.
+        top_prob [share]: Probability of the most likely token.
         entropy_bits [bits]
         order_free: Whether filtering before the temperature would have left the same tokens.
     """

@@ -22,7 +22,7 @@ def beam(
         cow_copies [blocks]: Half-full blocks that an engine with forks (vLLM V0) copies in this search.
         peak_blocks_cow, peak_blocks_unshared [blocks]
         best_logprob [nats]
-        greedy_logprob [nats]: Of the greedy continuation of the same length.
+        greedy_logprob [nats]: Log-probability of the greedy continuation of the same length.
     """
     from engine import SamplingParams
     from engine.frontend.beam_search import BeamSearchParams, beam_search

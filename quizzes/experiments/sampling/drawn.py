@@ -18,10 +18,10 @@ def drawn(
     irrelevant.
 
     Returns:
-        Counts of `draws` tokens, each drawn with a seed of its own.
-        counts [draws]: By token id.
+        Counts of `draws` tokens, each drawn with its own seed.
+        counts [draws]: Draws by token id.
         distinct [tokens]
-        greedy_share [share]: How often the most likely token was drawn.
+        greedy_share [share]: Share of draws of the most likely token.
         expected [draws]
         chi_square [1]
         degrees [1]: Degrees of freedom: tokens that can be drawn, less one.

@@ -23,7 +23,7 @@ def penalties(
     output only.
 
     Returns:
-        Logits behind the engine's penalty processor.
+        Logits after the engine's penalty processor.
         logits [logit]
         change [logit]: By token id: after minus before.
         greedy_before, greedy_after [token id]

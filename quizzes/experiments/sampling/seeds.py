@@ -16,7 +16,7 @@ def seeds(
 
     Returns:
         Completions of one prompt at temperature 1.
-        same_alone_and_in_a_batch: The request gives the same tokens alone and beside others.
+        same_alone_and_in_a_batch: The request gives the same tokens alone and in the batch.
         same_twice
         distinct_of_n [completions]: Different ones among the n completions of one call.
         nth_is_seed_plus_index: Whether completion i of a call with seed s is the one that seed s + i gives alone.

@@ -27,17 +27,17 @@ def admission(
     same number).
 
     Returns:
-        Of equal requests that all wait at step 0.
-        admitted_first [requests]: Admitted in the first step that admits anybody.
+        Equal requests all wait at step 0.
+        admitted_first [requests]: Requests admitted in the first step that admits any.
         blocks_first [blocks]: Taken after that step.
         peak_running [requests]
         preemptions
         recomputed_tokens [tokens]: Computed more than once.
-        steps [steps]: Until everybody has finished.
+        steps [steps]: Steps until all requests have finished.
         mean_running [requests]: Requests that computed, per step.
-        first_reason: Why the first one that was turned away could not start; empty if nobody was.
-        first_need [blocks]: What that reason says was missing or needed.
-        refused [requests]: At the door: with max_tokens they could not finish alone on an empty cache.
+        first_reason: Reason why the first refused request could not start; empty if none was refused.
+        first_need [blocks]: Amount that the reason reports as missing or needed.
+        refused [requests]: Rejected on arrival: with max_tokens they would not fit alone into an empty cache.
     """
     limit = max_tokens or output
     if limit < output:

@@ -23,15 +23,15 @@ def chunk_cost(
     passes, attention by the pairs and the KV that a chunk reads.
 
     Returns:
-        Of the prompt, until its first token. Times are virtual (roofline of the datasheet).
+        Until the prompt's first token. Times are virtual (roofline of the datasheet).
         passes [passes]: Forward passes; each reads all weights once.
         whole_seconds, chunked_seconds [s]
         ratio [x]: Chunked over whole.
         pairs [pairs]: (query, key) pairs: the arithmetic of attention, the same however it is cut.
         whole_pairs [pairs]
         context_read [tokens]: Positions whose KV the chunks read, all chunks together.
-        reread_factor [x]: Against reading each position once.
-        overhead_share [share]: Of the chunked time, fixed costs of steps.
+        reread_factor [x]: KV reads over reading each position once.
+        overhead_share [share]: Fixed costs of steps over the chunked time.
         last_chunk_over_first [x]: Time of the last full chunk over that of the first: later ones look back further.
     """
     whole = _serve(prompt, 65_536, model, gpu)

@@ -74,7 +74,7 @@ def load_sweep(
         mean_running, mean_waiting, peak_waiting [requests]
         preemptions
         goodput_per_s [requests/s]: Requests that met both limits, per second of the run.
-        met_share [share]: Of the requests, those that met both limits.
+        met_share [share]: Share of the requests that met both limits.
         mean_in_system [requests]: Sum of the requests' times in the system over the length of the run.
         little [requests]: Finished requests per second x mean latency: Little's law says that it is the same.
     """

@@ -19,8 +19,8 @@ def mixed_step(
     Returns:
         Roofline prices of single steps.
         decode_ms, chunk_ms, mixed_ms [ms]
-        saving [share]: Of the time of two steps.
-        decode_intensity [FLOP/byte]: Of the linear layers.
+        saving [share]: Time saved over the time of two steps.
+        decode_intensity [FLOP/byte]: Arithmetic intensity of the linear layers.
         chunk_intensity, ridge [FLOP/byte]
         decode_is_memory_bound, chunk_is_compute_bound
     """

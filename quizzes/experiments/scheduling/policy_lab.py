@@ -38,11 +38,11 @@ def policy_lab(
         By policy, in the order given; within a policy by job. Latency: steps from arrival to the last token.
         policies
         mean_latency, worst_latency, mean_wait [steps]
-        longest_wait [steps]: Steps between arrival and admission of whoever waited longest.
+        longest_wait [steps]: Maximum steps between arrival and admission.
         starved_job: Index of that job.
         finish_order
         latencies, waits [steps]
-        steps [steps]: Until everybody has finished.
+        steps [steps]: Steps until all jobs have finished.
         tenant_mean_latency [steps]
         best_mean: Policy with the least mean latency; the first of those that tie.
         best_worst: Policy with the least worst latency.

@@ -33,12 +33,12 @@ def prefill_interference(
     Returns:
         By budget, in the order given. Virtual time.
         budgets [tokens]
-        ttft_ms [ms]: Of the long prompt.
+        ttft_ms [ms]: TTFT of the long prompt.
         worst_gap_ms [ms]: Longest time between two tokens of a request that decodes.
         quiet_gap_ms [ms]: The same without the long prompt, on average.
         alone_ms [ms]: TTFT of the long prompt on an empty engine with the largest budget.
         chunks [steps]
-        short_ttft_ms [ms]: Of a short request that arrives just behind the long one.
+        short_ttft_ms [ms]: TTFT of a short request that arrives just after the long one.
     """
     runs = [
         _serve(budget, prompt, decodes, context, threshold, short_prompt, model, gpu) for budget in budgets

@@ -23,13 +23,12 @@ def priority_arrival(
     the queue. A running request that needs a block may preempt the least important running one.
 
     Returns:
-        What became of the important request and of the others.
         urgent_admitted [step]
         urgent_wait [steps]
-        queue_position [place]: Of the important request among those admitted after it came: 1 is next.
+        queue_position [place]: Position of the important request among those admitted after its arrival; 1 is next.
         preemptions_before: Between its arrival and its admission.
         preemptions_total
-        victims: In order; low0 is the oldest of the unimportant.
+        victims: Preempted requests in order; low0 is the oldest unimportant one.
         urgent_preempted
         reason: Why it waited at first; empty if it did not.
     """

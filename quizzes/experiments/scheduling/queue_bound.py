@@ -20,10 +20,10 @@ def queue_bound(
     max_num_queued_reqs. random: gaps (geometric) and service times are drawn with the same means.
 
     Returns:
-        Waits count from the arrival to the admission; those turned away are in none of the means.
+        Waits count from arrival to admission; refused requests are in none of the means.
         served, rejected [requests]
         mean_wait, worst_wait [steps]
-        last_wait [steps]: Of the last one that was served.
+        last_wait [steps]: Wait of the last request served.
         peak_queue [requests]
         mean_queue [requests]: Waiting requests, averaged over the steps of the run.
         throughput [requests/step]

@@ -19,10 +19,10 @@ def spike_relief(
     requests that find `bound` waiting.
 
     Returns:
-        Of all requests, the share that was admitted within the limit; refused ones count as not.
+        Share of all requests admitted within the limit; refused ones count as late.
         plain_met, faster_met, bounded_met [share]
         plain_worst_wait, faster_worst_wait [steps]
-        bounded_worst_wait [steps]: Of those that were served.
+        bounded_worst_wait [steps]: Longest wait among the requests served.
         refused [requests]
         overload [x]: Arrivals of the spike over what the plain engine can serve meanwhile.
     """

@@ -22,8 +22,8 @@ def token_budget(
     (long_prefill_token_threshold; 0: no limit). chunked=False: the whole prompt must fit into one step.
 
     Returns:
-        Steps are counted from the first one that sees the prompt.
-        chunks [tokens]: Of the prompt, step by step.
+        Steps count from the first one with the prompt.
+        chunks [tokens]: Chunks of the prompt, step by step.
         steps_to_first_token [steps]: Steps until the prompt's request has its first token, that one included.
         step_tokens [tokens]: All tokens of each of these steps.
         largest_step [tokens]

@@ -15,7 +15,6 @@ def expected_tokens(
     everywhere.
 
     Returns:
-        What the real scheduler made of simulated drafts.
         tokens_per_step [tokens]: Generated per row and step that verified drafts.
         accepted_per_step [drafts]
         acceptance_rate [share]: Accepted drafts over drafted ones: what vLLM logs. Less than `acceptance`, since a

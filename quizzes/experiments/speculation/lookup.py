@@ -14,7 +14,7 @@ def lookup(
     The drafter takes the longest suffix that occurred before, at its last occurrence.
 
     Returns:
-        What would be proposed behind the last token.
+        Proposals after the last token.
         drafts [token ids]
         num_drafts [drafts]
         looked_up [tokens]: Length of the ending that was found earlier; 0: none, and nothing is proposed.

@@ -27,9 +27,9 @@ def lossless(
         identical: Token for token, all answers.
         steps_without, steps_with [steps]
         tokens [tokens]
-        tokens_per_step [tokens]: Generated per step behind a request's first token, with drafts.
+        tokens_per_step [tokens]: Tokens per step after a request's first token, with drafts.
         acceptance_rate [share]
-        accepted_by_place [drafts]: How often the first draft of a row was right, the second, ...
+        accepted_by_place [drafts]: Share of steps in which the first draft of a row was right, the second, ...
         first_token_step_without, first_token_step_with [step]
         computed_without, computed_with [positions]
     """

@@ -25,7 +25,7 @@ def prompt_lookup(
     own scheduler. prose: a page of its documentation. json: rows of an invented catalogue.
 
     Returns:
-        A text is taken for what the model says; the drafter sees what came before each place.
+        A text replaces the model's output; the drafter sees everything before each position.
         tokens_per_step [tokens]
         acceptance_rate [share]: Accepted drafts over proposed ones.
         steps, steps_with_drafts [steps]

@@ -17,7 +17,7 @@ def rejection(
     Returns:
         One draft judged in each of `trials` requests.
         acceptance [share]
-        said [share]: By token id: what came out, accepted or drawn anew.
+        said [share]: By token id: output tokens, accepted or drawn again.
         furthest_from_target [share]: Largest difference between `said` and the target's probabilities.
         furthest_from_draft [share]
         accepted_of_certain [share]: The same if the draft is always the drafter's likeliest token instead of a draw

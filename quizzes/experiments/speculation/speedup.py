@@ -35,7 +35,7 @@ def speedup(
         tokens_per_step [tokens]: Per request and step, with drafts.
         plain_step_ms [ms]
         speculative_step_ms [ms]: Drafting included.
-        step_ratio [x]: How much longer a step takes with drafts.
+        step_ratio [x]: Step time with drafts over step time without.
         plain_tokens_per_s, speculative_tokens_per_s [tokens/s]
         plain_ttft_ms, speculative_ttft_ms [ms]
         plain_worst_gap_ms [ms]: 99th percentile of the time between two outputs of a request.
@@ -45,7 +45,7 @@ def speedup(
         speculative_finish_spread [share]
         plain_slowest_ms [ms]: The request that took longest, from arrival to its last token.
         speculative_slowest_ms [ms]
-        positions [positions]: That one verifying step puts through the target: batch x (k + 1).
+        positions [positions]: Positions that one verifying step computes in the target: batch x (k + 1).
     """
     from quizzes.experiments.speculation._fleet_of_one import Target, serve
 

@@ -14,12 +14,11 @@ def draft_masks(
     Follows `engine/grammar/manager.py`.
 
     Returns:
-        What the grammar hands to the sampler for one row.
         rows [masks]
         mask_bytes [B]
-        allowed [tokens]: By mask: tokens that may come; all of them behind a draft that breaks the grammar.
+        allowed [tokens]: By mask: allowed tokens; all of them after a draft that breaks the grammar.
         legal_drafts [drafts]: Drafts from the left that the grammar would take.
-        position_after [tokens]: How far the grammar stands when the masks are made: drafts are taken back.
+        position_after [tokens]: Position of the grammar after the masks are made and the drafts are rolled back.
     """
     import numpy as np
 

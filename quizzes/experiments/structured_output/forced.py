@@ -14,9 +14,9 @@ def forced(
     Returns:
         One output, letter by letter.
         positions [positions]: Tokens of the output, end-of-sequence included.
-        forced [positions]: With exactly one token allowed.
+        forced [positions]: Positions with exactly one allowed token.
         forced_share [share]
-        choices [tokens]: By position: how many tokens were allowed.
+        choices [tokens]: By position: number of allowed tokens.
     """
     import re
 

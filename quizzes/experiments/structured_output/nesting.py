@@ -24,9 +24,9 @@ def nesting(ctx: Context, depth: int = arg(3, 1, 12)) -> Result:
     Returns:
         Balanced brackets, up to a depth, as a regular expression and as a grammar.
         pattern_length [characters]
-        automaton_states [states]: That the automaton needs when every prefix of the deepest text is walked.
+        automaton_states [states]: States of the automaton after every prefix of the deepest text.
         accepts_depth: Brackets `depth` deep are a whole output.
-        accepts_deeper: So are brackets one level deeper.
+        accepts_deeper: Brackets one level deeper are accepted.
         automaton_takes_grammar: Whether the automaton backend compiles a context-free grammar.
         automaton_takes_recursive_schema
         automaton_kinds [kinds]: Kinds of structured output, of six, that the automaton backend compiles.

@@ -24,7 +24,7 @@ def token_mask(
         allowed [tokens]: Sorted by their place in the vocabulary; end-of-sequence is "<eos>".
         num_allowed [tokens]
         eos_allowed
-        accepted [tokens]: Of `said`, from the left: what the grammar took.
+        accepted [tokens]: Tokens of `said` that the grammar accepted, from the left.
         words [int32]: Bit v % 32 of word v // 32 stands for token v.
     """
     import numpy as np

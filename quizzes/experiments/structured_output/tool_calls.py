@@ -20,12 +20,12 @@ def tool_calls(
     "named" forces get_order_status.
 
     Returns:
-        Answers to questions of which every second asks for an order's state.
+        Answers to questions of which every second asks for the state of an order.
         answers [answers]
-        called [answers]: With at least one call that parses.
-        right_tool [answers]: With a call of get_order_status.
+        called [answers]: Answers with at least one call that parses.
+        right_tool [answers]: Answers with a call of get_order_status.
         schema_valid [answers]: Whose first call has exactly the arguments that its tool declares, all of them text.
-        right_argument [answers]: Of the order questions, those whose call names the order that was asked about.
+        right_argument [answers]: Order questions whose call names the right order.
         cut [answers]: Ended by max_tokens.
         masked_positions [positions]
         tools_in_prompt: Whether the model saw the tools.

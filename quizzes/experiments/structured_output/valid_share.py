@@ -34,8 +34,8 @@ def valid_share(
         answers [answers]
         valid_free [answers]: Valid against the schema, without a grammar.
         valid_masked [answers]
-        cut_masked [answers]: With the grammar, but ended by max_tokens.
-        invalid_whole_masked [answers]: With the grammar, ended by themselves, and not valid.
+        cut_masked [answers]: Answers with the grammar that max_tokens cut off.
+        invalid_whole_masked [answers]: Invalid answers with the grammar that ended on their own.
         distinct_masked [answers]: Different texts among the masked ones.
         masked_positions [positions]: Rows that a mask was applied to, drafts counted one each.
     """
