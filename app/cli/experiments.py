@@ -1,4 +1,4 @@
-"""`prep experiments`: which there are, and what one of them takes and gives."""
+"""`prep experiments`: list the experiments, and show the arguments and the result of one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 @app.callback()
 def experiments() -> None:
-    """Experiments on the engine: what questions and claims are decided by."""
+    """List and show the experiments that decide questions and claims."""
 
 
 @app.command("list")
 def list_(
-    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None, json: Json = False
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    codes: Annotated[
+        bool, typer.Option("--codes", help="By catalogue code (E01 to E66), as in reports and sources.")
+    ] = False,
+    json: Json = False,
 ) -> None:
-    """All experiments with what they compare.
+    """List all experiments with their titles.
 
-    Example: prep experiments list --topic memory
+    \b
+    Examples:
+      prep experiments list --topic memory
+      prep experiments list --codes
     """
     from rich.padding import Padding
 
@@ -34,6 +41,9 @@ def list_(
     found = [registry.get(name) for name in registry.names() if wanted in (None, name.split(".")[0])]
     if json:
         terminal.print_json([_summary(experiment) for experiment in found])
+        return
+    if codes:
+        _print_codes(found)
         return
     console = terminal.out()
     last = ""
@@ -46,9 +56,23 @@ def list_(
         console.print(f"  [cyan]{short}[/]{mark}", soft_wrap=True)
         console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")
     console.print(
-        f"\n{len(found)} experiments; those not marked as measured count: the same on every machine."
+        f"\n{len(found)} experiments. Those not marked as measured are exact: the same on every machine."
     )
     terminal.next_command(f"prep experiments show {found[0].name}" if found else "prep experiments list")
+
+
+def _print_codes(found: list[Any]) -> None:
+    """One block per catalogue code: the experiments that realise it, with their titles."""
+    from rich.padding import Padding
+
+    console = terminal.out()
+    for code in sorted({code for experiment in found for code in experiment.catalogue}):
+        console.print(f"[bold]{code}[/]")
+        for experiment in found:
+            if code in experiment.catalogue:
+                console.print(f"  [cyan]{experiment.name}[/]", soft_wrap=True)
+                console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")
+    terminal.next_command("prep experiments show NAME", "its arguments and result")
 
 
 @app.command()
@@ -56,7 +80,7 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name from: prep experiments list")],
     json: Json = False,
 ) -> None:
-    """What an experiment does, takes and gives, and where it is written.
+    """Show what an experiment does, its arguments, its result and its file.
 
     Example: prep experiments show batching.static_vs_continuous
     """
@@ -73,7 +97,7 @@ def show(
     console.print(f"[bold]{name}[/]  [dim]{', '.join(experiment.catalogue)} · {experiment.determinism}[/]\n")
     for paragraph in experiment.doc.split("\n\n"):
         console.print(_unwrapped(paragraph) + "\n", markup=False)
-    console.print("[bold]takes[/]")
+    console.print("[bold]arguments[/]")
     for parameter in experiment.parameters.values():
         kind = _type_name(parameter.annotation)
         console.print(f"  [cyan]{parameter.name}[/]={plain(_as_list(parameter.default))}  [dim]{kind}[/]")

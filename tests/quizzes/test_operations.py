@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quizzes.experiments import Context, get
+from quizzes.experiments.operations._gateway import Gateway
 from quizzes.experiments.running import run_here
 from quizzes.oracles import operations as paper
 
@@ -16,11 +17,25 @@ def run(name: str, **args: Any) -> Any:
     return found.function(Context(), **found.check(args))
 
 
+@pytest.mark.parametrize("share", [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
+def test_the_gateway_gives_a_backend_its_share_of_users_with_consecutive_names(share: float) -> None:
+    gateway = Gateway({}, {"new": share, "old": 1 - share})
+    users = 5000
+    on_new = sum(gateway.route(f"user-{index}") == "new" for index in range(users))
+    assert abs(on_new - users * share) < 3.29 * (users * share * (1 - share)) ** 0.5  # 99.9 %
+
+
+def test_a_canary_states_the_interval_of_its_users() -> None:
+    result = run("canary", share=0.1, users=500)
+    assert (result.users_expected_low, result.users_expected_high) == (37, 63)
+    assert result.users_expected_low <= result.users_on_new <= result.users_expected_high
+
+
 def test_a_user_stays_on_one_side_of_a_canary_and_a_rollback_ends_the_failures() -> None:
     result = run("canary")
     assert result.users_on_both == 0 and result.failed_after_rollback == 0
     assert result.failed_without_canary == paper.exposed(1.0, 1000, 4)
-    assert result.failed == pytest.approx(paper.exposed(0.1, 1000, 4), rel=0.4)
+    assert result.failed == pytest.approx(paper.exposed(0.1, 1000, 4), rel=0.1)
 
 
 @pytest.mark.parametrize(("threshold", "cooldown", "down_for"), [(5, 20, 100), (1, 0, 7), (3, 9, 64)])

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
+from quizzes.experiments.charts import vega
 from quizzes.experiments.memory._allocators import Allocator, Buddy, Contiguous, Paged
 
 Numbers = Annotated[list[Annotated[int, Field(ge=1, le=2000)]], Field(min_length=1, max_length=64)]
@@ -19,8 +20,7 @@ def allocator_race(
     arrive_every: int = arg(0, 0, 100),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
-    """Serve the same requests on four allocators and compare concurrency and waste (Kwon et al. 2023, sections 3
-    and 6).
+    """Serve the same requests on four allocators and compare concurrency and waste (2309.06180, sections 3 and 6).
 
     First come, first served. A step computes a prompt and its first token, or one token of every running request.
     If the paged pool runs out, the latest request frees all of its blocks and starts again.
@@ -129,12 +129,10 @@ def chart(result: Result) -> dict[str, Any]:
         {"allocator": name, "empty": waste, "steps": steps}
         for name, waste, steps in zip(result.names, result.waste, result.steps, strict=True)
     ]
-    return {
-        "data": {"values": rows},
-        "mark": "bar",
-        "encoding": {
-            "y": {"field": "allocator", "type": "nominal", "sort": None},
-            "x": {"field": "empty", "type": "quantitative", "axis": {"format": "%"}},
-            "tooltip": [{"field": "steps", "type": "quantitative"}],
-        },
-    }
+    return vega(
+        rows,
+        "bar",
+        y=("allocator:N", {"sort": None}),
+        x=("empty:Q", {"axis": {"format": "%"}}),
+        tooltip="steps:Q",
+    )

@@ -1,6 +1,7 @@
 from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
+from quizzes.experiments.charts import LINE, vega
 
 
 @experiment("E06")
@@ -57,11 +58,9 @@ def chart(result: Result) -> dict[str, Any]:
         {"block size": size, "waste": waste}
         for size, waste in zip(result.block_sizes, result.waste, strict=True)
     ]
-    return {
-        "data": {"values": rows},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": {"field": "block size", "type": "quantitative", "scale": {"type": "log", "base": 2}},
-            "y": {"field": "waste", "type": "quantitative", "axis": {"format": "%"}},
-        },
-    }
+    return vega(
+        rows,
+        LINE,
+        x=("block size:Q", {"scale": {"type": "log", "base": 2}}),
+        y=("waste:Q", {"axis": {"format": "%"}}),
+    )

@@ -3,6 +3,7 @@ from typing import Any
 
 from engine.core.blocks import Block, BlockEvent
 from quizzes.experiments import Ask, Context, Result, arg, experiment
+from quizzes.experiments.charts import vega
 
 
 @experiment("E06")
@@ -55,11 +56,4 @@ def growth(
 def chart(result: Result) -> dict[str, Any]:
     """Blocks held in every step."""
     rows = [{"step": step, "blocks": blocks} for step, blocks in enumerate(result.held)]
-    return {
-        "data": {"values": rows},
-        "mark": {"type": "line", "interpolate": "step-after"},
-        "encoding": {
-            "x": {"field": "step", "type": "quantitative"},
-            "y": {"field": "blocks", "type": "quantitative"},
-        },
-    }
+    return vega(rows, {"type": "line", "interpolate": "step-after"}, x="step:Q", y="blocks:Q")

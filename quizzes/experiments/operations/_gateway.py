@@ -1,23 +1,22 @@
-"""A gateway in front of several engines: one contract, routes as configuration, shadow traffic, a circuit breaker.
+"""Gateway in front of several engines: routing by weight, shadow traffic, a circuit breaker.
 
     request --> Gateway --(weights, by a hash of the user)--> backend "old" | "new"
                    |----(shadow)------------------------------> the other one; its answer is compared and dropped
-                   '----(breaker open, or failed)-------------> fallback, as far as its quota goes
+                   '----(breaker open, or failed)-------------> fallback, up to its quota
 
-The caller sees `answer(user, prompt)` whatever stands behind it: that is what makes a roll-back a change of weights.
+The caller sees `answer(user, prompt)` whichever backend serves it, so a rollback is a change of weights.
 The breaker's three states are those of Nygard, "Release It!" (2007), chapter 5.
 """
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 Backend = Callable[[str, str], str]
 """(user, prompt) -> answer; raises BackendError."""
-BUCKETS = 10_000
 
 
 class BackendError(Exception):
@@ -25,12 +24,12 @@ class BackendError(Exception):
 
 
 class Unavailable(Exception):
-    """Nobody may answer: the breaker is open and the fallback's quota is used up."""
+    """The breaker is open and the fallback's quota is used up."""
 
 
 @dataclass
 class CircuitBreaker:
-    """Closed until `threshold` failures in a row; then open for `cooldown` requests; then one may try."""
+    """Closed until `threshold` failures in a row; then open for `cooldown` requests; then half open for one."""
 
     threshold: int
     cooldown: int
@@ -61,12 +60,12 @@ class CircuitBreaker:
 
 @dataclass
 class Counts:
-    """What a gateway did."""
+    """Counters of a gateway."""
 
     served: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
-    """Tries, shadow traffic included."""
+    """Calls to each backend, shadow traffic included."""
     rejected: int = 0
     shadow_compared: int = 0
     shadow_different: int = 0
@@ -76,7 +75,7 @@ class Counts:
 
 
 class Gateway:
-    """Routes requests by weights; everything that changes is a field."""
+    """Routes requests by weights. Set its fields to change routes."""
 
     def __init__(self, backends: dict[str, Backend], weights: dict[str, float]) -> None:
         self.backends = backends
@@ -88,8 +87,12 @@ class Gateway:
         self.counts = Counts()
 
     def route(self, user: str) -> str:
-        """The same user always meets the same backend while the weights stay: a hash, not a die."""
-        point = (zlib.crc32(user.encode()) % BUCKETS) / BUCKETS * sum(self.weights.values())
+        """Return the user's backend, which is always the same while the weights stay.
+
+        The hash is cryptographic because users have consecutive names: crc32 is linear and clusters such names.
+        """
+        digest = hashlib.blake2b(user.encode(), digest_size=8).digest()
+        point = int.from_bytes(digest, "big") / 2**64 * sum(self.weights.values())
         for name, weight in self.weights.items():
             point -= weight
             if point < 0:

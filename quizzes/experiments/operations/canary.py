@@ -22,6 +22,8 @@ def canary(
         Counts over all requests.
         to_new, to_old [requests]
         users_on_new [users]
+        users_expected_low, users_expected_high [users]: 95 % interval of users_on_new for a uniform hash: each
+            user is on the new backend with probability `share`, so shares of few users vary.
         users_on_both [users]: Users routed to both backends while the weights were unchanged.
         failed [requests]
         rolled_back_at [request]: Number of requests before the rollback; -1: no rollback.
@@ -31,10 +33,13 @@ def canary(
     new, moved = (_run(requests, users, part, fails_every, max_failures, look_every) for part in (share, 1.0))
     gateway, met, failed, rolled_back, late = new
     counts = gateway.counts
+    spread = 1.96 * (len(met) * share * (1 - share)) ** 0.5
     return Result(
         to_new=counts.calls.get("new", 0),
         to_old=counts.calls.get("old", 0),
         users_on_new=sum("new" in names for names in met.values()),
+        users_expected_low=max(0, round(len(met) * share - spread)),
+        users_expected_high=min(len(met), round(len(met) * share + spread)),
         users_on_both=sum(len(names) > 1 for names in met.values()),
         failed=failed,
         rolled_back_at=rolled_back,

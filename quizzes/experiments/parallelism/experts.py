@@ -1,6 +1,7 @@
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.charts import vega
 
 
 @experiment("E46", megabytes=2500)
@@ -90,12 +91,4 @@ def chart(result: Result) -> dict[str, Any]:
         {"expert": expert, "visits": count, "rank": expert // per_rank}
         for expert, count in enumerate(result.visits)
     ]
-    return {
-        "data": {"values": values},
-        "mark": "bar",
-        "encoding": {
-            "x": {"field": "expert", "type": "ordinal"},
-            "y": {"field": "visits", "type": "quantitative"},
-            "color": {"field": "rank", "type": "nominal"},
-        },
-    }
+    return vega(values, "bar", x="expert:O", y="visits:Q", color="rank:N")

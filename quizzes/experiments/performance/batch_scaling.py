@@ -1,6 +1,7 @@
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.charts import LINE, vega
 
 LARGEST = 1 << 20
 
@@ -70,11 +71,4 @@ def chart(result: Result) -> dict[str, Any]:
     """Tokens per second over the batch."""
     pairs = zip(result.batches, result.tokens_per_s, strict=True)
     values = [{"batch": batch, "tokens/s": rate} for batch, rate in pairs]
-    return {
-        "data": {"values": values},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": {"field": "batch", "type": "quantitative", "scale": {"type": "log"}},
-            "y": {"field": "tokens/s", "type": "quantitative"},
-        },
-    }
+    return vega(values, LINE, x=("batch:Q", {"scale": {"type": "log"}}), y="tokens/s:Q")

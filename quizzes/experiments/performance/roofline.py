@@ -12,10 +12,10 @@ def roofline(
     context: int = arg(1000, 0, 10_000_000),
     kv_cache_dtype: str = "auto",
 ) -> Result:
-    """Place a step on the roofline of a device: bytes, arithmetic, and which is the limit (Williams et al. 2009).
+    """Place a step on the roofline of a device: bytes, arithmetic, and which is the limit.
 
-    Uses the simulator's cost model at 100 % efficiency. `rows` requests with `context` tokens in the cache compute
-    `tokens_per_row` tokens each; 1 is decode.
+    Uses the simulator's cost model at 100 % efficiency (Williams, Waterman, Patterson 2009). `rows` requests with
+    `context` tokens in the cache compute `tokens_per_row` tokens each; 1 is decode.
 
     Returns:
         One step at the datasheet's rates. GB are 1e9 bytes, GFLOP 1e9.

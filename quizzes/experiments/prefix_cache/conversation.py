@@ -1,6 +1,7 @@
 from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
+from quizzes.experiments.charts import vega
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
 
@@ -66,12 +67,4 @@ def chart(result: Result) -> dict[str, Any]:
         for what, column in (("cached", result.cached_tokens), ("computed", result.computed_tokens))
         for turn, tokens in enumerate(column, 1)
     ]
-    return {
-        "data": {"values": values},
-        "mark": "bar",
-        "encoding": {
-            "x": {"field": "turn", "type": "ordinal"},
-            "y": {"field": "tokens", "type": "quantitative"},
-            "color": {"field": "what", "type": "nominal"},
-        },
-    }
+    return vega(values, "bar", x="turn:O", y="tokens:Q", color="what:N")

@@ -1,6 +1,7 @@
 from typing import Any
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
+from quizzes.experiments.charts import vega
 from quizzes.experiments.prefix_cache._tenancy import TokenQuota
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
@@ -87,11 +88,9 @@ def _play(
 def chart(result: Result) -> dict[str, Any]:
     """The chat's hit rate by measure."""
     names = ("alone", "shared", "salted", "quota", "partitioned")
-    return {
-        "data": {"values": [{"measure": name, "hit rate": getattr(result, name)} for name in names]},
-        "mark": "bar",
-        "encoding": {
-            "x": {"field": "measure", "type": "nominal", "sort": list(names)},
-            "y": {"field": "hit rate", "type": "quantitative", "scale": {"domain": [0, 1]}},
-        },
-    }
+    return vega(
+        [{"measure": name, "hit rate": getattr(result, name)} for name in names],
+        "bar",
+        x=("measure:N", {"sort": list(names)}),
+        y=("hit rate:Q", {"scale": {"domain": [0, 1]}}),
+    )

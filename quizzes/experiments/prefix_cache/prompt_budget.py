@@ -1,6 +1,7 @@
 from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
+from quizzes.experiments.charts import LINE, vega
 from quizzes.experiments.prefix_cache._budgeter import Budgeter, Policy
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
@@ -92,12 +93,4 @@ def chart(result: Result) -> dict[str, Any]:
         for what, column in (("prompt", result.lengths_slide), ("hit", result.hits_slide))
         for turn, tokens in enumerate(column, 1)
     ]
-    return {
-        "data": {"values": values},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": {"field": "turn", "type": "quantitative"},
-            "y": {"field": "tokens", "type": "quantitative"},
-            "color": {"field": "what", "type": "nominal"},
-        },
-    }
+    return vega(values, LINE, x="turn:Q", y="tokens:Q", color="what:N")

@@ -8,6 +8,7 @@ from engine.sim.router import ROUTERS, make_router
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.charts import POINTS, vega
 
 
 @experiment("E47")
@@ -61,12 +62,10 @@ def chart(result: Result) -> dict[str, Any]:
         {"router": name, "hit rate": rate, "busiest over mean": result.imbalance[name]}
         for name, rate in result.hit_rate.items()
     ]
-    return {
-        "data": {"values": values},
-        "mark": {"type": "point", "filled": True, "size": 90},
-        "encoding": {
-            "x": {"field": "busiest over mean", "type": "quantitative", "scale": {"zero": False}},
-            "y": {"field": "hit rate", "type": "quantitative", "scale": {"zero": False}},
-            "color": {"field": "router", "type": "nominal"},
-        },
-    }
+    return vega(
+        values,
+        POINTS,
+        x=("busiest over mean:Q", {"scale": {"zero": False}}),
+        y=("hit rate:Q", {"scale": {"zero": False}}),
+        color="router:N",
+    )

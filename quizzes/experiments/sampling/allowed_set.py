@@ -4,6 +4,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.charts import vega
 
 Weight = Annotated[float, Field(gt=0, le=1e6)]
 
@@ -56,11 +57,4 @@ def allowed_set(
 def chart(result: Result) -> dict[str, Any]:
     """What each token is drawn with; tokens that were filtered out have no bar."""
     values = [{"token": token, "probability": p} for token, p in enumerate(result.probs)]
-    return {
-        "data": {"values": values},
-        "mark": "bar",
-        "encoding": {
-            "x": {"field": "token", "type": "ordinal"},
-            "y": {"field": "probability", "type": "quantitative"},
-        },
-    }
+    return vega(values, "bar", x="token:O", y="probability:Q")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.charts import LINE, vega
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment, lengths
 
 if TYPE_CHECKING:
@@ -158,12 +159,6 @@ def chart(result: Result) -> dict[str, Any]:
         for what, column in columns.items()
         for value, ms in zip(result.values, column, strict=True)
     ]
-    return {
-        "data": {"values": values},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": {"field": "value", "type": "ordinal", "sort": None},
-            "y": {"field": "ms", "type": "quantitative", "scale": {"type": "log"}},
-            "color": {"field": "what", "type": "nominal"},
-        },
-    }
+    return vega(
+        values, LINE, x=("value:O", {"sort": None}), y=("ms:Q", {"scale": {"type": "log"}}), color="what:N"
+    )

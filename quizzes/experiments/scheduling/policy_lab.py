@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
+from quizzes.experiments.charts import POINTS, vega
 
 if TYPE_CHECKING:
     from engine.core.request import Request
@@ -121,12 +122,10 @@ def _by_tenant(latencies: list[int], tenants: list[str]) -> dict[str, float]:
 def chart(result: Result) -> dict[str, Any]:
     """Mean against worst latency, a point per policy: bottom left is where one wants to be."""
     rows = zip(result.policies, result.mean_latency, result.worst_latency, strict=True)
-    return {
-        "data": {"values": [{"policy": name, "mean": mean, "worst": worst} for name, mean, worst in rows]},
-        "mark": {"type": "point", "filled": True, "size": 90},
-        "encoding": {
-            "x": {"field": "mean", "type": "quantitative", "title": "mean latency (steps)"},
-            "y": {"field": "worst", "type": "quantitative", "title": "worst latency (steps)"},
-            "color": {"field": "policy", "type": "nominal"},
-        },
-    }
+    return vega(
+        [{"policy": name, "mean": mean, "worst": worst} for name, mean, worst in rows],
+        POINTS,
+        x=("mean:Q", {"title": "mean latency (steps)"}),
+        y=("worst:Q", {"title": "worst latency (steps)"}),
+        color="policy:N",
+    )

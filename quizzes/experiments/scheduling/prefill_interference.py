@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.charts import LINE, vega
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 
 if TYPE_CHECKING:
@@ -116,12 +117,10 @@ def chart(result: Result) -> dict[str, Any]:
         )
         for budget, ms in zip(result.budgets, column, strict=True)
     ]
-    return {
-        "data": {"values": values},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": {"field": "budget", "type": "ordinal", "sort": None, "title": "max_num_batched_tokens"},
-            "y": {"field": "ms", "type": "quantitative"},
-            "color": {"field": "what", "type": "nominal"},
-        },
-    }
+    return vega(
+        values,
+        LINE,
+        x=("budget:O", {"sort": None, "title": "max_num_batched_tokens"}),
+        y="ms:Q",
+        color="what:N",
+    )

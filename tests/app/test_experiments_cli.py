@@ -1,0 +1,43 @@
+"""`prep experiments`: names, codes, arguments and results."""
+
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from app.cli.experiments import app
+from quizzes.experiments import registry
+
+
+def output(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_codes_name_their_experiments_with_titles() -> None:
+    text = output("list", "--codes")
+    block = text.split("\nE13\n")[1].split("\nE14\n")[0]
+    assert "batching.static_vs_continuous" in block and "Compare static with continuous batching" in block
+    assert all(f"\nE{number:02d}\n" in f"\n{text}" for number in range(1, 67))
+
+
+def test_codes_can_be_limited_to_a_topic() -> None:
+    assert "batching." not in output("list", "--codes", "--topic", "memory")
+
+
+def test_show_explains_every_field_of_the_result() -> None:
+    text = " ".join(output("show", "operations.canary").split())
+    for field in registry.get("operations.canary").result_fields:
+        assert field.name in text and field.meaning in text
+
+
+def test_json_has_units_of_the_result() -> None:
+    shown = json.loads(output("show", "batching.static_vs_continuous", "--json"))
+    assert shown["result"]["static_steps"] == "steps"
+
+
+def test_every_title_is_one_sentence_that_fits_a_line() -> None:
+    titles = [registry.get(name).title for name in registry.names()]
+    assert [t for t in titles if not t.endswith(".") or ". " in t or len(t) > 116] == []
