@@ -1,6 +1,6 @@
 """Experiments on the engine, one file each: `quizzes/experiments/<topic>/<name>.py` (see README.md)."""
 
-from quizzes.experiments.context import Context
+from quizzes.experiments.context import Context, greedy, worker_of
 from quizzes.experiments.core_engine import Ask, CoreEngine
 from quizzes.experiments.measure import paired_ratio
 from quizzes.experiments.registry import (
@@ -25,6 +25,8 @@ __all__ = [
     "arg",
     "experiment",
     "get",
+    "greedy",
     "names",
     "paired_ratio",
+    "worker_of",
 ]

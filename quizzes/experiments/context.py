@@ -1,25 +1,23 @@
-"""What an experiment is given: randomness, engines, a place for a trace."""
+"""Context of a run: randomness, engines, a place for a trace."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from engine.sampling_params import SamplingParams
 from quizzes.experiments.core_engine import CoreEngine
-
-if TYPE_CHECKING:
-    from engine import LLM
 
 
 @dataclass
 class Context:
-    """Made anew for every run. An exact experiment uses no other source of chance or time."""
+    """Created for every run. An exact experiment uses no other source of randomness or time."""
 
     seed: int = 0
     trace: Path | None = None
-    """Where the learner wants a trace of the run; given to the first engine that is made with traced=True."""
+    """File for a trace of the run; the first engine made with traced=True writes it."""
     rng: Random = field(init=False)
     traced: bool = field(default=False, init=False)
 
@@ -27,13 +25,13 @@ class Context:
         self.rng = Random(self.seed)
 
     def core(self, *, traced: bool = False, **settings: Any) -> CoreEngine:
-        """The engine's real scheduler and KV manager with scripted outputs: exact, in milliseconds, no torch."""
+        """Return the real scheduler and KV manager with scripted outputs: exact, in milliseconds, without torch."""
         return CoreEngine(trace=self._trace_for(traced), **settings)
 
-    def llm(self, model: str = "shop", *, traced: bool = False, **settings: Any) -> LLM:
-        """A real engine with a model, to be closed by the experiment (`with ctx.llm() as llm`).
+    def llm(self, model: str = "shop", *, traced: bool = False, **settings: Any) -> Any:
+        """Return an LLM, which the experiment closes (`with ctx.llm() as llm`); untyped, as experiments read internals.
 
-        Block size 16 and a small KV cache unless told otherwise, so that it starts in a fraction of a second.
+        By default the block size is 16 and the KV cache small, so that it starts in a fraction of a second.
         """
         from engine import LLM
 
@@ -47,3 +45,13 @@ class Context:
             return None
         self.traced = True
         return self.trace
+
+
+def greedy(max_tokens: int, **more: Any) -> SamplingParams:
+    """Return parameters of a greedy request that ignores end-of-sequence."""
+    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, **more)
+
+
+def worker_of(llm: Any) -> Any:
+    """Return the worker of an LLM without parallelism, to read its tensors."""
+    return llm.llm_engine.engine_core.executor.worker

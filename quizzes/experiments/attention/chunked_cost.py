@@ -26,9 +26,7 @@ def chunked_cost(
         seconds_ratio [x]: Prefill time over that of one piece, by the simulator's cost model for this device.
     """
     from engine.sim.cost import CostModel, StepLoad, pairs_of
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
+    from quizzes.experiments.simulated import deploy
 
     engine = ctx.core(max_num_batched_tokens=chunk, num_blocks=200_000, block_size=block_size, traced=True)
     request = engine.add(Ask("r", prompt, output=2))
@@ -38,7 +36,7 @@ def chunked_cost(
     blocks = len(request.blocks)
     engine.close()
 
-    cost = CostModel(Deployment(get_model(model), get_hardware(hardware)))
+    cost = CostModel(deploy(model, hardware))
 
     def seconds(chunks: list[tuple[int, int]]) -> float:
         total = 0.0

@@ -1,6 +1,6 @@
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 SAME = 1e-3
 
@@ -32,9 +32,7 @@ def chunked_equality(
 
 def _run(ctx: Context, prompt: list[int], budget: int, generated: int) -> tuple[list[int], dict[int, float]]:
     """Generated tokens and log-probabilities of the first one's top 20."""
-    from engine import SamplingParams
-
-    params = SamplingParams(temperature=0, max_tokens=generated, ignore_eos=True, logprobs=20)
+    params = greedy(generated, logprobs=20)
     with ctx.llm(
         max_num_batched_tokens=budget,
         max_num_seqs=1,

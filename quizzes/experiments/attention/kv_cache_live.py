@@ -1,6 +1,6 @@
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E25", determinism="statistical", seconds=20)
@@ -15,8 +15,6 @@ def kv_cache_live(ctx: Context, prompt: int = arg(200, 8, 1000), generated: int 
         lo, hi
         positions_with, positions_without [positions]
     """
-    from engine import SamplingParams
-
     with ctx.llm(
         enable_prefix_caching=False, max_num_batched_tokens=2048, num_gpu_blocks_override=128
     ) as llm:
@@ -24,12 +22,12 @@ def kv_cache_live(ctx: Context, prompt: int = arg(200, 8, 1000), generated: int 
         start = [ctx.rng.randrange(10, vocabulary) for _ in range(prompt)]
 
         def cached() -> list[int]:
-            return _continue(llm, start, SamplingParams(temperature=0, max_tokens=generated, ignore_eos=True))
+            return _continue(llm, start, greedy(generated))
 
         def bare() -> list[int]:
             tokens: list[int] = []
             for _ in range(generated):
-                once = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
+                once = greedy(1)
                 tokens += _continue(llm, start + tokens, once)
             return tokens
 

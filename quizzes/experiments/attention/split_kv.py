@@ -1,11 +1,6 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-12
-Length = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 @experiment("E28", "E27")

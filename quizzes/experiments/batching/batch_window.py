@@ -1,12 +1,6 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Ask, BadArguments, Context, CoreEngine, Result, arg, experiment
 
 PROMPT = 1
-Arrival = Annotated[int, Field(ge=0, le=500)]
-Length = Annotated[int, Field(ge=1, le=500)]
 
 
 @experiment("E13")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy, worker_of
 
 if TYPE_CHECKING:
     from engine import LLM
@@ -29,11 +29,9 @@ def packed_forward(
         equal_outputs [requests]: Requests whose output in the batch equals their output alone.
         requests [requests]
     """
-    from engine import SamplingParams
-
     rng = Random(1)
     prompts = [{"prompt_token_ids": [rng.randrange(300, 2000) for _ in range(length)]} for length in lens]
-    params = SamplingParams(temperature=0, max_tokens=output, ignore_eos=True)
+    params = greedy(output)
     with ctx.llm(enable_prefix_caching=False, enforce_eager=True) as llm:
         shapes = _watch(llm)
         together = [out.outputs[0].token_ids for out in llm.generate(prompts, params, use_tqdm=False)]
@@ -52,6 +50,6 @@ def packed_forward(
 def _watch(llm: LLM) -> list[tuple[int, ...]]:
     """Shapes of the token ids that the model gets from now on, in order."""
     shapes: list[tuple[int, ...]] = []
-    runner: Any = llm.llm_engine.engine_core.executor.worker.runner  # type: ignore[attr-defined]
+    runner: Any = worker_of(llm).runner  # type: ignore[attr-defined]
     runner.model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
     return shapes

@@ -1,6 +1,7 @@
 from engine.sim.memory import divide_memory
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
+from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E03")
@@ -24,7 +25,13 @@ def concurrency(
         at_lengths [requests]: Requests at once, by length.
     """
     deployment = deploy(
-        model, gpu, tp=tp, dtype=dtype, kv_dtype=kv_dtype, utilisation=utilisation, max_num_seqs=claimed
+        model,
+        gpu,
+        tp=tp,
+        dtype=dtype,
+        kv_cache_dtype=kv_dtype,
+        gpu_memory_utilization=utilisation,
+        max_num_seqs=claimed,
     )
     block = deployment.block_size
     blocks = divide_memory(deployment).num_tokens // block

@@ -1,10 +1,4 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
-
-Dollars = Annotated[float, Field(ge=0, le=1e9)]
 
 
 @experiment("E63")

@@ -1,6 +1,7 @@
 from engine.sim.sizing import size
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
+from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E56")
@@ -41,13 +42,18 @@ def fleet_size(
         gpu,
         tp=tp,
         dtype=dtype,
-        kv_dtype=kv_dtype,
+        kv_cache_dtype=kv_dtype,
         max_model_len=prompt + output,
         max_num_seqs=min(max_num_seqs, 2048),
     )
     limit = None if tpot_limit_ms is None else tpot_limit_ms / 1000
     found = size(
-        deployment, rate=rate, prompt=prompt, output=output, tpot_limit=limit, utilisation=utilisation
+        deployment,
+        rate=rate,
+        prompt=prompt,
+        output=output,
+        tpot_limit=limit,
+        utilisation=utilisation,
     )
     devices = deployment.num_devices
     return Result(

@@ -1,11 +1,7 @@
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.capacity.quantised_size import quantised_size
-
-Megabytes = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 @experiment("E04")

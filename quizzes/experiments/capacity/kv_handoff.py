@@ -3,7 +3,8 @@ from typing import Literal
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.hardware import get_link
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.capacity._deploy import Gpu, KvDtype, Parallel, deploy
+from quizzes.experiments.capacity._deploy import Gpu, KvDtype, Parallel
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E56")
@@ -24,7 +25,7 @@ def kv_handoff(
         transfer_ms, prefill_ms [ms]
         share_of_ttft [share]: transfer / (prefill + transfer), nothing overlapped.
     """
-    deployment = deploy(model, gpu, tp=tp, kv_dtype=kv_dtype, max_model_len=prompt)
+    deployment = deploy(model, gpu, tp=tp, kv_cache_dtype=kv_dtype, max_model_len=prompt)
     cost = CostModel(deployment)
     prefill = cost.seconds(StepLoad(1, prompt, 1, 0, pairs_of(0, prompt, cost.window), prompt))
     held = deployment.model.kv_tokens_held(prompt)

@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, worker_of
 
 
 @experiment("E02")
@@ -27,7 +27,7 @@ def lora_slots(
     with ctx.llm(
         enable_lora=True, max_loras=max_loras, max_lora_rank=max_lora_rank, num_gpu_blocks_override=64
     ) as llm:
-        manager = llm.llm_engine.engine_core.executor.worker.lora
+        manager = worker_of(llm).lora
         before = manager.num_slot_bytes
         folder = resolve(f"shop-lora-{adapter}")
         request = llm.load_lora_adapter(adapter, str(folder))

@@ -1,6 +1,7 @@
 from engine.sim.memory import divide_memory
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
+from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E02")
@@ -37,8 +38,8 @@ def plan(
         tp=tp,
         pp=pp,
         dtype=dtype,
-        kv_dtype=kv_dtype,
-        utilisation=utilisation,
+        kv_cache_dtype=kv_dtype,
+        gpu_memory_utilization=utilisation,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,

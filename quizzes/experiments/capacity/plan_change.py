@@ -1,6 +1,9 @@
+from typing import Any
+
 from engine.sim.memory import divide_memory
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel, deploy
+from quizzes.experiments.capacity._deploy import Dtype, Gpu, KvDtype, Parallel
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E02", "E35")
@@ -32,25 +35,25 @@ def plan_change(
         kv_tokens_ratio [x]: After over before; 0 if nothing fitted before.
         budget_before_gib, budget_after_gib [GiB]
     """
-    now = {
+    now: dict[str, Any] = {
         "model": model,
-        "gpu": gpu,
+        "hardware": gpu,
         "tp": tp,
         "dtype": dtype,
-        "kv_dtype": kv_dtype,
-        "utilisation": utilisation,
+        "kv_cache_dtype": kv_dtype,
+        "gpu_memory_utilization": utilisation,
         "max_num_seqs": max_num_seqs,
     }
     new = {
-        "gpu": to_gpu,
+        "hardware": to_gpu,
         "tp": to_tp,
         "dtype": to_dtype,
-        "kv_dtype": to_kv_dtype,
-        "utilisation": to_utilisation,
+        "kv_cache_dtype": to_kv_dtype,
+        "gpu_memory_utilization": to_utilisation,
         "max_num_seqs": to_max_num_seqs,
     }
     before = deploy(**now)
-    after = deploy(**{**now, **{name: value for name, value in new.items() if value is not None}})
+    after = deploy(**now | {name: value for name, value in new.items() if value is not None})
     first, second = divide_memory(before), divide_memory(after)
     return Result(
         weights_ratio=before.weight_bytes / after.weight_bytes,

@@ -1,11 +1,5 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.sim.sizing import latency_of, slo_budget
 from quizzes.experiments import Context, Result, arg, experiment
-
-Milliseconds = Annotated[float, Field(ge=0, le=3_600_000)]
 
 
 @experiment("E54")

@@ -1,6 +1,7 @@
 from engine.sim.sizing import size
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.capacity._deploy import Gpu, deploy
+from quizzes.experiments.capacity._deploy import Gpu
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E63")

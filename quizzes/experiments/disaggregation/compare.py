@@ -37,19 +37,13 @@ def compare(
     """
     from engine.sim.disaggregation import DisaggregatedFleet
     from engine.sim.fleet import Fleet
-    from engine.sim.hardware import get_hardware, get_link
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
+    from engine.sim.hardware import get_link
     from engine.sim.router import LeastLoaded
     from engine.sim.run import make_engine
     from engine.sim.workload import Lengths, Workload
+    from quizzes.experiments.simulated import deploy
 
-    deployment = Deployment(
-        get_model(model),
-        get_hardware(hardware),
-        max_num_batched_tokens=budget,
-        max_model_len=prompt + output + 16,
-    )
+    deployment = deploy(model, hardware, max_num_batched_tokens=budget, max_model_len=prompt + output + 16)
     load = Workload(
         requests,
         rate,

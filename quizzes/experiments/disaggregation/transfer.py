@@ -27,11 +27,10 @@ def transfer(
     """
     from engine.sim.cost import CostModel, StepLoad, pairs_of
     from engine.sim.disaggregation import LINK_SHARE
-    from engine.sim.hardware import get_hardware, get_link
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
+    from engine.sim.hardware import get_link
+    from quizzes.experiments.simulated import deploy
 
-    deployment = Deployment(get_model(model), get_hardware(hardware), tp=tp, kv_cache_dtype=kv_cache_dtype)
+    deployment = deploy(model, hardware, tp=tp, kv_cache_dtype=kv_cache_dtype)
     wire = get_link(link)
     per_token = deployment.kv_bytes_per_token
     per_device = prompt * deployment.kv_bytes_per_token_per_device

@@ -1,4 +1,4 @@
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 from quizzes.experiments.lifecycle._spy import Log, watch
 
 
@@ -14,8 +14,6 @@ def call_order(ctx: Context, max_tokens: int = arg(8, 1, 64)) -> Result:
         num_forward, num_schedule [calls]
         output_tokens [tokens]
     """
-    from engine import SamplingParams
-
     log, counts = Log(), {"forward": 0, "schedule": 0}
 
     def count(stage: str) -> None:
@@ -34,7 +32,7 @@ def call_order(ctx: Context, max_tokens: int = arg(8, 1, 64)) -> Result:
         watch(engine.engine_core.executor, "execute", lambda: count("forward"))
         watch(scheduler, "update", lambda: log.write("update"))
         watch(engine.output_processor, "update", lambda: log.write("detokenize"))
-        params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        params = greedy(max_tokens)
         (output,) = llm.generate("Do you have this manga?", params, use_tqdm=False)
     return Result(
         order=log.first_order(),

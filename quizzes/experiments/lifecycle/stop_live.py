@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E66")
@@ -27,7 +27,7 @@ def stop_live(
     """
     from engine import SamplingParams
 
-    free = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    free = greedy(max_tokens)
     with ctx.llm(traced=True) as llm:
         core = llm.llm_engine.engine_core
         prompt = llm.llm_engine.input_processor.chat_prompt([{"role": "user", "content": "Hello"}])
@@ -59,16 +59,8 @@ def stop_live(
             rules = {
                 "eos": SamplingParams(temperature=0, max_tokens=max_tokens, min_tokens=min_tokens),
                 "length": free,
-                "stop_string": SamplingParams(
-                    temperature=0, max_tokens=max_tokens, ignore_eos=True, stop=piece, min_tokens=min_tokens
-                ),
-                "stop_id": SamplingParams(
-                    temperature=0,
-                    max_tokens=max_tokens,
-                    ignore_eos=True,
-                    stop_token_ids=[ids[after - 1]],
-                    min_tokens=min_tokens,
-                ),
+                "stop_string": greedy(max_tokens, stop=piece, min_tokens=min_tokens),
+                "stop_id": greedy(max_tokens, stop_token_ids=[ids[after - 1]], min_tokens=min_tokens),
             }
             (output,) = llm.generate(prompt, rules[how], use_tqdm=False)
             done = output.outputs[0]

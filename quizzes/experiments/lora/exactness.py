@@ -2,7 +2,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy, worker_of
 from quizzes.experiments.lora._peft import ATTENTION, MLP, merge, write
 
 
@@ -32,11 +32,11 @@ def exactness(
         truncated_difference [nats]: Largest difference between the larger adapter and the same adapter cut to
             max_lora_rank.
     """
-    from engine import LLM, SamplingParams
+    from engine import LLM
     from engine.frontend.input_processor import InvalidRequestError
 
     prompt = "Readers of Silver Harbor enjoy"
-    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, logprobs=2048)
+    params = greedy(max_tokens, logprobs=2048)
     modules = [ATTENTION + MLP] * 2 if same_modules else [ATTENTION, MLP]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -48,7 +48,7 @@ def exactness(
         with ctx.llm(**everything, **settings) as llm:
             adapters = [llm.load_lora_adapter(path.name, str(path)) for path in paths]
             mixed = llm.generate([prompt] * 3, params, lora_request=[None, *adapters], use_tqdm=False)
-            widest = len(llm.llm_engine.engine_core.executor.worker.lora.slot_of)
+            widest = len(worker_of(llm).lora.slot_of)
             try:
                 llm.load_lora_adapter("large", str(large))
             except InvalidRequestError as error:

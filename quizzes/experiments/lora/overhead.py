@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment, paired_ratio
+from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment, greedy, paired_ratio
 
 SHIPPED = ("recommend", "support", "ja")
 
@@ -29,12 +29,10 @@ def overhead(
     """
     import torch
 
-    from engine import SamplingParams
-
     if device == "cuda" and not torch.cuda.is_available():
         raise NeedsHardware("this asks what adapters cost on a GPU, and there is none (CUDA)")
     prompts = [[30 + (11 * row + i) % 1500 for i in range(8)] for row in range(batch)]
-    params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
+    params = greedy(tokens)
     settings = {"enable_lora": True, "max_loras": 3, "enable_prefix_caching": False, "device": device}
     with ctx.llm(max_num_seqs=batch, **settings) as llm:
         loaded = [llm.load_lora_adapter(name, f"shop-lora-{name}") for name in SHIPPED[:adapters]]

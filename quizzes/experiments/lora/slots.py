@@ -1,10 +1,4 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Ask, Context, Result, arg, experiment
-
-Name = Annotated[str, Field(min_length=1, max_length=20)]
 
 
 @experiment("E21")

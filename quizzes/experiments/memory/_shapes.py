@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment
@@ -12,12 +10,6 @@ from engine.sim.models import ModelShape
 
 KvDtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8_per_token_head"]
 """Values of kv_cache_dtype that the engine knows; auto is the model's own type."""
-Layers = Annotated[int, Field(ge=1, le=512)]
-Heads = Annotated[int, Field(ge=1, le=512)]
-HeadDim = Annotated[int, Field(ge=1, le=1024)]
-Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
-BlockSize = Annotated[int, Field(ge=1, le=1024)]
-Lengths = Annotated[list[Annotated[int, Field(ge=1, le=20_000)]], Field(min_length=1, max_length=64)]
 
 
 def attention_shape(

@@ -1,13 +1,9 @@
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.charts import vega
 from quizzes.experiments.memory._allocators import Allocator, Buddy, Contiguous, Paged
-
-Numbers = Annotated[list[Annotated[int, Field(ge=1, le=2000)]], Field(min_length=1, max_length=64)]
 
 
 @experiment("E05")

@@ -1,11 +1,5 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.frontend.block_space_manager import AllocStatus, BlockSpaceManager
 from quizzes.experiments import Context, Result, arg, experiment
-
-Runs = Annotated[list[Annotated[int, Field(ge=1, le=20_000)]], Field(min_length=1, max_length=32)]
 
 
 @experiment("E05")

@@ -1,4 +1,4 @@
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E02")
@@ -19,8 +19,6 @@ def pool_lifetime(
         used_before, peak_used, used_after [blocks]
         generated [tokens]
     """
-    from engine import SamplingParams
-
     with ctx.llm(num_gpu_blocks_override=num_blocks, max_model_len=256) as llm:
         core = llm.llm_engine.engine_core
         cache, pool = core.executor.worker.runner.kv_cache.blocks, core.scheduler.kv.pool
@@ -32,7 +30,7 @@ def pool_lifetime(
             peak = max(peak, pool.num_used)
 
         pool.on_event = watch
-        params = SamplingParams(temperature=0, max_tokens=output, ignore_eos=True)
+        params = greedy(output)
         prompts = [{"prompt_token_ids": list(range(10 + i, 50 + i))} for i in range(requests)]
         answers = llm.generate(prompts, params, use_tqdm=False)
         after = core.executor.worker.runner.kv_cache.blocks

@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, Result, experiment
+from quizzes.experiments import Context, Result, experiment, worker_of
 from quizzes.experiments.memory._shapes import KvDtype
 
 
@@ -31,5 +31,5 @@ def _bytes(ctx: Context, quantization: str, kv_cache_dtype: str) -> tuple[int, i
 
     settings = {} if quantization == "none" else {"quantization": quantization}
     with ctx.llm(kv_cache_dtype=kv_cache_dtype, num_gpu_blocks_override=64, **settings) as llm:
-        worker = llm.llm_engine.engine_core.executor.worker
+        worker = worker_of(llm)
         return weight_bytes(worker.model)[0], worker.block_bytes() // 16

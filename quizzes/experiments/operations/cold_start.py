@@ -1,11 +1,5 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
 
-Positive = Annotated[float, Field(gt=0, le=1e6)]
-Seconds = Annotated[float, Field(ge=0, le=1e5)]
 STAGES = ("provision", "pull_image", "fetch_model", "load_weights", "compile_and_capture", "warm_up")
 
 

@@ -72,18 +72,13 @@ def incident(
 
 def _panel(fault: Fault, seed: int, minutes: float) -> Panel:
     from engine.sim.cost import CostModel, Efficiency, Rates
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment, plan_memory
-    from engine.sim.models import get_model
+    from engine.sim.memory import plan_memory
     from engine.sim.run import make_engine, simulate
+    from quizzes.experiments.simulated import deploy
 
     budget = {"no_chunking": 16384, "tiny_budget": 64}.get(fault, 1024)
-    deployment = Deployment(
-        get_model("llama-3-8b"),
-        get_hardware("h100"),
-        max_num_batched_tokens=budget,
-        max_num_seqs=128,
-        max_model_len=8192,
+    deployment = deploy(
+        "llama-3-8b", "h100", max_num_batched_tokens=budget, max_num_seqs=128, max_model_len=8192
     )
     rates = Rates.of(deployment.hardware, "bfloat16", Efficiency())
     if fault == "throttled_gpu":

@@ -23,14 +23,12 @@ def latency_parts(
         sum_error_ms [ms]: The largest |TTFT - queue - prefill| and |e2e - TTFT - (n - 1) x TPOT| over all requests.
         utilisation [share]: Share of the time spent in steps.
     """
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
     from engine.sim.report import percentiles
     from engine.sim.run import make_engine
     from engine.sim.workload import Lengths, Workload
+    from quizzes.experiments.simulated import deploy
 
-    deployment = Deployment(get_model("llama-3.1-8b"), get_hardware("h100"), max_num_seqs=max_num_seqs)
+    deployment = deploy("llama-3.1-8b", "h100", max_num_seqs=max_num_seqs)
     engine = make_engine(deployment, enable_prefix_caching=False)
     engine.run(Workload(requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=ctx.seed))
     records = engine.recorder.finished

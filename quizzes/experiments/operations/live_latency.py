@@ -1,6 +1,6 @@
 import time
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E51", determinism="statistical")
@@ -23,7 +23,7 @@ def live_latency(
     """
     from engine import SamplingParams
 
-    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    params = greedy(max_tokens)
     prompt = "lamp " * prompt_words
     with ctx.llm(max_model_len=1024, enable_prefix_caching=False) as llm:
         llm.generate("warm up", SamplingParams(temperature=0, max_tokens=2), use_tqdm=False)

@@ -34,14 +34,12 @@ def scaling_signal(
     """
     from engine.sim.autoscaler import AutoscalerConfig
     from engine.sim.fleet import Fleet
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
     from engine.sim.router import make_router
     from engine.sim.run import make_engine
     from engine.sim.workload import Lengths, Workload
+    from quizzes.experiments.simulated import deploy
 
-    deployment = Deployment(get_model("llama-3.1-8b"), get_hardware("h100"), max_num_seqs=max_num_seqs)
+    deployment = deploy("llama-3.1-8b", "h100", max_num_seqs=max_num_seqs)
     config = AutoscalerConfig(
         signal,
         out_above,

@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 from quizzes.experiments.operations._gateway import Gateway
 
 TITLES = ("lamps", "shelves", "chairs", "tables", "clocks", "mirrors", "carpets", "curtains")
@@ -29,14 +29,12 @@ def shadow(
         after_rollback_from_old [requests]
         lines_changed_in_application
     """
-    from engine import SamplingParams
-
     settings = {
         "same": {"max_num_batched_tokens": 64},
         "preempting": {"num_gpu_blocks_override": 8},
         "other_model": {"model": "shop-draft"},
     }[candidate]
-    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    params = greedy(max_tokens)
     common = {"max_model_len": 96}
     with ctx.llm(**common) as old, ctx.llm(**{**common, **settings}) as new:
 

@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E46", seconds=90, megabytes=3000)
@@ -25,10 +25,8 @@ def live(
         layers [layers]
         idle_share [share]: Share of stage-steps in which a pipeline stage is idle; 0 for tensor ranks.
     """
-    from engine import SamplingParams
-
     prompts = [[40 + 13 * row + i for i in range(9)] for row in range(requests)]
-    params = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True)
+    params = greedy(max_tokens)
     with ctx.llm(dtype="float32", max_num_seqs=8) as llm:
         expected = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
     size = {"tensor": "tensor_parallel_size", "pipeline": "pipeline_parallel_size"}[split]

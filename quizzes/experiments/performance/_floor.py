@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.sim.cost import CostModel, Efficiency, Rates, StepLoad, pairs_of
-from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment
-from engine.sim.models import get_model
+from quizzes.experiments.simulated import deploy
 
 PERFECT = Efficiency(
     gemm_flops=1,
@@ -55,9 +54,7 @@ class Floor:
 
 def floor_of(model: str, hardware: str, dtype: str, kv_cache_dtype: str = "auto") -> Floor:
     """Named model on one named device."""
-    deployment = Deployment(
-        get_model(model), get_hardware(hardware), dtype=dtype, kv_cache_dtype=kv_cache_dtype
-    )
+    deployment = deploy(model, hardware, dtype=dtype, kv_cache_dtype=kv_cache_dtype)
     compute = deployment.precision.compute_dtype(deployment.hardware)
     return Floor(deployment, CostModel(deployment, Rates.of(deployment.hardware, compute, PERFECT)))
 

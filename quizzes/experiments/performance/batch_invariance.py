@@ -1,6 +1,6 @@
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E26", seconds=20)
@@ -47,9 +47,7 @@ def batch_invariance(
 
 def _first(llm: Any, prompts: list[list[int]], generated: int) -> tuple[list[int], list[dict[int, float]]]:
     """Tokens and top log-probabilities of the first prompt."""
-    from engine import SamplingParams
-
-    params = SamplingParams(temperature=0, max_tokens=generated, ignore_eos=True, logprobs=5)
+    params = greedy(generated, logprobs=5)
     output = llm.generate([{"prompt_token_ids": tokens} for tokens in prompts], params, use_tqdm=False)[0]
     top = [{token: entry.logprob for token, entry in step.items()} for step in output.outputs[0].logprobs]
     return list(output.outputs[0].token_ids), top

@@ -1,11 +1,4 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
-
-Size = Annotated[int, Field(ge=1, le=65536)]
-Tile = Annotated[int, Field(ge=8, le=512)]
 
 
 @experiment("E24")

@@ -1,10 +1,4 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
-
-Ms = Annotated[float, Field(ge=0, le=10_000)]
 
 
 @experiment("E65")

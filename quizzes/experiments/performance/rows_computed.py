@@ -1,6 +1,6 @@
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy, worker_of
 
 
 @experiment("E24", "E25")
@@ -17,11 +17,9 @@ def rows_computed(ctx: Context, prompt: int = arg(100, 2, 1000), prompt_logprobs
         decode_qkv, decode_logits [rows]
         decode_keys [keys]: Positions that the decode step's query attended to, its own included.
     """
-    from engine import SamplingParams
-
     counts: dict[str, list[int]] = {"qkv": [], "logits": [], "keys": []}
     with ctx.llm(enforce_eager=True, enable_prefix_caching=False, max_num_batched_tokens=2048) as llm:
-        worker = llm.llm_engine.engine_core.executor.worker
+        worker = worker_of(llm)
         layer = next(iter(worker.model.model.layers.values()))
         handle = layer.self_attn.qkv_proj.register_forward_pre_hook(
             lambda _, inputs: counts["qkv"].append(len(inputs[0]))
@@ -39,9 +37,7 @@ def rows_computed(ctx: Context, prompt: int = arg(100, 2, 1000), prompt_logprobs
 
         worker.backend.build, worker.model.compute_logits = counted_build, counted_logits
         tokens = [ctx.rng.randrange(10, 2000) for _ in range(prompt)]
-        params = SamplingParams(
-            temperature=0, max_tokens=2, ignore_eos=True, prompt_logprobs=1 if prompt_logprobs else None
-        )
+        params = greedy(2, prompt_logprobs=1 if prompt_logprobs else None)
         llm.generate({"prompt_token_ids": tokens}, params, use_tqdm=False)
         handle.remove()
     return Result(

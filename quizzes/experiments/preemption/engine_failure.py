@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E53")
@@ -31,7 +31,6 @@ def engine_failure(
     """
     if where == "boot":
         return _boot(ctx)
-    from engine import SamplingParams
     from engine.core.errors import EngineDeadError
 
     blocks = 8 if where == "pool" else 512
@@ -39,9 +38,7 @@ def engine_failure(
         engine = llm.llm_engine
         core = engine.engine_core
         for index in range(num_requests):
-            params = SamplingParams(
-                temperature=0, max_tokens=short_tokens if index == 0 else 40, ignore_eos=True
-            )
+            params = greedy(short_tokens if index == 0 else 40)
             engine.add(engine.input_processor.process(str(index), f"Question number {index}", params))
         if where != "pool":
             _put_in_fault(core.executor, where, fails_at_step)

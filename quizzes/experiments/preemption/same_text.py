@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E17", "E18")
@@ -22,12 +22,10 @@ def same_text(
         same_answers [requests]: Whose tokens are those of the run without pressure.
         blocks_copied [blocks]: Blocks copied from the host to the device; 0 with recompute.
     """
-    from engine import SamplingParams
-
     prompts = [
         f"Hello, I am customer {i}. When will my order of {i + 2} lamps arrive, please?" for i in range(8)
     ]
-    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    params = greedy(max_tokens)
     with ctx.llm(max_model_len=160) as llm:
         ample = llm.generate(prompts[:num_requests], params, use_tqdm=False)
     tight = {"num_gpu_blocks_override": num_blocks, "preemption_mode": mode, "max_model_len": 160}

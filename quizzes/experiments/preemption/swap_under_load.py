@@ -25,13 +25,11 @@ def swap_under_load(
         extra_prefill_tokens [tokens]: Computed a second time, in the recompute run.
         tokens_per_s_recompute, tokens_per_s_swap [tokens/s]
     """
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
     from engine.sim.run import make_engine, simulate
     from engine.sim.workload import Lengths, Workload
+    from quizzes.experiments.simulated import deploy
 
-    deployment = Deployment(get_model(model), get_hardware(gpu), max_num_batched_tokens=2048)
+    deployment = deploy(model, gpu, max_num_batched_tokens=2048)
     load = list(Workload(num_requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=1))
 
     def run(blocks: int, swap_space: float = 0.0):  # type: ignore[no-untyped-def]

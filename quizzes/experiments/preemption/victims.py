@@ -1,12 +1,7 @@
 from itertools import pairwise
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
-
-Lengths = Annotated[list[Annotated[int, Field(ge=1, le=4000)]], Field(min_length=1, max_length=32)]
-Numbers = Annotated[list[Annotated[int, Field(ge=0, le=10_000)]], Field(max_length=32)]
 
 
 @experiment("E17")

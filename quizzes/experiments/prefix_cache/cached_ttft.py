@@ -1,4 +1,4 @@
-from quizzes.experiments import Context, Result, arg, experiment, paired_ratio
+from quizzes.experiments import Context, Result, arg, experiment, greedy, paired_ratio
 
 
 @experiment("E07", determinism="statistical", seconds=30)
@@ -15,13 +15,11 @@ def cached_ttft(ctx: Context, prompt: int = arg(800, 32, 1500), answer: int = ar
         tokens_equal: The greedy answer after a hit equals that after a full prefill, token for token.
         repeats
     """
-    from engine.sampling_params import SamplingParams
-
     with ctx.llm(max_model_len=prompt + answer + 16) as llm:
         tokens = [3 + 7 * i % 2000 for i in range(prompt)]
         ask = {"prompt_token_ids": tokens}
-        first = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
-        whole = SamplingParams(max_tokens=answer, temperature=0, ignore_eos=True)
+        first = greedy(1)
+        whole = greedy(answer)
 
         def cold() -> None:
             llm.reset_prefix_cache()

@@ -1,6 +1,6 @@
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 from quizzes.experiments.prefix_cache._live import Watched
 
 
@@ -22,10 +22,8 @@ def disk_tier(ctx: Context, prompt: int = arg(200, 17, 800), answer: int = arg(6
     """
     from tempfile import TemporaryDirectory
 
-    from engine.sampling_params import SamplingParams
-
     tokens = [3 + 7 * i % 2000 for i in range(prompt)]
-    params = SamplingParams(max_tokens=answer, temperature=0, ignore_eos=True)
+    params = greedy(answer)
     settings = {"max_model_len": prompt + answer + 16, "num_gpu_blocks_override": 128}
 
     def ask(llm: Any) -> Any:

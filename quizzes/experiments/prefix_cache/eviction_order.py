@@ -1,13 +1,7 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from engine.core.block_events import add_listener
 from engine.core.blocks import Block, BlockEvent
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
-
-Blocks = Annotated[int, Field(ge=1, le=20)]
 
 
 @experiment("E11")

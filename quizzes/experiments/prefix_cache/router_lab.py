@@ -1,14 +1,12 @@
 from typing import Any
 
 from engine.sim.fleet import Fleet
-from engine.sim.hardware import get_hardware
-from engine.sim.memory import Deployment
-from engine.sim.models import get_model
 from engine.sim.router import ROUTERS, make_router
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.charts import POINTS, vega
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E47")
@@ -42,7 +40,7 @@ def router_lab(
         SimRequest(i, i * gap, prompt, output, order[i % len(order)], prefix)
         for i in range(turns * len(order))
     ]
-    deployment = Deployment(get_model("llama-3.1-8b"), get_hardware("h100"))
+    deployment = deploy("llama-3.1-8b", "h100")
     hits, ttft, imbalance = {}, {}, {}
     for name in ROUTERS:
         fleet = Fleet(lambda: make_engine(deployment, num_blocks=pool + 1), replicas, make_router(name))

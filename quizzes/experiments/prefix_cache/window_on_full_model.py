@@ -1,6 +1,6 @@
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 from quizzes.experiments.prefix_cache._live import Watched
 
 
@@ -35,12 +35,10 @@ def window_on_full_model(
 
 def _answer(ctx: Context, window: int | None, prompt: int, answer: int) -> tuple[list[int], list[float], int]:
     """(answer, log probabilities of the prompt's tokens, blocks held before the last token)."""
-    from engine.sampling_params import SamplingParams
-
     settings: dict[str, Any] = {"max_model_len": prompt + answer + 16}
     if window is not None:
         settings["hf_overrides"] = {"architectures": ["MistralForCausalLM"], "sliding_window": window}
-    params = SamplingParams(max_tokens=answer, temperature=0, ignore_eos=True, prompt_logprobs=0)
+    params = greedy(answer, prompt_logprobs=0)
     with ctx.llm(**settings) as llm:
         watched = Watched(llm)
         (output,) = llm.generate(

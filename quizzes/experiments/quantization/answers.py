@@ -1,6 +1,6 @@
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, worker_of
 
 
 @experiment("E31", "E32", seconds=40)
@@ -49,6 +49,6 @@ def _say(ctx: Context, prompts: list[str], settings: dict) -> tuple[list[str], i
 
     params = SamplingParams(temperature=0, max_tokens=96)
     with ctx.llm(max_num_seqs=32, num_gpu_blocks_override=2048, **settings) as llm:
-        worker = llm.llm_engine.engine_core.executor.worker
+        worker = worker_of(llm)
         outputs = llm.generate(prompts, params, use_tqdm=False)
         return [output.outputs[0].text for output in outputs], worker.runner.kv_cache.blocks.shape[1]

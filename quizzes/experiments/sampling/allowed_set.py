@@ -1,12 +1,8 @@
 import math
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.charts import vega
-
-Weight = Annotated[float, Field(gt=0, le=1e6)]
 
 
 @experiment("E39", megabytes=2000)

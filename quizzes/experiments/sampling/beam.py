@@ -1,4 +1,4 @@
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
 @experiment("E40", seconds=30, megabytes=2500)
@@ -39,8 +39,7 @@ def beam(
 
         params = BeamSearchParams(beam_width, max_tokens, ignore_eos=True)
         found = beam_search(tokens, params, generate, block_size=block_size)
-        greedy = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, logprobs=1)
-        (output,) = llm.generate([tokens], greedy, use_tqdm=False)
+        (output,) = llm.generate([tokens], greedy(max_tokens, logprobs=1), use_tqdm=False)
     memory = found.memory
     return Result(
         requests=counted["requests"],

@@ -1,10 +1,4 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
-
-TokenId = Annotated[int, Field(ge=0, le=999)]
 
 
 @experiment("E39", megabytes=2000)

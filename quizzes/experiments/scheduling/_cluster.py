@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.config import ConfigError
-from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment
-from engine.sim.models import get_model
 from engine.sim.workload import Lengths
 from quizzes.experiments.registry import BadArguments
+from quizzes.experiments.simulated import deploy
 
 Model = Literal["llama-3.1-8b", "qwen2.5-7b", "qwen3-14b", "llama-3.1-70b"]
 Gpu = Literal["l4", "a10g", "a100-80", "h100", "h200"]
@@ -25,9 +24,9 @@ def deployment(
     tp: int = 1,
 ) -> Deployment:
     """One replica. budget: max_num_batched_tokens."""
-    return Deployment(
-        get_model(model),
-        get_hardware(gpu),
+    return deploy(
+        model,
+        gpu,
         tp=tp,
         max_num_batched_tokens=budget,
         max_num_seqs=max_num_seqs,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from quizzes.experiments import Context, Result, arg, experiment, paired_ratio
+from quizzes.experiments import Context, Result, arg, experiment, greedy, paired_ratio
 
 if TYPE_CHECKING:
     from engine import LLM
@@ -23,9 +23,7 @@ def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = 
         passes [passes]: Forward passes of the chunked prompt.
         same_token: Both say the same first token (greedy).
     """
-    from engine import SamplingParams
-
-    params = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
+    params = greedy(1)
     rng = Random(2)
     tokens: Any = {"prompt_token_ids": [rng.randrange(300, 2000) for _ in range(prompt)]}
 

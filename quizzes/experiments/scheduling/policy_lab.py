@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Literal
 
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.charts import POINTS, vega
@@ -12,7 +10,6 @@ if TYPE_CHECKING:
     from engine.core.request import Request
 
 Policy = Literal["fcfs", "priority", "sjf", "aging", "fair"]
-Numbers = Annotated[list[Annotated[int, Field(ge=0, le=2000)]], Field(max_length=120)]
 
 
 @experiment("E20")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.sim.memory import Deployment
 from engine.sim.report import RunReport
+from quizzes.experiments.simulated import deploy
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,10 @@ def serve(
 
 def deployment(target: Target, batch: int, max_model_len: int) -> Deployment:
     """A budget that never cuts a step: what is studied is the step's cost."""
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
 
-    return Deployment(
-        get_model(target.model),
-        get_hardware(target.hardware),
+    return deploy(
+        target.model,
+        target.hardware,
         tp=target.tp,
         max_num_seqs=max(batch, 1),
         max_num_batched_tokens=65_536,

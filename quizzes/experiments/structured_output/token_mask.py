@@ -1,10 +1,4 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
-
-Text = Annotated[str, Field(min_length=1, max_length=40)]
 
 
 @experiment("E41")
