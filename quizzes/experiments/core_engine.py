@@ -1,12 +1,12 @@
-"""The real scheduler and KV manager, driven step by step with outputs that are written down beforehand.
+"""The real scheduler and KV manager, driven step by step with scripted outputs.
 
     engine = CoreEngine(num_blocks=64, block_size=16, max_num_seqs=4)
     engine.run([Ask("a", prompt=40, output=5), Ask("b", prompt=12, output=9, arrival=3)])
     engine.steps[7].rows["b"]        # what b computed in step 7
     engine.outcomes["b"].finished    # the step in which it ended
 
-No model runs and no clock: what is counted (steps, blocks, hits, preemptions) is what the live engine counts for
-requests of these lengths, because who decides is the same code (`engine.core.scheduler`).
+No model and no clock: steps, blocks, hits and preemptions equal those of the live engine for requests of these
+lengths, because the same code decides (`engine.core.scheduler`).
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from engine.sampling_params import SamplingParams
 
 MAX_STEPS = 200_000
 FIRST_OWN_TOKEN = 1 << 24
-"""Tokens of prompts that are given as lengths lie from here on: written-down prompts use smaller ones."""
+"""First token id of prompts given as lengths; explicit prompts use smaller ids."""
 _RANGE = 1 << 18
-"""Tokens of one request that are its own; a longer prompt would run into the next one's."""
+"""Token ids reserved for one request."""
 
 
 class NoProgress(Exception):
-    """Requests are unfinished, and the scheduler runs none of them."""
+    """No unfinished request was scheduled."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request to come. A prompt given as a length gets tokens that no other request has."""
+    """A future request. A prompt given as a length gets unique tokens."""
 
     request_id: str
     prompt: int | list[int]
     output: int | list[int] = 1
-    """Tokens it will generate, or how many; the request ends with the last of them."""
+    """Tokens it generates, or their number; the request ends with the last one."""
     arrival: int = 0
     """The step before which it is added."""
     priority: int = 0
     cache_salt: str | None = None
     lora: str | None = None
     max_tokens: int | None = None
-    """What the client allows, if that is more than it will generate: its last token is then an end of sequence."""
+    """Limit of the client, if larger than the output: the last token is then an end of sequence."""
 
     def prompt_tokens(self, start: int = 0) -> list[int]:
-        """start: the first token of a prompt that is given as a length."""
+        """Return the prompt; `start` is the first token of a prompt given as a length."""
         return list(range(start, start + self.prompt)) if isinstance(self.prompt, int) else list(self.prompt)
 
     def output_tokens(self, start: int = 0) -> list[int]:
@@ -60,41 +60,41 @@ class Ask:
 
 @dataclass(frozen=True)
 class StepView:
-    """One step: who computed how much, who was turned away and why."""
+    """One step: tokens computed by request, and requests not scheduled."""
 
     index: int
     plan: SchedulerOutput = field(repr=False)
     rows: dict[str, tuple[int, int]]
-    """request id -> (first token computed, how many)."""
+    """By request id: (first token computed, count)."""
     preempted: list[str]
     stats: StepStats
-    """A copy: figures of this step when it had ended."""
+    """Statistics at the end of this step (a copy)."""
     free_blocks: int
-    """After the step; cached blocks that nobody uses count as free."""
+    """Free blocks after the step, unreferenced cached blocks included."""
 
     @property
     def num_tokens(self) -> int:
         return sum(count for _, count in self.rows.values())
 
     def why_not(self, request_id: str) -> NotScheduled | None:
-        """Why a request that waited was not run in this step: reason code and figures."""
+        """Return why a waiting request was not scheduled in this step, or None."""
         return reason_of(self.plan, request_id)
 
 
 @dataclass
 class Outcome:
-    """What became of one request. Steps count from 0; None: it never came to that."""
+    """History of one request. Steps count from 0; None if an event never happened."""
 
     arrival: int
     admitted: int | None = None
     token_steps: list[int] = field(default_factory=list)
-    """The step that gave each output token."""
+    """Step of each output token."""
     finished: int | None = None
     preemptions: list[int] = field(default_factory=list)
     cached_tokens: int = 0
-    """Prefix-cache hit at its first admission."""
+    """Prefix-cache hit at the first admission."""
     computed_tokens: int = 0
-    """Positions that went through the model for it, recomputed ones as often as they did."""
+    """Positions computed, recomputed ones included each time."""
 
     @property
     def first_token(self) -> int | None:
@@ -102,7 +102,7 @@ class Outcome:
 
 
 class CoreEngine:
-    """Scheduler + KV manager + a model that says what the script says."""
+    """Scheduler, KV manager and a model that follows a script."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class CoreEngine:
         make_scheduler: Callable[..., Scheduler] = Scheduler,
         trace: Path | None = None,
     ) -> None:
-        """num_blocks: those that requests can use; the null block comes on top. scheduler, cache: further fields of
-        SchedulerConfig and CacheConfig by name."""
+        """num_blocks: usable blocks, without the null block. scheduler, cache: further fields of SchedulerConfig and
+        CacheConfig by name."""
         settings = SchedulerConfig(
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
@@ -183,13 +183,13 @@ class CoreEngine:
         return request
 
     def abort(self, *request_ids: str) -> None:
-        """As if their clients had hung up."""
+        """Abort requests, as when their clients disconnect."""
         self.scheduler.abort(request_ids)
         if self._trace is not None:
             self._trace.abort(request_ids)
 
     def step(self) -> StepView:
-        """Schedule, let the script answer, update."""
+        """Schedule, take outputs from the script, update."""
         out = self.scheduler.schedule()
         outputs = self.scheduler.update(out, self._answer(out))
         index = self.num_steps
@@ -231,7 +231,9 @@ class CoreEngine:
             while waiting and waiting[-1].arrival <= self.num_steps:
                 self.add(waiting.pop())
             if not self.step().rows:
-                raise NoProgress(f"step {self.num_steps - 1} ran nobody, and requests are unfinished")
+                raise NoProgress(
+                    f"step {self.num_steps - 1} scheduled no request, and requests are unfinished"
+                )
             if self.num_steps >= max_steps:
                 raise NoProgress(f"not finished after {max_steps} steps")
         self.close()
@@ -243,7 +245,7 @@ class CoreEngine:
             self._trace = None
 
     def _own_tokens(self, ask: Ask) -> int:
-        """The first of a range of tokens that belongs to this request id alone."""
+        """Return the first of the token ids reserved for this request id."""
         if ask.request_id not in self._token_starts:
             self._token_starts[ask.request_id] = self._next_token
             self._next_token += _RANGE

@@ -1,10 +1,10 @@
-"""Timing on a machine that is never quiet: pairs, interleaved, with an interval instead of a digit.
+"""Timing on a noisy machine: interleaved pairs and a confidence interval.
 
     ratio = paired_ratio(lambda: slow(), lambda: fast())        slow / fast: 2.1 [1.9, 2.4]
 
-A B A B ...: whatever else the machine does meets both. The median of the pairs' ratios is reported with a bootstrap
-95 % interval, and repeats stop when the interval is narrow. Who has to decide something looks at lo and hi; an interval
-that holds both answers is inconclusive, never a wrong answer.
+A and B alternate, so that other load on the machine affects both. The median of the pairs' ratios comes with a
+bootstrap 95 % interval, and repeats stop when the interval is narrow. Decide by lo and hi; an interval that contains
+both answers is inconclusive.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 
 MIN_REPEATS, MAX_REPEATS = 5, 25
 NARROW = 0.1
-"""Half the interval's width, relative to the median, at which more repeats would not be worth their time."""
+"""Half the interval's width, relative to the median, at which repeats stop."""
 BOOTSTRAP_DRAWS = 1000
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times longer A took than B."""
+    """Time of A over time of B."""
 
     median: float
     lo: float
@@ -37,7 +37,7 @@ class Ratio:
     """Medians."""
 
     def is_above(self, bound: float) -> bool | None:
-        """True or False if the whole interval says so, None if it cannot be said."""
+        """Return whether the whole interval is above or below the bound; None if neither."""
         if self.lo > bound:
             return True
         return False if self.hi < bound else None
@@ -52,7 +52,7 @@ def paired_ratio(
     seconds: float = 6.0,
     warm_up: bool = True,
 ) -> Ratio:
-    """Time of `a` over time of `b`. Stops when the interval is narrow, at max_repeats, or after `seconds`."""
+    """Measure time of `a` over time of `b`, until the interval is narrow, for max_repeats, or for `seconds`."""
     if warm_up:
         a()
         b()
@@ -70,7 +70,7 @@ def paired_ratio(
 
 
 def median_interval(values: list[float], *, seed: int = 0) -> tuple[float, float, float]:
-    """(median, lo, hi) with a bootstrap 95 % interval."""
+    """Return (median, lo, hi) with a bootstrap 95 % interval."""
     rng = Random(seed)
     medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(BOOTSTRAP_DRAWS))
     edge = BOOTSTRAP_DRAWS // 40
@@ -79,7 +79,7 @@ def median_interval(values: list[float], *, seed: int = 0) -> tuple[float, float
 
 @contextmanager
 def one_thread() -> Any:
-    """torch on one thread while something is measured: barriers between threads are what noise hits hardest."""
+    """Run torch on one thread while measuring: noise delays barriers between threads most."""
     import sys
 
     torch = sys.modules.get("torch")

@@ -1,7 +1,7 @@
-"""Results that need not be computed again: same experiment, same arguments, same source.
+"""Cache of results by experiment, arguments and source.
 
-The key holds the state of `engine/`, `kernels/` and the experiments, so whoever edits the engine sees what their engine
-does. Measured results are also bound to the machine, and are kept for a day only.
+The key includes the state of `engine/`, `kernels/` and the experiments, so an edited engine runs them again. Measured
+results also depend on the machine and expire after one day.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def key_of(experiment: Experiment, args: dict[str, Any], seed: int) -> str:
 
 
 def read(experiment: Experiment, key: str) -> dict[str, Any] | None:
-    """The result, or None: not there, damaged, or measured too long ago."""
+    """Return the result, or None if it is missing, damaged or expired."""
     path = _path(key)
     try:
         if (
@@ -61,7 +61,7 @@ def write(experiment: Experiment, key: str, result: dict[str, Any]) -> None:
 
 @cache
 def source_revision() -> str:
-    """Changes when a file of the engine, the kernels or the experiments is written."""
+    """Return a hash that changes when a file of the engine, the kernels or the experiments changes."""
     digest = hashlib.sha1()
     for folder in ("engine", "kernels", "quizzes/experiments"):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -76,7 +76,7 @@ def _path(key: str) -> Path:
 
 
 def _forget_oldest() -> None:
-    """Keep the folder small; looks only now and then."""
+    """Delete the oldest results; runs about once in 200 writes."""
     if hash(time.monotonic_ns()) % 200:
         return
     files = sorted((cache_dir() / "results").glob("*/*.json"), key=lambda path: path.stat().st_mtime)

@@ -15,7 +15,7 @@ def reused_table(
     prompts: list[int], block_size: int, last: int, finished: list[int], num_blocks: int
 ) -> list[int]:
     """The same when some have left: what they held is handed out first, the last that left before the others, each
-    from its first block on; then blocks that nobody had."""
+    from its first block on; then blocks that were never used."""
     starts, taken = [], 0
     for n in prompts:
         starts.append(taken + 1)
@@ -41,7 +41,7 @@ def table_percent(context: int, block_size: int, head_dim: int, bytes_per_number
 
 
 def rescales(scores: list[int], tile: int) -> int:
-    """Tiles whose maximum is above everything before them."""
+    """Tiles whose maximum exceeds all earlier scores."""
     peaks = [max(scores[start : start + tile]) for start in range(0, len(scores), tile)]
     return sum(peak > max(peaks[:index]) for index, peak in enumerate(peaks) if index)
 

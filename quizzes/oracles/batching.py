@@ -1,4 +1,4 @@
-"""How long batches take."""
+"""Steps of batches, on paper."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def sum_of_row_maxima(slots: int, lens: list[int]) -> int:
 
 
 def list_schedule(slots: int, lens: list[int]) -> int:
-    """Continuous batching: whoever is next takes the slot that frees first (Graham's list scheduling)."""
+    """Continuous batching: the next request takes the slot that frees first (Graham's list scheduling)."""
     free_at = [0] * slots
     for length in lens:
         heapq.heappush(free_at, heapq.heappop(free_at) + length)
@@ -65,7 +65,7 @@ def row_starts(lens: list[int]) -> list[int]:
 
 
 def last_block_tails(lens: list[int], block: int) -> int:
-    """Slots that nobody uses when every row rounds up to whole blocks."""
+    """Unused slots when every row rounds up to whole blocks."""
     return sum((block - length % block) % block for length in lens)
 
 

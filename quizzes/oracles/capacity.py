@@ -18,7 +18,7 @@ def kv_tokens(
 
 
 def node_gb(total_mib: int, utilisation: float, params: int, hidden: int, inner: int, gpus: int) -> float:
-    """What all GPUs of a node have left for KV together, in GB."""
+    """KV memory of all GPUs of a node, in GB."""
     one = total_mib * 2**20 * utilisation - GIB - 8192 * 2 * (3 * hidden + 2 * inner / gpus)
     return (gpus * one - 2 * params) / 1e9
 

@@ -40,5 +40,5 @@ def placed_blocks(prompt: int, block_size: int) -> int:
 
 
 def first_step(prompt: int, block_size: int) -> int:
-    """What the decode replica computes at first: the rest of the last block, and the first token."""
+    """Tokens of the decode replica's first step: the rest of the last block, and the first token."""
     return prompt - placed_blocks(prompt, block_size) * block_size + 1

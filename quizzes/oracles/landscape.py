@@ -34,5 +34,5 @@ def days_per_minor(first: int, first_day: str, last: int, last_day: str) -> floa
 
 
 def minors_behind(first: int, first_day: str, last: int, last_day: str, age_days: int) -> float:
-    """That have come out in `age_days` at this pace."""
+    """Releases in `age_days` at this pace."""
     return age_days / days_per_minor(first, first_day, last, last_day)

@@ -32,7 +32,7 @@ def computed_with_hit(prompt: int, output: int, shared: int, block_size: int = 1
 
 
 def first_iterations(slots: int, lens: list[int]) -> list[int]:
-    """The iteration (from 1) that runs each request first: whoever is next takes the slot that is free first."""
+    """The iteration (from 1) that runs each request first: the next request takes the slot that frees first."""
     free_from = [1] * slots
     started = []
     for length in lens:

@@ -26,7 +26,7 @@ def copies(kv_heads: int, tp: int) -> float:
 
 
 def kv_per_gpu(layers: int, kv_heads: int, head_dim: int, tp: int) -> float:
-    """In 16 bits: all heads once, times the copies, over the GPUs."""
+    """KV bytes in 16 bits: all heads once, times the copies, over the GPUs."""
     return layers * 2 * kv_heads * head_dim * 2 * copies(kv_heads, tp) / tp
 
 
@@ -86,7 +86,7 @@ def total_blocks(lens: list[int], block_size: int) -> int:
 
 
 def wasted_slots(lens: list[int], block_size: int) -> int:
-    """What is missing to the next multiple of the block size."""
+    """Slots missing to the next multiple of the block size."""
     return sum(-length % block_size for length in lens)
 
 

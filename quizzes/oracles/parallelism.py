@@ -64,7 +64,7 @@ def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
 
 
 def kv_copies(kv_heads: int, tp: int) -> float:
-    """How often the KV cache is kept on all ranks together."""
+    """Copies of the KV cache on all ranks together."""
     return kv_heads_per_rank(kv_heads, tp) * tp / kv_heads
 
 

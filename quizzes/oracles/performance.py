@@ -22,7 +22,7 @@ WEIGHT_BITS = {"bfloat16": 16, "fp8": 8, "int8": 8, "int4": 4 + 16 / 128 + 4 / 1
 
 
 def _linear_params(model: str) -> int:
-    """What every token is multiplied with, norms included; without embedding and head."""
+    """Parameters used by every token, norms included, without embedding and head."""
     layers, hidden, inner, heads, kv_heads, dim, _ = SHAPES[model]
     query, kv = heads * dim, kv_heads * dim
     bias = query + 2 * kv if model.startswith("qwen2.5") else 0
@@ -137,7 +137,7 @@ def tile_intensity(tile_m: int, tile_n: int, bytes_per_number: int = 2) -> float
 
 
 def sectors(stride: int, bytes_per_lane: int) -> int:
-    """Of 32 lanes from an aligned start: sectors in the span, or one for each lane when lanes lie a sector apart."""
+    """Sectors that 32 lanes touch from an aligned start: those in the span, at most one per lane."""
     gap = stride * bytes_per_lane
     if gap >= 32:
         return 32
@@ -173,7 +173,7 @@ def free_drafts(hardware: str, rows: int) -> int:
 
 
 def kv_percent(model: str, rows: int, context: int, kv_cache_dtype: str = "bfloat16") -> float:
-    """Of all bytes that a decode step reads; weights in 16 bits."""
+    """Share of all bytes that a decode step reads; weights in 16 bits."""
     layers, hidden, _, _, kv_heads, dim, vocabulary = SHAPES[model]
     width = 1 if kv_cache_dtype == "fp8" else 2
     kv = rows * (context + 1) * layers * 2 * kv_heads * dim * width

@@ -28,7 +28,7 @@ def least_important(priorities: list[int]) -> int:
 def _paper(
     prompts: list[int], outputs: list[int], num_blocks: int, block_size: int, priorities: list[int]
 ) -> tuple[list[int], int, list[int]]:
-    """(victims in order, positions computed, last step of each): everybody arrives at once, no budget, no cache.
+    """(victims in order, positions computed, last step of each): all arrive at once, no budget, no cache.
 
     Rows of a table: KV (0 while out), output so far. One line of the table is one step.
     """

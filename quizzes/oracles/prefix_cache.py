@@ -69,7 +69,7 @@ def shared_peak(requests: int, shared: int, own: int, output: int, block_size: i
 
 
 def forked_blocks(samples: int, prompt: int, generated: int, block_size: int = 16) -> int:
-    """Fork: positions are the same object for everybody as long as their block is full at the fork."""
+    """Fork: positions stay shared by all samples if their block is full at the fork."""
     owners = {
         (position // block_size, 0 if position // block_size < prompt // block_size else sample)
         for sample in range(samples)
@@ -174,7 +174,7 @@ def lru_hit_blocks(prefixes: int, blocks_each: int, pool: int, rounds: int, visi
 def chat_beside_scan_percent(
     sessions: int, session_blocks: int, documents: int, document_blocks: int, pool: int, rounds: int
 ) -> float:
-    """The chat tenant's hit rate in one pool, in per cent."""
+    """The chat tenant's hit rate in one pool, in percent."""
     lru, hits = _LRU(max(pool, 2 * max(session_blocks, document_blocks) + 4)), 0
     for turn in range(rounds):
         for session in range(sessions):
@@ -232,7 +232,7 @@ def window_most(window: int, prompt: int, output: int, chunk: int, block_size: i
         end = min(start + chunk, prompt) if start < prompt else start + 1
         seen = range(max(0, start - window + 1) // block_size, (end - 1) // block_size + 1)
         gone = max(0, end - window + 1) // block_size
-        if end < total:  # after the last step everything is given back
+        if end < total:  # after the last step all blocks are free
             most = max(most, sum(block >= gone for block in seen))
         start = end
     return most
@@ -295,7 +295,7 @@ def mean_rise(before: float, drop: float, saved: float) -> float:
 
 
 def needed_value(before: float, drop: float, rise: float) -> float:
-    """Which value of a hit gives that rise."""
+    """Return the value of a hit that gives this rise."""
     return rise / mean_rise(before, drop, 1.0)
 
 

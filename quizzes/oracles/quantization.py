@@ -46,7 +46,7 @@ def mx_scale(values: list[float]) -> float:
 
 
 def mx_largest(values: list[float]) -> float:
-    """What becomes of the largest weight of an MXFP4 block."""
+    """Stored value of the largest weight of an MXFP4 block."""
     scale = mx_scale(values)
     largest = max(values, key=abs)
     size = abs(largest) / scale

@@ -1,4 +1,4 @@
-"""Which tokens may be drawn, and what several completions of one prompt cost."""
+"""Sampling filters and the cost of several completions, on paper."""
 
 from __future__ import annotations
 

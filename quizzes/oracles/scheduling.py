@@ -1,4 +1,4 @@
-"""Who runs when: queues, chunks, policies, on paper."""
+"""Queues, chunks and policies, on paper."""
 
 from __future__ import annotations
 

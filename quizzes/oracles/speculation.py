@@ -1,4 +1,4 @@
-"""How many tokens drafts give, and what they cost."""
+"""Tokens from drafts and their cost, on paper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def overlap(target: list[float], draft: list[float]) -> float:
 
 
 def residual(target: list[float], draft: list[float]) -> list[float]:
-    """What a rejected draft's place is drawn from: the part of p above q, scaled to 1."""
+    """Distribution after a rejected draft: the part of p above q, scaled to 1."""
     p_sum, q_sum = sum(target), sum(draft)
     above = [max(0.0, p / p_sum - q / q_sum) for p, q in zip(target, draft, strict=True)]
     return [value / sum(above) for value in above]

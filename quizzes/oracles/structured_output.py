@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def allowed_tokens(vocabulary: list[str], texts: list[str], said: list[str]) -> list[str]:
-    """For a choice among `texts`: tokens that keep what was said a beginning of one of them; "<eos>" at an end."""
+    """Tokens that keep the output a prefix of one of `texts`; "<eos>" at an end."""
     start = "".join(said)
     found = [token for token in vocabulary if any(text.startswith(start + token) for text in texts)]
     return [*found, "<eos>"] if start in texts else found
@@ -23,7 +23,7 @@ def mask_words(vocab_size: int) -> int:
 
 
 def mask_bytes(vocab_size: int, requests: int, k: int = 0) -> int:
-    """Of a step: each structured request has a mask behind its newest token and behind each of k drafts."""
+    """Masks of a step: one after the newest token of each structured request and one after each of k drafts."""
     return sum(4 * mask_words(vocab_size) for _ in range(requests * (k + 1)))
 
 

@@ -1,7 +1,7 @@
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 
 OUTPUT = 8
-"""Nobody is finished when the last request comes."""
+"""Long enough that no request has finished when the last one arrives."""
 
 
 @experiment("E27")

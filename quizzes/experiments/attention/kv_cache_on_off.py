@@ -40,7 +40,7 @@ def kv_cache_on_off(
     linear = 2 * (shape.common_params + shape.active_routed_params)
 
     def flops(rows: list[tuple[int, int]]) -> float:
-        """Of chunks (first position, how many), each followed by one row of logits."""
+        """Return the arithmetic of chunks (first position, count), each followed by one row of logits."""
         attention = (
             sum(pairs_of(start, count, None) for start, count in rows) * shape.attention_flops_per_pair
         )

@@ -56,7 +56,7 @@ def paged_vs_dense(
 
 
 class _Case:
-    """Keys and values of some rows, dense and in blocks of a pool."""
+    """Keys and values of several rows, dense and in the blocks of a pool."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class _Case:
         return torch.cat(outputs).float()
 
     def leak(self, before: Any) -> float:
-        """Change everybody's last key and value; how much do the queries before the last change?"""
+        """Change the last key and value of every row; return the largest change of earlier queries."""
         for row, n in enumerate(self.lens):
             block, offset = divmod(n - 1, self.block_size)
             self.kv[self.table[row, block].long(), :, :, offset] += 10

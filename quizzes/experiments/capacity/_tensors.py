@@ -1,4 +1,4 @@
-"""The tensors of a named model's checkpoint, by name and shape: what a quantised file is counted from."""
+"""Tensors of a named model's checkpoint, by name and shape."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from quizzes.experiments.registry import BadArguments
 
 
 def tensor_shapes(model: ModelShape) -> dict[str, tuple[int, ...]]:
-    """As in a Hugging Face checkpoint of the Llama layout. Not for mixtures of experts and MLA."""
+    """Return the shapes of a Hugging Face checkpoint in the Llama layout, without mixtures of experts and MLA."""
     if model.moe is not None or model.mla is not None:
-        raise BadArguments(f"{model.name} is no dense model; choose a Llama, Mistral or Qwen")
+        raise BadArguments(f"{model.name} is not a dense model; choose a Llama, Mistral or Qwen")
     hidden, inner = model.hidden_size, model.intermediate_size
     query, key = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (model.vocab_size, hidden)}

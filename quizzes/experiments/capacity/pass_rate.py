@@ -38,7 +38,7 @@ def pass_rate(
 
 
 def _needed(gate: float) -> int:
-    """Fewest cases, all right, whose interval is above the gate: it rises with the number, so halve."""
+    """Return the fewest cases, all right, whose interval is above the gate, by bisection."""
     low, high = 0, 1
     while wilson(high, high)[0] < gate:
         high *= 2

@@ -1,4 +1,4 @@
-"""A scheduler that writes down what it is asked and what it does, in order."""
+"""A scheduler that logs its calls in order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Log:
         return list(dict.fromkeys(event for _, event in self.entries))
 
 
-def watch(owner: Any, method: str, before: Callable[[], None], after: Callable[[Any], None] = id) -> None:
-    """Tell somebody when a method of an object is called, and what it returned."""
+def watch(owner: Any, method: str, before: Callable[[], None], after: Callable[[Any], object] = id) -> None:
+    """Call `before` and `after(result)` around every call of a method of an object."""
     call = getattr(owner, method)
 
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -38,7 +38,7 @@ def watch(owner: Any, method: str, before: Callable[[], None], after: Callable[[
 
 
 def spying(log: Log) -> Callable[..., Scheduler]:
-    """A maker of schedulers for `ctx.core(make_scheduler=...)`."""
+    """Return a factory of logging schedulers for `ctx.core(make_scheduler=...)`."""
 
     def make(*args: Any, **kwargs: Any) -> Scheduler:
         scheduler = Scheduler(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Adapters written as PEFT writes them, and bases with one merged in."""
+"""Random adapters in PEFT's format, and checkpoints with an adapter merged in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 
 
 def write(folder: Path, rank: int, targets: Sequence[str], seed: int) -> Path:
-    """A random adapter for the shop model, strong enough to change what it says."""
+    """Write a random adapter for the shop model, strong enough to change its output."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -43,7 +43,7 @@ def write(folder: Path, rank: int, targets: Sequence[str], seed: int) -> Path:
 
 
 def merge(adapter: Path, folder: Path) -> Path:
-    """The shop model with W + s B A in place of W, in fp32, as a checkpoint of its own."""
+    """Write the shop model with W + s B A in place of W, in fp32."""
     from safetensors.torch import load_file, save_file
 
     from engine.zoo.registry import MODELS

@@ -73,7 +73,7 @@ def exactness(
 
 
 def truncate(adapter: Path, folder: Path, rank: int) -> Path:
-    """An adapter without the rows of A and columns of B behind `rank`."""
+    """Cut an adapter to the first `rank` rows of A and columns of B."""
     import json
 
     from safetensors.torch import load_file, save_file
@@ -99,6 +99,6 @@ def first_logprob(output: object) -> float:
 
 
 def difference(a: object, b: object) -> float:
-    """Of the first position's log-probabilities, over the whole vocabulary: later ones may follow other tokens."""
+    """Return the largest difference of log-probabilities at the first position; later ones may follow other tokens."""
     ours, theirs = a.outputs[0].logprobs[0], b.outputs[0].logprobs[0]  # type: ignore[attr-defined]
     return max(abs(ours[token].logprob - theirs[token].logprob) for token in ours)

@@ -1,7 +1,7 @@
-"""Four ways to give memory to sequences whose length nobody knows beforehand.
+"""Four allocators for sequences of unknown length.
 
-Three that need one contiguous run, as engines before PagedAttention did (the paper's baselines, section 6.1), and the
-engine's own block pool. Sizes are in token slots. A run is found first-fit, lowest address first.
+Three need one contiguous run, as engines before PagedAttention did (the paper's baselines, section 6.1); the fourth is
+the engine's block pool. Sizes are in token slots. Runs are found first-fit, lowest address first.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class CircuitBreaker:
     state: Literal["closed", "open", "half_open"] = "closed"
     failures: int = 0
     opened: int = 0
-    """How often it opened."""
+    """Times that it opened."""
     _wait: int = 0
 
     def allows(self) -> bool:

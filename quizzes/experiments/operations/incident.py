@@ -20,12 +20,12 @@ LONG_PROMPT = 7000
 MAX_TOKENS = 600
 RATE = 8.0
 THROTTLE = 3.0
-"""How many times slower a card runs that has become too hot."""
+"""Slow-down of an overheated card."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What the dashboard shows of a few minutes. Seconds are those of the simulated card."""
+    """Dashboard of a few minutes. Seconds are virtual."""
 
     waiting: Annotated[float, "requests"]
     """Mean."""

@@ -69,7 +69,7 @@ def engine_failure(
 
 
 def _put_in_fault(executor, where: str, fails_at_step: int) -> None:  # type: ignore[no-untyped-def]
-    """From one step on the worker fails, as torch would, or reports that one request cannot go on."""
+    """Make the worker fail at a step, as torch would, or report an error of one request."""
     import torch
 
     execute, steps = executor.execute, iter(range(1, 10_000))
@@ -89,7 +89,7 @@ def _put_in_fault(executor, where: str, fails_at_step: int) -> None:  # type: ig
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The failure is what was asked for: its traceback need not fill the screen."""
+    """Hide the traceback of the expected failure."""
     logger = logging.getLogger("engine.engine_core")
     before = logger.disabled
     logger.disabled = True

@@ -74,7 +74,7 @@ def victims(
 
 
 def computed_before(engine: CoreEngine, name: str, step: int) -> int:
-    """Tokens of a request whose KV existed when a step began."""
+    """Return the tokens of a request whose KV existed when a step began."""
     for view in reversed(engine.steps[:step]):
         if name in view.rows:
             start, num_tokens = view.rows[name]

@@ -1,4 +1,4 @@
-"""Two rules of a gateway: turns in proportion to weights, and staying where one was."""
+"""Balancing rules of a gateway: weighted round robin, and sticky sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 
 class WeightedRoundRobin:
-    """Smooth weighted round robin, as nginx does it: the one that is furthest behind its share goes next."""
+    """Smooth weighted round robin as in nginx: the replica furthest behind its share is next."""
 
     def __init__(self, weights: Sequence[int]) -> None:
         self.weights = list(weights)
@@ -21,7 +21,7 @@ class WeightedRoundRobin:
 
 
 class Sticky:
-    """Asks the other rule once per key, and remembers."""
+    """Applies another rule once per key and keeps its choice."""
 
     def __init__(self, choose: Callable[[], int]) -> None:
         self._choose = choose

@@ -1,4 +1,4 @@
-"""Keeping a chat's prompt within a budget: which of the oldest turns go, and when."""
+"""Trimming of a chat's prompt to a token budget."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Policy = Literal["none", "slide", "bulk"]
 
 @dataclass
 class Budgeter:
-    """A system prompt and the turns behind it, at most `budget` tokens of both.
+    """A system prompt and the turns after it, at most `budget` tokens in all.
 
-    none   nothing is ever dropped
-    slide  the oldest turns go, as few as needed, so near the budget some go before every request
-    bulk   once the budget is passed, the oldest turns go until half of it is free: rarely, and many at once
+    none   keeps everything
+    slide  drops as few of the oldest turns as needed: at the budget, before every request
+    bulk   drops the oldest turns down to half the budget once it is exceeded: rarely, many at once
     """
 
     system: list[int]
@@ -22,13 +22,13 @@ class Budgeter:
     policy: Policy
     turns: list[list[int]] = field(default_factory=list)
     num_cuts: int = 0
-    """How often something was dropped."""
+    """Number of times that turns were dropped."""
 
     def add(self, turn: list[int]) -> None:
         self.turns.append(turn)
 
     def prompt(self, question: list[int]) -> list[int]:
-        """The history that fits, and the question. The system prompt and the question are never cut."""
+        """Return the history that fits and the question; system prompt and question are never cut."""
         if self.policy != "none" and self._size(question) > self.budget:
             goal = self.budget if self.policy == "slide" else self.budget // 2
             while self.turns and self._size(question) > goal:

@@ -1,4 +1,4 @@
-"""One prompt, one spelling: what has to happen before the cache can know two prompts for the same."""
+"""Canonical and naive spelling of one prompt."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def canonical_prompt(parts: dict[str, Any]) -> bytes:
-    """Stable parts first and spelled in one way, volatile parts last.
+    """Return the prompt with stable parts first, in one spelling, and volatile parts last.
 
-    Instructions lose trailing blanks and doubled spaces, tools are sorted by name and written as JSON with sorted
-    keys, and what changes with every request (date, request id, question) stands behind all of it.
+    Instructions lose trailing blanks and doubled spaces; tools are sorted by name and written as JSON with sorted
+    keys; date, request id and question, which change with every request, come last.
     """
     text = re.sub(r"[ \t]+", " ", parts["instructions"].replace("\r\n", "\n")).strip()
     tools = json.dumps(
@@ -22,7 +22,7 @@ def canonical_prompt(parts: dict[str, Any]) -> bytes:
 
 
 def naive_prompt(parts: dict[str, Any], stamped: bool = True) -> bytes:
-    """Whatever order and blanks things came in; stamped: with request id and date on top."""
+    """Return the prompt with order and white space unchanged; stamped: with request id and date first."""
     stamp = f"request: {parts['request']}\ndate: {parts['date']}\n" if stamped else ""
     tools = json.dumps(parts["tools"], ensure_ascii=False)
     return f"{stamp}{parts['instructions']}\n{tools}\n{parts['question']}".encode()

@@ -1,4 +1,4 @@
-"""A live engine's scheduler, watched: its requests, the figures of every step, the blocks in use."""
+"""Recording of a live engine's scheduler: requests, step statistics, blocks in use."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Watched:
-    """Listens from now on. `llm`: an engine with one scheduler."""
+    """Records from now on. `llm`: an engine with one scheduler."""
 
     def __init__(self, llm: Any) -> None:
         self.requests: list[Any] = []
-        """As the scheduler got them, in order."""
+        """In order of arrival."""
         self.steps: list[Any] = []
         """StepStats, one per step."""
         self.blocks: list[int] = []
-        """In use while a step ran, before what ended in it was given back."""
+        """Blocks in use during each step, before finished requests free theirs."""
         self._scheduler = llm.llm_engine.engine_core.scheduler
         self._add, self._update = self._scheduler.add, self._scheduler.update
         self._scheduler.add, self._scheduler.update = self.add, self.update
@@ -31,5 +31,5 @@ class Watched:
         return outputs
 
     def total(self, name: str) -> int:
-        """The sum of a flow over all steps."""
+        """Return the sum of a counter over all steps."""
         return sum(getattr(stats, name) for stats in self.steps)

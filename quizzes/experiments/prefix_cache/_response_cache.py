@@ -1,4 +1,4 @@
-"""A cache of whole answers in front of the engine: by exact text, by normalised text, or by likeness."""
+"""Cache of whole answers in front of the engine: by exact text, normalised text or similarity."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 def normalise(question: str) -> str:
-    """Case, punctuation and blanks do not count."""
+    """Return the words of a question without case and punctuation."""
     return " ".join(_WORD.findall(question.lower()))
 
 
 def likeness(a: str, b: str) -> float:
-    """Jaccard: words in common over words in either."""
+    """Return the Jaccard similarity: words in common over words in either."""
     first, second = set(_WORD.findall(a.lower())), set(_WORD.findall(b.lower()))
     return len(first & second) / len(first | second) if first | second else 1.0
 
 
 class ResponseCache:
-    """Answers by question. `threshold`: None matches the key exactly; a number takes the likest that reaches it."""
+    """Answers by question. threshold: similarity that a match needs; None: an equal key."""
 
     def __init__(self, key: Callable[[str], str] = str, threshold: float | None = None) -> None:
         self.key = key

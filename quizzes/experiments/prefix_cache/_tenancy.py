@@ -1,4 +1,4 @@
-"""What a gateway can do about a neighbour who floods the cache: let only so many of its tokens in at a time."""
+"""Token quota of a gateway against a tenant that floods the cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 
 class TokenQuota:
-    """A tenant may have at most `tokens` prompt tokens admitted per round; the rest waits for the next one."""
+    """Admits at most `tokens` prompt tokens of a tenant per round; the rest waits for the next round."""
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
@@ -16,7 +16,7 @@ class TokenQuota:
         self._waiting.append(prompt)
 
     def admit(self) -> list[list[int]]:
-        """The prompts that this round lets through, oldest first."""
+        """Return the prompts admitted in this round, oldest first."""
         left, admitted = self.tokens, []
         while self._waiting and len(self._waiting[0]) <= left:
             prompt = self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""Token ids that occur nowhere else, and how many of a prompt's tokens went through the model."""
+"""Unique token ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import count
 
 
 class Fresh:
-    """Hands out runs of token ids, each id once."""
+    """Returns runs of token ids, each id once."""
 
     def __init__(self) -> None:
         self._next = count(1 << 20)

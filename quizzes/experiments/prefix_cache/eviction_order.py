@@ -51,7 +51,7 @@ def eviction_order(
     add_listener(kv.pool, watch)
     if take:
         take = min(take, sum(chains) + 1)
-        engine.run([Ask("newcomer", fresh(take * block_size), fresh(1))])
+        engine.run([Ask("last", fresh(take * block_size), fresh(1))])
     left = [_reachable(chain, kv.pool.cached) for chain in hashes]
     return Result(order=order, left=left, free_before=free, cached_before=cached)
 

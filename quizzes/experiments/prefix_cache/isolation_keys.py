@@ -54,19 +54,19 @@ def isolation_keys(
 
 
 class _World:
-    """Requests of one length, and managers to serve them."""
+    """Requests of one length, and KV managers."""
 
     def __init__(self, prompt: int, block_size: int) -> None:
         self.prompt = prompt
         self.block_size = block_size
 
     def hit(self, first: dict[str, Any], second: dict[str, Any]) -> int:
-        """One engine: the first request is computed and leaves, then the second looks for its prefix."""
+        """Return the second request's hit after the first has finished, on one engine."""
         manager = self._manager()
         done = self._request("first", **first)
         manager.add(done)
         if manager.admit(done, manager.match(done), self.prompt) is None:
-            raise AssertionError("a pool that is made for one prompt holds it")
+            raise AssertionError("the pool has room for one prompt")
         done.num_computed_tokens = self.prompt
         manager.publish(done)
         manager.free(done)
@@ -75,7 +75,7 @@ class _World:
         return manager.match(asking).num_blocks * self.block_size
 
     def common(self, first: dict[str, Any], second: dict[str, Any]) -> int:
-        """Two engines, one store of blocks by hash: how far the second one's hashes are among the first one's."""
+        """Return the tokens of the second engine's hashes that a store with the first engine's blocks holds."""
         chains = []
         for settings in (first, second):
             request = self._request("request")

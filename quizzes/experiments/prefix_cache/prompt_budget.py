@@ -87,7 +87,7 @@ def _chat(
 
 
 def chart(result: Result) -> dict[str, Any]:
-    """The sliding budget: prompt length and what the cache finds of it, by turn."""
+    """Sliding budget: prompt length and hit tokens by turn."""
     values = [
         {"turn": turn, "tokens": tokens, "what": what}
         for what, column in (("prompt", result.lengths_slide), ("hit", result.hits_slide))

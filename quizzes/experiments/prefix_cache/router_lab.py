@@ -55,7 +55,7 @@ def router_lab(
 
 
 def chart(result: Result) -> dict[str, Any]:
-    """Hit rate against balance, a point per router: top left is where one wants to be."""
+    """Hit rate against balance, one point per router; top left is best."""
     values = [
         {"router": name, "hit rate": rate, "busiest over mean": result.imbalance[name]}
         for name, rate in result.hit_rate.items()

@@ -26,7 +26,7 @@ def salted_tenants(
         shared_computed, salted_computed [tokens]
         shared_cached_blocks [blocks]: Blocks with content that can be hit, at the end.
         salted_cached_blocks [blocks]
-        probe_hit_shared [tokens]: A stranger sends the first tenant's prompt word for word: cached tokens, visible
+        probe_hit_shared [tokens]: A new tenant sends the first tenant's prompt: cached tokens, visible
             to him as a short TTFT.
         probe_hit_salted [tokens]
     """
@@ -50,7 +50,7 @@ def salted_tenants(
 def _serve(
     ctx: Context, key: str | None, tenants: int, requests: int, system: int, own: int, block_size: int
 ) -> tuple[CoreEngine, int]:
-    """The engine before the stranger came, and what he hit."""
+    """Return the engine before the probe, and the probe's hit."""
     fresh = Fresh()
     instructions = fresh(system)
     engine = ctx.core(
@@ -65,9 +65,9 @@ def _serve(
             prompt = instructions + fresh(own)
             first = first or prompt
             engine.run([Ask(f"t{tenant}r{turn}", prompt, fresh(1), **_identity(key, f"tenant-{tenant}"))])
-    stranger = engine.add(Ask("stranger", first, fresh(1), **_identity(key, "stranger")))
-    hit = engine.scheduler.kv.match(stranger).num_blocks * block_size
-    engine.abort("stranger")
+    probe = engine.add(Ask("probe", first, fresh(1), **_identity(key, "probe")))
+    hit = engine.scheduler.kv.match(probe).num_blocks * block_size
+    engine.abort("probe")
     engine.close()
     return engine, hit
 

@@ -50,7 +50,7 @@ def _serve(
     pool: int,
     scan: int,
 ) -> tuple[list[int], int, tuple[int, int]]:
-    """(blocks held after each step, blocks given back, hits of the second and the third time)."""
+    """(blocks held after each step, blocks freed, hits of the second and the third time)."""
     fresh = Fresh()
     tokens = fresh(prompt)
     engine = ctx.core(

@@ -47,7 +47,7 @@ def working_set(
 
 
 def visit_order(prefixes: int, rounds: int, visits: str, seed: int) -> list[int]:
-    """Which prefix is asked for, after the first round."""
+    """Yield the prefixes visited after the first round."""
     rng = Random(seed)
     if visits == "cyclic":
         return list(range(prefixes)) * rounds

@@ -15,8 +15,8 @@ def awq_scales(
 
     Returns:
         protected: The channel with the largest scale.
-        loud_channel: The one whose inputs are large.
-        heavy_channel: The one whose weights are large.
+        loud_channel: Channel with large inputs.
+        heavy_channel: Channel with large weights.
         alpha: Exponent that the search chose; 0 is plain rounding.
         gain [x]: Output error of plain rounding over AWQ's.
         changes_with_inputs: Whether other inputs, with the same weights, give other scales.

@@ -62,7 +62,7 @@ def outliers(ctx: Context, factor: int = arg(64, 1, 4096), tokens: int = arg(256
 
 
 def _inputs(model: Any, samples: list[Any], tokens: int) -> tuple[Any, Any]:
-    """What the query projection reads, [tokens, hidden], and its matrix."""
+    """Return the inputs of the query projection [tokens, hidden], and its matrix."""
     import torch
 
     seen: list[Any] = []

@@ -1,4 +1,4 @@
-"""The engine's sampler without an engine around it: one row per draw."""
+"""The engine's sampler without an engine: one row per draw."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def logits_of(probs: Sequence[float]) -> torch.Tensor:
-    """fp32 [V]: logits whose softmax at temperature 1 is proportional to `probs`."""
+    """Return fp32 [V] logits whose softmax at temperature 1 is proportional to `probs`."""
     import torch
 
     return torch.tensor(list(probs), dtype=torch.float64).log().float()
 
 
 def sampler_for(vocab_size: int, rows: int, prompt: Sequence[int] = (0,), **params: Any) -> Sampler:
-    """A sampler in which `rows` requests with equal parameters run; their seeds are 0, 1, 2 ..."""
+    """Return a sampler for `rows` requests with equal parameters and seeds 0, 1, 2 ..."""
     from engine.core.sched_output import RequestInit
     from engine.sample.sampler import Sampler
     from engine.sampling_params import SamplingParams
@@ -32,7 +32,7 @@ def sampler_for(vocab_size: int, rows: int, prompt: Sequence[int] = (0,), **para
 
 
 def draw(logits: torch.Tensor, rows: int, **params: Any) -> list[int]:
-    """`rows` independent draws from logits fp32 [V] with the same parameters."""
+    """Return `rows` independent draws from logits fp32 [V] with the same parameters."""
     import numpy as np
 
     from engine.sample.processors import SampleBatch

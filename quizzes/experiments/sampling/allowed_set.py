@@ -51,6 +51,6 @@ def allowed_set(
 
 
 def chart(result: Result) -> dict[str, Any]:
-    """What each token is drawn with; tokens that were filtered out have no bar."""
+    """Probability of each token after the filters."""
     values = [{"token": token, "probability": p} for token, p in enumerate(result.probs)]
     return vega(values, "bar", x="token:O", y="probability:Q")

@@ -1,1 +1,1 @@
-"""Experiments on who runs when: admission, policies, chunks, queues, load."""
+"""Scheduling: admission, policies, chunks, queues, load."""

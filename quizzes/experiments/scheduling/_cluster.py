@@ -1,4 +1,4 @@
-"""A model on a GPU in virtual time: what the experiments of this folder serve their requests on."""
+"""Deployments and lengths that the experiments of this folder share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def deployment(
 
 
 def lengths(name: str, text: str, most: int) -> Lengths:
-    """Lengths from an argument's text. Raises BadArguments for what is none, or could go on for ever."""
+    """Return the lengths that an argument describes. Raises BadArguments if it is not valid or exceeds `most`."""
     try:
         found = Lengths.parse(text)
     except ConfigError as error:

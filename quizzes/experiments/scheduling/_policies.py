@@ -1,13 +1,13 @@
-"""Policies that vLLM does not ship, as a sort key on the real scheduler. Everything else is inherited.
+"""Policies that vLLM does not ship, as sort keys on the real scheduler.
 
     policy      key of a request: smaller runs first
     sjf         predicted tokens
-    aging       arrival + weight x predicted tokens     a job that has waited long enough beats any newcomer
+    aging       arrival + weight x predicted tokens     a job that has waited long enough beats any later one
     fair        finish tag of its tenant                tag = max(tenant's last tag, virtual time) + tokens
 
-The key is given once, on arrival. For aging that is enough: who waits gains on all later arrivals at the same pace, so
-the order between two requests never changes. Fair share: weighted fair queueing with unit weights (Demers et al. 1989),
-for LLM serving Sheng et al. 2024 (2401.00588), section 3.
+Keys are computed on arrival. For aging that suffices: a waiting request gains on all later arrivals at the same
+pace, so the order between two requests never changes. Fair share: weighted fair queueing with unit weights (Demers et
+al. 1989), for LLM serving Sheng et al. 2024 (2401.00588), section 3.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 
 Predict = Callable[[Request], float]
-"""Tokens that a request will need, guessed on arrival."""
+"""Predicted tokens of a request, on arrival."""
 
 
 def tenant_of(request: Request) -> str:
-    """Ids look like tenant/number."""
+    """Return the tenant of an id such as tenant/number."""
     return request.request_id.split("/")[0]
 
 
@@ -55,13 +55,13 @@ def aging(predict: Predict, weight: float) -> Callable[..., Scheduler]:
 
 
 def fair(predict: Predict) -> Callable[..., Scheduler]:
-    """Tenants take turns by tokens, however many requests each of them sends."""
+    """Fair share: tenants take turns by tokens, however many requests each of them sends."""
 
     def make(*args: Any, **settings: Any) -> Scheduler:
         scheduler = Scheduler(*args, **settings)
         last: dict[str, float] = {}
         starts: dict[str, float] = {}
-        """Of unfinished requests: the least of them is the virtual time."""
+        """Starts of unfinished requests; the minimum is the virtual time."""
 
         def key(request: Request, order: int) -> SortKey:
             for request_id in [name for name in starts if name not in scheduler.requests]:
@@ -79,7 +79,7 @@ def fair(predict: Predict) -> Callable[..., Scheduler]:
 
 
 class BypassScheduler(Scheduler):
-    """Admits whoever fits: a head that lacks blocks is overtaken (first fit instead of first come)."""
+    """First fit instead of first come: requests that fit overtake a head that lacks blocks."""
 
     def _schedule_waiting(self, plan: Any) -> None:
         passed: list[Request] = []

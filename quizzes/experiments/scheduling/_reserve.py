@@ -1,4 +1,4 @@
-"""Admission rules on top of the real scheduler: what has to be free before a request may start."""
+"""Admission rules on top of the real scheduler: blocks that must be free before a request starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.core.scheduler import Scheduler
 
 
 class ReservingScheduler(Scheduler):
-    """Starts a request only if every running one could reach its max_tokens beside it: nobody is ever preempted."""
+    """Admits a request only if all running ones can still reach their max_tokens, so that none is preempted."""
 
     def _admit(self, request: Request, plan: Any) -> NotScheduled | None:
         promised = sum(self._most_blocks(other) for other in self.running)
@@ -21,7 +21,7 @@ class ReservingScheduler(Scheduler):
         return super()._admit(request, plan)
 
     def _most_blocks(self, request: Request) -> int:
-        """For its prompt and all of max_tokens; the last token is sampled and never computed."""
+        """Blocks for its prompt and all of max_tokens; the last token is sampled and never computed."""
         return -(-(request.max_num_tokens - 1) // self.kv.block_size)
 
 

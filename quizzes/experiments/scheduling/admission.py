@@ -42,7 +42,7 @@ def admission(
     limit = max_tokens or output
     if limit < output:
         raise BadArguments(
-            f"max_tokens {limit} is less than output {output}: nobody can generate more than it asked for"
+            f"max_tokens {limit} is less than output {output}: a request cannot generate more than it asked for"
         )
     from quizzes.experiments.scheduling import _reserve
 

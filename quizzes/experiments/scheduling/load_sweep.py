@@ -25,7 +25,7 @@ Arrivals = Literal["poisson", "gamma", "constant"]
 
 @dataclass(frozen=True)
 class _Load:
-    """Who asks, apart from what a knob changes."""
+    """The requests, apart from the knobs."""
 
     requests: int
     prompt: str

@@ -54,7 +54,7 @@ def open_vs_closed(
 
 
 def _closed(users: int, load: Workload, replica: Deployment) -> RunReport:
-    """Looks for answers at every step end: who is answered sends again at that moment."""
+    """Serve a closed loop: a user sends the next request at the end of the step that finished the last one."""
     engine, requests = make_engine(replica), iter(load)
     ends = [0.0]
     engine.on_step = lambda _, load, seconds: ends.append(engine.now + seconds)
@@ -68,7 +68,7 @@ def _closed(users: int, load: Workload, replica: Deployment) -> RunReport:
 
 
 def _send(engine: SimEngine, requests: Iterator[SimRequest], count: int) -> None:
-    """The next `count` requests arrive now."""
+    """Let the next `count` requests arrive now."""
     for request in islice(requests, count):
         request.arrival = engine.now
         engine.add(request, engine.now)

@@ -117,7 +117,7 @@ def _by_tenant(latencies: list[int], tenants: list[str]) -> dict[str, float]:
 
 
 def chart(result: Result) -> dict[str, Any]:
-    """Mean against worst latency, a point per policy: bottom left is where one wants to be."""
+    """Mean against worst latency, one point per policy; bottom left is best."""
     rows = zip(result.policies, result.mean_latency, result.worst_latency, strict=True)
     return vega(
         [{"policy": name, "mean": mean, "worst": worst} for name, mean, worst in rows],

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from engine.sim.cost import StepLoad
 
 TICK = 0.05
-"""Virtual seconds between two looks at who has got how far."""
+"""Virtual seconds between two checks of the requests' progress."""
 
 
 @experiment("E15")
@@ -93,22 +93,22 @@ def _serve(
         engine.run_until(now)
     quiet = [seconds for seconds, rows, tokens in steps if tokens == len(rows)]
     del steps[:]
-    newcomers = []
+    arrivals = []
     if prompt:
-        newcomers.append(engine.add(SimRequest(decodes, now, prompt, 1), now))
+        arrivals.append(engine.add(SimRequest(decodes, now, prompt, 1), now))
     if short_prompt:
-        newcomers.append(engine.add(SimRequest(decodes + 1, now, short_prompt, 1), now))
-    while any(record.num_tokens == 0 for record in newcomers):  # type: ignore[union-attr]
+        arrivals.append(engine.add(SimRequest(decodes + 1, now, short_prompt, 1), now))
+    while any(record.num_tokens == 0 for record in arrivals):  # type: ignore[union-attr]
         now += TICK
         engine.run_until(now)
-    ttft = [1000 * record.ttft for record in newcomers]  # type: ignore[union-attr]
+    ttft = [1000 * record.ttft for record in arrivals]  # type: ignore[union-attr]
     chunks = [seconds for seconds, rows, _ in steps if str(decodes) in rows]
     gap = max(chunks) if prompt else sum(quiet) / max(1, len(quiet))
     return ttft[0] if prompt else 0.0, 1000 * gap, len(chunks), ttft[-1] if short_prompt else 0.0
 
 
 def chart(result: Result) -> dict[str, Any]:
-    """What a larger budget costs those that decode, and what it saves the long prompt."""
+    """Worst gap of the decodes and TTFT of the long prompt, by budget."""
     values = [
         {"budget": str(budget), "ms": ms, "what": what}
         for what, column in (

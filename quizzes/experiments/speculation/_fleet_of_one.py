@@ -11,7 +11,7 @@ from quizzes.experiments.simulated import deploy
 
 @dataclass(frozen=True)
 class Target:
-    """What is served, on what."""
+    """A model and its hardware."""
 
     model: str
     hardware: str

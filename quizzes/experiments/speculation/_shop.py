@@ -1,4 +1,4 @@
-"""Questions for the shop models, and an engine whose drafts are counted."""
+"""Questions for the shop models, and counters of their drafts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counted:
     tokens: list[list[int]] = field(default_factory=list)
     steps: int = 0
     rows: int = 0
-    """Rows whose drafts were judged."""
+    """Rows with verified drafts."""
     decode_rows: int = 0
     """Rows that gave tokens, but for each request's first."""
     drafted: int = 0
@@ -39,7 +39,7 @@ class Counted:
     computed: int = 0
     """Positions that went through the target."""
     first_token_step: int = 0
-    """Of the first request: which step gave its first token."""
+    """Step of the first request's first token."""
 
 
 def prompts(workload: str, count: int) -> list[str]:

@@ -27,8 +27,8 @@ def draft_masks(
 
     ids = {token: index for index, token in enumerate(vocabulary)}
     grammar = compile_regex(vocabulary, regex).start()
-    told = [ids.get(token, len(vocabulary)) for token in said]
-    grammar.accept_tokens(told)
+    accepted = [ids.get(token, len(vocabulary)) for token in said]
+    grammar.accept_tokens(accepted)
     guesses = [ids.get(token, len(vocabulary)) for token in drafts]
     legal = len(grammar.validate_tokens(guesses))
     words = np.zeros((1 + len(guesses), -(-(len(vocabulary) + 1) // 32)), np.int32)
