@@ -53,7 +53,7 @@ def test_an_8b_awq_checkpoint_has_the_size_of_the_published_one() -> None:
 
 
 def test_a_mixture_of_experts_is_refused() -> None:
-    with pytest.raises(ValueError, match="no dense model"):
+    with pytest.raises(ValueError, match="not a dense model"):
         run("quantised_size", model="mixtral-8x7b")
 
 
