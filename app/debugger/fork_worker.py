@@ -10,16 +10,14 @@ What the scheduler prints goes to stderr.
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import signal
-import sys
-import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from common.parent_link import JsonLink
 from engine.trace.fork import StepTimeLimit, fork
 from engine.trace.format import TraceError
 from engine.trace.reader import TraceReader
@@ -30,16 +28,18 @@ DEAF_S = 15.0
 
 
 def main() -> None:
-    job: dict[str, Any] = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_the_asker, args=(Path(job["out"]),), daemon=True).start()
-    reports = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    job: dict[str, Any] = {}
+
+    def leave() -> None:
+        """The parent is gone: remove the unfinished file and end."""
+        if job:
+            Path(job["out"]).unlink(missing_ok=True)
+        os._exit(1)
+
+    link = JsonLink(leave)
+    job |= link.read()
     signal.signal(signal.SIGALRM, _too_long)
     last = 0.0
-
-    def report(message: dict[str, Any]) -> None:
-        reports.write(json.dumps(message) + "\n")
-        reports.flush()
 
     def on_step(step: int, of: int) -> None:
         nonlocal last
@@ -48,10 +48,10 @@ def main() -> None:
         if now - last > REPORT_EVERY_S:
             last = now
             faulthandler.dump_traceback_later(job["step_limit_s"] + DEAF_S, exit=True)
-            report({"step": step, "of": of})
+            link.write({"step": step, "of": of})
 
     try:
-        report({"step": 0, "of": 0})
+        link.write({"step": 0, "of": 0})
         result = fork(
             TraceReader(job["source"]),
             job["out"],
@@ -62,16 +62,9 @@ def main() -> None:
         )
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
-        report({"result": {**asdict(result), "path": str(result.path)}})
+        link.write({"result": {**asdict(result), "path": str(result.path)}})
     except TraceError as error:
-        report({"error": str(error)})
-
-
-def _end_with_the_asker(out: Path) -> None:
-    """Whoever asked for the fork was killed: what is half done goes with it."""
-    sys.stdin.read()
-    out.unlink(missing_ok=True)
-    os._exit(1)
+        link.write({"error": str(error)})
 
 
 def _too_long(signum: int, frame: object) -> None:

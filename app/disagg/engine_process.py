@@ -1,20 +1,20 @@
 """An engine in a process of its own: prompts in and tokens out through a pipe.
 
-The child ignores Ctrl-C, which a terminal sends to everybody: its parent decides. It ends when it is told to, and when
-the pipe breaks because the parent is gone, so nothing is left behind either way.
+It ends when the pipe does, and so with its parent.
 """
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from common.child_process import PipeChild
+from common.parent_link import serve_pipe
+
 ENDS_WITHIN_S = 10.0
-"""After this a child that was told to stop is killed."""
+"""Time for an engine to shut down after its pipe was closed; then it is killed."""
 
 
 @dataclass(frozen=True)
@@ -65,60 +65,37 @@ class Failed:
     message: str
 
 
-TOTALS, STOP = "totals", "stop"
+TOTALS = "totals"
 
 
-class EngineProcess:
+class EngineProcess(PipeChild):
     """The parent's side."""
 
     def __init__(self, engine_args: dict[str, Any]) -> None:
-        context = get_context("spawn")  # a fork would inherit the threads of torch, and the other pipes
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=[theirs, engine_args], daemon=True)
-        self._process.start()
-        theirs.close()
+        super().__init__("app.disagg.engine_process", name="an engine's process", grace_s=ENDS_WITHIN_S)
+        self.write(engine_args)
 
     def send(self, message: Ask | str) -> None:
-        self.connection.send(message)
+        self.write(message)
 
     def receive(self) -> Any:
-        """The next message; RuntimeError if the engine failed or its process is gone."""
-        try:
-            message = self.connection.recv()
-        except (EOFError, ConnectionResetError):
-            message = Failed("its process has ended")
+        """Return the next message. Raises RuntimeError if the engine failed or its process is gone."""
+        message = self.read()
         if isinstance(message, Failed):
             raise RuntimeError(f"an engine process failed: {message.message}")
         return message
 
-    def stop(self) -> None:
-        """End the process, by force if it does not end by itself."""
-        try:
-            self.connection.send(STOP)
-        except OSError:
-            pass  # it is gone already
-        self._process.join(ENDS_WITHIN_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self.connection.close()
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-
-def _serve(connection: Connection, engine_args: dict[str, Any]) -> None:
+def _serve(connection: Connection) -> None:
     """The child."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        engine = _Engine(connection, engine_args)
+        engine = _Engine(connection, connection.recv())
         try:
             engine.run()
         finally:
             engine.shutdown()
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the parent is gone
+    except (EOFError, ConnectionError):
+        raise
     except Exception as error:
         connection.send(Failed(f"{type(error).__name__}: {error}"))
 
@@ -155,8 +132,6 @@ class _Engine:
                 self._connection.send(Totals(dict(self._counters)))
             while self._connection.poll(0 if is_busy else None):
                 message = self._connection.recv()
-                if message == STOP:
-                    return
                 if message == TOTALS:
                     wants_totals = True
                 else:
@@ -205,3 +180,10 @@ class _Engine:
                     output.kv_transfer_params,
                 )
             )
+
+
+if __name__ == "__main__":
+    # Run as a module of its own, this file is __main__: import it under its real name for pickles.
+    from app.disagg.engine_process import _serve as _serve_here
+
+    serve_pipe(_serve_here)

@@ -226,7 +226,7 @@ def running(all_args: Sequence[dict[str, Any]]) -> Iterator[list[EngineProcess]]
         yield engines
     finally:
         for engine in engines:
-            engine.stop()
+            engine.close()
 
 
 @contextmanager

@@ -27,10 +27,11 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from common.child_process import ProcessEnded
 from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
 from engine.core.errors import EngineDeadError
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
-from engine.exec.process import Channel, ProcessEnded, RemoteProcess, wait_for_any
+from engine.exec.process import Channel, RemoteProcess, wait_for_any
 from engine.parallel import join_world
 from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import Worker, call_worker, resolve_device

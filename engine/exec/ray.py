@@ -27,11 +27,11 @@ from weakref import WeakSet
 
 import torch.distributed as dist
 
+from common.child_process import ProcessEnded
 from engine.config import ConfigError, EngineArgs, ModelConfig
 from engine.core.sched_output import GrammarBitmask, SchedulerOutput
 from engine.exec.dp import Replica, replica_args
 from engine.exec.multiproc import MultiprocExecutor, MultiprocStep, RankWorker, threads_per_worker
-from engine.exec.process import ProcessEnded
 from engine.grammar.vocabulary import TokenSource
 from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import resolve_device

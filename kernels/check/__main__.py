@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 
+from common.parent_link import JsonLink
 from kernels.check.jobs import Job, run_here
 
 
 def main() -> None:
-    jobs = [Job(**{**each, "environment": ()}) for each in json.load(sys.stdin)]
+    link = JsonLink()
+    jobs = [Job(**{**each, "environment": ()}) for each in link.read()]
     numbers = {job: number for number, job in enumerate(jobs)}
     for job, result in run_here(jobs):
-        print(json.dumps([numbers[job], asdict(result)]), flush=True)
+        link.write([numbers[job], asdict(result)])
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:  # the parent is told as well, and says so
-        sys.exit(130)
+    main()

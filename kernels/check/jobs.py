@@ -7,25 +7,17 @@ JSON lines: the jobs go in, and a line comes out after every case.
 
 from __future__ import annotations
 
-import json
-import os
 import queue
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import torch
 
+from common.child_process import JsonChild, ProcessEnded
 from kernels.check.cases import Size
 from kernels.check.run import CaseResult, CheckReport, results
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +36,6 @@ class Job:
 
     def empty_report(self) -> CheckReport:
         return CheckReport(self.op, self.backend, self.dtype, self.size, self.seed)
-
-
-class ChildDied(RuntimeError):
-    """The child ended without an answer: a crash in native code, or a missing library."""
 
 
 def run_jobs(jobs: Sequence[Job], workers: int = 1) -> Iterator[tuple[Job, CaseResult]]:
@@ -108,43 +96,23 @@ class _Child:
     def __init__(self, jobs: Sequence[Job], environment: dict[str, str], tell: Callable[[Any], None]) -> None:
         self._jobs = jobs
         self._tell = tell
-        self._errors = tempfile.TemporaryFile("w+")  # a pipe that nobody empties would stop the child
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernels.check"],
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
+        backends = ", ".join(dict.fromkeys(job.backend for job in jobs))
+        name = f"the process that checks {backends} kernels"
+        self._process = JsonChild("kernels.check", name=name, environment=environment)
         self._thread = Thread(target=self._listen, daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
         """Pass on every result; at the end None, or what went wrong."""
         try:
-            assert self._process.stdin is not None and self._process.stdout is not None
-            with suppress(BrokenPipeError):  # it has died already, and the exit code says so
-                self._process.stdin.write(json.dumps([asdict(job) for job in self._jobs]))
-                self._process.stdin.close()
-            for line in self._process.stdout:
-                number, result = json.loads(line)
+            self._process.write([asdict(job) for job in self._jobs])
+            for number, result in self._process.records():
                 self._tell((self._jobs[number], CaseResult(**result)))
-            if self._process.wait() != 0:
-                raise ChildDied(self._last_words())
-            self._tell(None)
-        except (ChildDied, OSError, ValueError) as error:
+        except ProcessEnded as ended:
+            self._tell(None if ended.exit_code == 0 else ended)
+        except (OSError, ValueError) as error:
             self._tell(error)
-
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        last = (self._errors.read().strip() or "no message").splitlines()[-1]
-        backends = ", ".join(dict.fromkeys(job.backend for job in self._jobs))
-        return f"the process that checks {backends} kernels ended with {self._process.returncode}: {last}"
 
     def end(self) -> None:
         self._process.kill()
-        self._process.wait()
         self._thread.join()
-        self._errors.close()

@@ -7,21 +7,17 @@ with Runner() as runner:
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import select
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import psutil
 
+from common.child_process import JsonChild, ProcessEnded, describe_exit
 from quizzes.experiments import results_cache
 from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment, get
 
@@ -70,11 +66,9 @@ class Runner:
 
     def __init__(self, *, cache: bool = True) -> None:
         self._cache = cache
-        self._worker: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
+        self._worker: JsonChild | None = None
         self._unanswered = 0
         """Warm commands whose answers have not been read."""
-        atexit.register(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +83,7 @@ class Runner:
         try:
             self._send({"do": "warm", "name": name})
             self._unanswered += 1
-        except OSError:
+        except ProcessEnded:
             self.close()
 
     def run(
@@ -145,52 +139,44 @@ class Runner:
 
     def close(self) -> None:
         """End the worker and whatever it started."""
-        worker, self._worker = self._worker, None
-        self._buffer, self._unanswered = b"", 0
-        if worker is None:
-            return
-        try:
-            os.killpg(worker.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        for pipe in (worker.stdin, worker.stdout, worker.stderr):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:
-                    pass
-        worker.wait()
+        worker, self._worker, self._unanswered = self._worker, None, 0
+        if worker is not None:
+            worker.kill()
 
     # -- the conversation with the worker
 
     def _send(self, command: dict[str, Any]) -> None:
-        if self._worker is None or self._worker.poll() is not None:
+        if self._worker is None or not self._worker.is_running:
             self.close()
-            self._worker = _start()
-        stdin = self._worker.stdin
-        assert stdin is not None
-        stdin.write(json.dumps(command).encode() + b"\n")
-        stdin.flush()
+            self._worker = JsonChild(
+                "quizzes.experiments.worker",
+                name="the process for experiments",
+                environment={"PYTHONHASHSEED": "0"},
+                grace_s=0.0,
+                keep_stderr=os.environ.get("PREP_DEBUG", "") in ("", "0"),
+            )
+        self._worker.write(command)
 
     def _ask(self, command: dict[str, Any], name: str, seconds: float, megabytes: int) -> dict[str, Any]:
         limit = _Limit(name, seconds, megabytes)
         self._send_again(command)
         retried = False
         while True:
-            line = self._read_line()
             assert self._worker is not None
-            if line is None:
-                status = self._worker.poll()
-                if status is not None and limit.began is None and not retried:
-                    retried = True  # somebody killed it between two runs
-                    self._send_again(command)
-                elif status is not None:
-                    raise RunFailed(f"{name}: its process ended (exit status {status}) without a result")
-                else:
-                    limit.check(self._worker.pid)
+            try:
+                answer = self._worker.read(_LOOK_EVERY)
+            except ProcessEnded as ended:
+                if limit.began is not None or retried:
+                    how = describe_exit(ended.exit_code)
+                    raise RunFailed(
+                        f"{name}: its process {how} without a result", details=ended.last_words
+                    ) from None
+                retried = True  # it was killed between two runs
+                self._send_again(command)
                 continue
-            answer = dict(json.loads(line))
-            if answer.get("started"):
+            if answer is None:
+                limit.check(self._worker.pid)
+            elif answer.get("started"):
                 limit.begin(self._worker.pid)
             elif self._unanswered:
                 self._unanswered -= 1
@@ -200,21 +186,9 @@ class Runner:
     def _send_again(self, command: dict[str, Any]) -> None:
         try:
             self._send(command)
-        except BrokenPipeError:
+        except ProcessEnded:
             self.close()
             self._send(command)
-
-    def _read_line(self) -> bytes | None:
-        """The next answer, or None if none came for a moment."""
-        assert self._worker is not None and self._worker.stdout is not None
-        if b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._worker.stdout], [], [], _LOOK_EVERY)
-            if ready:
-                self._buffer += os.read(self._worker.stdout.fileno(), 1 << 16)
-        if b"\n" not in self._buffer:
-            return None
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        return line
 
 
 class _Limit:
@@ -242,25 +216,6 @@ class _Limit:
             or time.monotonic() - self.began > self.seconds * PATIENCE
         ):
             raise OverTime(f"{self.name} ran longer than its limit of {self.seconds:g} s. Stopped")
-
-
-def _start() -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": _python_path(), "PYTHONHASHSEED": "0"}
-    stderr: int | IO[bytes] = subprocess.DEVNULL
-    if os.environ.get("PREP_DEBUG", "") not in ("", "0"):
-        stderr = sys.stderr.buffer
-    return subprocess.Popen(
-        [sys.executable, "-m", "quizzes.experiments.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        env=environment,
-        start_new_session=True,  # Ctrl-C in the terminal is for the session, which then decides
-    )
-
-
-def _python_path() -> str:
-    return os.pathsep.join(filter(None, [str(results_cache.ROOT), os.environ.get("PYTHONPATH", "")]))
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -11,14 +11,12 @@ What an experiment prints goes to stderr: stdout belongs to the answers.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from common.parent_link import JsonLink
 from quizzes.experiments.registry import (
     BadArguments,
     Inconclusive,
@@ -38,24 +36,22 @@ _KINDS: dict[type[BaseException], str] = {
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    for line in sys.stdin:
+    link = JsonLink()
+    while True:
         try:
-            answer = _obey(json.loads(line), answers)
+            answer = _obey(link.read(), link)
         except KeyboardInterrupt:
             return
         except BaseException as error:  # whatever an experiment does, the worker lives on
             answer = _tell(error)
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        link.write(answer)
 
 
-def _obey(command: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
+def _obey(command: dict[str, Any], link: JsonLink) -> dict[str, Any]:
     _warm(command["name"])
     if command["do"] == "warm":
         return {"ok": True}
-    answers.write('{"started": true}\n')
+    link.write({"started": True})
     from quizzes.experiments.running import run_here
 
     trace = command.get("trace")

@@ -68,7 +68,9 @@ def test_whatever_ends_the_command_ends_its_engines(number: signal.Signals) -> N
     deadline = time.monotonic() + PATIENCE_S
     children: list[psutil.Process] = []
     while len(children) < 2 and time.monotonic() < deadline:
-        children = [c for c in parent.children(recursive=True) if "spawn_main" in " ".join(c.cmdline())]
+        children = [
+            c for c in parent.children(recursive=True) if "app.disagg.engine_process" in " ".join(c.cmdline())
+        ]
     os.kill(process.pid, number)
     process.communicate(timeout=PATIENCE_S)
     gone, alive = psutil.wait_procs(children, timeout=PATIENCE_S)

@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 from app.cli import terminal
 from app.cli.kernels import checking, names
 from app.cli.main import app
+from common.child_process import ProcessEnded
 from kernels import INSTALL_COMPILERS as INSTALL
 from kernels import compile_report, registry
 from kernels.bench import limits, results
-from kernels.check.jobs import ChildDied, Job, run_jobs
+from kernels.check.jobs import Job, run_jobs
 from kernels.cuda import compile as nvrtc
 
 needs_compiler = pytest.mark.skipif(registry.unavailable("cpu") is not None, reason="no C++ compiler")
@@ -158,7 +159,9 @@ def test_several_children_do_all_jobs_between_them() -> None:
 
 def test_a_child_that_dies_is_told_with_its_last_words() -> None:
     job = Job("silu_and_mul", "reference", environment=(("PYTHONHOME", "/no/such/folder"),))
-    with pytest.raises(ChildDied, match="the process that checks reference kernels ended with 1: "):
+    with pytest.raises(
+        ProcessEnded, match="the process that checks reference kernels ended with exit code 1: "
+    ):
         list(run_jobs([job]))
 
 

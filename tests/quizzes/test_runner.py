@@ -122,7 +122,7 @@ def test_what_cannot_run_is_refused_before_a_worker_sees_it(
         ("spin", OverTime, "limit of 0.5 s"),
         ("hoard", OverMemory, "limit is 400 MiB"),
         ("raise", RunFailed, "ZeroDivisionError: as asked"),
-        ("exit", RunFailed, "exit status 7"),
+        ("exit", RunFailed, "ended with exit code 7 without a result"),
         ("nan", RunFailed, "not a plain value"),
         ("field", RunFailed, "returned valve; its docstring declares value"),
         ("noise", Inconclusive, "both answers"),

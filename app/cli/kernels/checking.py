@@ -143,7 +143,8 @@ def _workers(jobs: list[Job]) -> int:
 
 def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
     """(a report for each job that was begun, whether Ctrl-C ended it)"""
-    from kernels.check.jobs import ChildDied, run_jobs
+    from common.child_process import ProcessEnded
+    from kernels.check.jobs import run_jobs
 
     reports: dict[Job, CheckReport] = {}
     try:
@@ -154,7 +155,7 @@ def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
                 tell(len(reports), job)
     except KeyboardInterrupt:
         return list(reports.values()), True
-    except ChildDied as died:
+    except ProcessEnded as died:
         raise terminal.Problem(str(died), next_step="./prep doctor", code=terminal.ENVIRONMENT) from died
     return list(reports.values()), False
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.debugger.kernel_walk.question import Question
-from app.debugger.source_lines import ROOT
+from common.child_process import JsonChild, ProcessEnded
 
 LIMIT_S = 120.0
 """Most that one answer may take, the import of torch and loading the model included."""
 KEPT_ANSWERS = 64
-COMMAND = (sys.executable, "-m", "app.debugger.kernel_walk.worker")
+WORKER = "app.debugger.kernel_walk.worker"
 
 
 @dataclass
@@ -46,16 +43,15 @@ class Job:
 class WalkClient:
     """One worker for all tabs of this server. It is started by the first question and ends with this process."""
 
-    def __init__(self, command: tuple[str, ...] = COMMAND, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, command: str | Sequence[str] = WORKER, limit_s: float = LIMIT_S) -> None:
         self._command, self._limit_s = command, limit_s
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: JsonChild | None = None
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         """By question, the newest last."""
         self._waiting: dict[int, Job] = {}
         """Of the worker that runs, by the number under which it knows them."""
         self._number = 0
-        atexit.register(self.close)
 
     def ask(self, question: Question) -> Job:
         """The job of a question. Asked once, it is answered from memory afterwards, also if it failed."""
@@ -89,35 +85,20 @@ class WalkClient:
             process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait()
 
     def _send(self, job: Job, question: Question) -> None:
         self._number += 1
         try:
-            if self._process is None or self._process.poll() is not None:
+            if self._process is None or not self._process.is_running:
                 self._process = self._start()
-            assert self._process.stdin is not None
             self._waiting[self._number] = job
-            self._process.stdin.write(json.dumps({"id": self._number, "question": asdict(question)}) + "\n")
-            self._process.stdin.flush()
-        except OSError as error:
+            self._process.write({"id": self._number, "question": asdict(question)})
+        except (OSError, ProcessEnded) as error:
             job.end(None, f"The process for the model cannot be reached: {error}")
 
-    def _start(self) -> subprocess.Popen[str]:
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
-            "HF_HUB_OFFLINE": "1",  # looking at a page downloads nothing
-        }
-        process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
+    def _start(self) -> JsonChild:
+        offline = {"HF_HUB_OFFLINE": "1"}  # looking at a page downloads nothing
+        process = JsonChild(self._command, name="The process for the model", environment=offline, grace_s=0.0)
         self._waiting = {}
         threading.Thread(target=_read, args=(process, self._waiting), daemon=True).start()
         return process
@@ -127,17 +108,16 @@ def _key(question: Question) -> str:
     return json.dumps(asdict(question), sort_keys=True)
 
 
-def _read(process: subprocess.Popen[str], waiting: dict[int, Job]) -> None:
-    """Bring what the worker says to its jobs; when it ends, so do those that still wait."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        record = json.loads(line)
-        job = waiting[record["id"]]
-        if "progress" in record:
-            job.progress = record["progress"]
-        else:
-            job.end(record.get("answer"), record.get("error", ""))
-            del waiting[record["id"]]
-    code = process.wait()
-    for job in waiting.values():
-        job.end(None, f"The process for the model ended by itself (code {code})")
+def _read(process: JsonChild, waiting: dict[int, Job]) -> None:
+    """Write the worker's answers into its jobs; when it ends, so do those that still wait."""
+    try:
+        for record in process.records():
+            job = waiting[record["id"]]
+            if "progress" in record:
+                job.progress = record["progress"]
+            else:
+                job.end(record.get("answer"), record.get("error", ""))
+                del waiting[record["id"]]
+    except ProcessEnded as ended:
+        for job in waiting.values():
+            job.end(None, str(ended))

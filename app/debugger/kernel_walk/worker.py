@@ -11,34 +11,23 @@ It ends when stdin does, that is with its parent, also in the middle of an answe
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
+
+from common.parent_link import JsonLink
 
 Tell = Callable[[str], None]
 
 
 def main() -> None:
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # what libraries print is no answer
-    questions: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(target=_listen, args=(questions,), daemon=True).start()
+    link = JsonLink()
     walker: Any = None
-
-    def say(**record: Any) -> None:
-        answers.write(json.dumps(record) + "\n")
-        answers.flush()
-
     while True:
-        request = questions.get()
+        request = link.read()
         number = request["id"]
 
         def tell(text: str, number: int = number) -> None:
-            say(id=number, progress=text)
+            link.write({"id": number, "progress": text})
 
         try:
             if walker is None:
@@ -46,15 +35,9 @@ def main() -> None:
                 from app.debugger.kernel_walk.walker import Walker
 
                 walker = Walker()
-            say(id=number, answer=walker.answer(request["question"], tell))
+            link.write({"id": number, "answer": walker.answer(request["question"], tell)})
         except Exception as error:  # every failure is a sentence on the page; the worker goes on
-            say(id=number, error=_sentence(error))
-
-
-def _listen(questions: queue.Queue[dict[str, Any]]) -> None:
-    for line in sys.stdin:
-        questions.put(json.loads(line))
-    os._exit(0)
+            link.write({"id": number, "error": _sentence(error)})
 
 
 def _sentence(error: Exception) -> str:

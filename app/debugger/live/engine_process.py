@@ -18,15 +18,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from typing import IO, Any
+from typing import Any
 
 from app.debugger.live.settings import Arrival, LiveSettings
+from common.parent_link import JsonLink
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput
@@ -179,36 +177,27 @@ def capitalised(sentence: str) -> str:
 class Host:
     """The loop: orders from the page, and steps of the engine in between."""
 
-    def __init__(self, orders: IO[str], events: IO[str]) -> None:
-        self._events = events
-        self._orders: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        self._wake = threading.Event()
-        first = json.loads(orders.readline())
+    def __init__(self) -> None:
+        self._link = JsonLink(on_hang_up=lambda: None)  # `run` ends and closes the engine
+        first = self._link.read()
         self._settings = LiveSettings.from_dict(first["settings"])
         self._workload = [Arrival(*arrival) for arrival in first["workload"]]
         self._starts_paused: bool = first.get("paused", False)
         self._steps_per_s: float | None = first.get("steps_per_s")
         self._engine: LiveEngine | None = None
-        threading.Thread(target=self._read_orders, args=(orders,), daemon=True).start()
-
-    def _read_orders(self, orders: IO[str]) -> None:
-        for line in orders:
-            self._orders.put(json.loads(line))
-            self._wake.set()
-        self._orders.put(None)
-        self._wake.set()
 
     def say(self, **event: Any) -> None:
-        print(json.dumps(event), file=self._events, flush=True)
+        self._link.write(event)
 
     def run(self) -> int:
         if not self._start(paused=self._starts_paused):
             return 1
         assert self._engine is not None
-        while self._take_orders():
-            self._wake.clear()
-            if not self._engine.run_once() and self._orders.empty():
-                self._wake.wait(IDLE_S)
+        is_busy = True
+        while self._link.is_open:
+            if order := self._link.read(0.0 if is_busy else IDLE_S):
+                self._rewind(order["rewind"])
+            is_busy = self._engine.run_once()
         self._engine.close()
         return 0
 
@@ -226,24 +215,12 @@ class Host:
 
     def _make(self) -> LiveEngine | None:
         try:
-            return LiveEngine(self._settings, self._workload, self.say, self._wake.set)
+            return LiveEngine(self._settings, self._workload, self.say, self._link.wake)
         except (ConfigError, TraceError, ValueError, OSError) as error:
             self.say(event="failed", error=str(error))
         except Exception as error:  # a scheduler class of the user's own may raise anything
             self.say(event="failed", error=f"{type(error).__name__}: {error}")
         return None
-
-    def _take_orders(self) -> bool:
-        """False: end."""
-        while True:
-            try:
-                order = self._orders.get_nowait()
-            except Empty:
-                return True
-            if order is None:
-                return False
-            if "rewind" in order:
-                self._rewind(order["rewind"])
 
     def _rewind(self, step: int) -> None:
         assert self._engine is not None
@@ -261,15 +238,5 @@ class Host:
         self.say(event="engine", url=engine.debug.url)
 
 
-def main() -> int:
-    # What libraries print must not get between the events.
-    events = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    orders = os.fdopen(os.dup(0), "r")
-    return Host(orders, events).run()
-
-
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # a thread that waits for orders must not keep the process
+    os._exit(Host().run())  # at once: threads of libraries must not keep the process

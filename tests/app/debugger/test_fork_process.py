@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.debugger.fork_process import ROOT, ForkOutcome, ForkProcess
+from app.debugger.fork_process import ForkOutcome, ForkProcess
 from app.debugger.runs import RECORDED
+from common.child_process import ROOT
 from engine.trace.fork import fork
 from engine.trace.format import TraceError
 from engine.trace.reader import TraceReader
@@ -112,12 +113,12 @@ def test_a_loop_that_hears_no_timer_is_killed(
     process = ForkProcess(source, tmp_path / "out.itrace", scheduler_cls="mine:Deaf", step_limit_s=0.3)
     outcome = wait(process)
     assert "mine:Deaf did not return within" in outcome.failure and outcome.path.exists()
-    assert process._process.poll() is not None
+    assert not process._child.is_running
 
 
 def test_a_crash_of_the_interpreter_is_told_with_its_last_words(source: Path, tmp_path: Path) -> None:
     outcome = wait(ForkProcess(source, tmp_path / "out.itrace", scheduler_cls="mine:Crashes"))
-    assert "mine:Crashes ended its process with code 9" in outcome.failure and "goodbye" in outcome.failure
+    assert "mine:Crashes ended with exit code 9" in outcome.failure and "goodbye" in outcome.failure
     assert left(tmp_path) == {"run.itrace", "out.itrace"}
 
 
@@ -131,7 +132,7 @@ def test_a_cancelled_fork_leaves_nothing(source: Path, tmp_path: Path) -> None:
     while process.of == 0:
         process.poll(0.1)
     process.cancel()
-    assert process._process.poll() is not None
+    assert not process._child.is_running
     assert left(tmp_path) == {"run.itrace"}
 
 
@@ -155,7 +156,7 @@ def test_a_killed_asker_leaves_no_worker_and_no_half_file(tmp_path: Path, source
         "import sys, time; from pathlib import Path; from app.debugger.fork_process import ForkProcess\n"
         "process = ForkProcess(Path(sys.argv[1]), Path(sys.argv[2]), scheduler_cls='mine:Waits')\n"
         "while not process._part.exists() and process.poll(0.05) is None: pass\n"
-        "print(process._process.pid, flush=True); time.sleep(60)"
+        "print(process.pid, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", program, str(source), str(tmp_path / "fork.itrace")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as asker:

@@ -1,0 +1,93 @@
+"""Children are heard, limited and ended in one way, and never outlive their parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from common.child_process import ROOT, JsonChild, ProcessEnded, describe_exit
+
+ECHO = "tests.common.echo_child"
+
+
+@pytest.fixture
+def child() -> Iterator[JsonChild]:
+    with JsonChild(ECHO, name="the echo") as child:
+        yield child
+
+
+def gone(pid: int, within_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_records_arrive_whole_and_in_order(child: JsonChild) -> None:
+    values = [1, "two\nlines", {"long": "x" * 300_000}, None, []]
+    for value in values:
+        child.write({"do": "echo", "value": [value]})
+    assert [child.read(timeout=30)[0] for _ in values] == values
+    assert child.read(timeout=0.05) is None
+
+
+def test_an_end_is_told_with_code_and_last_words(child: JsonChild) -> None:
+    child.write({"do": "exit", "code": 3, "say": "goodbye"})
+    with pytest.raises(ProcessEnded, match="^the echo ended with exit code 3: goodbye$") as raised:
+        child.read()
+    assert raised.value.exit_code == 3
+    with pytest.raises(ProcessEnded):
+        child.write({"do": "echo", "value": 1})
+
+
+def test_a_killed_child_is_told_with_its_signal(child: JsonChild) -> None:
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ProcessEnded, match="was killed by SIGKILL"):
+        child.read()
+    assert describe_exit(None) == "closed its connection but does not end"
+
+
+def test_closing_ends_the_child_and_what_it_started(child: JsonChild) -> None:
+    child.write({"do": "start"})
+    grandchild = child.read()
+    child.close()
+    child.close()
+    assert not child.is_running and gone(grandchild)
+
+
+def test_a_child_that_does_not_hear_is_killed_after_its_grace() -> None:
+    child = JsonChild([sys.executable, "-c", "import time; time.sleep(60)"], name="the deaf", grace_s=0.2)
+    began = time.monotonic()
+    child.close()
+    assert time.monotonic() - began < 5 and child.exit_code() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_child_ends_when_its_parent_is_killed_in_the_middle_of_an_answer(
+    number: int, tmp_path: Path
+) -> None:
+    program = (
+        "import time; from common.child_process import JsonChild\n"
+        f"child = JsonChild({ECHO!r}, name='x'); child.write({{'do': 'sleep', 'seconds': 60}})\n"
+        "print(child.pid, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.send_signal(number)
+    parent.wait()
+    assert gone(pid)
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_a_child(child: JsonChild) -> None:
+    assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
