@@ -236,7 +236,7 @@ def test_an_engine_that_spins_while_idle_is_seen(program) -> None:
             "def generate(self, *_): raise ValueError('no such thing')",
             "exit code 1.*ValueError: no such thing",
         ),
-        ("def generate(self, *_): os.kill(os.getpid(), 9)", "by signal SIGKILL"),
+        ("def generate(self, *_): os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
         ("def describe(self): sys.exit('cannot load')", "exit code 1.*cannot load"),
     ],
 )
