@@ -419,7 +419,9 @@ def _make_tracer(config: EngineConfig, scheduler: Scheduler, debug: DebugPort | 
     wanted = _trace_path(config.args)
     if not wanted and debug is None:
         return None
-    from engine.trace.writer import TraceWriter, trace_header, unused_path
+    from engine.trace.files import unused_path
+    from engine.trace.header import trace_header
+    from engine.trace.writer import TraceWriter
 
     path = config.args.trace or (unused_path(wanted) if wanted else None)
     try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from app.bench.timing import Spread, Tell, spread
 
 if TYPE_CHECKING:
-    from engine.trace.reader import TraceReader
+    from engine.trace.protocol import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -156,7 +156,7 @@ def _times(ask: Callable[[int], object], places: list[int]) -> Spread:
     return spread(seconds)
 
 
-def _ask_everything(reader: TraceReader, step: int) -> None:
+def _ask_everything(reader: Trace, step: int) -> None:
     state = reader.state_at(step)
     _ = state.block_tables, state.num_computed, state.num_tokens, state.owners
     _ = state.blocks.ref, state.blocks.owner, state.blocks.hash, state.blocks.free_queue()

@@ -14,8 +14,8 @@ import typer
 from app.cli import terminal, trace_compare
 
 if TYPE_CHECKING:
-    from engine.trace.reader import TraceReader
-    from engine.trace.replay import RequestHistory
+    from engine.trace.history import RequestHistory
+    from engine.trace.protocol import Trace
     from engine.trace.why import Why
 
 app = terminal.command_app(no_args_is_help=True)
@@ -49,7 +49,7 @@ def record(
       prep trace record -o tour.itrace demo
       prep trace record python my_script.py
     """
-    from engine.trace.writer import unused_path
+    from engine.trace.files import unused_path
 
     if output is not None and output.exists():
         raise terminal.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
@@ -252,7 +252,7 @@ def _shown(path: Path) -> str:
 # ---------------------------------------------------------------------- look
 
 
-def open_trace(file: Path, quiet: bool = False) -> TraceReader:
+def open_trace(file: Path, quiet: bool = False) -> Trace:
     """Load a trace; what is missing from it is said on stderr."""
     from engine.trace.reader import TraceReader
 
@@ -262,7 +262,7 @@ def open_trace(file: Path, quiet: bool = False) -> TraceReader:
     return reader
 
 
-def summarise(reader: TraceReader) -> dict[str, Any]:
+def summarise(reader: Trace) -> dict[str, Any]:
     """The figures of `prep trace info`."""
     series = reader.series
     requests = [_request_figures(reader, request) for request in reader.requests]
@@ -290,7 +290,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
     }
 
 
-def _request_figures(reader: TraceReader, request: RequestHistory) -> dict[str, Any]:
+def _request_figures(reader: Trace, request: RequestHistory) -> dict[str, Any]:
     admitted = request.stays[0].admitted if request.stays else None
     queued = None if admitted is None else max(0.0, reader.series.time_s[admitted] - request.added_s)
     first = next((step for step, n in zip(request.row_steps, request.row_outputs, strict=True) if n), None)
@@ -310,11 +310,11 @@ def _request_figures(reader: TraceReader, request: RequestHistory) -> dict[str, 
     }
 
 
-def _end_of(reader: TraceReader, step: int) -> float:
+def _end_of(reader: Trace, step: int) -> float:
     return reader.series.time_s[step] + reader.series.duration_s[step]
 
 
-def _print_info(reader: TraceReader, summary: dict[str, Any], max_rows: int) -> None:
+def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
     head, out = summary["header"], terminal.out()
     prompt, cached = summary["prompt_tokens"], summary["cached_tokens"]
     cache = f"{head['blocks']} blocks of {head['block_size']} tokens"

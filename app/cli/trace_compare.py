@@ -13,7 +13,9 @@ from app.cli import terminal
 
 if TYPE_CHECKING:
     from app.debugger.fork_process import ForkOutcome, ForkProcess
-    from engine.trace.diff import Divergence, Figure, RequestDelta, TraceDiff
+    from engine.trace.diff import TraceDiff
+    from engine.trace.divergence import Divergence
+    from engine.trace.run_figures import Figure, RequestDelta
 
 SHOW_PROGRESS_AFTER_S = 2.0
 MAX_ROWS = 12
@@ -74,7 +76,7 @@ def fork(
     from app.cli.trace import open_trace
     from app.debugger.fork_process import ForkProcess
     from engine.trace.diff import diff as compare
-    from engine.trace.writer import unused_path
+    from engine.trace.files import unused_path
 
     if output is not None and output.exists():
         raise terminal.Problem(f"{output} exists", next_step="give -o another name, or remove it first")

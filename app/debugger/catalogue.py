@@ -19,6 +19,7 @@ from app.debugger.runs import RECORDED, Run
 from app.debugger.trace_index import TraceIndex
 from engine.core.sched_output import Reason
 
+EventKind = Literal["add", "admit", "hit", "preempt", "resume", "finish", "abort", "evict"]
 SPARKLINE_POINTS = 120
 
 
@@ -27,7 +28,7 @@ class Look(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    event: Literal["add", "admit", "hit", "preempt", "resume", "finish", "abort", "evict"] | None = None
+    event: EventKind | None = None
     reason: Reason | None = None
     nth: int = 1
 
@@ -39,7 +40,7 @@ class Look(BaseModel):
 
     def step(self, index: TraceIndex) -> int | None:
         """Where that is; None if it does not happen in this run."""
-        steps = index.event_steps(self.event) if self.event else index.reason_steps(Reason(self.reason))
+        steps = index.reason_steps(self.reason) if self.reason else index.event_steps(str(self.event))
         return int(steps[self.nth - 1]) if len(steps) >= self.nth else None
 
 
@@ -99,7 +100,7 @@ class Glance:
         return " · ".join([*parts, f"at least {self.min_free_blocks:,} of {self.num_blocks:,} blocks free"])
 
 
-INTERESTING = ("preempt", "evict", "abort", "hit", "finish")
+INTERESTING: tuple[EventKind, ...] = ("preempt", "evict", "abort", "hit", "finish")
 """Where a run of the user's own is opened: at the first of these that happens in it."""
 
 

@@ -1,4 +1,4 @@
-"""The index of a big run, from its columns."""
+"""`ColumnIndex`: the index of a long run, from its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.debugger.trace_index import BlockEvents, RequestSummary, TraceIndex
 
 
 class ColumnIndex(TraceIndex):
-    """A `TraceIndex` that makes no history of a request and no event one by one."""
+    """A `TraceIndex` that creates no histories and no single events."""
 
     def __init__(self, reader: ColumnReader) -> None:
         super().__init__(reader)
@@ -33,8 +33,9 @@ class ColumnIndex(TraceIndex):
 
     def _lifecycle_steps(self, kind: str) -> NDArray[np.int32]:
         if kind not in ("add", "abort", "preempt", "finish", "hit", "admit", "resume"):
-            return super()._lifecycle_steps(kind)  # refuses it by name
-        return lifecycle(self._columns, kind)[0]
+            return super()._lifecycle_steps(kind)  # raises for an unknown kind
+        steps: NDArray[np.int32] = lifecycle(self._columns, kind)[0]
+        return steps
 
     def _life(self, number: int) -> tuple[int, int | None, list[tuple[int, int | None]]]:
         columns = self._columns

@@ -1,7 +1,7 @@
-"""A `TraceReader` of a big trace: the same questions, answered from columns and from the file's text where needed.
+"""`ColumnReader`: read a trace that is too long for memory.
 
-A `TraceReader` replays the whole file and keeps its text, which takes seconds and gigabytes for a long run. This one
-keeps columns (`trace_columns`) and reads the line of a step when somebody looks at that step.
+A `TraceReader` replays the whole file and keeps its text, which takes seconds and gigabytes for a long run. A
+`ColumnReader` keeps columns (`trace_columns`) and reads the line of a step on demand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, overload
 
 import numpy as np
@@ -21,9 +20,12 @@ from app.debugger.trace_columns import NEVER, Columns
 from app.debugger.trace_store import open_columns, text_limit
 from app.debugger.trace_text import StepLines, first_line
 from engine.core.sched_output import Reason
-from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS
-from engine.trace.reader import Content, Event, TraceReader
-from engine.trace.replay import NOBODY, NULL_BLOCK, Blocks, Problem, RequestHistory, Stay
+from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, Blocks
+from engine.trace.format import BLOCK_EVENTS, read_header
+from engine.trace.history import RequestHistory, Stay
+from engine.trace.protocol import Trace
+from engine.trace.records import Content, Event, ParsedLines, StepSeries
+from engine.trace.replay import Problem
 
 KEPT_HISTORIES = 20_000
 _SERIES = (
@@ -39,75 +41,74 @@ _SERIES = (
 
 
 def read_columns(path: Path, max_text_bytes: int | None = None) -> ColumnReader:
-    """Open a trace by its columns. Raises TraceError for what is none, ContradictionError if its records do not fit
-    together."""
+    """Open a trace by its columns.
+
+    Raises TraceError if the file is not a trace, ContradictionError if its records contradict each other.
+    """
     header = first_line(path)
-    TraceReader.growing(str(path), header)  # refuses what is no trace, before anything is worked out
+    read_header(header, path)  # raises before the columns are computed
     return ColumnReader(path, header, open_columns(path, max_text_bytes or text_limit()))
 
 
-class ColumnReader(TraceReader):
-    """Any step, any state, any event of a run whose columns were worked out."""
+class ColumnReader(Trace):
+    """Any step, any state, any event of a run, from its columns."""
 
     def __init__(self, path: Path, header: bytes, columns: Columns) -> None:
-        self.path = path
-        self._begin(header)
-        self.columns = columns
+        self.path, self.header, self.columns = path, read_header(header, path), columns
         facts = columns.facts
-        self._lines = StepLines(path, columns.line_member, columns.line_start)
-        self._steps = self._lines
-        self._added = _array("i", columns.added)
+        lines = StepLines(path, columns.line_member, columns.line_start)
+        self._num_steps = self.num_lines = len(lines)
+        self._records = ParsedLines(lines)
         self._lifecycle = _Lifecycle(columns)
-        self._kind_positions: dict[str, Any] = {}
-        histories = _Histories(columns, self._lines)
-        self._replay = SimpleNamespace(
-            num_blocks=self.header["blocks"],
-            block_size=self.header["block_size"],
-            requests=histories,
-            problems=[Problem(*problem) for problem in facts["problems"]],
-            changes=_Changes(columns),
-        )
-        self._by_name = _Namesakes(histories, facts["adds"])
+        self._positions_of: dict[str, Any] = {}
+        self.requests = histories = _Histories(columns, lines)
+        self._namesakes = _Namesakes(histories, facts["adds"])
+        self.arrivals = _array("i", columns.added)
+        self.changes = _Changes(columns)
+        self.series = StepSeries()
         for name in _SERIES:
             column: array[Any] = getattr(self.series, name)
             column.frombytes(getattr(columns, name).astype(column.typecode).tobytes())
+        self.problems = [Problem(*problem) for problem in facts["problems"]]
         self.is_complete = facts["is_complete"]
         self.error = facts["errors"][-1][1] if facts["errors"] else None
         self.error_steps = [step for step, _ in facts["errors"]]
         self.notes = facts["notes"]
-        self._warn()
-
-    def _warn(self) -> None:
-        """The same sentences as for a file that is read as a whole, and one for what was not read."""
-        facts = self.columns.facts
-        if self.error is not None:
-            self.warnings.append(f"the engine raised {self.error}")
-        size = self.path.stat().st_size
-        if facts["damage"]:
-            self.warnings.append(f"the file is {facts['damage']}; read to the last whole record")
-            message = f"the file is {facts['damage']}: what follows step {self.num_steps - 1} is lost"
-            self.problems.append(Problem(self.num_steps, message))
-        elif facts["read_to"] < size:
+        self.warnings = []
+        size = path.stat().st_size
+        if facts["damage"] or facts["read_to"] >= size:
+            self.warn_of_end(facts["damage"])
+        else:
             self.warnings.append(
-                f"this trace is very long: the first {self.num_steps:,} steps are shown (0 to {self.num_steps - 1:,}), "
-                f"which are {facts['read_to'] / 1e6:,.0f} of the file's {size / 1e6:,.0f} MB. To see what comes later, "
-                "record a run of its own from there"
-            )
-        elif not (self.is_complete or self.error or self.problems):
-            self.warnings.append(
-                "there is no end record: the engine was killed or still runs; read to its last flush"
+                f"this trace is very long: only the first {self.num_steps:,} steps (0 to {self.num_steps - 1:,}) are "
+                f"shown, {facts['read_to'] / 1e6:,.0f} of the file's {size / 1e6:,.0f} MB. To see later steps, record "
+                "a separate run from there"
             )
 
-    # ------------------------------------------------------------------ states
+    @property
+    def num_steps(self) -> int:
+        return self._num_steps
 
-    def blocks_at(self, step: int) -> Blocks:
-        self._check_step(step)
+    def parsed(self, step: int) -> dict[str, Any]:
+        return self._records.record(step)
+
+    def blocks_after(self, step: int) -> Blocks:
         return ColumnBlocks(self.columns, self.num_blocks, step)
 
-    def _live_at(self, step: int) -> list[RequestHistory]:
+    def live_after(self, step: int) -> list[RequestHistory]:
         return [self.requests[number] for number in self.columns.live_at(step).tolist()]
 
-    # ------------------------------------------------------------------ whole-run questions
+    def lifecycle(self, kind: str) -> Sequence[Event]:
+        return self._lifecycle[kind]
+
+    def positions(self, kind: str) -> Any:
+        if kind not in self._positions_of:
+            found = np.flatnonzero(self.columns.event_kind == BLOCK_EVENTS.index(kind))
+            self._positions_of[kind] = found.astype(np.int32)
+        return self._positions_of[kind]
+
+    def namesakes(self) -> Mapping[str, list[RequestHistory]]:
+        return self._namesakes
 
     def counter_totals(self) -> dict[str, int]:
         return dict(self.columns.facts["counters"])
@@ -124,18 +125,6 @@ class ColumnReader(TraceReader):
         request = int(columns.event_request[columns.sealed_from[seal]])
         return Content(request, columns.sealed_hash[seal].tobytes().hex())
 
-    def _block_positions(self, kind: str) -> Any:
-        if kind not in BLOCK_EVENTS:
-            return super()._block_positions(kind)  # refuses it by name
-        if kind not in self._kind_positions:
-            there = np.flatnonzero(self.columns.event_kind == BLOCK_EVENTS.index(kind))
-            self._kind_positions[kind] = there.astype(np.int32)
-        return self._kind_positions[kind]
-
-    def _block_event(self, position: int) -> Event:
-        event = super()._block_event(position)
-        return event._replace(step=int(event.step), block=int(event.block))  # type: ignore[arg-type]
-
 
 class ColumnBlocks(Blocks):
     """All blocks after a step."""
@@ -145,28 +134,28 @@ class ColumnBlocks(Blocks):
         self._num_blocks = num_blocks
         self._step = step
         self._position = columns.position_after(step)
-        """In the run: this many block events have happened."""
+        """Number of block events up to the end of the step."""
 
     @cached_property
     def _holding(self) -> tuple[Any, Any]:
-        """Blocks that are held and by which requests, in the order in which they were taken."""
+        """Held blocks and their requests, in the order of allocation."""
         columns = self._columns
         held = np.flatnonzero(columns.held_to[: columns.held_start[self._step + 1]] >= self._position)
         return columns.held_block[held], columns.held_request[held]
 
     @cached_property
-    def ref(self) -> array[int]:  # type: ignore[override]
+    def ref(self) -> array[int]:
         return _array("i", np.bincount(self._holding[0], minlength=self._num_blocks))
 
     @cached_property
-    def owner(self) -> array[int]:  # type: ignore[override]
+    def owner(self) -> array[int]:
         blocks, requests = self._holding
-        owner = np.full(self._num_blocks, NOBODY, np.int32)
-        owner[blocks[::-1]] = requests[::-1]  # of several that hold a block, the first stays
+        owner = np.full(self._num_blocks, NO_REQUEST, np.int32)
+        owner[blocks[::-1]] = requests[::-1]  # the first of several holders wins
         return _array("i", owner)
 
     @cached_property
-    def hash(self) -> array[int]:  # type: ignore[override]
+    def hash(self) -> array[int]:
         columns = self._columns
         there = columns.sealed_to[: columns.sealed_start[self._step + 1]] >= self._position
         published = np.flatnonzero(there)
@@ -190,21 +179,20 @@ class _Changes:
     """Every block event, by position."""
 
     def __init__(self, columns: Columns) -> None:
-        self.step, self.kind = columns.event_step, columns.event_kind
-        self.request, self.block = columns.event_request, columns.event_block
+        self.step: Any = columns.event_step
+        self.kind: Any = columns.event_kind
+        self.request: Any = columns.event_request
+        self.block: Any = columns.event_block
 
     def __len__(self) -> int:
         return len(self.block)
 
 
 class _Lifecycle(dict[str, list[Event]]):
-    """By kind, what happened to requests; a kind is listed when first asked for."""
+    """Kind -> events of requests, computed on first use."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-
-    def __contains__(self, kind: object) -> bool:
-        return kind in REQUEST_EVENTS
 
     def __missing__(self, kind: str) -> list[Event]:
         adds = self._columns.facts["adds"]
@@ -215,7 +203,7 @@ class _Lifecycle(dict[str, list[Event]]):
 
 
 def lifecycle(columns: Columns, kind: str) -> tuple[Any, Any]:
-    """Steps and request numbers of what happened to requests; `kind` is one of REQUEST_EVENTS."""
+    """Steps and request numbers of the events of a kind in REQUEST_EVENTS."""
     if kind == "add":
         return columns.added, np.arange(len(columns.added))
     if kind == "abort":
@@ -235,7 +223,7 @@ def lifecycle(columns: Columns, kind: str) -> tuple[Any, Any]:
 
 
 class _Histories(Sequence[RequestHistory]):
-    """Requests by number, each put together when asked for."""
+    """Requests by number, each created on demand."""
 
     def __init__(self, columns: Columns, lines: StepLines) -> None:
         self._columns = columns
@@ -256,7 +244,7 @@ class _Histories(Sequence[RequestHistory]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        history = self._made.get(index)  # asked tens of thousands of times for one picture
+        history = self._made.get(index)  # called tens of thousands of times per picture
         return self._keep(range(len(self))[index]) if history is None else history
 
     def _keep(self, number: int) -> RequestHistory:
@@ -306,7 +294,7 @@ class _Histories(Sequence[RequestHistory]):
             admitted, left = int(columns.stay_admitted[stay]), int(columns.stay_left[stay])
             ran_to = columns.num_steps if left == NEVER else left
             if columns.aborted[number] and left == columns.ended[number]:
-                ran_to -= 1  # what a step in flight still took for it is in no table
+                ran_to -= 1  # blocks that a step in flight allocated for it are in no table
             taken = slice(*np.searchsorted(block_steps, [admitted, ran_to + 1]))
             slid = slice(*np.searchsorted(slide_step, [admitted, ran_to + 1]))
             behind = int(columns.stay_behind[stay])
@@ -323,7 +311,7 @@ class _Histories(Sequence[RequestHistory]):
         return stays
 
     def _taken(self, number: int) -> tuple[Any, Any]:
-        """The blocks that a request took, in order, and in which steps."""
+        """The blocks that a request allocated, in order, and their steps."""
         columns = self._columns
         ended = int(columns.ended[number])
         last = columns.num_steps if ended == NEVER else min(ended + 1, columns.num_steps)
@@ -333,7 +321,7 @@ class _Histories(Sequence[RequestHistory]):
 
 
 class _AddRecord(dict[str, Any]):
-    """The `add` record of a request; its prompt is read from the file when asked for."""
+    """The `add` record of a request; its prompt is read from the file on demand."""
 
     def __init__(self, add: dict[str, Any], lines: StepLines) -> None:
         super().__init__(
@@ -350,7 +338,7 @@ class _AddRecord(dict[str, Any]):
 
 
 class _Namesakes(Mapping[str, list[RequestHistory]]):
-    """Name -> the requests that bore it, in order."""
+    """Request id -> the requests that had it, in order."""
 
     def __init__(self, histories: _Histories, adds: list[dict[str, Any]]) -> None:
         self._histories = histories
@@ -369,7 +357,7 @@ class _Namesakes(Mapping[str, list[RequestHistory]]):
 
 
 def _array(code: str, values: Any) -> array[Any]:
-    """A column as the plain array that a TraceReader has."""
+    """Convert a numpy column to an `array.array`, as a TraceReader has."""
     column: array[Any] = array(code)
     column.frombytes(values.astype(np.dtype(code), copy=False).tobytes())
     return column

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from common.parent_link import JsonLink
-from engine.trace.fork import StepTimeLimit, fork
+from engine.trace.fork import fork
 from engine.trace.format import TraceError
 from engine.trace.reader import TraceReader
+from engine.trace.scripted_run import StepTimeLimit
 
 REPORT_EVERY_S = 0.1
 DEAF_S = 15.0

@@ -51,7 +51,7 @@ def _home() -> str:
 
 
 def main() -> None:
-    # An icon of our own: for a page's Material icon the browser would be sent to fonts.gstatic.com.
+    # A local icon: for a page's Material icon the browser would contact fonts.gstatic.com.
     st.set_page_config(page_title="prep", page_icon=str(ICON), layout="wide", initial_sidebar_state="auto")
     st.html(STYLE)
     session.selection()

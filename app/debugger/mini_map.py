@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.debugger import colours
-from app.debugger.trace_index import BLOCK_STATES, CACHED, SHARED, USED
+from app.debugger.trace_columns import CACHED, SHARED, USED
+from app.debugger.trace_index import BLOCK_STATES
 
 COLOURS = {USED: colours.USED, SHARED: colours.SHARED, CACHED: colours.CACHED}
 """As on the page Step. A free block is hollow; shared ones have a dot and cached ones a stripe, for those who do not

@@ -1,8 +1,8 @@
-"""What the rules say about the next step, worked out from the state that a page shows.
+"""Predict the next step from the state that a page shows.
 
-The scheduler's rules in short form, over counts and block tables alone. It is no second scheduler: where
-the next step depends on something that no page shows (tokens to come, drafts, transfers, a policy of the
-user's own), it has no answer. Questions are asked only where it agrees with what the run did.
+Applies the scheduler's rules in short form to counts and block tables. It is not a second scheduler: where
+the next step depends on data that no page shows (future tokens, drafts, transfers, a user's policy), there
+is no prediction. Questions are asked only if the prediction equals what the run did.
 """
 
 from __future__ import annotations
@@ -17,47 +17,49 @@ from engine.core.hashing import BlockHasher
 from engine.core.request import Request
 from engine.core.sched_output import Reason
 from engine.sampling_params import SamplingParams
+from engine.trace.blocks import NULL_BLOCK
 from engine.trace.format import HASH_BYTES
-from engine.trace.reader import TraceReader, TraceState
-from engine.trace.replay import NULL_BLOCK, RequestHistory
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
+from engine.trace.records import TraceState
 from engine.trace.sentence import evicted_blocks
 
 MAX_TOKENS = SamplingParams().max_tokens
-"""Of a request that did not say."""
+"""Default of a request without max_tokens."""
 
 
 class Loss(NamedTuple):
-    """A preemption, and what led to it."""
+    """A preemption and its cause."""
 
     victim: str
     needy: str
     need: int
     free: int
     blocks: int
-    """That the victim gives back."""
+    """Blocks that the victim releases."""
 
 
 @dataclass
 class NextStep:
-    """Who computes what, and how things stand after it. Requests by name."""
+    """The decisions of a step and the state after it, by request id."""
 
     rows: dict[str, int] = field(default_factory=dict)
-    """Tokens to compute, in the order in which the scheduler looks at them."""
+    """Tokens to compute, in scheduling order."""
     losses: list[Loss] = field(default_factory=list)
     hits: dict[str, int] = field(default_factory=dict)
-    """Admitted, and resumed -> tokens of the prefix hit."""
+    """Admitted or resumed request -> tokens of its prefix hit."""
     taken: dict[str, int] = field(default_factory=dict)
-    """Blocks from the free queue, by request."""
+    """Blocks allocated from the free queue."""
     evicted: list[int] = field(default_factory=list)
-    """Cached blocks that are taken, in that order."""
+    """Cached blocks that are allocated, in order."""
     reasons: dict[str, tuple[Reason, dict[str, int]]] = field(default_factory=dict)
-    """Why each of the others waits on."""
+    """Why each waiting request keeps waiting."""
     returned: dict[str, int] = field(default_factory=dict)
     """Requests that reach their last token -> blocks that this frees."""
     held: dict[str, int] = field(default_factory=dict)
     """Running requests after the step -> entries of their block tables."""
     arrivals: list[str] = field(default_factory=list)
-    """Known from the run, not from the state: they came before the step."""
+    """Requests that arrive before the step; known from the run, not from the state."""
     free_before: int = 0
     free_after: int = 0
 
@@ -66,8 +68,8 @@ class NextStep:
         return sum(self.rows.values())
 
 
-def next_step(reader: TraceReader, step: int) -> NextStep | None:
-    """What step + 1 does, if the state after `step` and the rules decide it, and the run did just that."""
+def next_step(reader: Trace, step: int) -> NextStep | None:
+    """Predict step + 1 from the state after `step` and the rules; None if they do not determine what the run did."""
     if not 0 <= step < reader.num_steps - 1 or not _is_plain(reader):
         return None
     record = reader.record(step + 1)
@@ -78,8 +80,8 @@ def next_step(reader: TraceReader, step: int) -> NextStep | None:
     return forecast if _agrees(reader, forecast, record, step + 1) else None
 
 
-def _is_plain(reader: TraceReader) -> bool:
-    """Whether the run went by prep's own rules, and by those of them that a page can show."""
+def _is_plain(reader: Trace) -> bool:
+    """Whether the run used prep's scheduler, and only rules that a page can show."""
     scheduler, cache = _settings(reader)
     unseen = (
         reader.header.get("scheduler_cls", OURS) != OURS,
@@ -91,21 +93,21 @@ def _is_plain(reader: TraceReader) -> bool:
     return not any(unseen)
 
 
-def _settings(reader: TraceReader) -> tuple[dict[str, Any], dict[str, Any]]:
+def _settings(reader: Trace) -> tuple[dict[str, Any], dict[str, Any]]:
     config = reader.header.get("config", {})
     return config.get("scheduler", {}), config.get("cache", {})
 
 
 def _was_reset(record: dict[str, Any]) -> bool:
-    """The prefix cache was emptied: blocks lost their hashes and nobody took them."""
+    """Whether the prefix cache was reset: blocks lost their hashes without being allocated."""
     events = record.get("ev", ())
     return sum(len(blocks) for kind, _, blocks, *_ in events if kind == "evict") != len(
         list(evicted_blocks(record))
     )
 
 
-def _agrees(reader: TraceReader, forecast: NextStep, record: dict[str, Any], step: int) -> bool:
-    """Whether the run did all that the rules say."""
+def _agrees(reader: Trace, forecast: NextStep, record: dict[str, Any], step: int) -> bool:
+    """Whether the run did what the forecast says."""
     name = {number: reader.requests[number].request_id for number in record.get("q", ())}
     done = reader.step(step)
     starts = {
@@ -128,9 +130,7 @@ def _agrees(reader: TraceReader, forecast: NextStep, record: dict[str, Any], ste
     )
 
 
-def _reason_of(
-    reader: TraceReader, record: dict[str, Any], name: str
-) -> tuple[Reason, dict[str, int]] | None:
+def _reason_of(reader: Trace, record: dict[str, Any], name: str) -> tuple[Reason, dict[str, int]] | None:
     rest = None
     for number, reason, figures in record.get("why", ()):
         if number is None:
@@ -141,9 +141,9 @@ def _reason_of(
 
 
 class _Forecast:
-    """One step, played by the rules on a copy of the state."""
+    """One step by the rules, on a copy of the state."""
 
-    def __init__(self, reader: TraceReader, step: int) -> None:
+    def __init__(self, reader: Trace, step: int) -> None:
         self.reader, self.step = reader, step
         self.state: TraceState = reader.state_at(step)
         self.settings, self.cache = _settings(reader)
@@ -169,7 +169,7 @@ class _Forecast:
         self._end_step()
         return self.plan
 
-    # -- those who run
+    # -- running requests
 
     def _schedule_running(self) -> None:
         index = 0
@@ -194,7 +194,7 @@ class _Forecast:
         return True
 
     def _release(self, table: list[int]) -> int:
-        """How many blocks this frees."""
+        """Release blocks; returns the number that become free."""
         before = len(self.queue)
         for block in reversed(table):
             self.refs[block] -= 1
@@ -225,11 +225,11 @@ class _Forecast:
             first = start // self.block_size
             self.in_flight.update(self._chain(name)[first : self._blocks_for(start + count)])
 
-    # -- those who wait
+    # -- waiting requests
 
     @cached_property
     def _waiting(self) -> list[str]:
-        """Head first: the queue after the step before, and who came since."""
+        """The queue after the previous step and later arrivals, head first."""
         requests = [self._request(name) for name in self.state.waiting]
         for name in self.reader.step(self.step + 1).added:
             request = self._request(name)
@@ -294,7 +294,7 @@ class _Forecast:
         return None
 
     def _hit(self, name: str, chain: list[bytes]) -> list[int]:
-        """The cached blocks that its tokens begin with."""
+        """The cached blocks of its prefix."""
         if not self._reads_cache(name):
             return []
         found: list[int] = []
@@ -307,7 +307,7 @@ class _Forecast:
 
     @cached_property
     def _cached(self) -> dict[bytes, int]:
-        """What the prefix index held before the step: hash -> block."""
+        """The prefix index before the step: hash -> block."""
         hex_of = self.state.blocks.hash_hex
         known = [block for block, value in enumerate(self.state.blocks.hash) if value]
         return {bytes.fromhex(hex_of(block) or ""): block for block in known}
@@ -331,7 +331,7 @@ class _Forecast:
     # -- after the forward pass
 
     def _end_step(self) -> None:
-        """One token more for each that reached its last known one; who has all it may have goes."""
+        """Add a token to each request that computed its newest one, and end those at their limit."""
         for name, count in self.plan.rows.items():
             start = self.plan.hits[name] if name in self.plan.hits else self.state.num_computed[name]
             if start + count == self.num_tokens[name] and self.num_tokens[name] + 1 >= self.limit(name):
@@ -340,7 +340,7 @@ class _Forecast:
         self.plan.free_after = len(self.queue)
 
     def limit(self, name: str) -> int:
-        """Prompt and output together, at most."""
+        """Maximum tokens of prompt and output together."""
         return token_limit(self.reader, self._request(name))
 
     def _request(self, name: str) -> RequestHistory:
@@ -350,8 +350,8 @@ class _Forecast:
         return -(-num_tokens // self.block_size)
 
 
-def token_limit(reader: TraceReader, request: RequestHistory) -> int:
-    """How many tokens a request may have, prompt and output together."""
+def token_limit(reader: Trace, request: RequestHistory) -> int:
+    """Maximum tokens of a request, prompt and output together."""
     longest: int = _settings(reader)[0]["max_model_len"]
     most = request.record["params"].get("max_tokens", MAX_TOKENS)
     return longest if most is None else min(request.num_prompt_tokens + most, longest)

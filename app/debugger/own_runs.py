@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
 from app.debugger.runs import open_run, path_of, runs_dir
+from engine.trace.files import unused_path
 from engine.trace.format import TraceError
-from engine.trace.writer import unused_path
 
 ROOT = Path(__file__).resolve().parents[2]
 GZIP = b"\x1f\x8b"

@@ -1,4 +1,4 @@
-"""What the pages of a run have in common: its name, the step that they look at, and words for what cannot be read."""
+"""Common parts of the pages of a run: heading, step bar, and messages for unreadable runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from engine.trace.format import TraceError
 _P = ParamSpec("_P")
 
 _RANGE = "range"
-"""In a tab's session: the run, first and last step of what was brushed."""
+"""Session key: run, first and last step of the selected range."""
 
 
 def run_page(title: str, body: Callable[[Run], None]) -> None:
-    """A page about the selected run. Without one, the way to the list; what cannot be read is said in words."""
+    """A page about the selected run. Without one it links to the page Runs; a TraceError is shown as text."""
     try:
         run = session.current_run()
         if run is None:
@@ -38,14 +38,12 @@ def run_page(title: str, body: Callable[[Run], None]) -> None:
 
 
 def plain(text: str) -> str:
-    """A name from a trace or an address may look like Markdown, and must not be read as such: `![](http://...)` would
-    have the browser fetch a picture."""
+    """Escape Markdown in a name from a trace or URL: `![](http://...)` would make the browser fetch a picture."""
     return re.sub(r"([\\`*_{}\[\]()#+!|<>$~:])", r"\\\1", " ".join(text.splitlines()))
 
 
 def told(error: object) -> str:
-    """A sentence of ours with names in it: its `code` stays code, and what would be links, pictures, colours, formulas
-    or emphasis is plain."""
+    """Escape Markdown in a message that contains names, except `code`."""
     parts = re.split(r"(`[^`]*`)", " ".join(str(error).splitlines()))
     return "".join(
         part if index % 2 else re.sub(r"([\\\[\]<$*~])", r"\\\1", part) for index, part in enumerate(parts)
@@ -53,9 +51,9 @@ def told(error: object) -> str:
 
 
 def in_words(show: Callable[_P, None]) -> Callable[_P, None]:
-    """A page, or a part of one that runs again by itself, whose errors are sentences on the screen.
+    """Decorate a page or a fragment so that its errors are shown as sentences.
 
-    A part needs its own: when it runs alone, nobody above it catches anything.
+    A fragment needs the decorator too: when it reruns alone, no caller catches its errors.
     """
 
     @wraps(show)
@@ -67,18 +65,18 @@ def in_words(show: Callable[_P, None]) -> Callable[_P, None]:
         except Exception as error:
             if os.environ.get("PREP_DEBUG"):
                 raise
-            # A mistake of ours: in one line here and in full in the terminal, and the rest of the workbench goes on.
+            # A bug: one line on the page, the traceback in the terminal; the rest of the workbench continues.
             logging.getLogger(__name__).error("a page failed", exc_info=error)
             st.error(
                 f"This page failed with {type(error).__name__}: {plain(str(error))}. The terminal that runs `prep app` "
-                "has the details; the other pages go on."
+                "has the details; the other pages still work."
             )
 
     return careful
 
 
 def heading(title: str, run: Run, *facts: str) -> None:
-    """The page's name and the run's, on one line, and what is missing from the run."""
+    """The names of page and run on one line, and the run's warnings."""
     text = " · ".join(filter(None, [run.title, *facts]))
     st.html(
         f'<h1 style="display:inline;font-size:1.15rem;margin:0">{escape(title)}</h1> '
@@ -89,14 +87,14 @@ def heading(title: str, run: Run, *facts: str) -> None:
 
 
 def step_bar(run: Run, key: str) -> int:
-    """The step that the page looks at, and the way to the page Step. 0 in a run without steps."""
+    """Show the current step with controls, and return it; 0 in a run without steps."""
     num_steps = run.index.num_steps
     if not num_steps:
         return 0
     step = min(session.selection().step, num_steps - 1)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{key}_step_bar"):
         st.markdown("Step", width="content")
-        # The key holds the step: a jump from elsewhere makes a new box that shows it.
+        # The key contains the step: a jump from elsewhere creates a new box with that step.
         chosen = st.number_input(
             f"Step, 0 to {num_steps - 1:,}", 0, num_steps - 1, step, key=f"{key}_step_{step}_{num_steps}", width=120,
             label_visibility="collapsed",
@@ -105,12 +103,12 @@ def step_bar(run: Run, key: str) -> int:
         moved = int(chosen)
         if st.button("◀", key=f"{key}_before", help="One step back", disabled=step == 0):
             moved = step - 1
-        if st.button("▶", key=f"{key}_after", help="One step on", disabled=step == num_steps - 1):
+        if st.button("▶", key=f"{key}_after", help="One step forward", disabled=step == num_steps - 1):
             moved = step + 1
         if st.button(f"Open step {step:,}", key=f"{key}_open", help="On the page Step"):
             session.go("step", step=step)
         if run.is_live and st.button(
-            "Refresh", key=f"{key}_refresh", help="The run goes on: read what is new"
+            "Refresh", key=f"{key}_refresh", help="Read the new steps of this live run"
         ):
             st.rerun()
         st.caption("Shown: the state after this step.", width="content")
@@ -121,14 +119,14 @@ def step_bar(run: Run, key: str) -> int:
 
 
 def brushed_range(run: Run) -> tuple[int, int] | None:
-    """The steps, first and last, that were brushed on a chart of this run; cut to what there is."""
+    """First and last step selected on a chart of this run, limited to its steps."""
     of_run, first, last = st.session_state.get(_RANGE, (None, 0, 0))
     num_steps = run.index.num_steps
     return (first, min(last, num_steps - 1)) if of_run == run.run_id and first < num_steps else None
 
 
 def brush(run: Run, steps: tuple[int, int] | None) -> None:
-    """Choose a range of steps for all pages of a run, or none."""
+    """Select a range of steps for all pages of a run; None clears it."""
     if steps is None:
         st.session_state.pop(_RANGE, None)
     elif steps == brushed_range(run):
@@ -139,14 +137,14 @@ def brush(run: Run, steps: tuple[int, int] | None) -> None:
 
 
 def choose_step(step: int) -> None:
-    """A click on a chart or a row: look at that step from now on."""
+    """Go to a step after a click on a chart or row."""
     if step != session.selection().step:
         session.select(step=step)
         st.rerun()
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> None:
-    """Swatches with their meaning: (CSS of the swatch, words)."""
+    """Show swatches with their meanings: (CSS of the swatch, words)."""
     parts = [
         f'<span style="white-space:nowrap"><i aria-hidden="true" style="display:inline-block;width:22px;'
         f'vertical-align:middle;margin-right:5px;{css}"></i>{escape(words)}</span>'
@@ -160,7 +158,7 @@ def legend(entries: Iterable[tuple[str, str]]) -> None:
 
 
 def newly(key: str, value: object) -> bool:
-    """Whether a widget's value changed since this page last looked: a selection stays, but acts only once."""
+    """Whether a widget's value changed since the last call: a selection stays, but must act only once."""
     name = f"seen_{key}"
     if st.session_state.get(name) == value:
         return False

@@ -1,8 +1,8 @@
-"""Quiz me on this step: the learner commits an answer, then the run is stepped and shows what it did.
+"""The panel "Quiz me on this step": the learner commits an answer, then the run advances and shows the correct one.
 
     show_panel(run, step)       on the pages Step and Learn, below the view
 
-A tab keeps its question and its score in its session; nothing of it is stored.
+Question and score are kept in the tab's session and not stored.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from engine.trace.sentence import sentence
 
 _KEY = "step quiz"
 WORTH_ASKING = ("preempt", "hit", "evict", "admit", "finish")
-"""Kinds of events; a step before one of them has more to ask about."""
+"""Kinds of events; there is more to ask about a step before one of them."""
 
 
 @dataclass
 class Quiz:
-    """Of one tab."""
+    """The quiz of one tab."""
 
     run_id: str = ""
     question: Question | None = None
     given: object = None
-    """Committed; None while the question is open."""
+    """The committed answer; None while the question is open."""
     turn: int = 0
-    """Questions asked so far: seeds the next one."""
+    """Questions asked so far; seeds the next one."""
     num_right: int = 0
     num_answered: int = 0
     go: Callable[[int], None] = field(default=lambda step: None, repr=False)
@@ -44,7 +44,7 @@ class Quiz:
         self.turn += 1
 
     def commit(self, given: object) -> None:
-        """Counts once: an answer cannot be changed after it is committed."""
+        """Commit an answer; it cannot be changed afterwards."""
         if self.question is None or self.given is not None:
             return
         self.given = given
@@ -57,13 +57,13 @@ class Quiz:
 
 
 def step_the_page(step: int) -> None:
-    """Move the run that the tab looks at."""
+    """Move the tab to a step."""
     select(step=step)
     st.rerun()
 
 
 def show_panel(run: Run, step: int, go: Callable[[int], None] = step_the_page) -> None:
-    """The section of a page that shows a run at a step. go: moves the page to another step."""
+    """Show the panel for a run at a step. go: moves the page to another step."""
     quiz: Quiz = st.session_state.setdefault(_KEY, Quiz())
     quiz.go = go
     if quiz.run_id != run.run_id:
@@ -90,13 +90,13 @@ def _show(quiz: Quiz, run: Run, step: int) -> None:
 
 
 def next_question(quiz: Quiz, run: Run, step: int) -> Question | None:
-    """Another one about the same step, in turn; None if there is nothing to ask."""
+    """The next question about the step, in turn; None if there is none."""
     found = questions(run.reader(step), step, seed=quiz.turn)
     return found[quiz.turn % len(found)] if found else None
 
 
 def worth_asking(run: Run, step: int) -> int | None:
-    """A step after this one whose next step does something."""
+    """A later step before an interesting event."""
     for kind in WORTH_ASKING:
         event = run.index.next_event(kind, step + 1)
         if event is not None:
@@ -105,7 +105,9 @@ def worth_asking(run: Run, step: int) -> int | None:
 
 
 def _offer(quiz: Quiz, run: Run, step: int) -> None:
-    st.caption("A question about what the next step does. You commit an answer, then the run is stepped.")
+    st.caption(
+        "A question about the next step. Commit an answer; then the run advances and shows the correct one."
+    )
     if st.button(f"Ask me about step {step}", key="step-quiz-start"):
         question = next_question(quiz, run, step)
         if question is not None:
@@ -119,13 +121,11 @@ def _offer(quiz: Quiz, run: Run, step: int) -> None:
 def _nothing_to_ask(quiz: Quiz, run: Run, step: int) -> None:
     st.session_state["step-quiz-nothing"] = step
     st.info(
-        "Nothing to ask here: little happens next, or what happens hangs on tokens that nobody can know (a text that "
-        "ends, drafts that are confirmed), or the run went by rules that a page does not show."
+        "No question for this step: little happens next, or the outcome depends on unknown tokens (the end of a text, "
+        "accepted drafts), or the run used rules that this page does not show."
     )
     better = worth_asking(run, step)
-    if better is not None and st.button(
-        f"Go to step {better}, where more happens", key="step-quiz-elsewhere"
-    ):
+    if better is not None and st.button(f"Go to step {better}, before an event", key="step-quiz-elsewhere"):
         quiz.go(better)
 
 
@@ -136,7 +136,7 @@ def _ask(quiz: Quiz, question: Question, run: Run) -> None:
         given = _input(question, key)
         st.caption(f"Look at: {plain(question.look_at)}.")
         with st.container(horizontal=True):
-            # Not "go to step 47": for some questions that would be the answer.
+            # No step number on the button: for some questions it would reveal the answer.
             label = "Commit" if question.revealed == question.step else "Commit, then step"
             committed = st.form_submit_button(label, type="primary")
             another = st.form_submit_button("Another question")
@@ -144,14 +144,14 @@ def _ask(quiz: Quiz, question: Question, run: Run) -> None:
         quiz.ask(run.run_id, next_question(quiz, run, question.step))
         st.rerun()
     if committed and given is None:
-        st.warning("Give an answer first: a guess counts, too.")
+        st.warning("Give an answer first; a guess is fine.")
     elif committed:
         quiz.commit(given)
         quiz.go(question.revealed)
 
 
 def _input(question: Question, key: str) -> object:
-    """What the learner entered; None: nothing yet."""
+    """The learner's input; None if there is none yet."""
     if question.form == "number":
         return st.number_input("Your answer", min_value=0, step=1, value=None, key=f"{key}-number", width=200)
     if question.form == "choice":
@@ -169,10 +169,10 @@ def _input(question: Question, key: str) -> object:
 
 def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
     right = is_right(question, quiz.given)
-    verdict = "✓ Right." if right else "✗ Not so."
+    verdict = "✓ Correct." if right else "✗ Wrong."
     st.markdown(f"{plain(question.prompt)}")
     answers = (
-        f"you said **{plain(in_words(quiz.given))}**, the run says **{plain(in_words(question.answer))}**"
+        f"your answer: **{plain(in_words(quiz.given))}**; the run: **{plain(in_words(question.answer))}**"
     )
     (st.success if right else st.error)(f"{verdict} {answers[0].upper()}{answers[1:]}.")
     st.markdown(plain(question.explanation))

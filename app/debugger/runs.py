@@ -19,6 +19,7 @@ from app.debugger.column_reader import read_columns
 from app.debugger.trace_index import TraceIndex
 from app.debugger.trace_scan import ContradictionError
 from engine.trace.format import TraceError
+from engine.trace.protocol import Trace
 from engine.trace.reader import TraceReader
 from quizzes.paths import data_dir
 
@@ -33,14 +34,16 @@ class Run(Protocol):
     """A run that a page shows. Pages read; only `live/` writes."""
 
     run_id: str
-    title: str
-    is_live: bool
 
+    @property
+    def title(self) -> str: ...
+    @property
+    def is_live(self) -> bool: ...
     @property
     def index(self) -> TraceIndex:
         """Figures of the whole run, as far as it has come."""
 
-    def reader(self, step: int) -> TraceReader:
+    def reader(self, step: int) -> Trace:
         """Tables, rows, reasons and tokens, of this step and of any other that `index` knows."""
 
     @property
@@ -64,10 +67,10 @@ class RecordedRun:
     title: str
     path: Path
     index: TraceIndex
-    _reader: TraceReader
+    _reader: Trace
     is_live: bool = False
 
-    def reader(self, step: int) -> TraceReader:
+    def reader(self, step: int) -> Trace:
         return self._reader
 
     @property
@@ -120,7 +123,7 @@ def open_run(run_id: str) -> RecordedRun:
     return RecordedRun(run_id, path.stem, path, index, reader)
 
 
-def open_trace(path: Path, replay_bytes: int = REPLAY_BYTES) -> tuple[TraceReader, TraceIndex]:
+def open_trace(path: Path, replay_bytes: int = REPLAY_BYTES) -> tuple[Trace, TraceIndex]:
     """Small files are replayed whole; of larger ones the columns are worked out, once."""
     if not path.is_file() or path.stat().st_size <= replay_bytes:
         reader = TraceReader(path)
@@ -132,7 +135,7 @@ def open_trace(path: Path, replay_bytes: int = REPLAY_BYTES) -> tuple[TraceReade
     return columns_reader, ColumnIndex(columns_reader)
 
 
-def _replay_contradictions(path: Path, error: ContradictionError) -> tuple[TraceReader, TraceIndex]:
+def _replay_contradictions(path: Path, error: ContradictionError) -> tuple[Trace, TraceIndex]:
     """A trace that no writer made so: only the replay knows how far it makes sense."""
     if path.stat().st_size > MAX_REPLAY_BYTES:
         raise TraceError(

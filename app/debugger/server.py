@@ -1,9 +1,9 @@
-"""The process that serves the workbench: Streamlit, which does its waiting beforehand.
+"""The server process of the workbench: Streamlit, with imports and the first trace loaded early.
 
     python -m app.debugger.server run SCRIPT [Streamlit's settings]
 
-Streamlit imports a page when a browser first asks for it, and the page then reads its run. Here both begin when the
-server does, while the browser still loads Streamlit's own scripts.
+Streamlit imports a page when a browser first requests it, and the page then reads its run. Here both start with the
+server, while the browser still loads Streamlit's scripts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from app.debugger.trace_store import open_columns, text_limit
 from engine.trace.format import TraceError
 
 TRACE = "PREP_APP_TRACE"
-"""Names the trace file that the browser will ask for first."""
+"""Environment variable: the trace file that the browser will request first."""
 PAGE_MODULES = ("app.debugger.main", "app.debugger.pages.step")
 
 logger = logging.getLogger(__name__)
 
 
 def read_ahead(path: Path) -> None:
-    """Put the columns of a big trace into the cache. What is wrong with the trace, its page says."""
+    """Put the columns of a large trace into the cache. Errors are shown later, on the page of the trace."""
     try:
         if path.stat().st_size > REPLAY_BYTES:
             open_columns(path, text_limit())
@@ -41,7 +41,7 @@ def read_ahead(path: Path) -> None:
 
 
 def import_pages() -> None:
-    """Modules that make caches need a running server."""
+    """Import the pages once the server runs, which modules with caches require."""
     while not runtime.exists():
         sleep(0.02)
     for name in PAGE_MODULES:

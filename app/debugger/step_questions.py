@@ -1,11 +1,11 @@
-"""Questions about the next step of a run, answered by taking it.
+"""Questions about the next step of a run, answered by the run.
 
     questions(reader, step=41, seed=7)
-    -> Who loses its blocks in step 42?   ( ) r3   ( ) r5   ( ) nobody
+    -> Which request is preempted in step 42?   ( ) r3   ( ) r5   ( ) none
 
 Every answer follows from the state after `step` and the scheduler's rules: a question about the next step
-is asked only where `next_step` works out from that state just what the run then did. Steps whose outcome
-hangs on tokens that nobody can know (a text that ends, drafts that are confirmed) get no such question.
+is asked only if `next_step` predicts from that state exactly what the run did. Steps whose outcome depends
+on unknown tokens (the end of a text, accepted drafts) get no such question.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Literal, NamedTuple
 
 from app.debugger.next_step import NextStep, next_step, token_limit
 from engine.core.sched_output import Reason
-from engine.trace.reader import TraceReader, TraceState
-from engine.trace.replay import NULL_BLOCK
+from engine.trace.blocks import NULL_BLOCK
+from engine.trace.protocol import Trace
+from engine.trace.records import TraceState
 
-NOBODY = "nobody"
+NO_REQUEST = "none"
 MOST_CHOICES = 5
 MOST_ROWS = 16
-"""Of a batch that somebody would add up by hand."""
+"""Maximum rows of a batch that a learner can add up by hand."""
 CLOSE = 3
-"""Blocks: by how little memory may miss for "nobody is preempted" to be worth asking."""
+"""Blocks. "None is preempted" is asked only if at most this many blocks would stay free."""
 
 Form = Literal["number", "choice", "multi"]
 Answer = int | str | frozenset[str]
@@ -33,39 +34,39 @@ Answer = int | str | frozenset[str]
 
 @dataclass(frozen=True)
 class Question:
-    """A question whose answer stands in the run."""
+    """A question that the run answers."""
 
     kind: str
     """Key of KINDS."""
     step: int
-    """It is asked about the state after this step."""
+    """The question is about the state after this step."""
     revealed: int
-    """The step in which the run shows the answer; `step` itself if it is there to see."""
+    """The step that shows the answer; `step` itself if its state shows it."""
     prompt: str
     form: Form
     choices: tuple[str, ...]
-    """Empty with a number."""
+    """Empty for a number."""
     answer: Answer
-    """A number, one of the choices, or the set of those that are right."""
+    """A number, one of the choices, or the set of the correct ones."""
     explanation: str
     """The figures and the rule."""
     look_at: str
-    """Where the page shows what is needed."""
+    """Where the page shows the necessary data."""
 
 
 class Facts(NamedTuple):
-    """What the generators look at."""
+    """The input of the generators."""
 
-    reader: TraceReader
+    reader: Trace
     step: int
     state: TraceState
     next: NextStep | None
-    """None where the state does not decide the next step."""
+    """None if the state does not determine the next step."""
     rng: random.Random
 
 
-def questions(reader: TraceReader, step: int, seed: int = 0) -> list[Question]:
-    """One of each kind that this step is good for, what is rarest in runs first."""
+def questions(reader: Trace, step: int, seed: int = 0) -> list[Question]:
+    """One question of each kind that applies to the step, the rarest kind first."""
     if not 0 <= step < reader.num_steps:
         return []
     forecast = next_step(reader, step)
@@ -74,7 +75,7 @@ def questions(reader: TraceReader, step: int, seed: int = 0) -> list[Question]:
 
 
 def is_right(question: Question, given: object) -> bool:
-    """Whether an answer is the run's. Numbers may come as text; choices, with `multi`, in any collection."""
+    """Whether an answer is correct. A number may be text; the choices of `multi` any collection."""
     if question.form == "number":
         text = str(given).strip()
         return text.removeprefix("-").isdecimal() and int(text) == question.answer
@@ -86,17 +87,17 @@ def is_right(question: Question, given: object) -> bool:
 
 
 def in_words(answer: object) -> str:
-    """An answer, right or given, as a page shows it."""
+    """An answer as a page shows it."""
     if isinstance(answer, (frozenset, set, list, tuple)):
         return ", ".join(sorted(map(str, answer))) or "none of them"
     return str(answer)
 
 
-# ---------------------------------------------------------------------- what the next step does
+# ---------------------------------------------------------------------- questions about the next step
 
 
 def _victim(facts: Facts) -> Iterator[Question]:
-    """Who is preempted; nobody, where it is close."""
+    """The preempted request; or none, if memory is nearly full."""
     plan, running = facts.next, facts.state.running
     if plan is None or len(running) < 2 or len(plan.losses) > 1:
         return
@@ -106,31 +107,32 @@ def _victim(facts: Facts) -> Iterator[Question]:
     last = running[-1]
     if plan.losses:
         loss = plan.losses[0]
-        who = "itself the last in line" if loss.needy == loss.victim else f"and {loss.victim} is last in line"
+        is_own = loss.needy == loss.victim
+        who = "and is itself the least important" if is_own else f"and {loss.victim} is the least important"
         because = (
             f"{loss.needy} needs {_count(loss.need, 'block')} more with {loss.free} free, {who}: victims are taken "
             f"from the end of the running requests, the least important first."
         )
     else:
         because = (
-            f"The running requests need {_count(wanted, 'block')} more and {plan.free_before} are free: nobody has to "
-            f"go. It would have been {last}, the last in line."
+            f"The running requests need {_count(wanted, 'block')} more and {plan.free_before} are free, so none is "
+            f"preempted. The victim would have been {last}, the least important."
         )
-    answer = plan.losses[0].victim if plan.losses else NOBODY
+    answer = plan.losses[0].victim if plan.losses else NO_REQUEST
     needy = plan.losses[0].needy if plan.losses else next(iter(plan.taken), last)
     yield _choice(
         facts,
         "victim",
-        f"Who loses its blocks in step {facts.step + 1}?",
+        f"Which request is preempted in step {facts.step + 1}?",
         answer,
-        [NOBODY, last, needy, running[0], *facts.rng.sample(running, len(running))],
+        [NO_REQUEST, last, needy, running[0], *facts.rng.sample(running, len(running))],
         because,
         "free blocks, and whether the last block of each running request is full",
     )
 
 
 def _hit(facts: Facts) -> Iterator[Question]:
-    """How much of a prompt is cached when it starts."""
+    """The prefix hit of a request that starts."""
     plan = facts.next
     hits = (
         [name for name, tokens in plan.hits.items() if tokens and name not in plan.arrivals] if plan else []
@@ -142,9 +144,9 @@ def _hit(facts: Facts) -> Iterator[Question]:
     blocks = plan.hits[name] // size
     most = (known - 1) // size
     end = (
-        "That is the longest hit there can be: at least one token has to be computed"
+        "That is the longest possible hit: at least one token must be computed"
         if blocks == most
-        else f"Block {blocks} of it is not cached any more, or never was"
+        else f"Block {blocks} of it is not cached"
     )
     yield Question(
         "hit",
@@ -155,32 +157,32 @@ def _hit(facts: Facts) -> Iterator[Question]:
         "number",
         (),
         plan.hits[name],
-        f"{_count(blocks, 'full block')} of {size} tokens, from the start on without a gap, are cached: "
+        f"{_count(blocks, 'full block')} of {size} tokens from the start without a gap are cached: "
         f"{blocks} x {size} = {plan.hits[name]}. {end}.",
         "Blocks & prefix tree: the chain of its prompt, and which of its blocks are cached",
     )
 
 
 def _admitted(facts: Facts) -> Iterator[Question]:
-    """Who may start."""
+    """The requests that are admitted."""
     plan, waiting = facts.next, facts.state.waiting
     if plan is None or plan.arrivals or not waiting:
         return
     reason, figures = plan.reasons.get(waiting[0], (None, {}))
     if reason is not None and reason is not Reason.PREEMPTING and not _is_close(reason, figures):
-        return  # full house, as the page says already
+        return  # the page already shows the reason
     choices = waiting[:MOST_CHOICES]
     answer = frozenset(name for name in choices if name in plan.hits)
     yield Question(
         "admitted",
         facts.step,
         facts.step + 1,
-        f"Who is admitted in step {facts.step + 1}? Choose all; choose none if nobody is.",
+        f"Which requests are admitted in step {facts.step + 1}? Choose all of them, or none.",
         "multi",
         tuple(choices),
         answer,
         _why_admitted(facts, plan, choices),
-        "the queue in its order, free blocks, the budget, and how many run",
+        "the queue in order, free blocks, the budget, and the number of running requests",
     )
 
 
@@ -196,13 +198,15 @@ def _why_admitted(facts: Facts, plan: NextStep, choices: list[str]) -> str:
         told.append(f"{_and(started)} started with {_count(blocks, 'block')} from the free queue.")
     first = next((name for name in choices if name in plan.reasons), None)
     if first is not None:
-        told.append(f"{first} waits on: {_reason_text(*plan.reasons[first])}.")
-    told.append("The queue is served in order until something is used up, and never in a step that preempts.")
+        told.append(f"{first} keeps waiting: {_reason_text(*plan.reasons[first])}.")
+    told.append(
+        "The queue is served in order until a resource is used up, and never in a step that preempts."
+    )
     return " ".join(told)
 
 
 def _why_waits(facts: Facts) -> Iterator[Question]:
-    """The reason of one that waits on, where it is not simply the one of the step before."""
+    """The reason of a waiting request, if it differs from that of the previous step."""
     plan = facts.next
     if plan is None or plan.arrivals:
         return
@@ -221,22 +225,22 @@ def _why_waits(facts: Facts) -> Iterator[Question]:
     yield _choice(
         facts,
         "why_waits",
-        f"{name} is still waiting after step {facts.step + 1}. What keeps it?",
+        f"{name} is still waiting after step {facts.step + 1}. Why?",
         REASON_WORDS[reason],
         others,
-        f"In the trace: {reason.value}, {_reason_text(reason, figures)}. The scheduler looks at preemptions first, "
-        "then budget, then max_num_seqs, then blocks, and nobody overtakes one that does not fit.",
-        "the queue, the budget, how many run, free blocks",
+        f"In the trace: {reason.value}, {_reason_text(reason, figures)}. The scheduler checks preemptions first, then "
+        "budget, then max_num_seqs, then blocks, and no request overtakes one that does not fit.",
+        "the queue, the budget, the number of running requests, free blocks",
         shuffle=True,
     )
 
 
 REASON_WORDS = {
-    Reason.NO_BLOCKS: "its blocks do not fit into what is free",
-    Reason.MAX_NUM_SEQS: "as many requests run as max_num_seqs allows",
+    Reason.NO_BLOCKS: "it needs more blocks than are free",
+    Reason.MAX_NUM_SEQS: "max_num_seqs requests already run",
     Reason.BUDGET_EXHAUSTED: "the step's token budget is used up",
-    Reason.BEHIND_IN_QUEUE: "somebody ahead of it does not fit",
-    Reason.PREEMPTING: "somebody is preempted in this step",
+    Reason.BEHIND_IN_QUEUE: "a request ahead of it does not fit",
+    Reason.PREEMPTING: "a request is preempted in this step",
     Reason.PREFIX_IN_FLIGHT: "its next block is being computed for another request",
 }
 
@@ -244,16 +248,16 @@ REASON_WORDS = {
 def _reason_text(reason: Reason, figures: dict[str, int]) -> str:
     if reason is Reason.NO_BLOCKS:
         need = _count(figures["need"], "block")
-        return f"it needs {need} and {figures['free']} are free beside those of its cached prefix"
+        return f"it needs {need} and {figures['free']} are free besides those of its cached prefix"
     if reason is Reason.PREFIX_IN_FLIGHT:
-        return f"block {figures['block']} of it is being computed for another request of this step"
+        return f"another request of this step computes its block {figures['block']}"
     if reason is Reason.MAX_NUM_SEQS:
         return f"{figures['running']} requests run, and max_num_seqs allows no more"
     return REASON_WORDS.get(reason, reason.value)
 
 
 def _free_after(facts: Facts) -> Iterator[Question]:
-    """Counting blocks: taken, given back, revived by hits."""
+    """The number of free blocks: allocated, released, reused by hits."""
     plan = facts.next
     if plan is None or any(plan.hits.get(name) for name in plan.arrivals) or len(plan.rows) > MOST_ROWS:
         return
@@ -261,11 +265,11 @@ def _free_after(facts: Facts) -> Iterator[Question]:
     revived = plan.free_before - taken + back - plan.free_after
     if not (taken or back) or plan.losses:
         return
-    steps = [f"{plan.free_before} before", f"{taken} taken ({_shares(plan.taken)})"]
+    steps = [f"{plan.free_before} before", f"{taken} allocated ({_shares(plan.taken)})"]
     if revived:
-        steps.append(f"{revived} that were free and cached, and are used again by a prefix hit")
+        steps.append(f"{revived} free and cached ones reused by a prefix hit")
     if back:
-        steps.append(f"{back} given back ({_shares(plan.returned)})")
+        steps.append(f"{back} released ({_shares(plan.returned)})")
     yield Question(
         "free_after",
         facts.step,
@@ -275,14 +279,14 @@ def _free_after(facts: Facts) -> Iterator[Question]:
         "number",
         (),
         plan.free_after,
-        f"{'; '.join(steps)}: {plan.free_after}. A request takes a block when its tokens no longer fit into those that "
-        "it has.",
-        "the last block of each running request, the queue, and who is about to end",
+        f"{'; '.join(steps)}: {plan.free_after}. A request allocates a block when its tokens no longer fit into its "
+        "blocks.",
+        "the last block of each running request, the queue, and the requests about to end",
     )
 
 
 def _given(facts: Facts, plan: NextStep) -> str:
-    """What the step brings that the state does not show, and who is at its last token."""
+    """What the state does not show: arrivals before the step, and requests that reach max_tokens."""
     told = []
     for name in plan.arrivals[:MOST_CHOICES]:
         told.append(
@@ -298,7 +302,7 @@ def _given(facts: Facts, plan: NextStep) -> str:
 
 
 def _num_tokens(facts: Facts) -> Iterator[Question]:
-    """Filling the budget."""
+    """The number of tokens in the step."""
     plan = facts.next
     if plan is None or any(plan.hits.get(name) for name in plan.arrivals) or plan.losses:
         return
@@ -319,14 +323,14 @@ def _num_tokens(facts: Facts) -> Iterator[Question]:
         "number",
         (),
         plan.num_tokens,
-        f"{parts}: {plan.num_tokens} of {budget}. Running requests come first, each with what it lacks, "
-        "then the queue, and the last one gets what is left.",
-        "who runs, how far each prompt is, the queue and the budget",
+        f"{parts}: {plan.num_tokens} of {budget}. Running requests come first, each with its remaining tokens, then "
+        "the queue; the last request gets the rest of the budget.",
+        "the running requests, the progress of each prompt, the queue and the budget",
     )
 
 
 def _evicted_first(facts: Facts) -> Iterator[Question]:
-    """Which cached content is overwritten next: the front of the free queue."""
+    """The cached block that is evicted first: the front of the free queue."""
     plan = facts.next
     cached = [block for block in facts.state.blocks.free_queue() if facts.state.blocks.hash[block]]
     if plan is None or not plan.evicted or plan.losses or len(cached) < 3:
@@ -337,13 +341,12 @@ def _evicted_first(facts: Facts) -> Iterator[Question]:
     yield _choice(
         facts,
         "evicted_first",
-        f"{len(cached)} free blocks still hold cached content. Step {facts.step + 1} overwrites some of it: which "
-        "goes first?",
+        f"{len(cached)} free blocks hold cached content. Step {facts.step + 1} evicts some of them. Which one is "
+        "evicted first?",
         named[plan.evicted[0]],
         list(named.values()),
-        f"Blocks are taken from the front of the free queue. Those that hold nothing cached come first (here "
-        f"{uncached}), then cached ones in the order in which they were given back, and a request gives the end of its "
-        "chain back first.",
+        f"Blocks are taken from the front of the free queue. Uncached blocks come first (here {uncached}), then cached "
+        "ones in the order in which they were released; a request releases the end of its chain first.",
         "Blocks: the eviction order",
         shuffle=True,
     )
@@ -374,22 +377,22 @@ def _holds(facts: Facts) -> Iterator[Question]:
         "holds",
         facts.step,
         facts.step + 1,
-        f"{name} {now}; the KV of {facts.state.num_computed[name]} of its {facts.state.num_tokens[name]} tokens is "
-        f"there, and a block has room for {size}. How many blocks does it hold after step {facts.step + 1}?",
+        f"{name} {now}; the KV of {facts.state.num_computed[name]} of its {facts.state.num_tokens[name]} tokens "
+        f"exists, and a block holds {size} tokens. How many blocks does it hold after step {facts.step + 1}?",
         "number",
         (),
         plan.held[name],
         f"It{admitted} needs room for {_count(covers, 'token')}: {covers} / {size}, rounded up, is {plan.held[name]}."
-        + (" One that starts gets the blocks of all its known tokens at once." if admitted else ""),
-        "the batch: its computed tokens and its blocks",
+        + (" An admitted request gets the blocks of all its known tokens at once." if admitted else ""),
+        "the batch: its computed tokens and blocks",
     )
 
 
-# ---------------------------------------------------------------------- what the state says
+# ---------------------------------------------------------------------- questions about the state
 
 
 def _next_block(facts: Facts) -> Iterator[Question]:
-    """When a request that decodes needs its next block."""
+    """The step in which a decoding request needs its next block."""
     if facts.next is None:
         return
     size = facts.reader.block_size
@@ -408,18 +411,18 @@ def _next_block(facts: Facts) -> Iterator[Question]:
         facts.step,
         facts.step + wait,
         f"{name} decodes: it holds {_count(blocks, 'block')} of {size} tokens, and the KV of {computed} tokens exists. "
-        "It goes on with one token in every step. In how many steps from now does it take its next block?",
+        "It computes one token in every step. After how many steps does it allocate its next block?",
         "number",
         (),
         wait,
-        f"{blocks} x {size} = {blocks * size} tokens have a place and {computed} are there: {blocks * size - computed} "
-        f"more fit, and the one after, in step {facts.step + wait}, does not.",
+        f"Its blocks hold {blocks} x {size} = {blocks * size} tokens and {computed} are there, so "
+        f"{blocks * size - computed} more fit. The next one, in step {facts.step + wait}, does not.",
         "its computed tokens, its blocks and the block size",
     )
 
 
 def _decodes_until(facts: Facts, name: str, wait: int) -> bool:
-    """Whether the run went on like that: one token in every step, and the block when it is due."""
+    """Whether the run continued like that: one token in every step, and the block in the predicted step."""
     reader, request = facts.reader, facts.reader.find(name, facts.step)
     due = facts.step + wait
     if due >= reader.num_steps:
@@ -435,7 +438,7 @@ def _decodes_until(facts: Facts, name: str, wait: int) -> bool:
 
 
 def _shared(facts: Facts) -> Iterator[Question]:
-    """Who holds what together: to be seen on the map, and to be worked out from the tables."""
+    """The shared blocks, which the map and the block tables show."""
     refs = facts.state.blocks.ref
     shared = [block for block, count in enumerate(refs) if count > 1 and block != NULL_BLOCK]
     alone = [block for block, count in enumerate(refs) if count == 1 and block != NULL_BLOCK]
@@ -449,12 +452,12 @@ def _shared(facts: Facts) -> Iterator[Question]:
         "shared",
         facts.step,
         facts.step,
-        "Which of these blocks do several requests hold now? Choose all.",
+        "Which of these blocks are shared by several requests now? Choose all.",
         "multi",
         tuple(f"block {block}" for block in sorted(mine + others)),
         frozenset(f"block {block}" for block in mine),
-        f"Held together: {'; '.join(told)}. A prefix hit puts the same block into a second table and adds 1 to its "
-        "reference count.",
+        f"Shared: {'; '.join(told)}. A prefix hit puts the same block into a second table and adds 1 to its reference "
+        "count.",
         "the block tables, or the map's legend",
     )
 
@@ -473,7 +476,7 @@ KINDS: dict[str, Callable[[Facts], Iterator[Question]]] = {
 }
 
 
-# ---------------------------------------------------------------------- making them
+# ---------------------------------------------------------------------- helpers
 
 
 def _choice(
@@ -486,12 +489,12 @@ def _choice(
     look_at: str,
     shuffle: bool = False,
 ) -> Question:
-    """One of a few: the answer and the first others that differ. Names stay in order unless shuffled."""
+    """A question with choices: the answer and the first others that differ, sorted unless shuffled."""
     choices = list(dict.fromkeys([answer, *others]))[:MOST_CHOICES]
     if shuffle:
         facts.rng.shuffle(choices)
     else:
-        choices.sort(key=lambda name: (name == NOBODY, name))
+        choices.sort(key=lambda name: (name == NO_REQUEST, name))
     return Question(
         kind,
         facts.step,
@@ -514,9 +517,9 @@ def _and(names: list[str]) -> str:
 
 
 def _shares(counts: dict[str, int]) -> str:
-    """r3 1, r5 2; only the first few of many."""
+    """Counts as "r3 1, r5 2"; of many, the first few and a sum."""
     shown = [f"{name} {count}" for name, count in list(counts.items())[:4]]
     if len(counts) > len(shown):
         rest = list(counts.values())[4:]
         shown.append(f"{_count(len(rest), 'other')} {sum(rest)}")
-    return ", ".join(shown) or "by nobody"
+    return ", ".join(shown) or "none"

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict
 
 from app.debugger.catalogue import Look
 from app.debugger.runs import Run
-from app.debugger.trace_index import CACHED, SHARED
-from engine.trace.reader import TraceReader
-from engine.trace.sentence import preemption_cost
+from app.debugger.trace_columns import CACHED, SHARED
+from engine.trace.preemption_cost import preemption_cost
+from engine.trace.protocol import Trace
 from engine.trace.why import why
 from quizzes.expressions import evaluate
 
@@ -112,7 +112,7 @@ def facts(run: Run, step: int) -> dict[str, Any]:
     return names | _victim(reader, step, record.preempted)
 
 
-def _victim(reader: TraceReader, step: int, preempted: list[str]) -> dict[str, Any]:
+def _victim(reader: Trace, step: int, preempted: list[str]) -> dict[str, Any]:
     """Of the first request that was preempted in the step."""
     if not preempted:
         return {}

@@ -1,14 +1,14 @@
-"""A whole run as columns of numbers: what `trace_index` and `column_reader` answer from.
+"""A whole run as columns of numbers, the data of `column_index` and `column_reader`.
 
-Nothing is replayed. A block event has a position in the run, and what was true between two events is an interval
-of positions:
+Nothing is replayed. A block event has a position in the run, and the state between two events is an interval of
+positions:
 
-    holding       request q holds block b from the event that took it to the one that let it go
-    publication   block b is known under a hash from its seal to its eviction
+    holding       request q holds block b from its allocation to its release
+    publication   block b has a published hash from its seal to its eviction
     freeing       block b joined the free queue, at a place
 
-The state after step s is what was true at the position where step s + 1 begins. So a state costs some comparisons of
-columns, wherever it lies, and there are no keyframes to keep.
+The state after step s is the one at the position where step s + 1 begins. Any state costs a few comparisons of columns,
+and no keyframes are needed.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.debugger.trace_scan import KIND_CODES, NOBODY, ContradictionError, Scan
+from app.debugger.trace_scan import KIND_CODES, NO_REQUEST, ContradictionError, Scan
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 STILL = np.iinfo(np.int32).max
-"""The end of an interval that the run does not see."""
+"""The end of an interval that is open at the end of the run."""
 NEVER = -1
 """In place of a step."""
 FREE, CACHED, USED, SHARED = range(4)
-"""State of a block: nobody holds it; nobody does, but a prefix hit can; one request; several."""
+"""State of a block: free and uncached; free and cached; held by one request; held by several."""
 
 ALLOC, REF, UNREF, RELEASE, SEAL, EVICT = (
     KIND_CODES[kind] for kind in ("alloc", "ref", "unref", "free", "seal", "evict")
 )
 REF_CHANGE = np.array([1, 1, -1, -1, 0, 0], np.int32)
-"""By kind of event, what it adds to a block's reference count."""
+"""Change of a block's reference count, by kind of event."""
 SEAL_CHANGE = np.array([0, 0, 0, 0, 1, -1], np.int32)
-"""The same for the number of its hashes, 0 or 1."""
+"""Change of the number of its hashes (0 or 1), by kind of event."""
 
 
 @dataclass
 class Columns:
-    """One run. Ranges such as `event_start` have one entry more than what they divide."""
+    """One run. Range columns such as `event_start` have one entry more than the table they divide."""
 
     facts: dict[str, Any]
-    """What is no column: header, `adds` and `finish_reasons` by request number, counters, reasons, errors, ..."""
+    """Data that is not stored as columns: header, `adds` and `finish_reasons` by request number, counters, ..."""
 
     # By step
     time_s: Floats
@@ -64,7 +64,7 @@ class Columns:
     event_start: Longs
     """The events of step s have the positions [event_start[s], event_start[s + 1])."""
     held_start: Longs
-    """The holdings, publications and freeings that begin in step s: [held_start[s], held_start[s + 1])."""
+    """The holdings that begin in step s: [held_start[s], held_start[s + 1]); likewise the next two columns."""
     sealed_start: Longs
     freed_start: Longs
 
@@ -75,7 +75,7 @@ class Columns:
     event_request: Ints
     event_block: Ints
     event_state: NDArray[np.uint8]
-    """FREE, CACHED, USED or SHARED: of the event's block, after it."""
+    """State of the event's block after it: FREE, CACHED, USED or SHARED."""
 
     # Holdings, publications and freeings, in order of their beginning
     held_from: Ints
@@ -119,13 +119,13 @@ class Columns:
     stay_first: Ints
     """Tokens found in the prefix cache."""
     stay_behind: Ints
-    """Of their blocks, those behind the sliding window."""
+    """Blocks of the prefix hit that lie behind the sliding window."""
     stay_left: Ints
-    """Step after which it ran no more, or NEVER."""
+    """Step of the preemption or end, or NEVER."""
     slide_step: Ints
     slide_behind: Ints
 
-    # What happened to requests, in order
+    # Events of requests, in order
     preempt_step: Ints
     preempt_request: Ints
     finish_step: Ints
@@ -144,17 +144,17 @@ class Columns:
         return int(self.event_start[step + 1])
 
     def live_at(self, step: int) -> Ints:
-        """Numbers of the requests that live after a step."""
+        """Numbers of the requests that run or wait after a step."""
         num_added = int(np.searchsorted(self.added, step, "right"))
         ended = self.ended[:num_added]
         return np.flatnonzero((ended == NEVER) | (ended > step)).astype(np.int32)
 
 
 def make_columns(scans: list[Scan], header: dict[str, Any]) -> Columns:
-    """Work out what the records of a run mean. Raises ContradictionError if they do not fit together."""
+    """Compute the columns of a run. Raises ContradictionError if its records contradict each other."""
     builder = _Builder(scans, header["blocks"])
     columns = builder.steps() | builder.requests()
-    with ThreadPoolExecutor(1) as second:  # most of the time is spent in numpy, which lets both run
+    with ThreadPoolExecutor(1) as second:  # most of the time is spent in numpy, which releases the GIL
         rows = second.submit(builder.rows)
         columns |= builder.events() | builder.intervals()
         columns |= rows.result()
@@ -202,7 +202,7 @@ def _steps_by_reason(reasons: Any) -> dict[str, list[int]]:
 
 
 def _starts(counts: Any) -> Longs:
-    """Counts to the ranges they make: [2, 0, 3] -> [0, 2, 2, 5]."""
+    """Turn counts into ranges: [2, 0, 3] -> [0, 2, 2, 5]."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
@@ -212,13 +212,13 @@ def _demand(condition: Any, what: str) -> None:
 
 
 class _Builder:
-    """Scans to columns, one table after the other. Later tables use earlier ones."""
+    """Turns scans into columns, table by table; later tables use earlier ones."""
 
     def __init__(self, scans: list[Scan], num_blocks: int) -> None:
         self.scans = scans
         self.num_blocks = num_blocks
         for scan in scans:
-            _demand(not scan.nonsense, scan.nonsense)
+            _demand(not scan.malformed, scan.malformed)
         _demand(not any(scan.is_complete for scan in scans[:-1]), "records follow the end record")
         self.num_steps = sum(len(scan.step) for scan in scans)
         self.adds = [dict(add) for add in _joined(scans, "adds")]
@@ -249,7 +249,7 @@ class _Builder:
     # ------------------------------------------------------------------ requests
 
     def requests(self) -> dict[str, Any]:
-        """Who came, ran and left, in the order of the records: aborts, admissions, preemptions, ends."""
+        """Arrivals, stays and ends, from aborts, admissions, preemptions and ends in the order of the records."""
         n = self.num_requests
         self.added = np.array([add["i"] for add in self.adds], np.int32)
         _demand([add["q"] for add in self.adds] == list(range(n)), "request numbers are not in order")
@@ -268,7 +268,7 @@ class _Builder:
         for step, phase, number, what in events:
             _demand(
                 0 <= number < n and self.ended[number] == NEVER,
-                f"step {step} names a request that is not there",
+                f"step {step} names an unknown request",
             )
             if phase == 1:
                 _demand(not runs[number], f"step {step} admits a request that runs")
@@ -338,11 +338,10 @@ class _Builder:
     # ------------------------------------------------------------------ rows
 
     def rows(self) -> dict[str, Any]:
-        """The rows of each request in order, and what it had computed after each."""
+        """The rows of each request in order, and its computed tokens after each."""
         request = self.column("row_request")
-        _demand(
-            not len(request) or 0 <= request.min() <= request.max() < self.num_requests, "a row of nobody"
-        )
+        is_known = not len(request) or 0 <= request.min() <= request.max() < self.num_requests
+        _demand(is_known, "a row of an unknown request")
         order = _sorting(request, self.num_requests)
         step = np.repeat(np.arange(self.num_steps, dtype=np.int32), self.column("num_rows"))[order]
         outputs = self.column("row_outputs")
@@ -372,7 +371,7 @@ class _Builder:
         }
 
     def _stay_of_rows(self, order: Any, request: Ints, step: Ints) -> Any:
-        """The stay to which each row belongs: one begins with the row of its admission."""
+        """The stay of each row; a stay begins with the row of its admission."""
         offsets = _starts([len(scan.row_request) for scan in self.scans])
         admission_offset = np.repeat(offsets[:-1], [len(scan.admissions) for scan in self.scans])
         rows = (
@@ -393,8 +392,8 @@ class _Builder:
     def _computed(self, n: Ints, outputs: Ints, row_outputs: Ints, request: Ints, stay: Any) -> Ints:
         """num_computed_tokens after each row.
 
-        With output everything is computed but the newest token. Rows without add their tokens to what was computed
-        before: by the last row with output, or the prefix hit at the admission.
+        After a row with output everything but the newest token is computed. A row without output adds its tokens to
+        those computed before: by the last row with output, or the prefix hit at the admission.
         """
         index = np.arange(len(n))
         first = np.ones(len(n), bool)
@@ -416,15 +415,17 @@ class _Builder:
         self.block = block = self.column("event_block")
         fits = not len(block) or 0 <= block.min() <= block.max() < self.num_blocks
         _demand(fits, f"a block that is not one of the {self.num_blocks}")
-        in_reach = not len(block) or NOBODY <= self.request.min() <= self.request.max() < self.num_requests
-        _demand(in_reach, "a block event of a request that is not there")
+        in_reach = (
+            not len(block) or NO_REQUEST <= self.request.min() <= self.request.max() < self.num_requests
+        )
+        _demand(in_reach, "a block event of an unknown request")
         counts = np.append(self.column("num_events"), self.scans[-1].num_end_events)
         self.event_start = _starts(counts)
         _demand(self.event_start[-1] == len(block), "block events outside of steps")
         self.order = order = _sorting(block, self.num_blocks)
         self.refs = self._running_count(REF_CHANGE, order)
         self.seals = self._running_count(SEAL_CHANGE, order)
-        _demand(np.all(self.refs >= 0), "a block is let go that nobody holds")
+        _demand(np.all(self.refs >= 0), "a block is released that no request holds")
         _demand(np.all((self.seals == 0) | (self.seals == 1)), "a hash is published or evicted twice")
         idle = np.where(self.seals, CACHED, FREE)
         state = np.where(self.refs == 0, idle, np.where(self.refs == 1, USED, SHARED)).astype(np.uint8)
@@ -455,7 +456,7 @@ class _Builder:
         return {**self._holdings(), **self._publications(), **self._freeings()}
 
     def _holdings(self) -> dict[str, Any]:
-        """Each taking of a block with its release: of one holder and block the first with the first."""
+        """Pair each allocation of a block with its release; for one request and block in order."""
         key = self.block.astype(np.int64) * (self.num_requests + 1) + self.request + 1
         taken = np.flatnonzero(self.kind <= REF)
         let_go = np.flatnonzero((self.kind == UNREF) | (self.kind == RELEASE))
@@ -464,22 +465,23 @@ class _Builder:
         release_keys, take_keys = key[let_go], key[taken]
         nth = np.arange(len(let_go)) - np.searchsorted(release_keys, release_keys, "left")
         partner = np.searchsorted(take_keys, release_keys, "left") + nth
-        _demand(not len(partner) or partner.max() < len(taken), "a block is let go by who does not hold it")
+        message = "a block is released by a request that does not hold it"
+        _demand(not len(partner) or partner.max() < len(taken), message)
         fits = (take_keys[partner] == release_keys) & (taken[partner] < let_go)
-        _demand(np.all(fits), "a block is let go by who does not hold it")
+        _demand(np.all(fits), message)
         end = np.full(len(self.kind), STILL, np.int32)
         end[taken[partner]] = let_go
-        taken = np.flatnonzero(self.kind <= REF).astype(np.int32)
+        taken_in_order: Ints = np.flatnonzero(self.kind <= REF).astype(np.int32)
         return {
-            "held_start": self._start_by_step(taken),
-            "held_from": taken,
-            "held_to": end[taken],
-            "held_block": self.block[taken],
-            "held_request": self.request[taken],
+            "held_start": self._start_by_step(taken_in_order),
+            "held_from": taken_in_order,
+            "held_to": end[taken_in_order],
+            "held_block": self.block[taken_in_order],
+            "held_request": self.request[taken_in_order],
         }
 
     def _publications(self) -> dict[str, Any]:
-        """Each seal with the eviction that follows it on the same block."""
+        """Pair each seal with the next eviction of the block."""
         there = self.order[self.kind[self.order] >= SEAL]
         end = np.full(len(self.kind), STILL, np.int32)
         pairs = np.flatnonzero(
@@ -514,7 +516,7 @@ class _Builder:
     # ------------------------------------------------------------------ contradictions
 
     def problems(self, columns: dict[str, Any]) -> list[tuple[int, str]]:
-        """Every step carries five counts: where the records give others, (step, what they give)."""
+        """Compare the five counts of every step with the columns: (step, message) where they differ."""
         steps = self.num_steps
         ends = self.event_start[1 : steps + 1]
 
@@ -541,14 +543,14 @@ class _Builder:
         return sorted(
             (
                 int(step),
-                f"after step {step} the records give {name}={replayed[name][step]}, the engine had {counts[step]}",
+                f"after step {step} the replay has {name}={replayed[name][step]}, the engine had {counts[step]}",
             )
             for name, counts in written.items()
             for step in np.flatnonzero(replayed[name] != counts)[:100]
         )
 
     def _count(self, steps: Ints, weights: Any = None) -> Any:
-        """Per step, how many of `steps` lie at or before it."""
+        """Per step, the number of `steps` at or before it."""
         there = (steps != NEVER) & (steps < self.num_steps)
         weights = None if weights is None else weights[there]
         return np.cumsum(np.bincount(steps[there], weights, self.num_steps)).astype(np.int64)

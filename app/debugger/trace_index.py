@@ -1,34 +1,37 @@
-"""What every page needs of a whole run: figures per step, requests, events, and the state of each block.
+"""The data of a whole run that pages need: figures per step, requests, events, and the state of each block.
 
-`TraceIndex` takes the figures from the replay of a `TraceReader`, for small and for live runs; `column_index` has the
-one for big ones. What is asked often is kept until the run has grown.
+`TraceIndex` takes them from a `TraceReader`, for small and live runs; `column_index` has the class for long ones.
+Results are cached until the run grows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from engine.core.sched_output import Reason
+from engine.trace.blocks import BlockChanges as ReplayedChanges
 from engine.trace.format import BLOCK_EVENTS
-from engine.trace.reader import TraceReader
-from engine.trace.replay import Problem, RequestHistory
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
+from engine.trace.replay import Problem
 
 BLOCK_STATES = ("free", "cached", "used", "shared")
 """By FREE, CACHED, USED and SHARED."""
 KEYFRAME_EVENTS = 1 << 17
-"""Block events between two maps of all blocks that are kept."""
+"""Block events between two cached maps of all blocks."""
 
 Phase = Literal["waiting", "running", "preempted"]
+T = TypeVar("T")
 
 
 class Span(NamedTuple):
-    """Consecutive steps of a request's life. The state after each of them was this."""
+    """Consecutive steps after which a request was in one phase."""
 
     phase: Phase
     first: int
@@ -37,7 +40,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestSummary:
-    """One request, from arrival to end. Steps count from 0; None: it never came to that."""
+    """One request, from arrival to end. Steps count from 0; None: it did not happen."""
 
     number: int
     request_id: str
@@ -54,12 +57,12 @@ class RequestSummary:
     lora: str | None
     added_s: float
     ttft_s: float | None
-    """From arrival to the end of the step that gave the first token."""
+    """From arrival to the end of the step that produced the first token."""
     latency_s: float | None
 
 
 class Series(NamedTuple):
-    """One entry per step; counts are those after it."""
+    """One entry per step; counts are those after the step."""
 
     time_s: NDArray[np.float64]
     duration_s: NDArray[np.float64]
@@ -72,8 +75,8 @@ class Series(NamedTuple):
 
 
 class BlockChanges(NamedTuple):
-    """What changed in steps [first, first + len(offsets) - 1): entry `offsets[k]` up to `offsets[k + 1]` in step
-    first + k. A block appears once per step at most, with its state after that step."""
+    """Block changes in steps [first, first + len(offsets) - 1): those of step first + k are the entries
+    `offsets[k]` up to `offsets[k + 1]`. A block appears at most once per step, with its state after it."""
 
     first: int
     offsets: NDArray[np.uint32]
@@ -83,7 +86,7 @@ class BlockChanges(NamedTuple):
 
 
 class EventPlace(NamedTuple):
-    """An event in a run: where to jump, and whom it concerns."""
+    """An event in a run: its step, request and block."""
 
     step: int
     kind: str
@@ -101,13 +104,13 @@ class BlockEvents(NamedTuple):
     """Index into BLOCK_EVENTS."""
     block: NDArray[np.int32]
     state: NDArray[np.uint8]
-    """Of the block, after the event."""
+    """State of the block after the event."""
 
 
 class TraceIndex:
     """A whole run, without its text."""
 
-    def __init__(self, reader: TraceReader) -> None:
+    def __init__(self, reader: Trace) -> None:
         self._reader = reader
         self._kept: dict[Any, Any] = {}
         self._kept_at = -1
@@ -137,13 +140,13 @@ class TraceIndex:
 
     @property
     def error(self) -> str | None:
-        """What the engine raised, if it did."""
+        """The last exception of the engine."""
         return self._reader.error
 
     @property
     def problems(self) -> list[Problem]:
-        """Where the records contradict themselves. For big runs the counts in every step are checked, not the CRCs:
-        `prep trace verify` does that."""
+        """Contradictions of the records. For long runs only the counts of every step are checked; `prep trace verify`
+        checks the CRCs."""
         return self._reader.problems
 
     @property
@@ -155,7 +158,7 @@ class TraceIndex:
         return Series(*(np.array(getattr(series, name)[:steps]) for name in Series._fields))
 
     def counter_totals(self) -> dict[str, int]:
-        """`stats.TRACED_COUNTERS` of all steps together, by name; those that stayed 0 are left out."""
+        """Sums of `stats.TRACED_COUNTERS` over all steps, by name; zeros are left out."""
         return self._keep("counters", self._reader.counter_totals)
 
     # ------------------------------------------------------------------ requests
@@ -169,37 +172,38 @@ class TraceIndex:
         return [_summary(self._reader, request) for request in self._reader.requests]
 
     def spans(self, number: int) -> list[Span]:
-        """A request's life as waiting, running and preempted stretches."""
+        """A request's spans of waiting, running and being preempted."""
         added, ended, stays = self._life(number)
         last = self.num_steps - 1 if ended is None else min(ended, self.num_steps) - 1
         spans: list[Span] = []
-        position, phase = added, "waiting"
+        position = added
+        phase: Phase = "waiting"
         for admitted, stay_left in stays:
             if admitted > position:
-                spans.append(Span(phase, position, admitted - 1))  # type: ignore[arg-type]
+                spans.append(Span(phase, position, admitted - 1))
             left = last + 1 if stay_left is None else stay_left
             if left > admitted:
                 spans.append(Span("running", admitted, left - 1))
             position, phase = left, "preempted"
         if position <= last:
-            spans.append(Span(phase, position, last))  # type: ignore[arg-type]
+            spans.append(Span(phase, position, last))
         return spans
 
     def _life(self, number: int) -> tuple[int, int | None, list[tuple[int, int | None]]]:
-        """When a request came and ended, and (admitted, left) of each time that it ran."""
+        """Arrival and end of a request, and (admitted, left) of each stay."""
         request = self._reader.requests[number]
         return request.added, request.ended, [(stay.admitted, stay.left) for stay in request.stays]
 
     def token_steps(self, number: int) -> NDArray[np.int32]:
-        """The step of every output token of a request, in order: a step that accepted drafts appears as often."""
+        """The step of every output token of a request, in order; with accepted drafts a step appears repeatedly."""
         request = self._reader.requests[number]
-        outputs = np.diff(np.array(request.row_outputs, np.int32), prepend=0)
-        return np.repeat(np.array(request.row_steps, np.int32), outputs)
+        outputs = np.array([0, *request.row_outputs], np.int32)
+        return np.repeat(np.array(request.row_steps, np.int32), outputs[1:] - outputs[:-1])
 
     # ------------------------------------------------------------------ events
 
     def next_event(self, kind: str, step: int) -> EventPlace | None:
-        """The first event of a kind after a step (kinds: BLOCK_EVENTS and REQUEST_EVENTS of `trace_format`)."""
+        """The first event of a kind (`engine.trace.format`) after a step."""
         event = self._reader.next_event(kind, step)
         return None if event is None or event.step >= self.num_steps else EventPlace(*event)
 
@@ -208,21 +212,23 @@ class TraceIndex:
         return None if event is None else EventPlace(*event)
 
     def event_steps(self, kind: str) -> NDArray[np.int32]:
-        """The step of every event of a kind, in order; a step with several appears as often."""
+        """The step of every event of a kind, in order, with repetitions."""
         return self._keep(("steps", kind), lambda: self._make_event_steps(kind))
 
     def _make_event_steps(self, kind: str) -> NDArray[np.int32]:
         if kind in BLOCK_EVENTS:
             events = self._events
-            return events.step[events.kind == BLOCK_EVENTS.index(kind)]
-        steps = self._lifecycle_steps(kind)
-        return steps[steps < self.num_steps]
+            steps: NDArray[np.int32] = events.step[events.kind == BLOCK_EVENTS.index(kind)]
+        else:
+            steps = self._lifecycle_steps(kind)
+            steps = steps[steps < self.num_steps]
+        return steps
 
     def _lifecycle_steps(self, kind: str) -> NDArray[np.int32]:
         return np.array([event.step for event in self._reader.events(kind)], np.int32)
 
     def reason_steps(self, reason: Reason) -> NDArray[np.int32]:
-        """The steps in which the scheduler left a request out for this reason, in order."""
+        """The steps in which a request was not scheduled for this reason, in order."""
         return self._keep(("reason", reason), lambda: np.array(self._reader.steps_with(reason), np.int32))
 
     # ------------------------------------------------------------------ blocks
@@ -230,24 +236,22 @@ class TraceIndex:
     def block_states(self, step: int) -> NDArray[np.uint8]:
         """The state of every block after a step, by block id; step -1: before the first."""
         if step >= self.num_steps:
-            self._reader.blocks_at(step)  # says which steps there are
+            self._reader.blocks_at(step)  # raises with the range of steps
         events = self._events
         end = int(events.start[step + 1]) if step >= 0 else 0
         frame = end // KEYFRAME_EVENTS
         states = self._keyframes[frame].copy()
         begin = frame * KEYFRAME_EVENTS
-        states[events.block[begin:end]] = events.state[
-            begin:end
-        ]  # of several changes of a block the last stays
+        states[events.block[begin:end]] = events.state[begin:end]  # the last change of a block wins
         return states
 
     def block_changes(self, first: int, last: int) -> BlockChanges:
         """The changes of steps first .. last - 1."""
         events = self._events
         begin, end = int(events.start[first]), int(events.start[last])
-        step, block, state = (column[begin:end] for column in (events.step, events.block, events.state))
-        order = np.argsort(block, kind="stable")
-        step, block, state = step[order], block[order], state[order]
+        order = np.argsort(events.block[begin:end], kind="stable")
+        step, block = events.step[begin:end][order], events.block[begin:end][order]
+        state = events.state[begin:end][order]
         is_last = np.ones(len(block), bool)
         is_last[:-1] = (block[1:] != block[:-1]) | (step[1:] != step[:-1])
         step, block, state = step[is_last], block[is_last], state[is_last]
@@ -262,7 +266,7 @@ class TraceIndex:
         )
 
     def block_event_counts(self) -> NDArray[np.int64]:
-        """Per step, how many block events happened in it."""
+        """Number of block events per step."""
         return np.diff(self._events.start)
 
     @property
@@ -285,7 +289,8 @@ class TraceIndex:
         return self._keep("events", self._make_events)
 
     def _make_events(self) -> BlockEvents:
-        changes, steps = self._reader.changes, self.num_steps
+        changes = cast(ReplayedChanges, self._reader.changes)  # `ColumnIndex` has its own `_make_events`
+        steps = self.num_steps
         step = np.array(changes.step[:], np.int32)
         start = np.searchsorted(step, np.arange(steps + 1))
         end = int(start[-1])
@@ -298,25 +303,24 @@ class TraceIndex:
             states(ref, hashes != 0),
         )
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ cache
 
-    def _keep(self, name: Any, make: Callable[[], Any]) -> Any:
-        """The result of an earlier call, unless the run has grown since."""
+    def _keep(self, name: Hashable, make: Callable[[], T]) -> T:
+        """The cached result of `make`, unless the run has grown."""
         if self._kept_at != self._reader.num_lines:
             self._kept, self._kept_at = {}, self._reader.num_lines
-        kept = self._kept
-        if name not in kept:
-            kept[name] = make()
-        return kept[name]
+        if name not in self._kept:
+            self._kept[name] = make()
+        return cast(T, self._kept[name])
 
 
 def states(ref: NDArray[np.int32], hashed: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The state of blocks from reference counts and whether a hash is published."""
+    """Block states from reference counts and published hashes."""
     idle = np.where(hashed, CACHED, FREE)
     return np.where(ref == 0, idle, np.where(ref == 1, USED, SHARED)).astype(np.uint8)
 
 
-def _summary(reader: TraceReader, request: RequestHistory) -> RequestSummary:
+def _summary(reader: Trace, request: RequestHistory) -> RequestSummary:
     first = next((step for step, n in zip(request.row_steps, request.row_outputs, strict=True) if n), None)
     series = reader.series
     ttft = None if first is None else series.time_s[first] + series.duration_s[first] - request.added_s

@@ -1,7 +1,7 @@
-"""One pass over a trace file, from text to columns of numbers.
+"""Read a trace file in one pass, from text to columns of numbers.
 
-`Scan` takes records and only appends; what the columns mean together is worked out by `trace_columns`,
-for all records at once. Big files are read by two processes, each with its share of the members.
+`Scan` only appends records to columns; `trace_columns` then computes with all of them at once. Two processes read
+a large file, each a share of its members.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from app.debugger.trace_text import member_near, members
 from engine.trace.format import BLOCK_EVENTS, TraceError
 
 PARALLEL_BYTES = 4 << 20
-"""Files larger than this are read by two processes: below, starting one costs more than it saves."""
+"""Larger files are read by two processes; for smaller ones starting a process costs more than it saves."""
 NUM_SAMPLES = 16
 KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
-NOBODY = -1
+NO_REQUEST = -1
 NO_TOKENS: list[int] = []
 NO_NUMBERS = np.array([], np.int32)
 
 
 class ContradictionError(Exception):
-    """Records that do not fit together: no writer made them so."""
+    """Records that contradict each other: the file was not written by an engine."""
 
 
 def ints() -> Any:
@@ -57,7 +57,7 @@ def append(column: array[int], numbers: NDArray[np.int32] | list[int]) -> None:
 
 @dataclass
 class Scan:
-    """What stands in some members of a trace, in file order."""
+    """The records of some members of a trace, in file order."""
 
     # One entry per step
     step: array[int] = ints()
@@ -83,7 +83,7 @@ class Scan:
     tokens: array[int] = ints()
     """All accepted output."""
 
-    # Block events: neighbours of one kind and request together
+    # Block events: consecutive ones of one kind and request together
     run_kind: array[int] = ints()
     run_request: array[int] = ints()
     run_length: array[int] = ints()
@@ -106,7 +106,7 @@ class Scan:
     # The run
     counters: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, list[int]] = field(default_factory=dict)
-    """Reason -> steps in which it held somebody back."""
+    """Reason -> steps in which it held a request back."""
     errors: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_complete: bool = False
@@ -117,13 +117,13 @@ class Scan:
     num_lines: int = 0
     num_bytes: int = 0
     damage: str = ""
-    nonsense: str = ""
-    """Why the next line could not be read; everything stops there."""
+    malformed: str = ""
+    """Why the next line could not be read; reading stops there."""
     last_offset: int = 0
-    """Where the first member that was not read begins."""
+    """Start of the first member that was not read."""
 
     def take(self, record: dict[str, Any], member: int, start: int) -> None:
-        """One record, and where its line stands."""
+        """Take in one record. `member`, `start`: the place of its line."""
         kind = record["t"]
         if kind == "step":
             self._step(record)
@@ -191,11 +191,11 @@ class Scan:
         self.row_outputs.extend([NO_OUTPUT if token is NO_TOKENS else len(token) for token in lists])
 
     def _events(self, runs: Sequence[Any]) -> int:
-        """Append runs of events; returns how many events they are."""
+        """Append runs of events; returns the number of events."""
         blocks = [run[2] for run in runs]
         lengths = [len(each) for each in blocks]
         self.run_kind.fromlist([KIND_CODES[run[0]] for run in runs])
-        self.run_request.fromlist([NOBODY if run[1] is None else run[1] for run in runs])
+        self.run_request.fromlist([NO_REQUEST if run[1] is None else run[1] for run in runs])
         self.run_length.fromlist(lengths)
         self.event_block.fromlist(list(chain.from_iterable(blocks)))
         for run in runs:
@@ -205,9 +205,9 @@ class Scan:
 
 
 def scan_file(path: Path, max_text_bytes: int) -> list[Scan]:
-    """Read a trace as far as `max_text_bytes` of text, by one or two processes; in file order.
+    """Read up to `max_text_bytes` of a trace's text with one or two processes; scans in file order.
 
-    The last scan's `last_offset` says how far into the file that is.
+    The last scan's `last_offset` is the end of the part that was read.
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         stop = _end_of_window(data, max_text_bytes)
@@ -217,17 +217,17 @@ def scan_file(path: Path, max_text_bytes: int) -> list[Scan]:
     with get_context("fork").Pool(1) as pool:
         second = pool.apply_async(_scan_share, (path, middle, stop))
         first = _scan_share(path, 0, middle)
-        if first.damage or first.nonsense:
+        if first.damage or first.malformed:
             return [first]
-        if first.last_offset != middle:  # the ten bytes stood inside a member
+        if first.last_offset != middle:  # the bytes of MEMBER_START occurred inside a member
             return [_scan_share(path, 0, stop)]
         return [first, second.get()]
 
 
 def _end_of_window(data: mmap.mmap, max_text_bytes: int) -> int:
-    """Where to stop so that about so much text is read: at the file's end, or at a member before it.
+    """The position at which to stop, so that about `max_text_bytes` of text are read.
 
-    How much text there is, is estimated from members all over the file: prompts compress worse than decodes.
+    The amount of text is estimated from members all over the file: prompts compress worse than decodes.
     """
     packed = text = 0
     for place in range(NUM_SAMPLES):
@@ -252,12 +252,12 @@ def _scan(data: mmap.mmap, start: int, stop: int) -> Scan:
             try:
                 scan.take(records.read(line), member.offset, position)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                scan.nonsense = f"{type(error).__name__}: {error}"
+                scan.malformed = f"{type(error).__name__}: {error}"
                 return scan
             scan.num_lines += 1
             position += len(line) + 1
         if position < len(member.text) and member.end < len(data):
-            raise TraceError("a record spans two pieces of the file: it was packed again by another tool")
+            raise TraceError("a record spans two gzip members: the file was recompressed by another tool")
         scan.num_bytes += len(member.text)
         scan.last_offset = member.end
         scan.damage = member.damage

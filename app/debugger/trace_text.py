@@ -1,7 +1,7 @@
-"""The text of a trace file, a piece at a time: no file is ever in memory as a whole.
+"""Read the text of a trace file in pieces, never the whole file at once.
 
-A trace is a series of gzip members, one for each flush of its writer, so any piece of it can be read
-without what stands before. `members` goes through them; `StepLines` gives the line of any step again.
+A trace is a series of gzip members, one for each flush of its writer, and each member can be read alone.
+`members` iterates over them; `StepLines` returns the line of any step.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from engine.trace.format import TraceError
 
 CHUNK_BYTES = 1 << 16
 MAX_MEMBER_BYTES = 1 << 26
-"""Text of one member. A writer makes some megabytes; what is larger was not written by one."""
+"""Upper bound on the text of one member; an engine writes a few megabytes."""
 KEPT_MEMBERS = 4
 MEMBER_START = bytes.fromhex("1f8b0800000000000403")
-"""How zlib begins a member at the writer's settings: level 1, no time, on Unix. Ten bytes that mean
-nothing else with a certainty of 1 - 2**-80 per byte; a member that begins otherwise is merely not found."""
+"""The first bytes of a member at the writer's settings: zlib level 1, no time, Unix. They occur elsewhere with a
+probability of 2**-80 per byte; a member with another start is merely not found."""
 
 
 class Member(NamedTuple):
     """One gzip member."""
 
     offset: int
-    """Where it begins in the file."""
+    """Its start in the file."""
     end: int
     text: bytes
     damage: str
-    """How the file ends here though it should not; empty for a sound member."""
+    """How the member is damaged; empty if it is not."""
 
 
 def members(data: mmap.mmap | bytes, start: int, stop: int) -> Iterator[Member]:
-    """The members that begin in [start, stop); the first begins at `start`.
+    """Yield the members that begin in [start, stop); the first begins at `start`.
 
-    A member that is cut off gives what it holds; one whose checksum is wrong gives nothing. Both are the last.
+    A truncated member yields what it holds, one with a wrong checksum nothing; both are the last.
     """
     position = start
     while position < stop:
@@ -56,30 +56,30 @@ def members(data: mmap.mmap | bytes, start: int, stop: int) -> Iterator[Member]:
                 size += len(parts[-1])
                 if size > MAX_MEMBER_BYTES or member.unconsumed_tail:
                     raise TraceError(
-                        f"a piece of this file holds more than {MAX_MEMBER_BYTES >> 20} MB of text, so it was "
-                        "packed again by another tool: open the file that the engine wrote"
+                        f"a gzip member of this file holds more than {MAX_MEMBER_BYTES >> 20} MB of text, so it was "
+                        "recompressed by another tool: open the file that the engine wrote"
                     )
         except zlib.error:
             yield Member(offset, position, b"", f"damaged near byte {position}")
             return
-        yield Member(offset, position, b"".join(parts), "" if member.eof else "cut off in the middle")
+        yield Member(offset, position, b"".join(parts), "" if member.eof else "truncated")
 
 
 def member_near(data: mmap.mmap | bytes, position: int) -> int:
-    """Where the next member begins, at or after a position; the file's length if none does."""
+    """Start of the next member at or after a position; the file's length if there is none."""
     found = data.find(MEMBER_START, position)
     return len(data) if found < 0 else found
 
 
 class StepLines(Sequence[bytes]):
-    """The lines of a trace's steps, read from the file when asked for."""
+    """The lines of a trace's steps, read from the file on demand."""
 
     def __init__(self, path: Path, member: NDArray[np.int64], start: NDArray[np.int64]) -> None:
         self._path = path
         self._member = member
-        """Per line, where its member begins in the file."""
+        """Per line, the start of its member in the file."""
         self._start = start
-        """Per line, where it begins in the text of its member."""
+        """Per line, its start in the text of its member."""
         self._texts: OrderedDict[int, bytes] = OrderedDict()
 
     def __len__(self) -> int:
@@ -113,14 +113,14 @@ class StepLines(Sequence[bytes]):
             with open(self._path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 member = next(members(data, offset, offset + 1))
         except (OSError, ValueError) as error:
-            raise TraceError(f"cannot read {self._path} any more: {error}. Open the run again") from error
+            raise TraceError(f"{self._path} can no longer be read: {error}. Open the run again") from error
         if not member.text:
             raise TraceError(f"{self._path} has changed since it was opened: open the run again")
         return member.text
 
 
 def first_line(path: Path) -> bytes:
-    """The header of a trace. Raises TraceError if there cannot be one."""
+    """The first line of a trace. Raises TraceError if the file is not gzipped."""
     try:
         with open(path, "rb") as file:
             data = file.read(CHUNK_BYTES)

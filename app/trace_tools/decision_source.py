@@ -20,10 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 from engine.core.sched_output import Reason
 from engine.trace.format import TraceError
-from engine.trace.reader import TraceReader
-from engine.trace.replay import RequestHistory
+from engine.trace.header import code_revision
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
 from engine.trace.sentence import evicted_blocks, main_kind
-from engine.trace.writer import code_revision
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "engine.core.scheduler:Scheduler"
@@ -300,12 +300,12 @@ EVENTS: dict[str, Anchor] = {
 }
 
 
-def deciding_line(reader: TraceReader, step: int) -> SourceLine:
+def deciding_line(reader: Trace, step: int) -> SourceLine:
     """The line behind what `trace_sentence.sentence` tells first."""
     return _located(reader, _main_decision(reader, reader.record(step), step))
 
 
-def reason_line(reader: TraceReader, request_id: str, step: int) -> SourceLine | None:
+def reason_line(reader: Trace, request_id: str, step: int) -> SourceLine | None:
     """The line that left a request out of a step; None if it has no reason there."""
     request, rest = reader.find(request_id, step), None
     for number, reason, _ in reader.record(step).get("why", ()):
@@ -318,7 +318,7 @@ def reason_line(reader: TraceReader, request_id: str, step: int) -> SourceLine |
     return _located(reader, _any_place(rest, "rest"))
 
 
-def event_line(reader: TraceReader, kind: str) -> SourceLine:
+def event_line(reader: Trace, kind: str) -> SourceLine:
     """The line that makes events of a kind happen: a key of EVENTS."""
     if kind not in EVENTS:
         raise TraceError(f"no line is known for {kind!r}: {', '.join(EVENTS)}")
@@ -328,7 +328,7 @@ def event_line(reader: TraceReader, kind: str) -> SourceLine:
 # ---------------------------------------------------------------------- which decision
 
 
-def _main_decision(reader: TraceReader, record: dict[str, Any], step: int) -> Anchor:
+def _main_decision(reader: Trace, record: dict[str, Any], step: int) -> Anchor:
     kind = main_kind(reader, step)
     if kind == "evict" and not list(evicted_blocks(record)):
         kind = "reset"
@@ -337,7 +337,7 @@ def _main_decision(reader: TraceReader, record: dict[str, Any], step: int) -> An
     return EVENTS[kind] if kind in EVENTS and kind != "idle" else _why_nobody_ran(reader, record, step)
 
 
-def _finish_anchor(reader: TraceReader, number: int, reason: str) -> Anchor:
+def _finish_anchor(reader: Trace, number: int, reason: str) -> Anchor:
     request = reader.requests[number]
     stop_ids = request.record.get("params", {}).get("stop_token_ids") or ()
     if reason == "stop" and request.tokens and request.tokens[-1] in stop_ids:
@@ -345,7 +345,7 @@ def _finish_anchor(reader: TraceReader, number: int, reason: str) -> Anchor:
     return EVENTS.get(reason, EVENTS["abort"])
 
 
-def _why_nobody_ran(reader: TraceReader, record: dict[str, Any], step: int) -> Anchor:
+def _why_nobody_ran(reader: Trace, record: dict[str, Any], step: int) -> Anchor:
     for number, reason, _ in record.get("why", ()):
         if number is None:
             return _any_place(Reason(reason), "rest")
@@ -353,7 +353,7 @@ def _why_nobody_ran(reader: TraceReader, record: dict[str, Any], step: int) -> A
     return EVENTS["idle"]
 
 
-def _reason_anchor(reader: TraceReader, request: RequestHistory, step: int, reason: Reason) -> Anchor:
+def _reason_anchor(reader: Trace, request: RequestHistory, step: int, reason: Reason) -> Anchor:
     if request.number in reader.record(step).get("pre", ()):
         return _any_place(reason, "victim")
     return _any_place(reason, "waiting" if request.stay_at(step) is None else "running")
@@ -368,7 +368,7 @@ def _any_place(reason: Reason, place: Place) -> Anchor:
 # ---------------------------------------------------------------------- where it stands
 
 
-def _located(reader: TraceReader, anchor: Anchor) -> SourceLine:
+def _located(reader: Trace, anchor: Anchor) -> SourceLine:
     """The anchor's line, in the user's own scheduler if the run used one that overrides the function."""
     line = find_line(anchor)
     notes = []

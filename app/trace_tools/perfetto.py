@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from engine.trace.reader import TraceReader
-from engine.trace.replay import RequestHistory, Stay
+from engine.trace.history import RequestHistory, Stay
+from engine.trace.protocol import Trace
 
 ENGINE = 1
 REQUESTS = 2
@@ -31,7 +31,7 @@ _COLOURS = {  # names of the format's own palette
 TraceEvent = dict[str, Any]
 
 
-def export_perfetto(reader: TraceReader, path: str | os.PathLike[str]) -> int:
+def export_perfetto(reader: Trace, path: str | os.PathLike[str]) -> int:
     """Write the trace to a JSON file and return the number of events."""
     events = list(trace_events(reader))
     document = {
@@ -44,7 +44,7 @@ def export_perfetto(reader: TraceReader, path: str | os.PathLike[str]) -> int:
     return len(events)
 
 
-def trace_events(reader: TraceReader) -> Iterator[TraceEvent]:
+def trace_events(reader: Trace) -> Iterator[TraceEvent]:
     yield _name("process_name", ENGINE, 0, "engine")
     yield _name("thread_name", ENGINE, STEPS_THREAD, "steps")
     yield _name("process_name", REQUESTS, 0, "requests")
@@ -54,7 +54,7 @@ def trace_events(reader: TraceReader) -> Iterator[TraceEvent]:
     yield from _steps(reader)
 
 
-def _steps(reader: TraceReader) -> Iterator[TraceEvent]:
+def _steps(reader: Trace) -> Iterator[TraceEvent]:
     series = reader.series
     for step in range(reader.num_steps):
         begin, end = _step_span(reader, step)
@@ -76,7 +76,7 @@ def _steps(reader: TraceReader) -> Iterator[TraceEvent]:
             yield {**event, "args": {name: value}}
 
 
-def _slices(reader: TraceReader, request: RequestHistory) -> Iterator[TraceEvent]:
+def _slices(reader: Trace, request: RequestHistory) -> Iterator[TraceEvent]:
     """What a request did from its arrival to its end, without gaps."""
     at, state = request.added_s, "waiting"
     for number, stay in enumerate(request.stays):
@@ -97,7 +97,7 @@ def _slices(reader: TraceReader, request: RequestHistory) -> Iterator[TraceEvent
         yield _phase(request, state, at, ended)
 
 
-def _left_at(reader: TraceReader, request: RequestHistory, stay: Stay) -> float:
+def _left_at(reader: Trace, request: RequestHistory, stay: Stay) -> float:
     """When a stay was over: preempted when a step began, ended when it was done, or still running."""
     if stay.left is None:
         return reader.duration_s
@@ -106,7 +106,7 @@ def _left_at(reader: TraceReader, request: RequestHistory, stay: Stay) -> float:
     return reader.duration_s if request.ended_s is None else request.ended_s
 
 
-def _prefilled_at(reader: TraceReader, request: RequestHistory, stay: Stay) -> float:
+def _prefilled_at(reader: Trace, request: RequestHistory, stay: Stay) -> float:
     """When the stay's first output came: before that, it computed prompt and earlier output."""
     before = request.num_outputs_at(stay.admitted - 1)
     row = request.row_before(stay.admitted - 1) + 1
@@ -117,7 +117,7 @@ def _prefilled_at(reader: TraceReader, request: RequestHistory, stay: Stay) -> f
     return _step_span(reader, request.row_steps[row])[1]
 
 
-def _step_span(reader: TraceReader, step: int) -> tuple[float, float]:
+def _step_span(reader: Trace, step: int) -> tuple[float, float]:
     if step >= reader.num_steps:
         return reader.duration_s, reader.duration_s
     begin = reader.series.time_s[step]

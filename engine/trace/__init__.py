@@ -1,1 +1,1 @@
-"""Traces: record a run, read it back, replay it, fork it, compare two of them."""
+"""Traces: record a run, replay it, explain it, fork it, compare two runs (README.md has the reading order)."""

@@ -1,7 +1,7 @@
-"""The `*.itrace` file, version 1: what one run of the engine did, step by step.
+"""Format of the `*.itrace` file, version 1: what one run of the engine did, step by step.
 
-A trace is gzipped JSON lines. Each flush of the writer ends a gzip member, so a file whose writer was
-killed is a valid file up to its last flush, and `zcat run.itrace | head` reads it without prep.
+A trace is gzipped JSON lines. Each flush of the writer ends a gzip member, so the file of a killed engine
+is valid up to its last flush, and `zcat run.itrace | head` reads it without prep.
 
 Requests are numbered 0, 1, 2... in the order in which they arrive; `q` is that number everywhere but
 in `add`, where `r` gives the name. Steps count from 0. Everything that happens between step i-1 and step
@@ -10,18 +10,18 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
     hdr    v, model, config, blocks, block_size, seed, code_rev, machine, workload_hash, fingerprint,
                scheduler_cls, clock, fork
                first line; `workload_hash` is null when the workload was not known before the run
-               (`TraceReader.workload_hash` computes it from what arrived)
+               (`Trace.workload_hash` computes it from the requests)
                config         {scheduler: {...}, cache: {...}, args: {...}}; the first two suffice to run the
                               scheduler again
-               fingerprint    of the model, part of every block's hash
+               fingerprint    the model's, part of every block's hash
                scheduler_cls  module:Class
-               clock          left out: seconds are wall time. steps: no clock ran, steps are a
+               clock          absent: seconds are wall time. steps: no clock ran, steps are a
                               millisecond apart and take no time
-               fork           {of, at, set, before}: made by `prep trace fork`, and from what
+               fork           {of, at, set, before}: origin and changes of a run made by `prep trace fork`
     add    i, ts, q, r, key, prompt [token ids], params {sampling parameters that are not defaults},
                priority, arrival, seed, lora, salt, late
                key       [importance, arrival, order]: running and waiting requests are sorted by it
-               late      true if step i was planned already and is in flight; else left out
+               late      true if step i was already planned and in flight; else absent
     abort  i, ts, q, why, late      why: abort, or stop when the frontend found a stop string
     step   i, ts, dur, run, wait, free, cached, kv, cnt, q, n, tok, new, res, slid,
                out, in, pre, fin, ev, why, rekey
@@ -30,70 +30,100 @@ i (arrivals, aborts, cache resets) belongs to step i, and "the state at step i" 
                          hashes, and tokens of running requests whose KV exists
                cnt       {counter: value} of what the step did, zeros left out (`stats.TRACED_COUNTERS`)
                q, n, tok the batch, one entry per row: request, tokens computed, and output accepted: a
-                         token id, a list of several, or null. Columns, because gzip finds them again in
-                         the next step: a third of the size of rows
-               new, res  [[q, start, behind], ...] admitted for the first time, and again after a preemption;
-                         start is the length of the prefix hit in tokens, behind (left out if 0) how many of
-                         its blocks lie behind the sliding window: the null block stands for them
-               slid      [[q, behind], ...] the same after the step, of those for whom it grew
+                         token id, a list of several, or null. Columns compress to a third of the size
+                         of rows
+               new, res  [[q, start, behind], ...] admitted for the first time, and resumed after a preemption;
+                         start is the length of the prefix hit in tokens, behind (absent if 0) the number of
+                         its blocks behind the sliding window, which the null block replaces
+               slid      [[q, behind], ...] requests whose `behind` grew in this step
                out, in   [[device block, host block], ...] and [[host block, device block], ...] that the
                          worker copies before the rows, first out, then in
-               pre       lost their blocks in this step
+               pre       preempted in this step
                fin       [[q, finish_reason], ...]
-               ev        [[kind, q or null, [blocks]], ...] in the order in which they happened, runs of
-                         one kind and request together; `seal` has a fourth member with the hashes
-                         (hex). Where q is null a transfer of the KV connector takes and lets go
+               ev        [[kind, q or null, [blocks]], ...] in order, consecutive events of one kind and
+                         request merged; `seal` has a fourth member with the hashes (hex). q is null for
+                         transfers of the KV connector
                why       [[q or null, reason, {figures}], ...]; null stands for all other waiting requests
-               rekey     [[q, key], ...] before the step was planned: requests whose place has changed
+               rekey     [[q, key], ...] before the step was planned: requests with a new sort key
     chk    i, crc, log   every 64 steps, after the step: CRC of the engine's state, and of all lines before
-    error  i, ts, message, log   step i raised. If all requests were dropped and the engine goes on, a step
+    error  i, ts, message, log   step i raised. If the engine dropped all requests and continues, a step
                without rows follows; otherwise the engine is dead and this is the last record
-    end    i, ts, crc, log, ev, notes   the writer was closed before step i; `ev` is what happened since the
-               last; notes are sentences about the run as a whole
+    end    i, ts, crc, log, ev, notes   the writer was closed before step i; `ev` holds the events since the
+               last step; notes are sentences about the run as a whole
 
-Empty lists are left out of `step`. Block events (`ev`):
+`step` omits empty lists. Block events (`ev`):
 
-    alloc  taken from the free queue by q: its reference count becomes 1
-    ref    a prefix hit by q: count + 1            unref  q lets go, others hold it: count - 1
-    free   q lets go and was the last: count 0     seal   full and written: its hash is published
+    alloc  q takes the block from the free queue: its reference count becomes 1
+    ref    a prefix hit by q: count + 1            unref  q releases it, others hold it: count - 1
+    free   q releases it as the last: count 0      seal   full and written: its hash is published
     evict  its hash leaves the prefix cache
 
-From these lines alone `trace_replay` rebuilds every block table, reference count, hash, queue and
-`num_computed_tokens` at every step. Whether it did so right is what `chk` says.
+From these lines alone `engine.trace.replay` rebuilds every block table, reference count, hash, queue and
+`num_computed_tokens` at every step; `chk` verifies the result.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 from zlib import crc32
 
 VERSION = 1
 CHECK_EVERY = 64
 """Steps between two state checks in the file, and between two keyframes in the reader."""
 FLUSH_EVERY = 256
-"""Steps between two flushes: what a killed engine loses at most."""
+"""Steps between two flushes: the most that a killed engine loses."""
 HASH_BYTES = 8
-"""Of a block's hash, the leading bytes that a trace keeps."""
+"""Leading bytes of a block's hash that a trace keeps."""
 NO_HASH = bytes(HASH_BYTES)
+
+_MAX_BLOCKS = 1 << 24
+"""Upper bound on a header's sizes: a damaged header must not make the reader allocate all memory."""
 
 BLOCK_EVENTS = ("alloc", "ref", "unref", "free", "seal", "evict")
 REQUEST_EVENTS = ("add", "admit", "hit", "preempt", "resume", "finish", "abort")
 
 
 class TraceError(ValueError):
-    """A trace that cannot be written, read or used as asked: says what, why and what to do."""
+    """A trace cannot be written, read or used as asked. The message says what, why and what to do."""
+
+
+def read_header(line: bytes, path: Path) -> dict[str, Any]:
+    """The header, from the first line of a trace. Raises TraceError if the line is not one, or of a newer format."""
+    try:
+        header: dict[str, Any] = json.loads(line)
+        version = header["v"]
+        if header["t"] != "hdr" or not isinstance(version, int):
+            raise ValueError("the first record is not a header")
+        sizes = (header["blocks"], header["block_size"]) if version <= VERSION else ()
+        if not all(isinstance(size, int) and 0 < size <= _MAX_BLOCKS for size in sizes):
+            raise ValueError("the header has no sizes")
+        config = header["config"] = header.get("config") or {}
+        if version <= VERSION and not all(isinstance(part, dict) for part in (config, *config.values())):
+            raise ValueError("the header's config is not an object")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise TraceError(
+            f"{path} is not a trace: its first line is not a trace header. `prep trace record` makes traces"
+        ) from error
+    if version > VERSION:
+        raise TraceError(
+            f"{path} has trace format {version}, and this prep reads up to {VERSION}: update prep, or record the run "
+            "again with this one"
+        )
+    return header
 
 
 def short_hash(block_hash: bytes | None) -> bytes:
-    """The `HASH_BYTES` bytes by which a trace knows a block's content."""
+    """The first `HASH_BYTES` bytes of a block's hash, by which a trace identifies its content."""
     return NO_HASH if block_hash is None else block_hash[:HASH_BYTES].ljust(HASH_BYTES, b"\0")
 
 
 class RequestState(NamedTuple):
-    """What a state check covers of one running request."""
+    """The part of a running request that a state check covers."""
 
     request_id: str
     num_computed: int
@@ -107,17 +137,17 @@ def state_crc(
 ) -> str:
     """The CRC-32 of the scheduler's state, as 8 hex digits.
 
-    Writer and replay both call this, the one with the engine's own objects, the other with what the
-    records say. It runs over these bytes, all integers little-endian int32:
+    The writer calls it with the engine's objects, the replay with the state rebuilt from the records. It
+    covers these bytes, all integers little-endian int32:
 
     1. the reference count of every block, by block id, the null block included;
     2. `HASH_BYTES` of every block's hash, by block id; zeros where it has none;
     3. per running request, ordered by `key`: its id in UTF-8 and a zero byte, num_computed_tokens,
-       num_tokens (prompt and output), number of blocks, the block ids. With it the owners of each
-       block are covered, because an owner is a table that holds the block;
-    4. of the waiting requests their number and the sum of the CRC-32 of their ids, modulo 2**32: a
-       set, because the order follows from arrival and priority, and sorting 100,000 names costs more
-       than a step.
+       num_tokens (prompt and output), number of blocks, the block ids, which also cover the owners of
+       each block;
+    4. the number of waiting requests and the sum of the CRC-32 of their ids, modulo 2**32: a set,
+       because the order follows from arrival and priority, and sorting 100,000 names costs more than a
+       step.
     """
     crc = crc32(_int32(refs))
     crc = crc32(hashes, crc)

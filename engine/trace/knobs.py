@@ -1,9 +1,9 @@
-"""Which settings of a recorded run may be changed when it runs again, and from which step on.
+"""The settings that a fork may change, and from which step on.
 
     knobs = parse_knobs({"max_num_batched_tokens": "256", "scheduling_policy": "priority"}, at=418)
 
-Names are those of the engine's arguments. What only shapes decisions can change at any step; what shapes
-memory (how many blocks, how large) only before the first, because a running engine cannot change it either.
+Names are those of the engine's arguments. Settings of decisions can change at any step; settings of memory
+(number and size of blocks) only before the first, because a running engine cannot change them either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.config import CacheConfig, ConfigError, SchedulerConfig, TierConfig
 from engine.trace.format import TraceError
-from engine.trace.reader import TraceReader
+from engine.trace.protocol import Trace
 
 GIB = 1 << 30
 
@@ -27,12 +27,12 @@ class Knob:
 
     name: str
     part: str
-    """Where it lives: scheduler, cache or tiers."""
+    """The config that holds it: scheduler, cache or tiers."""
     field: str
-    """Its name there."""
+    """Its name in that config."""
     kind: type
     live: bool
-    """Can change at any step; else only at step 0."""
+    """True: can change at any step; False: only at step 0."""
     help: str
 
 
@@ -47,28 +47,43 @@ KNOBS = {
             True,
             "token budget of a step",
         ),
-        Knob("max_num_seqs", "scheduler", "max_num_seqs", int, True, "most requests that run at once"),
+        Knob("max_num_seqs", "scheduler", "max_num_seqs", int, True, "maximum running requests"),
         Knob(
             "long_prefill_token_threshold",
             "scheduler",
             "long_prefill_token_threshold",
             int,
             True,
-            "most tokens of one prompt in a step; 0: no limit but the budget",
+            "maximum tokens of one prompt per step; 0: only the budget limits them",
         ),
         Knob(
-            "enable_chunked_prefill", "scheduler", "enable_chunked_prefill", bool, True, "prompts may be cut"
+            "enable_chunked_prefill",
+            "scheduler",
+            "enable_chunked_prefill",
+            bool,
+            True,
+            "prompts may be split",
         ),
         Knob("scheduling_policy", "scheduler", "policy", str, True, "fcfs or priority"),
         Knob(
-            "enable_prefix_caching", "cache", "enable_prefix_caching", bool, True, "computed blocks are found"
+            "enable_prefix_caching",
+            "cache",
+            "enable_prefix_caching",
+            bool,
+            True,
+            "computed blocks are reused",
         ),
         Knob("preemption_mode", "tiers", "swap", str, True, "recompute, or swap (needs host blocks)"),
-        Knob("num_blocks", "cache", "num_blocks", int, False, "KV blocks, the null block among them"),
-        Knob("block_size", "cache", "block_size", int, False, "tokens in a block"),
-        Knob("sliding_window", "cache", "sliding_window", int, False, "positions a token sees; 0: all"),
+        Knob("num_blocks", "cache", "num_blocks", int, False, "KV blocks, including the null block"),
+        Knob("block_size", "cache", "block_size", int, False, "tokens per block"),
+        Knob("sliding_window", "cache", "sliding_window", int, False, "positions a token attends to; 0: all"),
         Knob(
-            "max_loras", "scheduler", "max_loras", int, False, "adapters that may run at once; 0: any number"
+            "max_loras",
+            "scheduler",
+            "max_loras",
+            int,
+            False,
+            "maximum adapters that run at once; 0: any number",
         ),
         Knob("num_host_blocks", "tiers", "num_host_blocks", int, False, "blocks of host memory"),
         Knob("swap_space", "tiers", "num_host_blocks", float, False, "GiB of host memory, as blocks"),
@@ -81,7 +96,7 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a scheduler is made with."""
+    """The configuration of a scheduler."""
 
     scheduler: SchedulerConfig
     cache: CacheConfig
@@ -96,7 +111,7 @@ class Settings:
         return getattr(self._part(knob), knob.field)
 
     def changed(self, changes: Mapping[str, Any]) -> Settings:
-        """With other values for some knobs, checked as an engine's start would. Raises TraceError."""
+        """These settings with some knobs changed, validated. Raises TraceError."""
         parts: dict[str, dict[str, Any]] = {"scheduler": {}, "cache": {}, "tiers": {}}
         for name, value in changes.items():
             knob = KNOBS[name]
@@ -116,7 +131,7 @@ class Settings:
         return {"scheduler": self.scheduler, "cache": self.cache, "tiers": self.cache.tiers}[knob.part]
 
     def _stored(self, name: str, value: Any) -> Any:
-        """A knob's value as its field holds it."""
+        """A knob's value as its config field stores it."""
         if name == "preemption_mode":
             return value == "swap"
         if name == "sliding_window":
@@ -125,20 +140,20 @@ class Settings:
             block_bytes = self.cache.tiers.block_bytes
             if value and not block_bytes:
                 raise TraceError(
-                    "swap_space is in GiB and the recording does not say how many bytes a block takes (its engine "
-                    "had no host memory); say num_host_blocks instead"
+                    "swap_space is in GiB, and the recording does not hold the bytes per block (its engine had no "
+                    "host memory); set num_host_blocks instead"
                 )
             return int(value * GIB) // block_bytes if value else 0
         return value
 
 
-def read_settings(reader: TraceReader) -> Settings:
-    """What the recorded scheduler was made with. Raises TraceError if the file does not say."""
+def read_settings(reader: Trace) -> Settings:
+    """The recorded scheduler's settings. Raises TraceError if the file does not hold them."""
     config = reader.header.get("config") or {}
     if not ("scheduler" in config and "cache" in config):
         raise TraceError(
-            f"{reader.path.name} does not say how its scheduler was set up, so it cannot run again: it was recorded "
-            "by an older prep. Record the run again"
+            f"{reader.path.name} does not hold its scheduler's settings, so it cannot run again: it was recorded by "
+            "an older prep. Record the run again"
         )
     cache = dict(config["cache"])
     try:
@@ -149,18 +164,18 @@ def read_settings(reader: TraceReader) -> Settings:
         )
     except (ConfigError, TypeError, ValueError, SyntaxError) as error:
         raise TraceError(
-            f"the settings in the header of {reader.path.name} make no sense: {error}"
+            f"the settings in the header of {reader.path.name} are not valid: {error}"
         ) from error
 
 
 def parse_knobs(given: Mapping[str, Any], at: int) -> dict[str, Any]:
-    """Values by the knobs' own names and types; strings are read. Raises TraceError for what is none."""
+    """Values by knob name, converted from strings. Raises TraceError for an unknown knob or an invalid value."""
     changes = {}
     for word, value in given.items():
         knob = _find(word)
         if at and not knob.live:
             raise TraceError(
-                f"{knob.name} shapes the cache's memory, which no engine changes while it runs: fork at step 0 "
+                f"{knob.name} shapes the cache's memory, which a running engine cannot change: fork at step 0 "
                 f"(--at 0) to set it. At step {at} you can set {', '.join(live_knobs())}"
             )
         changes[knob.name] = _parse(knob, value)
@@ -176,8 +191,8 @@ def _find(word: str) -> Knob:
     name = _ALSO.get(name, name)
     if name not in KNOBS:
         close = get_close_matches(name, KNOBS, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(KNOBS)}"
-        raise TraceError(f"there is no knob {word!r} that a fork can turn; {hint}")
+        hint = f"did you mean {' or '.join(close)}?" if close else f"knobs: {', '.join(KNOBS)}"
+        raise TraceError(f"a fork has no knob {word!r}; {hint}")
     return KNOBS[name]
 
 
@@ -197,21 +212,21 @@ def _parse(knob: Knob, value: Any) -> Any:
         what = "a whole number" if knob.kind is int else "a number"
         raise TraceError(f"{knob.name} must be {what}, got {text!r}") from None
     if not 0 <= number < float("inf"):
-        raise TraceError(f"{knob.name} must not be negative or endless, got {text!r}")
+        raise TraceError(f"{knob.name} must be finite and not negative, got {text!r}")
     return number
 
 
 def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of fields that exist: another version's file may have more."""
+    """The values of existing fields: a file of another version may have more."""
     names = {f.name for f in fields(cls)}
     return {name: value for name, value in values.items() if name in names}
 
 
 def _read_tiers(value: Any) -> TierConfig:
-    """Older files hold the tiers as the text of a call: TierConfig(num_host_blocks=12, swap=True)."""
+    """Tier settings; older files hold them as the text of a call: TierConfig(num_host_blocks=12, swap=True)."""
     if isinstance(value, str):
         call = ast.parse(value, mode="eval").body
         if not isinstance(call, ast.Call):
-            raise ValueError(f"no tiers: {value!r}")
+            raise ValueError(f"not tier settings: {value!r}")
         value = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
     return TierConfig(**_known(TierConfig, value))

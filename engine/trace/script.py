@@ -1,11 +1,11 @@
-"""What a recorded run was asked, and what its model said: all that the scheduler needs to run again.
+"""The workload and output of a recorded run: all that a scheduler needs to run it again.
 
     script = read_script(TraceReader("run.itrace"))
-    script.requests[3].tokens          # what request 3 said, in order
+    script.requests[3].tokens          # output of request 3
     script.requests[3].drafts_at(17)   # after 17 tokens of output: (drafts proposed, drafts confirmed)
 
-A model's tokens depend on a request's own text alone, so whoever schedules differently gets the same
-ones, in other steps. That is what makes a run repeatable without its model.
+A request's tokens depend on its own text alone, so another schedule yields the same tokens in other steps.
+That makes a run repeatable without its model.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Literal, NamedTuple
 from engine.core.request import Request
 from engine.core.sched_output import Reason
 from engine.sampling_params import RequestOutputKind, SamplingParams
-from engine.trace.reader import TraceReader
-from engine.trace.replay import RequestHistory
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
 
 End = Literal["stop", "length", "error", "abort", "stop_string", "unfinished"]
-"""How a request ended in the recording. `stop_string`: the frontend found one and aborted it."""
+"""How a request ended in the recording. `stop_string`: the frontend found a stop string and aborted it."""
 
 
 class DraftRow(NamedTuple):
@@ -43,11 +43,11 @@ class ScriptedRequest:
     tokens: list[int]
     """Its output."""
     patience: int = 0
-    """With `stop_string`: steps from its last token to the one before which it was aborted."""
+    """With `stop_string`: steps from its last token to its abort."""
     work: int = 0
-    """Tokens that its rows computed, in all. With `error`, the row that reaches this is the one that fails."""
+    """Tokens that its rows computed. With `error`, the row that reaches this number fails."""
     rows: dict[int, DraftRow] = field(default_factory=dict)
-    """By the length of the output before them: rows that verified drafts."""
+    """Rows that verified drafts, by the length of the output before them."""
     _starts: list[int] = field(default_factory=list)
 
     @property
@@ -55,9 +55,9 @@ class ScriptedRequest:
         return self.history.request_id
 
     def drafts_at(self, num_outputs: int) -> tuple[int, int]:
-        """(drafts, confirmed) for a row that starts behind so many tokens of output.
+        """(drafts, confirmed) for a row that starts after `num_outputs` tokens of output.
 
-        A row that starts within what a recorded row accepted has the rest of that row's drafts.
+        A row that starts among the tokens that a recorded row accepted has the rest of that row's drafts.
         """
         if not self.rows:
             return 0, 0
@@ -73,7 +73,7 @@ class ScriptedRequest:
         return row.drafts - passed, max(0, row.confirmed - passed)
 
     def make(self) -> Request:
-        """A new request that asks the same."""
+        """Create a request like the recorded one."""
         record = self.history.record
         request = Request(
             self.request_id,
@@ -91,10 +91,10 @@ class ScriptedRequest:
 
 
 class EndOfScript:
-    """Ends a request after so many tokens, as its end-of-sequence token did. Allows every token.
+    """A grammar that allows every token and ends the request after `num_tokens`.
 
-    A trace does not say which tokens are end-of-sequence, and a grammar may have ended the request as well; so
-    the scripted run uses the seam by which grammars end requests (`grammar_iface.Grammar`).
+    A trace does not say which tokens are end-of-sequence, and a grammar may have ended the request; so a scripted
+    run ends requests through the grammar protocol (`engine.core.grammar_protocol`).
     """
 
     def __init__(self, num_tokens: int) -> None:
@@ -119,19 +119,19 @@ class EndOfScript:
 
 @dataclass
 class Script:
-    """A recorded run as what went in."""
+    """The input of a recorded run."""
 
     requests: list[ScriptedRequest]
     """By number, in order of arrival."""
     num_steps: int
     num_idle_at_end: int
-    """Steps at the end in which nobody lived."""
+    """Steps at the end without an unfinished request."""
     resets: set[int]
     """Steps before which the prefix cache was reset."""
     interrupted: set[int]
-    """Steps that were planned and never computed: the engine dropped all requests and went on."""
+    """Steps that were planned and not computed: the engine dropped all requests and continued."""
     warnings: list[str]
-    """What of the recording cannot be repeated, in sentences."""
+    """Sentences about what cannot be repeated."""
 
 
 class WalkedRow(NamedTuple):
@@ -144,22 +144,22 @@ class WalkedRow(NamedTuple):
     tokens: tuple[int, ...]
     """Output accepted."""
     num_outputs: int
-    """Output before it."""
+    """Output tokens before this row."""
 
 
-def walk(reader: TraceReader) -> Iterator[tuple[int, dict[str, Any], list[WalkedRow]]]:
-    """(step, its record, its rows) of a whole run, in order: quicker than `reader.step` for each of them."""
+def walk(reader: Trace) -> Iterator[tuple[int, dict[str, Any], list[WalkedRow]]]:
+    """Yield (step, its record, its rows) of a whole run, in order; faster than `reader.step` for each step."""
     prompts = [request.num_prompt_tokens for request in reader.requests]
     outputs = [0] * len(prompts)
     computed: dict[int, int] = {}
     for step in range(reader.num_steps):
-        record = reader.raw_step(step)
+        record = reader.record(step)
         for number, start, *_ in (*record.get("new", ()), *record.get("res", ())):
             computed[number] = start
         rows = []
         columns = (record.get("q", ()), record.get("n", ()), record.get("tok", ()))
-        for number, num_tokens, said in zip(*columns, strict=True):
-            tokens = () if said is None else (said,) if isinstance(said, int) else tuple(said)
+        for number, num_tokens, accepted in zip(*columns, strict=True):
+            tokens = () if accepted is None else (accepted,) if isinstance(accepted, int) else tuple(accepted)
             start = computed.get(number, 0)
             rows.append(WalkedRow(number, start, num_tokens, tokens, outputs[number]))
             outputs[number] += len(tokens)
@@ -167,8 +167,8 @@ def walk(reader: TraceReader) -> Iterator[tuple[int, dict[str, Any], list[Walked
         yield step, record, rows
 
 
-def read_script(reader: TraceReader) -> Script:
-    """What went into a recorded run."""
+def read_script(reader: Trace) -> Script:
+    """Extract the input of a recorded run."""
     requests = [_scripted(history) for history in reader.requests]
     resets, idle = set(), 0
     ended = {r.history.ended for r in requests if not r.history.aborted or r.history.aborted_late}
@@ -179,14 +179,14 @@ def read_script(reader: TraceReader) -> Script:
         for row in rows:
             requests[row.number].work += row.num_tokens
         if evictions.get(step, 0) > record.get("cnt", {}).get("num_evictions", 0):
-            resets.add(step)  # the pool counts only what it loses to reuse
+            resets.add(step)  # the pool counts only evictions for reuse
         idle = 0 if rows or record["run"] or record["wait"] or step in ended else idle + 1
     interrupted = {step for step in reader.error_steps if step < reader.num_steps}
     return Script(requests, reader.num_steps, idle, resets, interrupted, _warnings(reader))
 
 
 def sampling_params(record: dict[str, Any]) -> SamplingParams:
-    """Sampling parameters from what a trace says of them."""
+    """Sampling parameters from their record in a trace."""
     values = dict(record)
     if "output_kind" in values:
         values["output_kind"] = RequestOutputKind[values["output_kind"]]
@@ -200,9 +200,9 @@ def sampling_params(record: dict[str, Any]) -> SamplingParams:
 def _scripted(history: RequestHistory) -> ScriptedRequest:
     scripted = ScriptedRequest(history, _end_of(history), list(history.tokens))
     if history.ended is not None and scripted.end == "stop_string":
-        said = len(history.tokens)
-        spoke = history.row_steps[bisect_left(history.row_outputs, said)] if said else history.ended
-        scripted.patience = history.ended - spoke
+        count = len(history.tokens)
+        last = history.row_steps[bisect_left(history.row_outputs, count)] if count else history.ended
+        scripted.patience = history.ended - last
     return scripted
 
 
@@ -221,9 +221,12 @@ def _note_drafts(
     rows: list[WalkedRow],
     late: ScriptedRequest | None,
 ) -> None:
-    """Rows that reach beyond what was known had drafts. Of a request that ended among them, the trace has only
-    the tokens up to its end; the step's counter says how many drafts were confirmed beyond it. Another counter
-    tells the drafts of a row that was aborted in flight, and so is not in the file."""
+    """Note the drafts of a step: a row that computes more than the known tokens has drafts.
+
+    For a request that ended among its drafts the trace holds the tokens up to its end only; the step's counter of
+    accepted drafts gives the rest. The counter of drafts gives those of a row aborted in flight, which the trace
+    does not hold.
+    """
     beyond = record.get("cnt", {}).get("num_accepted_tokens", 0)
     hidden = record.get("cnt", {}).get("num_draft_tokens", 0)
     ended = {number for number, _ in record.get("fin", ())}
@@ -252,20 +255,18 @@ def _count(steps: Iterator[int]) -> dict[int, int]:
     return counts
 
 
-def _warnings(reader: TraceReader) -> list[str]:
+def _warnings(reader: Trace) -> list[str]:
     totals = reader.counter_totals()
     warnings = []
     if reader.steps_with(Reason.GRAMMAR_COMPILING):
         warnings.append(
-            "some requests waited for their grammars to compile; here a grammar is ready when its request arrives"
+            "some requests waited for their grammars to compile; in a fork, a grammar is ready when its request arrives"
         )
     if totals.get("num_kv_waits") or totals.get("external_prefix_cache_hits"):
-        warnings.append(
-            "KV came from other engines through a connector; here nothing comes, so those tokens are computed"
-        )
+        warnings.append("KV was loaded from other engines through a connector; a fork computes those tokens")
     if totals.get("encoder_cache_queries"):
         warnings.append(
-            "some prompts had images, which a trace does not hold; here their blocks have other hashes, and two "
-            "images in the same place look alike to the prefix cache"
+            "some prompts had images, which a trace does not hold; in a fork their blocks have other hashes, and the "
+            "prefix cache cannot tell two images at the same position apart"
         )
     return warnings

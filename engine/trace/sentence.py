@@ -1,10 +1,8 @@
-"""What happened in a step, in one plain sentence, the most important thing first.
+"""Describe a step in one sentence, the most important event first.
 
-    sentence(reader, 418)
-    -> "r61 was preempted: r57 needed 1 block with 0 free. It gave back 9 blocks (130 computed tokens)
-        and found 96 of them cached when it resumed 12 steps later."
-
-The figures are the trace's own: `preemption_cost` counts block events and rows, it estimates nothing.
+sentence(reader, 418)
+-> "r61 was preempted: r57 needed 1 block with 0 free. It freed 9 blocks (130 computed tokens);
+    96 of these tokens were cached when it resumed 12 steps later."
 """
 
 from __future__ import annotations
@@ -15,58 +13,19 @@ from functools import cached_property
 from typing import Any
 
 from engine.core.sched_output import Reason
-from engine.trace.format import TraceError
-from engine.trace.reader import TraceReader
-from engine.trace.replay import RequestHistory
-from engine.trace.why import singular
+from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, position_before, released
+from engine.trace.protocol import Trace
+from engine.trace.why import Figures, singular
 
 LIMIT = 220
-"""Characters. What does not fit is left out, the least important first."""
+"""Characters. The least important clauses are omitted first."""
 LONGEST_NAME = 24
-"""Characters of a request's name; a server's names are long, and their ends differ."""
+"""Characters of a request id; a server's ids are long, and differ at their ends."""
 HASH_DIGITS = 8
 
-_LETS_GO = ("free", "unref")
 
-
-@dataclass(frozen=True)
-class PreemptionCost:
-    """What a request lost when its blocks were taken, and what it found again when it came back."""
-
-    request_id: str
-    step: int
-    """In which it lost its blocks."""
-    blocks: int
-    """Entries of its block table that it gave back."""
-    blocks_shared: int
-    """Of these, blocks that others still held: giving them back freed nothing."""
-    tokens_lost: int
-    """Tokens whose KV had been computed."""
-    tokens_found: int | None
-    """Tokens whose KV it did not compute again, because a prefix hit or a copy from the host brought it.
-    None: it has not come back yet, as far as this trace goes."""
-    tokens_swapped_in: int | None
-    """Of these, tokens that were copied back from the host."""
-    steps_waited: int | None
-    """From the preemption to the step that admitted it again; None: not yet."""
-
-    @property
-    def tokens_recomputed(self) -> int | None:
-        """Computed twice. A hit can be longer than what was lost: others may have computed more of it."""
-        return None if self.tokens_found is None else max(0, self.tokens_lost - self.tokens_found)
-
-
-def preemption_cost(reader: TraceReader, request_id: str, step: int) -> PreemptionCost:
-    """The cost of a preemption. Raises TraceError if the request was not preempted in that step."""
-    request = reader.find(request_id, step)
-    record = reader.record(step)
-    if request.number not in record.get("pre", ()):
-        raise TraceError(f"{request_id} was not preempted in step {step}")
-    return _cost(reader, request, step, record)
-
-
-def sentence(reader: TraceReader, step: int) -> str:
-    """What happened in a step: who, why and what it cost, in about `LIMIT` characters."""
+def sentence(reader: Trace, step: int) -> str:
+    """Describe a step in about `LIMIT` characters: requests, causes and costs."""
     facts = _Facts(reader, step, reader.record(step))
     first, *others = [clause for tell in _CLAUSES.values() for clause in tell(facts)] or ["nothing happened"]
     text = _capital(first)
@@ -77,16 +36,16 @@ def sentence(reader: TraceReader, step: int) -> str:
     return text + "."
 
 
-def main_kind(reader: TraceReader, step: int) -> str:
-    """What the sentence of a step tells first: preempt, evict, abort, resume, admit, prefill, finish, swap, decode
-    or idle."""
+def main_kind(reader: Trace, step: int) -> str:
+    """The first event of a step's sentence: preempt, evict, abort, resume, admit, prefill, finish, swap, decode or
+    idle."""
     facts = _Facts(reader, step, reader.record(step))
     return next((kind for kind, tell in _CLAUSES.items() if next(tell(facts), None)), "idle")
 
 
 @dataclass
 class _Facts:
-    reader: TraceReader
+    reader: Trace
     step: int
     record: dict[str, Any]
 
@@ -94,7 +53,7 @@ class _Facts:
         return _short(self.reader.requests[number].request_id)
 
     def names(self, numbers: Iterable[int]) -> str:
-        """a, b and c; from four on only the first two."""
+        """Join names as "a, b and c"; of four or more, show the first two and a count."""
         names = [self.name(number) for number in numbers]
         if len(names) > 3:
             names[2:] = [f"{len(names) - 2} more"]
@@ -102,7 +61,7 @@ class _Facts:
 
     @cached_property
     def rows(self) -> dict[int, int]:
-        """request -> tokens computed"""
+        """Request number -> tokens computed."""
         return dict(zip(self.record.get("q", ()), self.record.get("n", ()), strict=True))
 
     @cached_property
@@ -118,21 +77,17 @@ class _Facts:
         outputs = request.num_outputs_at(self.step - 1)
         if not outputs or tokens is None:
             return False
-        # A single token that gave output was the last known one: no need to look up where it stood.
-        return count == 1 or _position(request, self.step) == request.num_prompt_tokens + outputs - 1
-
-    def let_go(self, number: int) -> tuple[int, int]:
-        """Blocks that a request gave back in this step: (all, those of them that others still hold)."""
-        return _let_go(self.record, number)
+        # A single token that produced output was the newest one: no need to look up its position.
+        return count == 1 or position_before(request, self.step) == request.num_prompt_tokens + outputs - 1
 
     @property
     def budget(self) -> int | None:
-        """Tokens per step, if the header says so."""
+        """Maximum tokens per step; None if the header does not hold it."""
         found = self.reader.header.get("config", {}).get("scheduler", {}).get("max_num_batched_tokens")
         return found if isinstance(found, int) else None
 
 
-# ---------------------------------------------------------------------- what to tell, in this order
+# ---------------------------------------------------------------------- clauses, in the order of _CLAUSES
 
 
 def _preemptions(facts: _Facts) -> Iterator[str]:
@@ -140,22 +95,19 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
     if not victims:
         return
     requests = facts.reader.requests
-    costs = [_cost(facts.reader, requests[number], facts.step, facts.record) for number in victims]
-    lost = f"{_count(sum(cost.blocks for cost in costs), 'block')} ({_lost_tokens(costs)})"
+    costs = [cost_of(facts.reader, requests[number], facts.step, facts.record) for number in victims]
+    tokens = _count(sum(cost.tokens_lost for cost in costs), "computed token")
+    lost = f"{_count(sum(cost.blocks for cost in costs), 'block')} ({tokens})"
     cause = _cause(facts, victims[0])
     if len(victims) > 1:
-        yield f"{len(victims)} requests were preempted, {facts.names(victims)}: {cause}. They gave back {lost}"
+        yield f"{len(victims)} requests were preempted, {facts.names(victims)}: {cause}. They released {lost}"
     else:
         name = facts.name(victims[0])
-        yield f"{name} was preempted: {cause}. It gave back {lost}{_return(costs[0])}"
-
-
-def _lost_tokens(costs: list[PreemptionCost]) -> str:
-    return _count(sum(cost.tokens_lost for cost in costs), "computed token")
+        yield f"{name} was preempted: {cause}. It released {lost}{_return(costs[0])}"
 
 
 def _cause(facts: _Facts, victim: int) -> str:
-    """Who needed how many blocks, with how many free."""
+    """The request that needed blocks, how many it needed, and how many were free."""
     entry = next((entry for entry in facts.record.get("why", ()) if entry[0] == victim), None)
     if entry is None:
         return "its blocks were needed"
@@ -168,11 +120,12 @@ def _cause(facts: _Facts, victim: int) -> str:
 
 
 def _needy(record: dict[str, Any], victim: int) -> int | None:
-    """For whom a victim lost its blocks: who takes the next ones, or loses its own because it is last in line."""
-    gave_back = False
+    """The request for which a victim was preempted: the next to allocate blocks, or the last victim, which preempted
+    itself; None if unknown."""
+    has_released = False
     for kind, number, *_ in record.get("ev", ()):
-        gave_back = gave_back or (number == victim and kind in _LETS_GO)
-        if gave_back and kind == "alloc" and number is not None:
+        has_released = has_released or (number == victim and kind in FREEING)
+        if has_released and kind == "alloc" and number is not None:
             return int(number)
     last: int = record["pre"][-1]
     reason = next((entry[1] for entry in record.get("why", ()) if entry[0] == last), None)
@@ -184,11 +137,11 @@ def _return(cost: PreemptionCost) -> str:
         return ""
     when = f"when it resumed {_count(cost.steps_waited, 'step')} later"
     if not cost.tokens_found:
-        return f", and had to compute them again {when}"
+        return f"; it recomputed them {when}"
     how = "cached"
     if cost.tokens_swapped_in:
         how = "on the host" if cost.tokens_swapped_in >= cost.tokens_found else "cached or on the host"
-    return f", and found {min(cost.tokens_found, cost.tokens_lost)} of them {how} {when}"
+    return f"; {min(cost.tokens_found, cost.tokens_lost)} of these tokens were {how} {when}"
 
 
 def _evictions(facts: _Facts) -> Iterator[str]:
@@ -196,7 +149,7 @@ def _evictions(facts: _Facts) -> Iterator[str]:
     if not evicted:
         forgotten = sum(len(blocks) for kind, _, blocks, *_ in facts.record.get("ev", ()) if kind == "evict")
         if forgotten:
-            yield f"the prefix cache was reset: {_count(forgotten, 'cached block')} forgotten"
+            yield f"the prefix cache was reset: {_count(forgotten, 'cached block')} dropped"
         return
     takers = facts.names(dict.fromkeys(taker for _, taker in evicted if taker is not None))
     for_whom = f" for {takers}" if takers else ""
@@ -211,7 +164,7 @@ def _evictions(facts: _Facts) -> Iterator[str]:
 
 
 def evicted_blocks(record: dict[str, Any]) -> Iterator[tuple[int, int | None]]:
-    """(block, who took it). A reset of the cache also drops hashes, but hands the blocks to nobody."""
+    """Yield (block, request that allocated it). Hashes dropped by a reset of the cache are not included."""
     events = record.get("ev", ())
     for (kind, _, blocks, *_), following in zip(events, events[1:], strict=False):
         if kind == "evict" and following[0] == "alloc" and following[2][0] == blocks[-1]:
@@ -223,11 +176,9 @@ def _finishes(facts: _Facts) -> Iterator[str]:
     if not finished:
         return
     numbers = [number for number, _ in finished]
-    returned = sum(facts.let_go(number)[0] for number in numbers)
-    if len(finished) == 1:
-        yield f"{facts.name(numbers[0])} finished ({finished[0][1]}) and returned {_count(returned, 'block')}"
-    else:
-        yield f"{facts.names(numbers)} finished and returned {_count(returned, 'block')}"
+    blocks = sum(released(facts.record, number)[0] for number in numbers)
+    reason = f" ({finished[0][1]})" if len(finished) == 1 else ""
+    yield f"{facts.names(numbers)} finished{reason} and released {_count(blocks, 'block')}"
 
 
 def _aborts(facts: _Facts) -> Iterator[str]:
@@ -235,14 +186,13 @@ def _aborts(facts: _Facts) -> Iterator[str]:
     if not events:
         return
     names = _and([_short(str(event.request_id)) for event in events[:2]] + _more(len(events) - 2))
-    gave_back = ""
+    freed = ""
     if len(events) == 1:
         request = facts.reader.find(str(events[0].request_id), facts.step - 1)
-        blocks, _ = facts.let_go(request.number)
-        gave_back = (
-            f" and gave back {_count(blocks, 'block')}" if blocks and request.ended == facts.step else ""
-        )
-    yield f"{names} {'was' if len(events) == 1 else 'were'} aborted{gave_back}"
+        blocks, _ = released(facts.record, request.number)
+        if blocks and request.ended == facts.step:
+            freed = f" and released {_count(blocks, 'block')}"
+    yield f"{names} {'was' if len(events) == 1 else 'were'} aborted{freed}"
 
 
 def _resumes(facts: _Facts) -> Iterator[str]:
@@ -252,8 +202,8 @@ def _resumes(facts: _Facts) -> Iterator[str]:
         known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
         before = [step for step in request.preempted if step < facts.step]
         waited = f" after {_count(facts.step - before[-1], 'step')}" if before else ""
-        hit = f"{start} of its {known} tokens found again" if start else "nothing of it cached"
-        yield f"{facts.name(number)} resumed{waited} ({hit}) and took {_took(facts, computed.get(number, 0))}"
+        hit = f"{start} of its {known} tokens cached" if start else "no prefix cached"
+        yield f"{facts.name(number)} resumed{waited} ({hit}) and used {_used(facts, computed.get(number, 0))}"
 
 
 def _admissions(facts: _Facts) -> Iterator[str]:
@@ -261,37 +211,37 @@ def _admissions(facts: _Facts) -> Iterator[str]:
     if not admitted:
         return
     computed = facts.rows
-    took = _took(facts, sum(computed.get(number, 0) for number, *_ in admitted))
+    used = _used(facts, sum(computed.get(number, 0) for number, *_ in admitted))
     hits = sum(start for _, start, *_ in admitted)
     prompts = sum(facts.reader.requests[number].num_prompt_tokens for number, *_ in admitted)
     names = facts.names([number for number, *_ in admitted])
     was, its = ("was", "its") if len(admitted) == 1 else ("were", "their")
     hit = f"{hits} of {its} {_count(prompts, 'prompt token')} cached" if hits else "no prefix cached"
-    yield f"{names} {was} admitted ({hit}) and took {took}"
+    yield f"{names} {was} admitted ({hit}) and used {used}"
 
 
 def _prefills(facts: _Facts) -> Iterator[str]:
-    """Chunks of those who were already running; a newcomer's first chunk is part of its admission."""
+    """Chunks of requests that were already running; a first chunk is part of its request's admission."""
     started = {number for key in ("new", "res") for number, *_ in facts.record.get(key, ())}
     started.update(facts.decodes)
     chunks = [row for row in facts.rows.items() if row[0] not in started]
     if not chunks:
         return
-    took = _took(facts, sum(count for _, count in chunks))
+    used = _used(facts, sum(count for _, count in chunks))
     if len(chunks) > 1:
-        yield f"{facts.names([number for number, _ in chunks])} took {took} for their prompts"
+        yield f"{facts.names([number for number, _ in chunks])} used {used} for their prompts"
         return
     request = facts.reader.requests[chunks[0][0]]
     known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
-    done = _position(request, facts.step + 1)
+    done = position_before(request, facts.step + 1)
     part = f"{done} of its {known} tokens done" if done < known else f"the rest of its {known} tokens"
-    yield f"{_short(request.request_id)} took {took}, {part}"
+    yield f"{_short(request.request_id)} used {used}, {part}"
 
 
-def _took(facts: _Facts, tokens: int) -> str:
+def _used(facts: _Facts, tokens: int) -> str:
     if facts.budget is None:
         return _count(tokens, "token")
-    return f"{tokens} of {facts.budget} budget"
+    return f"{tokens} of the budget of {facts.budget}"
 
 
 def _decodes(facts: _Facts) -> Iterator[str]:
@@ -308,16 +258,6 @@ def _decodes(facts: _Facts) -> Iterator[str]:
         yield f"{who} decoded one token{' each' if len(rows) > 1 else ''}"
 
 
-def _position(request: RequestHistory, step: int) -> int:
-    """Tokens whose KV existed just before its row of a step was computed."""
-    stay = request.last_stay(step)
-    if stay is None:
-        return 0
-    row = request.row_before(step - 1)
-    ran = row >= 0 and request.row_steps[row] >= stay.admitted
-    return request.row_computed[row] if ran else stay.start
-
-
 def _swaps(facts: _Facts) -> Iterator[str]:
     counters = facts.record.get("cnt", {})
     moved = []
@@ -332,7 +272,7 @@ def _swaps(facts: _Facts) -> Iterator[str]:
 
 
 def _starved(facts: _Facts) -> Iterator[str]:
-    """Running requests that got no share of the budget."""
+    """Running requests for which no budget was left."""
     starved = [
         number
         for number, reason, _ in facts.record.get("why", ())
@@ -341,11 +281,11 @@ def _starved(facts: _Facts) -> Iterator[str]:
         and facts.reader.requests[number].stay_at(facts.step) is not None
     ]
     if starved:
-        yield f"{facts.names(starved)} ran out of budget"
+        yield f"no budget was left for {facts.names(starved)}"
 
 
 def _waiting(facts: _Facts) -> Iterator[str]:
-    """Why the head of the queue waits."""
+    """The reason for which the head of the queue waits."""
     record, victims = facts.record, set(facts.record.get("pre", ()))
     if not record["wait"]:
         return
@@ -365,16 +305,16 @@ def _waiting(facts: _Facts) -> Iterator[str]:
 def _short_cause(facts: _Facts, reason: Reason, figures: dict[str, int]) -> str:
     if reason is Reason.BUDGET_EXHAUSTED and figures.get("left") == 0:
         return "the budget is used up"
-    cause = singular(_SHORT_CAUSES[reason].format_map(_Figures(figures)))
+    cause = singular(_SHORT_CAUSES[reason].format_map(Figures(figures)))
     if reason is Reason.NO_BLOCKS and figures.get("free", 0) < _free_when_planned(facts):
         cause = cause.replace(" free", " free beside its cached prefix")
     return cause
 
 
 def _free_when_planned(facts: _Facts) -> int:
-    """Free blocks when the queue was served: what rows gave back at the end of the step came later.
+    """Free blocks when requests were admitted: without those that finished rows released at the end of the step.
 
-    Where somebody was aborted, blocks came back before that, too: then the smaller number, which claims nothing.
+    With aborts, which release blocks before, this is a lower bound.
     """
     freed = sum(len(blocks) for kind, _, blocks, *_ in facts.record.get("ev", ()) if kind == "free")
     planned: int = facts.record["free"] - freed
@@ -407,49 +347,18 @@ _SHORT_CAUSES = {
     Reason.BUDGET_EXHAUSTED: "{need} tokens to compute, {left} of the budget left",
     Reason.MAX_NUM_SEQS: "max_num_seqs allows {running} running",
     Reason.NO_BLOCKS: "it needs {need} blocks with {free} free",
-    Reason.BEHIND_IN_QUEUE: "somebody ahead could not start",
-    Reason.LOWER_PRIORITY: "it gave its blocks to a more important request",
+    Reason.BEHIND_IN_QUEUE: "a request ahead of it could not start",
+    Reason.LOWER_PRIORITY: "it was preempted for a more important request",
     Reason.PREFIX_IN_FLIGHT: "its block {block} is being computed by another request",
     Reason.GRAMMAR_COMPILING: "its grammar is being compiled",
-    Reason.KV_TRANSFER: "{loads} loads of its KV have not ended",
-    Reason.OTHER_BATCH: "another step under way has its turn",
+    Reason.KV_TRANSFER: "{loads} loads of its KV are unfinished",
+    Reason.OTHER_BATCH: "another step in flight computes it",
     Reason.NO_LORA_SLOT: "no slot for its adapter, {slots} in use",
-    Reason.PREEMPTING: "nobody is admitted in a step that preempts",
+    Reason.PREEMPTING: "no request is admitted in a step that preempts",
 }
 
 
-# ---------------------------------------------------------------------- figures
-
-
-def _cost(reader: TraceReader, request: RequestHistory, step: int, record: dict[str, Any]) -> PreemptionCost:
-    blocks, shared = _let_go(record, request.number)
-    lost = _position(request, step)
-    back = next((later for later in request.stays if later.admitted > step), None)
-    if back is None:
-        return PreemptionCost(request.request_id, step, blocks, shared, lost, None, None, None)
-    copied = {block for _, block in reader.record(back.admitted).get("in", ())}
-    swapped_in = sum(block in copied for block in back.table_at(back.admitted)) * reader.block_size
-    waited = back.admitted - step
-    return PreemptionCost(request.request_id, step, blocks, shared, lost, back.start, swapped_in, waited)
-
-
-def _let_go(record: dict[str, Any], number: int) -> tuple[int, int]:
-    """Blocks that a request gave back in a step: (all, those of them that others still hold)."""
-    counts = dict.fromkeys(_LETS_GO, 0)
-    for kind, owner, blocks, *_ in record.get("ev", ()):
-        if owner == number and kind in counts:
-            counts[kind] += len(blocks)
-    return sum(counts.values()), counts["unref"]
-
-
 # ---------------------------------------------------------------------- words
-
-
-class _Figures(dict[str, int]):
-    """Lets a sentence stand where a scheduler of one's own gave no figure."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
 
 
 def _count(number: int, noun: str) -> str:
@@ -469,7 +378,7 @@ def _short(name: str) -> str:
 
 
 def _capital(text: str) -> str:
-    """A capital for a sentence that begins with a word; a request's name stays as it is."""
-    if text.startswith(("cached block ", "the prefix cache ", "nothing ")):
+    """Capitalise a sentence that begins with a word; a request id stays as it is."""
+    if text.startswith(("cached block ", "the prefix cache ", "nothing ", "no budget ")):
         return text[0].upper() + text[1:]
     return text

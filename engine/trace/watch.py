@@ -1,4 +1,4 @@
-"""What any scheduler must keep to, checked while a scripted run goes on: a rule broken is named, with the step."""
+"""The rules that every scheduler must keep, checked during a scripted run. A broken rule is named, with the step."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engine.core.scheduler import Scheduler
 from engine.trace.script import Script
 
 PATIENCE = 200
-"""Steps without a row, while requests wait and nobody else comes, after which a scheduler counts as stuck."""
+"""Steps without a row, while requests wait and none will arrive, after which a scheduler counts as stuck."""
 CHECKED_EACH_STEP = 1_000
-"""Blocks: a larger pool is checked less often, since looking at every block costs more than the step."""
+"""Blocks. A larger pool is checked less often, because checking every block costs more than the step."""
 OURS_CHECKED_EVERY = 64
-"""Times less often for our own scheduler, whose rules have tests of their own."""
+"""Our own scheduler is checked this many times less often: it has other tests."""
 
 What = Literal["stuck", "budget", "rows", "blocks", "state"]
 
@@ -30,7 +30,7 @@ class Breach(Exception):
 
 
 class Watch:
-    """Looks at every plan and every state of one run."""
+    """Checks every plan and every state of one run."""
 
     def __init__(self, scheduler: Any, script: Script, is_ours: bool) -> None:
         self._num_idle = 0
@@ -45,7 +45,7 @@ class Watch:
         )
 
     def check_plan(self, scheduler: Any, out: Any, step: int, num_running: int) -> None:
-        """The plan of a step, before it is computed. `num_running`: before it was made."""
+        """Check the plan of a step before it is computed. `num_running`: running requests before planning."""
         if not isinstance(out, SchedulerOutput):
             raise Breach("rows", "schedule() returns a SchedulerOutput", f"returned a {type(out).__name__}")
         if out.step != step:
@@ -72,7 +72,7 @@ class Watch:
             _check_row(scheduler, row)
 
     def check_state(self, scheduler: Any, step: int, num_running: int) -> None:
-        """What must always be true, after a step. Of a large pool not every time."""
+        """Check the invariants after a step; for a large pool, not after every step."""
         if step - self._last_check < self._check_every and scheduler.requests:
             return
         if isinstance(scheduler, Scheduler):
@@ -81,9 +81,9 @@ class Watch:
             problems = list(scheduler.kv.pool.check_integrity())
             used = scheduler.kv.pool.num_used
             if used and not scheduler.requests:
-                problems.append(f"{used} blocks are in use, and no request lives")
+                problems.append(f"{used} blocks are in use without a request")
         if problems:
-            when = f" (looked at every {self._check_every} steps)" if self._check_every > 1 else ""
+            when = f" (checked every {self._check_every} steps)" if self._check_every > 1 else ""
             more = f"; and {len(problems) - 2} more" if len(problems) > 2 else ""
             said = f"left the core inconsistent: {'; '.join(problems[:2])}{more}{when}"
             if any("owners" in problem or "in use" in problem for problem in problems):
@@ -91,31 +91,33 @@ class Watch:
             raise Breach("state", "the rules of engine/core/integrity.py hold after every step", said)
         self._last_check = step
 
-    def check_progress(self, scheduler: Any, out: SchedulerOutput, step: int, waits_for_nobody: bool) -> None:
-        """Somebody computes something, and the run comes to an end."""
-        idle = not out.scheduled and bool(scheduler.requests) and waits_for_nobody
+    def check_progress(self, scheduler: Any, out: SchedulerOutput, step: int, all_arrived: bool) -> None:
+        """Check that some request is scheduled, and that the run ends."""
+        idle = not out.scheduled and bool(scheduler.requests) and all_arrived
         self._num_idle = self._num_idle + 1 if idle else 0
         if self._num_idle >= PATIENCE:
             raise Breach(
                 "stuck",
-                "while requests are unfinished, somebody is scheduled sooner or later",
-                f"had scheduled nobody for {PATIENCE} steps, with {len(scheduler.requests)} requests unfinished",
+                "while requests are unfinished, one of them is eventually scheduled",
+                f"has scheduled no request for {PATIENCE} steps, with {len(scheduler.requests)} unfinished",
             )
         if step >= self._most_steps:
             raise Breach(
                 "stuck",
                 "a finite workload ends",
-                f"was not done after {step + 1} steps, with {len(scheduler.requests)} requests unfinished",
+                f"has not ended after {step + 1} steps, with {len(scheduler.requests)} requests unfinished",
             )
 
 
 def _check_row(scheduler: Any, row: Scheduled) -> None:
-    """One row: of a request that lives, from where its KV ends, within its blocks."""
+    """Check one row: its request is unfinished, it starts where the KV ends, and it fits the request's blocks."""
     name = row.request_id
     request = scheduler.requests.get(name)
     if request is None:
         raise Breach(
-            "rows", "only unfinished requests are scheduled", f"scheduled {name!r}, which does not live,"
+            "rows",
+            "only unfinished requests are scheduled",
+            f"scheduled {name!r}, which has ended or never arrived",
         )
     if row.num_tokens < 1:
         raise Breach(
@@ -125,19 +127,19 @@ def _check_row(scheduler: Any, row: Scheduled) -> None:
         raise Breach(
             "rows",
             "a row starts where its request's KV ends",
-            f"scheduled {name} from position {row.start}, and {request.num_computed_tokens} tokens are computed",
+            f"scheduled {name} from position {row.start}, but {request.num_computed_tokens} tokens are computed",
         )
     end = row.start + row.num_tokens
     if end > request.num_tokens + len(row.spec_token_ids):
         raise Breach(
             "rows",
             "a row computes tokens that are known or drafted",
-            f"scheduled {name} up to position {end}, and it has {request.num_tokens} tokens",
+            f"scheduled {name} up to position {end}, but it has {request.num_tokens} tokens",
         )
     room = len(request.blocks) * scheduler.kv.block_size
     if end > room:
         raise Breach(
             "blocks",
-            "a row's tokens have places in its blocks",
-            f"scheduled {name} up to position {end}, and its {len(request.blocks)} blocks hold {room} tokens",
+            "a row's tokens fit its request's blocks",
+            f"scheduled {name} up to position {end}, but its {len(request.blocks)} blocks hold {room} tokens",
         )

@@ -1,7 +1,7 @@
-"""Why a request did not run in a step: the scheduler's reason, its figures, and a sentence.
+"""Explain why a request did or did not run in a step: the scheduler's reason, its figures, and a sentence.
 
-For every request and step of a trace there is exactly one answer: it had not arrived, was scheduled,
-had ended, or was left out for one `Reason`.
+For every request and step there is exactly one answer: the request had not arrived, was scheduled, had ended,
+or was not scheduled for one `Reason`.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.core.sched_output import NotScheduled, Reason
-from engine.trace.reader import Row, StepRecord, TraceReader
-from engine.trace.replay import RequestHistory
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
+from engine.trace.records import Row, StepRecord
 
 Answer = Literal["not_arrived", "scheduled", "not_scheduled", "finished", "aborted"]
 
 
 @dataclass(frozen=True)
 class Why:
-    """What a request did in a step, or what kept it from doing anything."""
+    """What a request did in a step, or why it did not run."""
 
     request_id: str
     step: int
     answer: Answer
     sentence: str
     reason: Reason | None = None
-    """With `not_scheduled`. None if it arrived while the step ran, too late to be looked at."""
+    """The reason of `not_scheduled`; None if the request arrived while the step ran."""
     details: dict[str, int] | None = None
-    """The figures behind the reason, as the scheduler gave them."""
+    """The scheduler's figures for the reason."""
     position: int | None = None
-    """In the waiting queue after the step, 1 is the head; None for a request that does not wait."""
+    """Position in the waiting queue after the step, 1 is the head; None for a request that does not wait."""
     num_waiting: int = 0
 
 
@@ -41,18 +42,18 @@ class WhySpan:
     first: int
     last: int
     why: Why
-    """Of the first of them."""
+    """The answer for the first step."""
 
 
-def why(reader: TraceReader, request_id: str, step: int) -> Why:
+def why(reader: Trace, request_id: str, step: int) -> Why:
     """The one answer for a request and a step."""
     record = reader.step(step)
     return _why(reader, reader.find(request_id, step), record)
 
 
-def why_spans(reader: TraceReader, request_id: str, step: int | None = None) -> list[WhySpan]:
-    """A request's whole life, as spans of one answer and reason each; of several that bore the name, the last
-    that had arrived at `step`."""
+def why_spans(reader: Trace, request_id: str, step: int | None = None) -> list[WhySpan]:
+    """All steps of a request as spans of one answer and reason each. Of several requests with the id, the last that
+    had arrived at `step`."""
     request = reader.find(request_id, step)
     last = reader.num_steps - 1 if request.ended is None else min(request.ended, reader.num_steps - 1)
     scheduled = set(request.row_steps)
@@ -74,13 +75,13 @@ def why_spans(reader: TraceReader, request_id: str, step: int | None = None) -> 
     return spans
 
 
-def _why(reader: TraceReader, request: RequestHistory, record: StepRecord) -> Why:
+def _why(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     step, name = record.step, request.request_id
     if step < request.added:
         return Why(name, step, "not_arrived", f"{name} arrives later, just before step {request.added}.")
     row = next((row for row in record.rows if row.request_id == name), None)
     if row is not None:
-        return Why(name, step, "scheduled", _what_it_did(row, record))
+        return Why(name, step, "scheduled", _describe_row(row, record))
     if not request.lives_at(step):
         if request.aborted:
             return Why(name, step, "aborted", f"{name} was aborted before step {request.ended}.")
@@ -89,43 +90,43 @@ def _why(reader: TraceReader, request: RequestHistory, record: StepRecord) -> Wh
     return _why_not(reader, request, record)
 
 
-def _what_it_did(row: Row, record: StepRecord) -> str:
+def _describe_row(row: Row, record: StepRecord) -> str:
     if row.phase == "decode":
         work = f"computed its newest token, at position {row.start}"
     else:
-        work = f"computed {row.num_tokens} tokens from position {row.start} on"
+        work = f"computed {row.num_tokens} tokens from position {row.start}"
     share = f"{row.num_tokens} of the step's {record.num_tokens} tokens"
-    output = f", and got {len(row.tokens)} new" if row.tokens else ", its prompt is not finished"
+    output = f" and produced {len(row.tokens)} tokens" if row.tokens else "; its prompt is not finished"
     return singular(f"{row.request_id} was scheduled: it {work} ({share}){output}.")
 
 
-def _why_not(reader: TraceReader, request: RequestHistory, record: StepRecord) -> Why:
+def _why_not(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     name, step = request.request_id, record.step
     waiting = [] if request.stay_at(step) else reader.state_at(step).waiting
     position = waiting.index(name) + 1 if waiting else None
     entry = _entry_for(name, record.not_scheduled)
     if entry is None:
-        sentence = f"{name} arrived while step {step} ran, too late to be looked at."
+        sentence = f"{name} arrived while step {step} ran, too late to be scheduled in it."
         return Why(name, step, "not_scheduled", sentence, None, None, position, len(waiting))
     cause = _fill(_CAUSES[entry.reason], entry.details)
     if entry.reason is Reason.NO_BLOCKS and name in record.preempted:
-        cause = _fill(_LOST_ITS_OWN, entry.details)
+        cause = _fill(_PREEMPTED_ITSELF, entry.details)
     if entry.reason is Reason.BEHIND_IN_QUEUE:
         cause = _name_the_head(reader, record, cause)
     verb = "waits" if waiting else "did not run"
-    place = "" if position is None else f" It is number {position} of {len(waiting)} in the queue."
+    place = "" if position is None else f" Queue position: {position} of {len(waiting)}."
     sentence = f"{name} {verb} because {cause}.{place}"
     return Why(name, step, "not_scheduled", sentence, entry.reason, entry.details, position, len(waiting))
 
 
 def _entry_for(name: str, entries: list[NotScheduled]) -> NotScheduled | None:
-    """Its own entry, or the one for all the rest."""
+    """The request's own entry, or the one for all requests not named."""
     own = next((entry for entry in entries if entry.request_id == name), None)
     return own or next((entry for entry in entries if entry.request_id is None), None)
 
 
-def _name_the_head(reader: TraceReader, record: StepRecord, cause: str) -> str:
-    """Who stands in front, and why that one could not start."""
+def _name_the_head(reader: Trace, record: StepRecord, cause: str) -> str:
+    """Add the first request of the queue that could not start, and why."""
     blocked = next((entry for entry in record.not_scheduled if entry.reason is Reason.NO_BLOCKS), None)
     if blocked is None or blocked.request_id is None:
         return cause
@@ -134,16 +135,16 @@ def _name_the_head(reader: TraceReader, record: StepRecord, cause: str) -> str:
 
 
 def _fill(sentence: str, figures: dict[str, int]) -> str:
-    return singular(sentence.format_map(_Figures(figures)))
+    return singular(sentence.format_map(Figures(figures)))
 
 
 def singular(sentence: str) -> str:
-    """One block is not "1 blocks"."""
+    """Replace "1 blocks" with "1 block"."""
     return re.sub(r"(?<![\d,.])1 (more )?(block|token|load|request)s\b", r"1 \1\2", sentence)
 
 
-class _Figures(dict[str, int]):
-    """Lets a sentence stand where a scheduler of one's own gave no figure."""
+class Figures(dict[str, int]):
+    """Fills in ? for a figure that a user's scheduler did not report."""
 
     def __missing__(self, key: str) -> str:
         return "?"
@@ -151,28 +152,24 @@ class _Figures(dict[str, int]):
 
 _CAUSES = {
     Reason.BUDGET_EXHAUSTED: "the step's token budget ran out: {need} to compute, {left} left",
-    Reason.MAX_NUM_SEQS: "as many requests run as max_num_seqs allows ({running})",
+    Reason.MAX_NUM_SEQS: "max_num_seqs ({running}) requests already run",
     Reason.NO_BLOCKS: "it needs {need} more blocks with {free} free ({evictable} of these still cached)",
-    Reason.BEHIND_IN_QUEUE: "somebody ahead of it could not start, and nobody overtakes",
+    Reason.BEHIND_IN_QUEUE: "a request ahead of it in the queue could not start, and no request overtakes another",
     Reason.LOWER_PRIORITY: (
-        "it lost its blocks in this step to a more important request, which lacked {need} with {free} free"
+        "it was preempted in this step for a more important request, which needed {need} blocks with {free} free"
     ),
     Reason.PREFIX_IN_FLIGHT: (
-        "block {block} of its tokens was being computed or copied in for another request in this very step: "
-        "next step it is a prefix hit"
+        "block {block} of its tokens was being computed or copied in for another request in this step: "
+        "in the next step it is a prefix hit"
     ),
     Reason.GRAMMAR_COMPILING: "the grammar of its output is still being compiled",
-    Reason.KV_TRANSFER: (
-        "KV that it can start with is on its way from another engine ({loads} loads have not ended)"
-    ),
-    Reason.OTHER_BATCH: "another of the steps under way computes it, each at most {most} requests",
+    Reason.KV_TRANSFER: "the KV of its prefix is being loaded from another engine ({loads} loads are unfinished)",
+    Reason.OTHER_BATCH: "another step in flight computes it; each step has at most {most} requests",
     Reason.NO_LORA_SLOT: (
-        "its adapter is not on the device and may not come now: {running} running requests use the {slots} slots"
+        "its adapter is not on the device, and {running} running requests use all {slots} slots"
     ),
     Reason.PREEMPTING: (
-        "requests lost their blocks in this step ({preempted}), and who is admitted now would be next"
+        "this step preempted {preempted} requests and therefore admits none: they would be preempted next"
     ),
 }
-_LOST_ITS_OWN = (
-    "it ran last in line, lacked {need} blocks with {free} free, and gave all its own back in this step"
-)
+_PREEMPTED_ITSELF = "it was preempted as the least important: it needed {need} blocks with {free} free"

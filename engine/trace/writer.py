@@ -1,8 +1,8 @@
-"""Writing a step trace while the engine runs (format: `trace_format`).
+"""Write a step trace while the engine runs (format: `engine.trace.format`).
 
-A step costs the engine the making of one record. Records become compressed JSON lines a few at a
-time, so that no step pays for 256 others, and reach the disk every 256 steps. Without a writer the
-engine pays for `is None`.
+A step costs the engine the creation of one record. Records become compressed JSON lines a few at a time,
+so that no step pays for many others, and reach the disk every 256 steps. Without a writer the engine pays
+for `is None`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,10 @@ import atexit
 import json
 import logging
 import os
-import platform
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from fcntl import LOCK_EX, LOCK_NB, flock
-from functools import cache
 from io import FileIO
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +23,7 @@ from engine.core.observer import StepObserver
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
 from engine.core.stats import TRACED_COUNTERS
-from engine.sampling_params import SamplingParams, StructuredOutputsParams
+from engine.trace.files import open_for_writing
 from engine.trace.format import (
     CHECK_EVERY,
     FLUSH_EVERY,
@@ -42,35 +35,35 @@ from engine.trace.format import (
     short_hash,
     state_crc,
 )
+from engine.trace.header import changed_fields, class_path, machine, plain, settings_of
 
 if TYPE_CHECKING:
-    from engine.config import EngineConfig
     from engine.core.blocks import Block
     from engine.core.scheduler import Scheduler
 
 FLUSH_SECONDS = 2.0
-"""A slow engine also flushes when this much time has passed."""
+"""A slow engine also flushes after this time."""
 ENCODE_EVERY = 16
-"""Records turned into JSON together: encoding one after each step would find cold caches each time and
-cost a small step four times as much, encoding 256 would be a pause."""
+"""Records encoded together: encoding each step's record alone costs a small step four times as much because of cold
+caches; encoding 256 would be a noticeable pause."""
 COMPRESSION = 1
-"""zlib level: 6 makes files a seventh smaller and costs four times the time."""
+"""zlib level: level 6 makes files a seventh smaller and takes four times as long."""
 
 logger = logging.getLogger(__name__)
 
 
 class Tap(Protocol):
-    """Somebody who gets every record at once, while a run goes on."""
+    """Receives every record immediately, while the engine runs."""
 
     def take(self, record: dict[str, Any], line: bytes) -> None:
-        """A record, and the same as a line of the file."""
+        """Receive a record, and the same as a line of the file."""
 
     def end(self, why: str) -> None:
-        """No record will follow."""
+        """Learn that no record will follow, and why."""
 
 
 class TraceWriter(StepObserver):
-    """Records one scheduler, from its first step on.
+    """Records one scheduler from its first step on.
 
         tracer = TraceWriter("run.itrace", trace_header(config), scheduler)
         scheduler.add(request);          tracer.add(request)
@@ -78,8 +71,8 @@ class TraceWriter(StepObserver):
         tracer.step(out, result, outs, duration_s)       # after scheduler.update
         tracer.close()
 
-    A trace never takes the engine down: when it cannot be written, it ends with one warning, and what
-    was flushed stays readable.
+    A trace never stops the engine: if it cannot be written, it ends with one warning, and everything flushed
+    stays readable.
     """
 
     def __init__(
@@ -91,16 +84,16 @@ class TraceWriter(StepObserver):
         tap: Tap | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """path: the file to write; None with a `tap`: there is no file, who listens keeps the lines."""
+        """path: the file to write; None: no file, only a `tap`."""
         if not hasattr(getattr(scheduler, "kv", None), "pool"):
             raise TraceError(
-                f"{type(scheduler).__name__} cannot be traced: it has no kv.pool, the BlockPool that a trace "
-                "listens to. Run without a trace, or keep the blocks in a KVManager"
+                f"{type(scheduler).__name__} cannot be traced: it has no kv.pool, the BlockPool whose events a trace "
+                "records. Run without a trace, or keep the blocks in a KVManager"
             )
         if scheduler.requests or scheduler.kv.pool.cached:
             raise TraceError(
-                "tracing must start with a fresh scheduler, this one already has requests or cached "
-                "blocks: create the TraceWriter right after the scheduler"
+                "tracing must start with a fresh scheduler, but this one has requests or cached blocks: create the "
+                "TraceWriter right after the scheduler"
             )
         self.path = None if path is None else Path(path)
         self._tap = tap
@@ -109,7 +102,7 @@ class TraceWriter(StepObserver):
         self._clock = clock
         self._began = clock()
         self._flushed_at = self._began
-        self._encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
+        self._encode = json.JSONEncoder(separators=(",", ":"), default=plain).encode
         self._compressor = _new_member()
         self._compressed: list[bytes] = []
         self._records: list[dict[str, Any]] = []
@@ -120,38 +113,32 @@ class TraceWriter(StepObserver):
         """Live requests: id -> q."""
         self._num_requests = 0
         self._aborted = False
-        """Somebody was aborted since the last step, maybe while the next was in flight."""
+        """A request was aborted since the last step, maybe while the next was in flight."""
         self._preempted: set[int] = set()
         self._rekeyed: list[tuple[int, Any]] = []
-        """Requests that got another place since the last step: q, key."""
+        """Requests with a new sort key since the last step: q, key."""
         self._slides = getattr(scheduler.kv, "sliding_window", None) is not None
         self._behind_window: dict[int, int] = {}
         """By request number, as last written."""
         self._events: list[tuple[str, int | None, int, str | None]] = []
         """Since the last step: kind, q, block, hash."""
-        self._file = None if self.path is None else _open(self.path)
+        self._file = None if self.path is None else open_for_writing(self.path)
         self.active = True
         add_listener(self._pool, self._on_event)
         atexit.register(self.close)
         pool = {"blocks": len(self._pool.blocks), "block_size": scheduler.kv.block_size}
-        defaults: dict[str, Any] = {
-            "model": None,
-            "config": {},
-            "seed": None,
-            "code_rev": None,
-            "workload_hash": None,
-        }
+        defaults: dict[str, Any] = dict.fromkeys(("model", "seed", "code_rev", "workload_hash"))
         defaults["machine"] = machine()
         defaults["fingerprint"] = getattr(getattr(scheduler.kv, "hasher", None), "model_fingerprint", "")
         defaults["scheduler_cls"] = class_path(type(scheduler))
-        config = {**_settings_of(scheduler), **header.get("config", {})}
+        config = {**settings_of(scheduler), **header.get("config", {})}
         self._write({"t": "hdr", "v": VERSION, **defaults, **header, "config": config, **pool})
         self.flush()
 
     # ------------------------------------------------------------------ what the engine calls
 
     def add(self, request: Request) -> None:
-        """A request was accepted by the scheduler."""
+        """Record a request that the scheduler accepted."""
         if not self.active:
             return
         number = self._numbers[request.request_id] = self._num_requests
@@ -166,7 +153,7 @@ class TraceWriter(StepObserver):
                 "key": request.sort_key,
                 "arrival": request.arrival_time,
                 "prompt": request.prompt_token_ids,
-                "params": _changed_fields(request.sampling_params),
+                "params": changed_fields(request.sampling_params),
                 "priority": request.priority,
                 "seed": request.seed,
                 "lora": request.lora_key,
@@ -176,7 +163,7 @@ class TraceWriter(StepObserver):
         )
 
     def abort(self, request_ids: Iterable[str], why: str = "abort") -> None:
-        """Requests were aborted between two steps. Ids that do not live are ignored."""
+        """Record requests that were aborted between two steps. Unknown ids are ignored."""
         if not self.active:
             return
         for request_id in request_ids:
@@ -187,7 +174,7 @@ class TraceWriter(StepObserver):
                 self._write({**record, **self._late()})
 
     def rekey(self, requests: Iterable[Request]) -> None:
-        """The scheduler's order has changed: live requests have other sort keys from the next step on."""
+        """Record live requests whose sort keys change from the next step on."""
         if self.active:
             self._rekeyed += [(self._numbers[request.request_id], request.sort_key) for request in requests]
 
@@ -198,14 +185,14 @@ class TraceWriter(StepObserver):
         outs: list[EngineCoreOutput],
         duration_s: float,
     ) -> None:
-        """A step is complete: `scheduler.update` has returned `outs`. Call it for every step, idle ones too.
+        """Record a step after `scheduler.update` has returned `outs`. Call it for every step, also for idle ones.
 
-        `result` is what the worker sampled; the records need only what the scheduler took of it.
+        `result`, the worker's output, is unused: the records hold only the tokens that the scheduler accepted.
         """
         if not self.active:
             return
         if out.step != self._steps:
-            self._stop(f"step {out.step} came where step {self._steps} was due: a step was not recorded")
+            self._stop(f"step {out.step} followed step {self._steps - 1}: a step was not recorded")
             return
         try:
             record = self._step_record(out, outs, duration_s)
@@ -220,11 +207,11 @@ class TraceWriter(StepObserver):
             self.flush()
 
     def error(self, error: BaseException) -> None:
-        """A step raised.
+        """Record that a step raised.
 
-        An engine that aborted all its requests is in a known state and may go on: the trace
-        counts the step as one that computed nothing. Otherwise the engine is dead in the middle of a
-        step, in a state that no record can tell, and the trace ends.
+        An engine that aborted all its requests is in a known state and may continue: the trace counts the step
+        as one that computed nothing. Otherwise the engine died within a step, in a state that no record
+        describes, and the trace ends.
         """
         if not self.active:
             return
@@ -240,7 +227,7 @@ class TraceWriter(StepObserver):
             self.flush()
 
     def flush(self) -> None:
-        """Bring everything recorded so far to the file, as a complete gzip member."""
+        """Write everything recorded so far to the file, as a complete gzip member."""
         if not self.active:
             return
         self._encode_records()
@@ -261,13 +248,13 @@ class TraceWriter(StepObserver):
             self._stop(f"{error.strerror or error}. Free some space or record to another disk")
 
     def close(self, notes: Iterable[str] = ()) -> None:
-        """Write the end record and let go of the scheduler. A second call does nothing.
+        """Write the end record and detach from the scheduler. A second call does nothing.
 
-        notes: sentences about the run as a whole, for whoever reads it.
+        notes: sentences about the run as a whole.
         """
         if not self.active:
             return
-        said = list(notes)
+        sentences = list(notes)
         self._write(
             {
                 "t": "end",
@@ -275,7 +262,7 @@ class TraceWriter(StepObserver):
                 "ts": self._now(),
                 **self._checks(),
                 "ev": list(self._event_runs()),
-                **({"notes": said} if said else {}),
+                **({"notes": sentences} if sentences else {}),
             }
         )
         self.flush()
@@ -291,7 +278,7 @@ class TraceWriter(StepObserver):
     # ------------------------------------------------------------------ records
 
     def _late(self) -> dict[str, bool]:
-        """Marks what happens while a step is in flight: planned, and not yet complete."""
+        """The mark of events while a step is in flight: planned, and not yet complete."""
         planned = getattr(getattr(self._scheduler, "stats", None), "step", -1)
         return {"late": True} if planned == self._steps else {}
 
@@ -365,7 +352,7 @@ class TraceWriter(StepObserver):
         }
 
     def _behind_window_at_start(self, row: Scheduled) -> tuple[int, ...]:
-        """How many blocks of a hit are the null block, if any."""
+        """The number of null blocks at the start of a hit; empty for none."""
         behind = 0
         while behind < len(row.new_block_ids) and row.new_block_ids[behind] == 0:
             behind += 1
@@ -373,7 +360,7 @@ class TraceWriter(StepObserver):
         return (behind,) if behind else ()
 
     def _slid(self) -> list[tuple[int, int]]:
-        """Running requests that gave back blocks behind their window in this step."""
+        """Running requests that freed blocks behind their sliding window in this step."""
         if not self._slides:
             return []
         slid = []
@@ -386,20 +373,20 @@ class TraceWriter(StepObserver):
         return slid
 
     def _counters(self) -> dict[str, dict[str, int]]:
-        stats = getattr(self._scheduler, "stats", None)  # a scheduler of the user's own may keep none
+        stats = getattr(self._scheduler, "stats", None)  # a user's scheduler may keep none
         counters = {name: value for name in TRACED_COUNTERS if (value := getattr(stats, name, 0))}
         return {"cnt": counters} if counters else {}
 
     def _is_meant(self, request_id: str) -> bool:
-        """Whether the step's plan still means this request: not one that was aborted while the step was in
-        flight, nor one that took its name since and waits."""
+        """Whether the step's plan still refers to this request. It does not if the request was aborted while the
+        step was in flight, also if a new waiting request has its id."""
         if request_id not in self._numbers:
             return False
         request = self._scheduler.requests.get(request_id)
         return request is None or request.status not in (RequestStatus.WAITING, RequestStatus.WAITING_GRAMMAR)
 
     def _event_runs(self) -> Iterator[list[Any]]:
-        """The events since the last call, neighbours of one kind and request as one entry."""
+        """The events since the last call; consecutive events of one kind and request are one entry."""
         run: list[Any] = []
         for kind, number, block, content in self._events:
             if not run or run[0] != kind or run[1] != number:
@@ -418,7 +405,7 @@ class TraceWriter(StepObserver):
         live = {request.request_id for request in running}
         blocks = self._pool.blocks
         hashes = b"".join([(block.block_hash or NO_HASH)[:HASH_BYTES] for block in blocks])
-        if len(hashes) != HASH_BYTES * len(blocks):  # a digest made short on purpose, to provoke collisions
+        if len(hashes) != HASH_BYTES * len(blocks):  # tests shorten digests to provoke collisions
             hashes = b"".join([short_hash(block.block_hash) for block in blocks])
         crc = state_crc(
             [block.ref_count for block in blocks],
@@ -451,7 +438,7 @@ class TraceWriter(StepObserver):
             self._encode_records()
 
     def _hand_over(self, tap: Tap) -> None:
-        """Records to the tap, one by one: who looks at a paused engine wants to see its last step."""
+        """Pass records to the tap one by one: a debugger of a paused engine must see its last step."""
         records, self._records = self._records, []
         for record in records:
             line = (self._encode(record) + "\n").encode()
@@ -473,11 +460,11 @@ class TraceWriter(StepObserver):
         try:
             file.truncate(start)
         except OSError:
-            logger.debug("could not cut %s back to its last flush; readers skip the rest", self.path)
+            logger.debug("could not truncate %s to its last flush; readers skip the rest", self.path)
 
     def _stop(self, cause: str) -> None:
         logger.warning(
-            "tracing to %s stopped at step %d: %s. The engine goes on; what was written is readable",
+            "tracing to %s stopped at step %d: %s. The engine continues; the part already written is readable",
             self.path or "the debug port",
             self._steps,
             cause,
@@ -494,142 +481,9 @@ class TraceWriter(StepObserver):
         atexit.unregister(self.close)
 
 
-def _open(path: Path) -> FileIO:
-    """An empty file that is ours alone. What is no trace is never overwritten."""
-    try:
-        file = FileIO(path, "a+")
-    except OSError as error:
-        raise TraceError(
-            f"cannot write a trace to {path}: {error.strerror or error}. "
-            "Choose a file in a folder that exists and that you may write to"
-        ) from error
-    try:
-        flock(file, LOCK_EX | LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise TraceError(
-            f"cannot write a trace to {path}: another engine is writing it. Shut that one down first, or give "
-            "each engine a file of its own"
-        ) from error
-    except OSError:
-        logger.debug("%s is on a file system without locks", path)
-    file.seek(0)
-    head = file.read(512) if path.is_file() else b""
-    if head and not _begins_like_a_trace(head):
-        file.close()
-        raise TraceError(f"{path} exists and is no trace: it was left as it is. Choose another name")
-    if head:
-        file.truncate(0)
-    file.seek(0, os.SEEK_END)
-    return file
-
-
-def _begins_like_a_trace(head: bytes) -> bool:
-    try:
-        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head).startswith(b'{"t":"hdr"')
-    except zlib.error:
-        return False
-
-
-def trace_header(config: EngineConfig) -> dict[str, Any]:
-    """What a reader must know about the engine: model, settings and where it ran."""
-    args = {f.name: getattr(config.args, f.name) for f in fields(config.args)}
-    return {
-        "model": config.model.model,
-        "fingerprint": config.model.fingerprint,
-        "config": {
-            "scheduler": _plain(config.scheduler),
-            "cache": _plain(config.cache),
-            "args": {name: _plain(value) for name, value in args.items()},
-        },
-        "seed": config.args.seed,
-        "code_rev": code_revision(),
-    }
-
-
-def _settings_of(scheduler: Scheduler) -> dict[str, Any]:
-    """The settings by which a scheduler decides, as far as it has them: enough to run it again."""
-    parts = {
-        "scheduler": getattr(scheduler, "config", None),
-        "cache": getattr(scheduler, "cache_config", None),
-    }
-    return {name: _plain(part) for name, part in parts.items() if is_dataclass(part)}
-
-
-def class_path(cls: type) -> str:
-    """`package.module:Class`, by which it can be imported again."""
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
-def unused_path(path: str | os.PathLike[str]) -> Path:
-    """The path itself or, where a file is in the way, `name-2.itrace`, `name-3.itrace` and so on.
-
-    `prep trace record` names one file for a command that may start several engines.
-    """
-    wanted = candidate = Path(path)
-    number = 2
-    while candidate.exists():
-        candidate = wanted.with_stem(f"{wanted.stem}-{number}")
-        number += 1
-    return candidate
-
-
-def code_revision() -> str | None:
-    """The commit of this checkout, with a + when files differ from it; None outside one."""
-    folder = Path(__file__).parent
-    import subprocess  # slow to import, and only a traced engine needs it
-
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
-
-
-def machine() -> str:
-    """Operating system, processor kind, cores and Python, and nothing that names the machine."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {version}"
-
-
 def _new_member() -> Any:
     return zlib.compressobj(COMPRESSION, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
 
 
 def _sort_key(request: Request) -> Any:
     return request.sort_key
-
-
-def _changed_fields(params: SamplingParams) -> dict[str, Any]:
-    """The sampling parameters that are not at their default, as JSON can hold them."""
-    values = {name: (getattr(params, name), default) for name, default in _default_fields().items()}
-    return {name: _plain(value) for name, (value, default) in values.items() if value != default}
-
-
-@cache
-def _default_fields() -> dict[str, Any]:
-    """After validation, which turns some defaults into others."""
-    params = SamplingParams()
-    return {f.name: getattr(params, f.name) for f in fields(params) if not f.name.startswith("_")}
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it; what it cannot hold becomes its name."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, StructuredOutputsParams):
-        return {value.kind: _plain(getattr(value, value.kind))}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    return getattr(value, "__qualname__", str(value))

@@ -105,7 +105,7 @@ def test_a_trace_without_its_end_verifies_with_a_warning_and_a_cut_one_does_not(
     assert "no end record" in prep("verify", killed).stderr
     cut = tmp_path / "cut.itrace"
     cut.write_bytes(file.read_bytes()[:-200])
-    assert "cut off in the middle" in prep("verify", cut, code=1).stdout
+    assert "truncated" in prep("verify", cut, code=1).stdout
 
 
 def test_export_writes_json_that_perfetto_reads(file: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_export_writes_json_that_perfetto_reads(file: Path, tmp_path: Path) -> N
     ("arguments", "complaint"),
     [
         (["info", "NONE"], "cannot read"),
-        (["why", "FILE", "nobody", "--step", "3"], "knows no request 'nobody'"),
+        (["why", "FILE", "nobody", "--step", "3"], "has no request 'nobody'"),
         (["why", "FILE", "r0", "--step", "999999"], "has no step 999999: it holds 0 to"),
         (["export", "FILE"], "say what to export to"),
         (["record", "-o", "FILE", "version"], "exists"),
@@ -143,7 +143,7 @@ STAND_IN = """
 import os, sys
 from pathlib import Path
 from tests.trace.trace_workloads import random_run
-from engine.trace.writer import unused_path
+from engine.trace.files import unused_path
 for seed in range(int(sys.argv[1])):
     random_run(unused_path(os.environ["PREP_TRACE"]), seed)
 sys.exit(int(sys.argv[2]))

@@ -6,13 +6,13 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.core.test_trace_verify import records_of, write
 
 from engine.config import CacheConfig, ConfigError, TierConfig
 from engine.core.blocks import Block
 from engine.core.host_tier import HostTier
 from engine.trace.reader import TraceReader
 from tests.core.driver import Driver, rows
+from tests.trace.test_trace_verify import records_of, write
 from tests.trace.trace_workloads import random_run
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
+from engine.trace.header import class_path
 from engine.trace.reader import TraceReader
-from engine.trace.writer import TraceWriter, class_path
+from engine.trace.writer import TraceWriter
 from tests.core.shadow_kv import Simulation
 from tests.core.workloads import Workload
 
@@ -66,7 +67,7 @@ def crowded_run(path: Path, seed: int) -> TraceReader:
 
 def decisions(reader: TraceReader, step: int) -> dict[str, Any]:
     """All that a step's record says but the time: rows, blocks, hashes, reasons, counters."""
-    return {name: value for name, value in reader.raw_step(step).items() if name not in SAYS_NOTHING}
+    return {name: value for name, value in reader.record(step).items() if name not in SAYS_NOTHING}
 
 
 def first_difference(a: TraceReader, b: TraceReader) -> str:

@@ -194,7 +194,7 @@ def test_a_longer_run_is_told_where_the_other_is_over(tmp_path: Path) -> None:
     asks = [Ask("a", 0, 20, 6)]
     found = compare(tmp_path, Plan(asks), Plan([Ask("a", 0, 20, 9)]))
     assert found.first is not None and found.first.kinds == ["end"]
-    assert "over since step" in found.first.a.decided and "Goes on: a" in found.first.b.decided
+    assert "ended in step" in found.first.a.decided and "Continues: a" in found.first.b.decided
     assert found.requests[0].tokens == "shorter" and not found.same_workload
     assert found.workload_notes == ["a has other sampling parameters"]
 
@@ -213,7 +213,7 @@ def test_other_words_are_flagged_by_their_position(tmp_path: Path) -> None:
 
 def test_who_is_missing_is_told_by_name(tmp_path: Path) -> None:
     found = compare(tmp_path, Plan(THREE), Plan(THREE[:2]))
-    assert found.workload_notes == ["only A was asked c"]
+    assert found.workload_notes == ["only A has c"]
     missing = found.requests[-1]
     assert (missing.request_id, missing.tokens, missing.ends) == ("c", "missing in b", ("length", "missing"))
     assert found.first is not None and "c is not in this run." in found.first.b.reasons
@@ -237,7 +237,7 @@ def test_each_requests_figures_are_counted_by_hand(tmp_path: Path) -> None:
     assert delta.computed_tokens[0] == 20 + 5, "the last token is sampled and never computed"
     assert delta.end_step == (6, delta.end_step[1])
     again = delta.computed_tokens[1] - delta.computed_tokens[0]
-    kept = next(figure.b for figure in found.figures if figure.name == "found again")
+    kept = next(figure.b for figure in found.figures if figure.name == "found on resume")
     assert delta.recomputed_tokens == (0, again) and again + kept == 21, "KV of 21 tokens was lost"
     assert delta.waiting_steps[0] == 0 and delta.preemptions == (0, 1)
 

@@ -19,9 +19,11 @@ from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
+from engine.trace.files import unused_path
 from engine.trace.format import FLUSH_EVERY, TraceError
+from engine.trace.header import code_revision
 from engine.trace.reader import TraceReader
-from engine.trace.writer import TraceWriter, code_revision, unused_path
+from engine.trace.writer import TraceWriter
 from tests.trace.trace_workloads import header, make_scheduler, random_run, sample
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +44,7 @@ def endless_steps(scheduler: Scheduler, tracer: TraceWriter, steps: int) -> None
 
 CHILD = """
     import sys
-    from tests.core.test_trace_file import endless_steps
+    from tests.trace.test_trace_file import endless_steps
     from tests.trace.trace_workloads import header, make_scheduler
     from engine.trace.writer import TraceWriter
 
@@ -140,7 +142,7 @@ def test_a_file_that_is_no_trace_is_never_overwritten_and_an_old_trace_is(tmp_pa
     precious = tmp_path / "model.safetensors"
     for content in (b"weights", gzip.compress(b"an archive")):
         precious.write_bytes(content)
-        with pytest.raises(TraceError, match="exists and is no trace: it was left as it is"):
+        with pytest.raises(TraceError, match="exists and is not a trace, so it was not overwritten"):
             TraceWriter(precious, header(), make_scheduler())
         assert precious.read_bytes() == content
     path = tmp_path / "run.itrace"
@@ -230,7 +232,7 @@ def test_a_file_cut_in_the_middle_is_read_to_its_last_whole_record(tmp_path: Pat
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
     reader = TraceReader(path)
-    assert any("cut off in the middle; read to the last whole record" in text for text in reader.warnings)
+    assert any("truncated; read to the last whole record" in text for text in reader.warnings)
     assert reader.num_steps > 600 * share * 0.4
     reader.state_at(reader.num_steps - 1)
     assert [problem.step for problem in reader.problems] == [reader.num_steps]
@@ -246,16 +248,16 @@ def test_a_newer_version_is_refused_by_name_with_what_to_do(tmp_path: Path) -> N
 OTHER_FILES = {
     "empty": (b"", "is empty"),
     "not gzip": (b"hello", "does not begin like a gzip file"),
-    "no line": (gzip.compress(b""), "first line is no trace header"),
-    "text": (gzip.compress(b"hello\n"), "first line is no trace header"),
-    "no header": (gzip.compress(b'{"t":"step"}\n'), "first line is no trace header"),
-    "a list": (gzip.compress(b"[1]\n"), "first line is no trace header"),
-    "no blocks": (gzip.compress(b'{"t":"hdr","v":1}\n'), "first line is no trace header"),
+    "no line": (gzip.compress(b""), "first line is not a trace header"),
+    "text": (gzip.compress(b"hello\n"), "first line is not a trace header"),
+    "no header": (gzip.compress(b'{"t":"step"}\n'), "first line is not a trace header"),
+    "a list": (gzip.compress(b"[1]\n"), "first line is not a trace header"),
+    "no blocks": (gzip.compress(b'{"t":"hdr","v":1}\n'), "first line is not a trace header"),
     "blocks of text": (
         gzip.compress(b'{"t":"hdr","v":1,"blocks":"x","block_size":4}\n'),
-        "first line is no trace header",
+        "first line is not a trace header",
     ),
-    "cut gzip": (gzip.compress(b"hello\n")[:12], "first line is no trace header"),
+    "cut gzip": (gzip.compress(b"hello\n")[:12], "first line is not a trace header"),
 }
 
 
@@ -282,7 +284,7 @@ def test_a_step_or_request_that_does_not_exist_is_named_with_what_there_is(tmp_p
             reader.state_at(step)
         with pytest.raises(TraceError, match=f"no step {step}"):
             reader.step(step)
-    with pytest.raises(TraceError, match="knows no request 'r00'; close to it: r0"):
+    with pytest.raises(TraceError, match="has no request 'r00'; similar: r0"):
         reader.find("r00")
     with pytest.raises(TraceError, match="no event kind 'explode': add, admit"):
         reader.events("explode")

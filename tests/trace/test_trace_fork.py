@@ -14,12 +14,14 @@ from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Schedu
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.sampling_params import SamplingParams
 from engine.trace.diff import diff
-from engine.trace.fork import ForkResult, StepTimeLimit, fork, load_class
+from engine.trace.fork import fork, load_class
 from engine.trace.format import TraceError
+from engine.trace.header import class_path
 from engine.trace.knobs import parse_knobs, read_settings
 from engine.trace.reader import TraceReader
 from engine.trace.script import DraftRow, ScriptedRequest, read_script
-from engine.trace.writer import TraceWriter, class_path
+from engine.trace.scripted_run import ForkResult, StepTimeLimit
+from engine.trace.writer import TraceWriter
 from tests.trace.fork_workloads import crowded_run, decisions, first_difference
 from tests.trace.trace_workloads import random_run
 
@@ -114,17 +116,17 @@ def test_what_no_longer_fits_is_refused_and_said(tmp_path: Path) -> None:
     assert any("rejected" in note and "ran in the recording" in note for note in result.notes)
     assert b.notes == result.notes
     found = diff(a, b)
-    assert not found.same_workload and found.workload_notes[0].startswith("only A was asked")
+    assert not found.same_workload and found.workload_notes[0].startswith("only A has")
 
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
         ({"max_num_batched_tokns": 1}, "did you mean max_num_batched_tokens"),
-        ({"nothing_like_it_at_all": 1}, "there are max_num_batched_tokens"),
+        ({"nothing_like_it_at_all": 1}, "knobs: max_num_batched_tokens"),
         ({"max_num_seqs": "many"}, "max_num_seqs must be a whole number"),
         ({"max_num_seqs": 0}, "max_num_seqs"),
-        ({"max_num_seqs": -1}, "must not be negative"),
+        ({"max_num_seqs": -1}, "and not negative"),
         ({"scheduling_policy": "lifo"}, "choose fcfs or priority"),
         ({"enable_prefix_caching": "perhaps"}, "must be true or false"),
         ({"preemption_mode": "swap"}, "needs host memory"),
@@ -176,7 +178,7 @@ def test_a_fork_of_a_fork_is_forked_like_any_run(tmp_path: Path) -> None:
 def test_a_header_without_settings_says_so(tmp_path: Path) -> None:
     a = TraceReader(random_run(tmp_path / "run.itrace", 4).path)
     del a.header["config"]["scheduler"]
-    with pytest.raises(TraceError, match="does not say how its scheduler was set up"):
+    with pytest.raises(TraceError, match="does not hold its scheduler's settings"):
         fork(a, tmp_path / "fork.itrace")
 
 
@@ -368,9 +370,9 @@ BROKEN = {
     Raises: ("raised", "RuntimeError: my list is empty"),
     Exits: ("raised", "SystemExit"),
     Leaks: ("blocks", "has 0 owners"),
-    Lazy: ("stuck", "scheduled nobody for"),
+    Lazy: ("stuck", "scheduled no request for"),
     Greedy: ("budget", "over the budget"),
-    Ghosts: ("rows", "'nobody', which does not live"),
+    Ghosts: ("rows", "'nobody', which has ended or never arrived"),
     Repeats: ("rows", "twice"),
     Unsorted: ("state", "running is not sorted"),
     Skips: ("rows", "starts where its request's KV ends"),
@@ -405,7 +407,7 @@ def test_a_broken_scheduler_is_named_with_its_step_and_the_rule_and_the_run_is_k
     assert failure.step >= at and failure.sentence.startswith(f"In step {failure.step}, {class_path(cls)} ")
     assert words in failure.sentence
     assert b.num_steps >= failure.step - 200 and b.error is not None and class_path(cls) in b.error
-    assert not any("makes no sense" in problem.message for problem in b.problems)
+    assert not any("is malformed" in problem.message for problem in b.problems)
     for step in range(min(at, b.num_steps)):
         assert decisions(b, step) == decisions(busy, step)
 
@@ -486,9 +488,9 @@ class Foreign:
 
 
 def test_in_its_middle_a_run_is_taken_over_only_by_who_can(busy: TraceReader, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="sets up state of its own"):
+    with pytest.raises(TraceError, match="sets up additional state"):
         fork(busy, tmp_path / "fork.itrace", at=5, scheduler_cls=HasItsOwnInit)
-    with pytest.raises(TraceError, match="no subclass of engine.core.scheduler:Scheduler"):
+    with pytest.raises(TraceError, match="not a subclass of engine.core.scheduler:Scheduler"):
         fork(busy, tmp_path / "fork.itrace", at=5, scheduler_cls=Foreign)
     for cls in (HasItsOwnInit, Foreign):
         result, b = forked(busy, tmp_path, scheduler_cls=cls)
@@ -502,8 +504,8 @@ def test_in_its_middle_a_run_is_taken_over_only_by_who_can(busy: TraceReader, tm
         ("no_such_module:X", "cannot be imported: ModuleNotFoundError"),
         ("engine.core.scheduler:Sheduler", "module 'engine.core.scheduler' has no attribute 'Sheduler'"),
         ("engine.core.scheduler", "written as module:Class"),
-        ("engine.core.scheduler:RUNNING", "is no class"),
-        ("engine.core.request:Request", "has no add, abort, schedule, update, has_unfinished"),
+        ("engine.core.scheduler:RUNNING", "is not a class"),
+        ("engine.core.request:Request", "lacks add, abort, schedule, update, has_unfinished"),
     ],
 )
 def test_a_class_that_is_none_is_refused_in_words(spec: str, complaint: str) -> None:
@@ -514,7 +516,7 @@ def test_a_class_that_is_none_is_refused_in_words(spec: str, complaint: str) -> 
 def test_a_file_cannot_make_us_import_a_module(tmp_path: Path) -> None:
     a = TraceReader(random_run(tmp_path / "run.itrace", 2).path)
     a.header["scheduler_cls"] = "antigravity:Scheduler"
-    with pytest.raises(TraceError, match="which a file cannot make us import: name it yourself"):
+    with pytest.raises(TraceError, match="which is not imported because a file names it"):
         fork(a, tmp_path / "fork.itrace")
 
 

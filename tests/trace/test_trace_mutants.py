@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import engine.trace
-from engine.trace import fork as fork_module
+from engine.trace import scripted_run
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
 from tests.mutation import Mutation, read_mutations
@@ -21,43 +21,48 @@ from tests.trace.trace_workloads import random_run
 TRACE = Path(engine.trace.__path__[0])
 WORKLOADS = "a fork without a change, over random workloads"
 
+DIFF_MODULES = ("run_totals", "divergence", "run_figures", "diff")
+"""In import order: each may use those before it."""
 DIFF = read_mutations("""
-diff
+run_totals
     test_a_preemption_that_changes_no_row_of_anybody_else_is_found
-        preemptions_are_no_decision in _Walk._take
+        preemptions_are_no_decision in RunTotals._take
             _ if 'pre' in record else _1 => _1
     test_a_shorter_chunk_is_found_with_both_lengths
-        only_who_runs_counts_and_not_how_much in _Walk._take
+        only_who_runs_counts_and_not_how_much in RunTotals._take
             (keys[row.number], row.start, row.num_tokens) => keys[row.number]
     test_namesakes_are_compared_in_their_order
-        namesakes_are_one_request in _keys
+        namesakes_are_one_request in keys_of
             request.request_id if count == 1 else _ => request.request_id
-    test_a_request_held_back_for_a_step_is_found
-        the_sides_reasons_are_swapped in describe
-            [_reason(a, key, step) for key in told] => [_reason(b, key, step) for key in told]
-    test_a_longer_run_is_told_where_the_other_is_over
-        the_end_of_one_run_is_no_difference in _divergences
-            steps.append(left[0]) => pass
     test_each_requests_figures_are_counted_by_hand
-        what_is_computed_again_is_not_seen in _Walk._take
+        what_is_computed_again_is_not_seen in RunTotals._take
             max(0, min(end, life.reached) - row.start) => 0
     test_budgets_of_a_fork_count_from_its_step_on
-        a_forks_budget_holds_for_all_its_steps in _budgets
+        a_forks_budget_holds_for_all_its_steps in budgets_of
             before if _ else after => after
+divergence
+    test_a_request_held_back_for_a_step_is_found
+        the_sides_reasons_are_swapped in describe
+            [_reason(a, key, step) for key in shown] => [_reason(b, key, step) for key in shown]
+    test_a_longer_run_is_told_where_the_other_is_over
+        the_end_of_one_run_is_no_difference in divergences_of
+            steps.append(left[0]) => pass
+run_figures
     test_times_are_compared_only_where_both_runs_had_a_clock
-        scripted_steps_have_times in _figures
+        scripted_steps_have_times in figures_of
             clock(a.reader) == clock(b.reader) == 'wall' => True
-    test_blocks_that_differ_under_the_same_decisions_are_said
-        block_events_are_not_compared in diff
-            _first_difference(one.blocks, other.blocks) => None
-        the_workload_is_taken_to_be_the_same in diff
-            a.workload_hash == b.workload_hash => True
     test_other_words_are_flagged_by_their_position
         tokens_are_compared_by_their_number in _compare_tokens
             one != other => False
     test_sums_are_those_of_the_steps
         waiting_ends_with_the_first_start in _waiting_steps
             request.stays => request.stays[:1]
+diff
+    test_blocks_that_differ_under_the_same_decisions_are_said
+        block_events_are_not_compared in diff
+            first_difference(one.blocks, other.blocks) => None
+        the_workload_is_taken_to_be_the_same in diff
+            a.workload_hash == b.workload_hash => True
 """)
 
 SCRIPT = read_mutations(f"""
@@ -87,12 +92,14 @@ script
 """)
 
 
-def load(mutation: Mutation) -> ModuleType:
-    """A copy of a module of engine/trace with the mistake in it."""
-    source = (TRACE / f"{mutation.module}.py").read_text(encoding="utf-8")
-    copy = ModuleType(f"{mutation.module}_{mutation.name}")
-    sys.modules[copy.__name__] = copy  # dataclasses look their module up
-    exec(compile(mutation.apply(source), copy.__name__, "exec", dont_inherit=True), copy.__dict__)
+def load(patch: pytest.MonkeyPatch, mutation: Mutation, names: tuple[str, ...]) -> ModuleType:
+    """Copies of modules of engine/trace, in import order, one of them with the mistake; returns the last."""
+    for name in names:
+        source = (TRACE / f"{name}.py").read_text(encoding="utf-8")
+        copy = ModuleType(f"engine.trace.{name}")
+        patch.setitem(sys.modules, copy.__name__, copy)  # the next copies import it
+        mutant = mutation.apply(source) if name == mutation.module else source
+        exec(compile(mutant, copy.__name__, "exec", dont_inherit=True), copy.__dict__)
     return copy
 
 
@@ -100,7 +107,7 @@ def load(mutation: Mutation) -> ModuleType:
 def test_a_mistake_in_the_diff_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: Mutation
 ) -> None:
-    monkeypatch.setattr(test_trace_diff, "diff", load(mutation).diff)
+    monkeypatch.setattr(test_trace_diff, "diff", load(monkeypatch, mutation, DIFF_MODULES).diff)
     test = getattr(test_trace_diff, mutation.caught_by)
     seeds = [{"seed": seed} for seed in range(8)] if "seed" in inspect.signature(test).parameters else [{}]
     with pytest.raises((AssertionError, AttributeError)):
@@ -112,7 +119,8 @@ def test_a_mistake_in_the_diff_is_caught(
 def test_a_mistake_in_what_is_replayed_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: Mutation
 ) -> None:
-    monkeypatch.setattr(fork_module, "read_script", load(mutation).read_script)
+    mutant = load(monkeypatch, mutation, ("script",))
+    monkeypatch.setattr(scripted_run, "read_script", mutant.read_script)
     if mutation.caught_by == WORKLOADS:
         assert any(differs(tmp_path, seed) for seed in range(40)), f"{mutation.name} survives 40 workloads"
     else:

@@ -145,7 +145,7 @@ def test_the_rest_of_a_long_queue_shares_one_entry_and_each_knows_its_place(tmp_
     assert len(reader.reasons(0)) == 1
     answer = why(reader, "r321", 0)
     assert answer.reason == "max_seqs" and answer.position == 321
-    assert "number 321 of 499" in answer.sentence
+    assert "Queue position: 321 of 499" in answer.sentence
 
 
 def test_an_earlier_state_does_not_depend_on_what_was_looked_at_before(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.core.stats import StepStats
+from engine.trace import preemption_cost as cost_module
 from engine.trace import sentence as sentence_module
 from engine.trace.format import TraceError
+from engine.trace.preemption_cost import position_before, preemption_cost, released
 from engine.trace.reader import TraceReader
-from engine.trace.sentence import LIMIT, preemption_cost, sentence
+from engine.trace.sentence import LIMIT, sentence
 from tests.trace.trace_workloads import Run, random_run
 
 ABORTED = RequestStatus.FINISHED_ABORTED
@@ -174,7 +176,7 @@ def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness
     decoded = re.search(r"(\d+) requests decoded one token each", text)
     if decoded and not reader.step(step).aborted:  # a row of somebody aborted in flight is not in the trace
         assert stats.num_decode_tokens == int(decoded[1])
-    for name in re.findall(r"(\S+) was aborted and gave back", text):
+    for name in re.findall(r"(\S+) was aborted and released", text):
         lost = [loss.blocks for loss in witness.losses if (loss.step, loss.request_id) == (step, name)]
         when = step if (step, name) in witness.returned else step - 1  # in flight, or before
         assert_mentions(text, witness.returned[when, name] or lost[0], "block")
@@ -182,20 +184,20 @@ def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness
     for name, reason in reader.step(step).finished:
         if f"{name} finished (" in text:
             blocks = witness.returned[step, name]
-            assert f"{name} finished ({reason}) and returned {blocks} block" in text
+            assert f"{name} finished ({reason}) and released {blocks} block" in text
 
 
 def one_block_more(record: dict[str, Any], number: int) -> tuple[int, int]:
-    blocks, shared = _let_go(record, number)
+    blocks, shared = released(record, number)
     return blocks + 1, shared
 
 
-_let_go, _position, _needy = sentence_module._let_go, sentence_module._position, sentence_module._needy
+_needy = sentence_module._needy
 PLANTED = {
-    "one block more": ("_let_go", one_block_more),
-    "shared blocks are not told apart": ("_let_go", lambda *args: (_let_go(*args)[0], 0)),
-    "the state a step later": ("_position", lambda request, step: _position(request, step + 1)),
-    "a token less": ("_position", lambda request, step: max(0, _position(request, step) - 1)),
+    "one block more": ("released", one_block_more),
+    "shared blocks are not told apart": ("released", lambda *args: (released(*args)[0], 0)),
+    "the state a step later": ("position_before", lambda request, step: position_before(request, step + 1)),
+    "a token less": ("position_before", lambda request, step: max(0, position_before(request, step) - 1)),
     "the victim in place of who needed it": ("_needy", lambda record, victim: victim),
     "always another request": ("_needy", lambda record, victim: None),
 }
@@ -205,7 +207,10 @@ PLANTED = {
 def test_a_wrong_figure_planted_in_the_sentence_is_caught(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch, planted: str
 ) -> None:
-    monkeypatch.setattr(sentence_module, *PLANTED[planted])
+    name, mistake = PLANTED[planted]
+    for module in (cost_module, sentence_module):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, mistake)
     with pytest.raises(AssertionError):
         for seed in range(20):
             run, reader = recorded(tmp_path, seed, witness)
@@ -237,7 +242,7 @@ def test_the_cost_of_what_was_no_preemption_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_still_grows_has_the_same_sentences_as_its_file(tmp_path: Path) -> None:
-    """All but what a preemption found again: that is told once the request has come back."""
+    """All but what a preemption found on resume: that is told once the request has come back."""
     run = random_run(tmp_path / "run.itrace", 5)
     whole = TraceReader(run.path)
     header, *lines = gzip.decompress(run.path.read_bytes()).splitlines()

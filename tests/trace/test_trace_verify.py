@@ -241,7 +241,7 @@ def test_a_change_that_no_state_shows_is_found_by_the_crc_of_the_lines(
     records = records_of(original)
     step = mutate(records)
     reader = write(tmp_path / "run.itrace", records, honest_log=False)
-    assert "a line is not as written" in reader.problems[0].message
+    assert "differs from what was written" in reader.problems[0].message
     assert reader.problems[0].step <= step <= reader.problems[0].step + 64
 
 

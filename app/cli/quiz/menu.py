@@ -98,7 +98,7 @@ class Menu:
 
     def _trace(self, text: str) -> None:
         """Record the run, step by step, for prep trace."""
-        from engine.trace.writer import unused_path
+        from engine.trace.files import unused_path
 
         run = self.instance.question.experiment
         assert run is not None

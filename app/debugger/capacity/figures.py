@@ -61,7 +61,7 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         "weights", "Weights on a GPU", plan.weights, "bytes",
         "(layer parameters x bytes + embedding parameters x bytes) / tp",
         f"({linear:,} x {precision.weight_bytes:g} B + {model.embedding_params:,} x {precision.other_bytes} B) / {tp}",
-        Deployment.weight_bytes.fget,
+        Deployment.weight_bytes.fget,  # type: ignore[attr-defined]
         "padding of quantised layouts; embeddings and head stay in 16 bits when the layers are quantised",
         ("params",),
     )  # fmt: skip
@@ -299,7 +299,7 @@ def _load(found: Capacity, replica: Replica) -> None:
         "(requests running x own tokens + beginnings in use x shared tokens) / tokens resident",
         f"({state.running:,.2f} x {replica.held - shared:,} own + {beginnings:,.2f} x {shared:,} shared) / "
         f"{resident:,.0f}",
-        KVManager.usage.fget,
+        KVManager.usage.fget,  # type: ignore[attr-defined]
         "blocks that are only cached count as free: they can be taken at once",
         ("running", "held", "resident"),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.debugger.kernel_walk.table import Table
-from engine.trace.reader import TraceReader
+from engine.trace.protocol import Trace
 
 LOADING_ARGS = (
     "model", "dtype", "seed", "max_model_len", "load_format", "hf_overrides", "revision", "download_dir",
@@ -42,7 +42,7 @@ class Question:
 
 
 def make_question(
-    reader: TraceReader, table: Table, *, layer: int = 0, head: int = 0, position: int = -1
+    reader: Trace, table: Table, *, layer: int = 0, head: int = 0, position: int = -1
 ) -> Question:
     """Raises NoModel."""
     header = reader.header

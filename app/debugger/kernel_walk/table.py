@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from engine.sim.precision import KV_SCALE_BYTES
 from engine.trace.format import TraceError
-from engine.trace.reader import TraceReader
+from engine.trace.protocol import Trace
 
 TABLE_ENTRY_BYTES = 4
 """Block ids are int32."""
@@ -55,7 +55,7 @@ class Table:
         return len(held) * self.block_size - sum(page.num_tokens for page in held)
 
 
-def read_table(reader: TraceReader, step: int, request_id: str) -> Table:
+def read_table(reader: Trace, step: int, request_id: str) -> Table:
     """Raises TraceError, with the step to look at, for a request that has no table after this step."""
     state = reader.state_at(step)
     blocks = state.block_tables.get(request_id)
@@ -77,7 +77,7 @@ def read_table(reader: TraceReader, step: int, request_id: str) -> Table:
     return Table(request_id, step, seq_len, size, pages, row.start if row else None)
 
 
-def _why_no_table(reader: TraceReader, step: int, request_id: str) -> str:
+def _why_no_table(reader: Trace, step: int, request_id: str) -> str:
     history = reader.find(request_id, step)
     if history.added > step:
         return f"{request_id} arrives only before step {history.added}: after step {step} it has no blocks"
@@ -88,7 +88,7 @@ def _why_no_table(reader: TraceReader, step: int, request_id: str) -> str:
     return f"{request_id} was preempted: after step {step} it waits and has no blocks"
 
 
-def last_step_with_table(reader: TraceReader, step: int, request_id: str) -> int | None:
+def last_step_with_table(reader: Trace, step: int, request_id: str) -> int | None:
     """The step nearest to `step` after which the request has blocks; None if there is none."""
     spans = [
         (stay.admitted, (reader.num_steps if stay.left is None else stay.left) - 1)

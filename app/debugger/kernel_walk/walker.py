@@ -17,7 +17,7 @@ from engine.config import ConfigError, EngineArgs
 from engine.frontend.llm_engine import find_adapter
 from engine.models.hf_config import load_model_config
 from engine.quant.kv_cache import KVCache
-from engine.trace.replay import NULL_BLOCK
+from engine.trace.blocks import NULL_BLOCK
 from engine.worker import kv_cache
 from engine.worker.worker import Worker
 

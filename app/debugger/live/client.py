@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 from app.debugger.trace_index import TraceIndex
 from engine.debug.feed import TraceFeed
 from engine.trace.format import TraceError
+from engine.trace.protocol import Trace
 from engine.trace.reader import TraceReader
 
 POLL_S = 10.0
@@ -209,7 +210,7 @@ class LiveView:
         self.run_id = live.run_id
         self._num_lines = 0
         self._trouble: str | None = None
-        self._reader: TraceReader | None = None
+        self._reader: Trace | None = None
 
     @property
     def title(self) -> str:
@@ -248,7 +249,7 @@ class LiveView:
         self.reader(0)
         return self._index
 
-    def reader(self, step: int) -> TraceReader:
+    def reader(self, step: int) -> Trace:
         if self._reader is None:
             raise LiveError(f"{self.run_id} has not sent anything yet: {self.live.end or 'try again'}")
         return self._reader

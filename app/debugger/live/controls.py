@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def attempt(action: Callable[[], T], done: Callable[[T], str] | None = None) -> T | None:
-    """Do something with an engine; what it says against it, or that it is done, stands on the page until the next."""
+    """Run an action on an engine. Its error, or the message of `done`, stays on the page until the next action."""
     st.session_state.pop(_SAID, None)
     try:
         result = action()
@@ -35,14 +35,14 @@ def attempt(action: Callable[[], T], done: Callable[[T], str] | None = None) -> 
 
 
 def show_said() -> None:
-    """What the last attempt led to."""
+    """Show the result of the last attempt."""
     if said := st.session_state.get(_SAID):
         kind, text = said
         (st.error if kind == "error" else st.success)(told(text))
 
 
 def show_controls(view: LiveView) -> None:
-    """Two rows of buttons; what needs a form is behind one."""
+    """Show the buttons; those that need a form open one."""
     live = view.live
     row = st.container(horizontal=True, vertical_alignment="bottom")
     if live.end is None:
@@ -58,11 +58,15 @@ def show_controls(view: LiveView) -> None:
         row.button(
             "Stop" if is_ours else "Detach",
             on_click=lambda: attempt(lambda: registry.stop(live.run_id)),
-            help="Ends the engine; the run so far stays." if is_ours else "The engine goes on without us.",
+            help="Ends the engine; the run so far is kept." if is_ours else "The engine continues.",
         )
     row.button(
-        "Another engine …", on_click=lambda: select(run=None), help="This one goes on; the list has it."
+        "Another engine …", on_click=_choose_another, help="This engine continues and stays in the list."
     )
+
+
+def _choose_another() -> None:
+    select(run=None)
 
 
 def _run_buttons(row: Any, live: LiveRun) -> None:
@@ -114,7 +118,7 @@ def _send_injected(live: LiveRun) -> None:
         wish["prompt_token_ids"] = [int(word) for word in prompt.split() if word.isdecimal()]
     attempt(
         lambda: live.tell("inject", **wish),
-        lambda answer: f"{', '.join(answer['request_ids'])} waits: it is looked at in the next step.",
+        lambda answer: f"{', '.join(answer['request_ids'])} waits; the next step considers it.",
     )
 
 
@@ -127,9 +131,9 @@ def _abort(place: Any, view: LiveView) -> None:
             key="abort request",
             accept_new_options=True,
             placeholder="its id",
-            help="Those that lived when the page was last drawn; any other id can be typed.",
+            help="Unfinished requests when the page was last drawn; you can type any other id.",
         )
-        st.form_submit_button("Abort it", on_click=_send_abort, args=(view.live,))
+        st.form_submit_button("Abort", on_click=_send_abort, args=(view.live,))
 
 
 def _send_abort(live: LiveRun) -> None:
@@ -143,7 +147,7 @@ def _send_abort(live: LiveRun) -> None:
 def _breakpoints(place: Any, live: LiveRun) -> None:
     now = live.info().get("breakpoints", [])
     with place.form("breakpoints", border=False):
-        st.caption("The engine itself stops after the step.")
+        st.caption("The engine pauses after the step.")
         chosen = [point["event"] for point in now if "event" in point]
         st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen, key="break events")
         named = next((point["request"] for point in now if "request" in point), "")
@@ -168,8 +172,8 @@ def _send_breakpoints(live: LiveRun) -> None:
 def _rewind(place: Any, live: LiveRun) -> None:
     with place.form("rewind", border=False):
         st.caption(
-            "Replay, not undo: the engine starts again with the same settings, is given the same requests and aborts "
-            "before the same steps, and pauses after the step you name. What you see now stays as a run of its own."
+            "Replay, not undo: the engine restarts with the same settings, receives the same requests and aborts "
+            "before the same steps, and pauses after the given step. The current run is kept as a separate run."
         )
         st.number_input("To the state after step", 0, None, 0, key="rewind step")
         row = st.container(horizontal=True)
@@ -190,12 +194,12 @@ def _replayed(new: LiveRun, how: dict[str, Any]) -> str:
     num_steps = how["step"] + 1
     if how["differs_at"] is None:
         return (
-            f"Replayed {num_steps} steps in {how['seconds']:g} s: every one decided as before. This is {new.run_id}, "
-            "paused; run on, or change its future."
+            f"Replayed {num_steps} steps in {how['seconds']:g} s with the same decisions. This is {new.run_id}, "
+            "paused: continue it, or change its requests first."
         )
     return (
-        f"Replayed {num_steps} steps in {how['seconds']:g} s, but step {how['differs_at']} came out otherwise than "
-        "before: something in this engine is not deterministic. The page Compare shows what."
+        f"Replayed {num_steps} steps in {how['seconds']:g} s, but step {how['differs_at']} decided differently than "
+        "before: this engine is not deterministic. The page Compare shows the difference."
     )
 
 
@@ -208,12 +212,12 @@ def _save(place: Any, live: LiveRun) -> None:
 def _send_save(live: LiveRun) -> None:
     attempt(
         lambda: registry.save(live.run_id, st.session_state["save name"]),
-        lambda saved: f"Saved as {saved}: the page Runs lists it, the page Compare can fork it.",
+        lambda saved: f"Saved as {saved}. The page Runs lists it, and the page Compare can fork it.",
     )
 
 
 def show_status(live: LiveRun) -> None:
-    """A line that follows the engine by itself, and below it what went wrong."""
+    """Show a status line that refreshes itself, and errors below it."""
     if live.end is None:
         st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(live)
     else:
@@ -238,10 +242,10 @@ def _status_line(live: LiveRun) -> None:
         whose = process.settings.scheduler_cls
         of = f" (the scheduler is {plain(whose)})" if whose else ""
         st.error(
-            f"{told(process.failure)}{of}. The run so far is kept: save it, or rewind to before that step."
+            f"{told(process.failure)}{of}. The run so far is kept: save it, or rewind to an earlier step."
         )
     for name, why in list(process.refused.items())[-3:]:
-        st.warning(f"{plain(name)} was refused at the door: {told(why)}")
+        st.warning(f"{plain(name)} was rejected: {told(why)}")
 
 
 def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
@@ -249,13 +253,13 @@ def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
     if live.end is not None:
         state = f"ended: {live.end}"
         if live.continued_as:
-            state = f"rewound: it goes on as {live.continued_as}, this is what was"
+            state = f"rewound: {live.continued_as} continues it"
     elif info.get("paused"):
         state = f"paused: {info['stopped_by']}"
         if registry.process_of(live.run_id) is None:
-            state += " (its clients wait, and may give up)"
+            state += " (its clients wait and may time out)"
     elif not info.get("has_work", True):
-        state = "idle: nothing to do; inject a request"
+        state = "idle: no requests; inject one"
     else:
         rate = info.get("steps_per_s")
         state = f"running at {rate:g} steps/s" if rate else "running at full speed"

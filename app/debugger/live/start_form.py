@@ -109,9 +109,9 @@ def _engine(traffic: workloads.Traffic) -> LiveSettings:
         speculation = columns[1].selectbox("Speculation", SPECULATION, key="speculation")
         drafts = int(columns[2].number_input("Draft tokens", 1, 8, DEFAULTS.num_drafts, key="num drafts"))
         quantization = columns[3].selectbox("Weights", QUANTIZATION, key="quantization")
-        columns = st.columns([1, 3])
-        kv_dtype = columns[0].selectbox("KV cache", KV_DTYPES, key="kv dtype")
-        scheduler = columns[1].text_input(
+        left, right = st.columns([1, 3])
+        kv_dtype = left.selectbox("KV cache", KV_DTYPES, key="kv dtype")
+        scheduler = right.text_input(
             "Scheduler class",
             key="scheduler",
             placeholder="package.module:Class in place of the engine's own",

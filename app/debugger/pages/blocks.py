@@ -1,4 +1,4 @@
-"""Blocks & prefix tree: one block's chain, owners and history; who shares what; which block is reused next."""
+"""Page Blocks: one block's hash chain, owners and history; the prefix tree; the eviction order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from app.debugger.views.eviction import Free, eviction_order
 from app.debugger.views.hash_chain import Chain, chain
 from app.debugger.views.prefix_tree import Box, Node, icicle, prefix_tree
 from app.debugger.views.texts import Speller, speller, visible
-from engine.trace.replay import NULL_BLOCK
+from engine.trace.blocks import NULL_BLOCK
 
 MAX_ROWS = 70
 MAX_QUEUE = 500
 MANY = 20_000
-"""Published blocks beyond which the tree is at first that of the held ones: cached ones take seconds."""
+"""Above this number of published blocks the tree initially shows held blocks only: cached ones take seconds."""
 SMALL = {
     name: st.column_config.Column(width="small")
     for name in ("entry", "block", "hash", "place", "step", "event", "refs")
@@ -31,14 +31,14 @@ SMALL = {
 SWATCHES = [
     (BLOCK_SWATCHES["shared"], "shared by several"),
     (BLOCK_SWATCHES["used"], "held by one"),
-    (BLOCK_SWATCHES["cached"], "cached and free: a prefix hit finds it"),
-    (BLOCK_SWATCHES["gone"], "gone: no longer in the cache, what follows it cannot be hit"),
+    (BLOCK_SWATCHES["cached"], "cached and free: a prefix hit can reuse it"),
+    (BLOCK_SWATCHES["gone"], "gone: evicted, later blocks of the sequence cannot be hit"),
 ]
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _digests(run_id: str, version: int) -> dict[int, list[bytes]]:
-    """Per request, kept over steps."""
+    """Digests per request, kept between steps."""
     return {}
 
 
@@ -48,7 +48,7 @@ def _contents(run_id: str, num_steps: int, version: int, step: int, _run: Run) -
     return Contents(reader, step, _digests(run_id, id(reader)))
 
 
-@st.cache_resource(max_entries=8, show_spinner="Putting the tree together …")
+@st.cache_resource(max_entries=8, show_spinner="Building the tree …")
 def _trees(
     run_id: str, num_steps: int, version: int, step: int, cached: bool, _contents: Contents
 ) -> list[Node]:
@@ -64,7 +64,7 @@ def _show(run: Run) -> None:
     heading(
         "Blocks & prefix tree",
         run,
-        f"{index.num_blocks - 1:,} blocks of {index.block_size} tokens, and the null block 0",
+        f"{index.num_blocks - 1:,} blocks of {index.block_size} tokens and the null block 0",
     )
     if not index.num_steps:
         st.info("This run has no steps yet.")
@@ -120,7 +120,7 @@ def _choose_block(block: int) -> None:
 def _show_block(run: Run, contents: Contents, block: int, spell: Speller | None) -> None:
     if block == NULL_BLOCK:
         st.info(
-            "Block 0 is the null block: it is never handed out, and stands for blocks behind a sliding window."
+            "Block 0 is the null block: it is never allocated and stands for blocks behind a sliding window."
         )
         return
     found = chain(contents, block)
@@ -135,7 +135,7 @@ def _show_block(run: Run, contents: Contents, block: int, spell: Speller | None)
 
 
 def _facts(contents: Contents, block: int, found: Chain | None) -> str:
-    """What is true of a block after the step, in sentences."""
+    """Describe a block after the step in sentences."""
     owners = contents.owners.get(block, [])
     hashed = contents.blocks.hash[block]
     if owners:
@@ -147,13 +147,13 @@ def _facts(contents: Contents, block: int, found: Chain | None) -> str:
     elif contents.blocks.ref[block]:
         text = f"**Block {block}** is held by a transfer: reference count {contents.blocks.ref[block]}. "
     elif hashed:
-        text = f"**Block {block}** is free and cached: nobody holds it, a prefix hit would find it. "
+        text = f"**Block {block}** is free and cached: no request holds it, but a prefix hit can reuse it. "
     else:
-        text = f"**Block {block}** is free and holds nothing that could be found. "
+        text = f"**Block {block}** is free and not cached. "
     text += (
         f"Hash `{short(hashed)}`. "
         if hashed
-        else "No hash: not full, not published, or published by another. "
+        else "No hash: not full, not published, or published as another block. "
     )
     touched = last_touch(contents, block)
     text += "It was never used." if touched is None else f"Last used in step {touched}."
@@ -179,7 +179,7 @@ def _show_content(contents: Contents, block: int, spell: Speller | None) -> None
 
 
 def _show_chain(contents: Contents, found: Chain) -> None:
-    """Root first; choosing a row goes there."""
+    """List the chain from its root; choosing a row selects its block."""
     rows = [
         {
             "entry": link.index,
@@ -192,8 +192,8 @@ def _show_chain(contents: Contents, found: Chain) -> None:
     ]
     name = plain(contents.reader.requests[found.place.number].request_id)
     st.caption(
-        f"Hash chain from the root, in the sequence of {name}: each hash covers its block and all before it. The last "
-        f"row is the chosen block. Children: {', '.join(map(str, found.children)) or 'none'}."
+        f"Hash chain from the root in the sequence of {name}. Each hash covers its block and all earlier ones. The "
+        f"last row is the chosen block. Children: {', '.join(map(str, found.children)) or 'none'}."
     )
     event: Any = st.dataframe(
         pd.DataFrame(rows).astype({"block": "Int64"}),
@@ -212,7 +212,7 @@ def _show_chain(contents: Contents, found: Chain) -> None:
         with st.container(horizontal=True, gap="small"):
             for child in found.children[:8]:
                 if st.button(
-                    f"→ block {child:,}", key=f"blocks_child_{child}", help="A block whose content follows"
+                    f"→ block {child:,}", key=f"blocks_child_{child}", help="A block with the next content"
                 ):
                     _choose_block(child)
 
@@ -286,8 +286,8 @@ def _show_tree(run: Run, contents: Contents, block: int | None, spell: Speller |
     used = sum(node.num_blocks for tree in trees for node in tree.walk() if node.owners)
     refs = sum(node.num_refs for tree in trees for node in tree.walk())
     alt = (
-        f"Tree of shared prefixes after step {contents.step}: {len(trees)} sequences from the root, {used} blocks held "
-        f"where {refs} would be needed without sharing. The table lists the same nodes."
+        f"Tree of shared prefixes after step {contents.step}: {len(trees)} sequences from the root, {used} blocks "
+        f"held; without sharing {refs} would be needed. The table lists the same nodes."
     )
     if st.toggle("Show as table", key="blocks_tree_table"):
         _show_tree_table(contents, boxes)
@@ -298,7 +298,7 @@ def _show_tree(run: Run, contents: Contents, block: int | None, spell: Speller |
             x=(0, end),
             unit="block of the sequence",
             alt=alt,
-            hint="Width: number of blocks. Rows: requests that go on differently. Click a node for its owners.",
+            hint="Width: number of blocks. Rows: requests whose sequences diverge. Click a node for its owners.",
             chosen=next(
                 (n for n, box in enumerate(boxes) if block and any(block in b for b in box.node.blocks)), None
             ),
@@ -306,7 +306,7 @@ def _show_tree(run: Run, contents: Contents, block: int | None, spell: Speller |
             key="blocks_tree",
         )
     st.caption(
-        f"{used:,} {'block is' if used == 1 else 'blocks are'} held; without sharing it would be {refs:,}."
+        f"{used:,} {'block is' if used == 1 else 'blocks are'} held; without sharing {refs:,} would be needed."
         + (f" {num_hidden} smaller trees are not drawn." if num_hidden else "")
     )
     if picked is not None:
@@ -340,7 +340,7 @@ def _title(contents: Contents, node: Node) -> str:
     names = request_names(contents.reader, node.owners)
     who = f"held by {', '.join(names[:6])}" + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     if not names:
-        who = "cached and free" if node.state == "cached" else "gone from the cache"
+        who = "cached and free" if node.state == "cached" else "evicted"
     count = len(node.contents)
     copies = f", {node.num_blocks} copies" if node.num_blocks > count else ""
     if count == 1:
@@ -382,9 +382,9 @@ def _show_queue(contents: Contents, spell: Speller | None) -> None:
         for block in contents.block_of.values()
     )
     st.caption(
-        f"{num_free:,} free blocks, the one that is reused next first; {num_cached:,} of them still hold cached "
-        "content. "
-        "Freed blocks with content join at the back: what was used last goes last. Those without join at the front."
+        f"{num_free:,} free blocks in the order of reuse; {num_cached:,} of them hold cached content. A freed block "
+        "with cached content joins at the back, so the least recently used is evicted first; one without joins at the "
+        "front."
     )
     only_cached = st.toggle("Only blocks with cached content", key="blocks_queue_cached")
     queue = eviction_order(contents, only_cached, MAX_QUEUE)

@@ -1,4 +1,4 @@
-"""Compare: two runs beside each other. Where they part and why, what it cost each request, and the blocks of both."""
+"""Page Compare: two runs, their first divergence and its cause, the effect on each request, the blocks of both."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from app.debugger.page_frame import heading, legend, told
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
 from app.debugger.runs import Run, list_runs
 from app.debugger.views import compare as view
-from engine.trace.diff import Divergence, TraceDiff, describe, diff
+from engine.trace.diff import TraceDiff, diff
+from engine.trace.divergence import Divergence, describe
 from engine.trace.format import TraceError
-from engine.trace.reader import TraceReader
+from engine.trace.protocol import Trace
 
 BLUE, ORANGE = "#56B4E9", "#E69F00"
 MAP_WIDTH_REM = 22
 MOST_STEPS = 30_000
-"""Of both runs together, that are compared without asking."""
+"""Steps of both runs together; longer runs are compared only after a click."""
 SECONDS_PER_STEP = 3e-4
-"""About, for steps of 64 rows."""
+"""Estimated for steps of 64 rows."""
 MOST_CELLS = 400
-"""Blocks of the larger pool that are drawn as on the page Step; of more, each is a pixel."""
+"""Up to this number of blocks the map is drawn as on the page Step; beyond it each block is a pixel."""
 LEGEND = [
     (BLOCK_SWATCHES["used"], "used by one request"),
     (BLOCK_SWATCHES["shared"], "shared by several"),
@@ -43,7 +44,7 @@ _SEEN_PAIR = "compare_pair"
 
 
 def open_fork_form(step: int) -> None:
-    """Go to this page with the form open at a step of the selected run: for other pages' "fork here"."""
+    """Go to this page with the fork form open at a step of the selected run."""
     st.session_state[FORK_AT] = step
     session.go("compare", step=step)
 
@@ -61,7 +62,7 @@ def _show() -> None:
     if not ids:
         st.title("Compare")
         st.info(
-            "There are no runs yet. `prep trace record` makes one, or start an engine on the page Live engine."
+            "There are no runs yet. Record one with `prep trace record`, or start an engine on the page Live engine."
         )
         return
     if chosen.run is None:
@@ -72,13 +73,13 @@ def _show() -> None:
     if forking or other is None:
         show_fork_form(a)
     if other is None:
-        st.info("Choose a second run as B, or fork this one: then both stand here side by side.")
+        st.info("Choose a second run as B, or fork run A, to compare them here.")
         return
     b = session.get_run(other)
     _compare(a, b)
 
 
-# ---------------------------------------------------------------------- which two
+# ---------------------------------------------------------------------- choosing two runs
 
 
 def _run_ids(*also: str | None) -> list[str]:
@@ -91,7 +92,7 @@ def _name(run_id: str) -> str:
 
 
 def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
-    """Run B and whether the form is open. Another choice starts the page anew."""
+    """Run B, and whether the fork form is open. A new choice reruns the page."""
     left, swap, right, fork = st.columns([3, 0.6, 3, 1.4], vertical_alignment="bottom")
     new_a = left.selectbox("Run A", ids, ids.index(a), key=f"compare_a_{a}", format_func=_name)
     new_b = right.selectbox(
@@ -146,47 +147,45 @@ def _compare(a: Run, b: Run) -> None:
 
 
 def _is_worth_the_wait(a: Run, b: Run) -> bool:
-    """Reading every step of two long runs takes a while: asked first, once per pair."""
+    """Ask once per pair before comparing long runs, because reading every step takes time."""
     tokens = sum(int(run.index.series.num_tokens.sum()) for run in (a, b))
     steps = a.index.num_steps + b.index.num_steps
     key = f"compare_anyway_{a.run_id}_{b.run_id}"
     if steps <= MOST_STEPS or st.session_state.get(key):
         return True
     st.info(
-        f"Both together have {steps:,} steps and {tokens:,} computed tokens: comparing every one of them takes about "
+        f"Both runs together have {steps:,} steps and {tokens:,} computed tokens. Comparing them takes about "
         f"{max(1, round(steps * SECONDS_PER_STEP / 10)) * 10} s. `prep trace diff` does the same in a terminal."
     )
-    if st.button("Compare them"):
+    if st.button("Compare the runs"):
         st.session_state[key] = True
         st.rerun()
     return False
 
 
 @st.cache_resource(max_entries=8, show_spinner="Comparing …")
-def _diff(
-    key_a: str, key_b: str, num_steps_a: int, num_steps_b: int, _a: TraceReader, _b: TraceReader
-) -> TraceDiff:
+def _diff(key_a: str, key_b: str, num_steps_a: int, num_steps_b: int, _a: Trace, _b: Trace) -> TraceDiff:
     return diff(_a, _b)
 
 
 def _go_to_first(found: TraceDiff, pair: tuple[str, str]) -> None:
-    """A pair that is new on this page opens at its first difference, unless the address names a step."""
+    """Open a new pair at its first divergence, unless the URL names a step."""
     if st.session_state.get(_SEEN_PAIR) != pair:
         st.session_state[_SEEN_PAIR] = pair
         if found.first is not None and session.selection().step == 0:
             session.select(step=found.first.step)
 
 
-def _show_summary(found: TraceDiff, a: TraceReader, b: TraceReader) -> None:
+def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> None:
     st.markdown(f"**{told(view.summary(found))}**")
     if not found.same_workload:
-        said = "; ".join(found.workload_notes) or "requests differ in what the trace keeps of them"
-        st.caption(f"⚠ Not asked the same: {told(said)}. Requests are compared by their ids.")
+        said = "; ".join(found.workload_notes) or "the recorded requests differ"
+        st.caption(f"⚠ The workloads differ: {told(said)}. Requests are matched by id.")
     changed = [f"{name}: A {_word(one)}, B {_word(other)}" for name, one, other in found.settings]
     clocks = (
-        "wall clock on both sides"
+        "both runs have a wall clock"
         if found.clocks == ("wall", "wall")
-        else "clock: steps, a fork has no other"
+        else "clock: steps (a fork has no wall clock)"
     )
     st.caption(told(" · ".join([*changed, clocks])))
     for name, reader in (("A", a), ("B", b)):
@@ -201,8 +200,9 @@ def _show_jumps(found: TraceDiff, step: int) -> None:
         return
     where, first, before, after = st.columns([4, 1, 1, 1], vertical_alignment="center")
     number = sum(each <= step for each in found.divergences)
-    position = f"{number} of {len(found.divergences)}" if step in found.divergences else "between two"
-    where.markdown(f"Step **{step:,}** · places where they part anew: {position}")
+    total = len(found.divergences)
+    position = f"divergence {number} of {total}" if step in found.divergences else f"{total} divergences"
+    where.markdown(f"Step **{step:,}** · {position}")
     targets = {
         "First": (first, found.divergences[0]),
         "◀ Previous": (before, found.previous_divergence(step)),
@@ -216,21 +216,21 @@ def _show_jumps(found: TraceDiff, step: int) -> None:
 
 
 def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
-    """What each side decided in the step, and why: the heart of the page."""
+    """Show what each run decided in the step, and why."""
     for column, name, run, side in zip(
         st.columns(2, gap="medium"), "AB", (a, b), (found.a, found.b), strict=True
     ):
         colour = BLUE if name == "A" else ORANGE
         item = '<li style="font-size:.82rem;color:#d1d5db">'
         reasons = "".join(f"{item}{escape(reason)}</li>" for reason in side.reasons)
-        what = side.decided if found.kinds else f"Decided the same. {side.decided.rpartition('. ')[2]}"
+        what = side.decided if found.kinds else f"Same decision. {side.decided.rpartition('. ')[2]}"
         column.html(
             f'<div style="border-left:3px {"solid" if name == "A" else "dashed"} {colour};background:#111827;'
             f'padding:6px 10px;font-size:.85rem" data-side="{name}" data-step="{step}">'
             f'<b style="color:{colour}">{name}</b> {escape(run.title)} · step {step:,}<br>{escape(what)}'
             f'<ul style="margin:4px 0 0;padding-left:1.1rem">{reasons}</ul></div>'
         )
-    # In a row of their own: side by side, however much each side says.
+    # In a separate row, so that both buttons are level whatever the length of the texts.
     for column, name, run in zip(st.columns(2, gap="medium"), "AB", (a, b), strict=True):
         if step < run.index.num_steps and column.button(
             f"Open {name} at step {step:,}", key=f"compare_open_{name}"
@@ -240,7 +240,7 @@ def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
 
 
 def _show_figures(found: TraceDiff) -> None:
-    st.markdown("**In all**")
+    st.markdown("**Whole run**")
     rows = view.figure_rows(found.figures, found.same_workload)
     st.dataframe(
         pd.DataFrame(rows),
@@ -257,13 +257,13 @@ def _show_figures(found: TraceDiff) -> None:
 # ---------------------------------------------------------------------- maps
 
 
-def _show_maps(a: Run, b: Run, one: TraceReader, other: TraceReader, step: int) -> None:
+def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
     st.markdown("**Blocks of both**")
     how_box, who_box = st.columns([1.4, 1])
     both_timed = a.index.header.get("clock") != "steps" and b.index.header.get("clock") != "steps"
     ways = [way for way in ALIGN if way != "time" or both_timed]
     how = how_box.segmented_control(
-        "Align by", ways, default="step", key="compare_align", format_func=ALIGN.get
+        "Align by", ways, default="step", key="compare_align", format_func=ALIGN.__getitem__
     )
     request = None
     if how == "token":
@@ -273,8 +273,8 @@ def _show_maps(a: Run, b: Run, one: TraceReader, other: TraceReader, step: int) 
         request = who_box.selectbox("Request", names, index, key="compare_request")
     there, words = view.aligned_step(how or "step", step, one, other, request)
     is_small = max(a.index.num_blocks, b.index.num_blocks) <= MOST_CELLS
-    unlike = "What differs has a white frame" if is_small else "Cells that are alike in both are dimmed"
-    st.caption(f"A after step {step:,}; B: {words}. {unlike}; a cell is a block.")
+    unlike = "Blocks that differ have a white frame" if is_small else "Blocks with the same state are dimmed"
+    st.caption(f"A: after step {step:,}. B: {words}. {unlike}; each cell is a block.")
     left, right = st.columns(2)
     states_a = a.index.block_states(step)
     states_b = None if there is None else b.index.block_states(there)
@@ -286,7 +286,7 @@ def _show_maps(a: Run, b: Run, one: TraceReader, other: TraceReader, step: int) 
     legend(LEGEND)
     if states_b is not None:
         count = view.num_different(states_a, states_b)
-        st.caption(f"{count:,} {'block is' if count == 1 else 'blocks are'} in another state.")
+        st.caption(f"The state of {count:,} {'block differs' if count == 1 else 'blocks differs'}.")
 
 
 def _show_map(
@@ -318,29 +318,31 @@ def _show_requests(found: TraceDiff) -> None:
     title, choice, as_table = st.columns([2, 4, 1.2], vertical_alignment="center")
     title.markdown("**Requests**")
     metric = choice.segmented_control(
-        "Show of each request", list(view.METRICS), default="end_step", key="compare_metric",
-        format_func=view.METRICS.get,
+        "Figure per request", list(view.METRICS), default="end_step", key="compare_metric",
+        format_func=view.METRICS.__getitem__,
     ) or "end_step"  # fmt: skip
     bars, num_left_out = view.bars(found.requests, metric)
     if as_table.toggle("As table", key="compare_table") or not bars:
         st.dataframe(
             pd.DataFrame(view.request_table(found.requests)),
             hide_index=True,
-            alt="Every request in both runs: steps, tokens and how it ended",
+            alt="Every request in both runs: steps, tokens and end",
         )
         return
     st.altair_chart(_dumbbells(bars, view.METRICS[metric]), alt=_in_words(bars, view.METRICS[metric]))
     if num_left_out:
-        st.caption(f"The {len(bars)} requests that changed most; {num_left_out:,} more are in the table.")
+        st.caption(
+            f"The {len(bars)} requests with the largest change; {num_left_out:,} more are in the table."
+        )
     texts = {delta.request_id: delta.tokens for delta in found.requests if delta.tokens != "same"}
     if texts:
         said = ", ".join(f"{name}: {words}" for name, words in list(texts.items())[:8])
         whose = "one request" if len(texts) == 1 else f"{len(texts):,} requests"
-        st.caption(f"Output is not the same in both for {whose} ({told(said)}).")
+        st.caption(f"The output differs for {whose} ({told(said)}).")
 
 
-def _dumbbells(bars: Sequence[view.Bar], words: str) -> alt.LayerChart:
-    """A line from A's point to B's. Form says which is which, not colour alone: A is a circle, B a diamond."""
+def _dumbbells(bars: Sequence[view.Bar], words: str) -> Any:
+    """A line from A's point to B's. The shape also tells them apart: A is a circle, B a diamond."""
     order = [bar.request for bar in bars]
     lines = pd.DataFrame([{"request": bar.request, "from": bar.a, "to": bar.b} for bar in bars])
     points = pd.DataFrame(

@@ -1,4 +1,4 @@
-"""The form that runs a recorded run again with something changed, and the fork while it runs."""
+"""The form that forks a recorded run with changed settings, and the progress of the fork."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from app.debugger import session
 from app.debugger.fork_process import ForkOutcome, ForkProcess
 from app.debugger.page_frame import in_words, told
 from app.debugger.runs import Run, path_of, runs_dir
+from engine.trace.files import unused_path
 from engine.trace.format import TraceError
 from engine.trace.knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
-from engine.trace.reader import TraceReader
-from engine.trace.writer import unused_path
+from engine.trace.protocol import Trace
 
 FORK_AT = "fork_at"
 """Session key: the step at which the form opens; absent while it is closed."""
@@ -25,13 +25,13 @@ EXAMPLES = {
     "shortest prompt first": "app.debugger.example_schedulers:ShortestFirst",
     "prefill first": "app.debugger.example_schedulers:PrefillFirst",
     "decode first": "app.debugger.example_schedulers:DecodeFirst",
-    "a class of your own": "own",
+    "another class": "own",
 }
 CHOICES = {"scheduling_policy": ("fcfs", "priority"), "preemption_mode": ("recompute", "swap")}
 
 
 def show_fork_form(run: Run) -> None:
-    """The form, the fork in progress, or what became of the last one."""
+    """Show the form or the fork in progress, and the result of the last fork."""
     if _PROCESS in st.session_state:
         _show_progress()
         return
@@ -41,7 +41,7 @@ def show_fork_form(run: Run) -> None:
     elif said is not None and said.failure:
         st.error(f"{told(said.failure)} The run up to there is B.")
     if run.run_id.startswith("live:"):
-        st.info("A live run is forked from its recording: save it on the page Live engine first.")
+        st.info("Only a recording can be forked: save this live run on the page Live engine first.")
         return
     if not run.index.num_steps:
         st.info("This run has no steps to fork.")
@@ -55,7 +55,7 @@ def show_fork_form(run: Run) -> None:
 
 
 def _settings(run: Run) -> Settings:
-    reader: TraceReader = run.reader(0)
+    reader: Trace = run.reader(0)
     return read_settings(reader)
 
 
@@ -67,7 +67,7 @@ def _show_form(run: Run, settings: Settings) -> None:
         at = int(
             step_box.number_input(
                 f"Fork at step, 0 to {last:,}", 0, last, opened_at, key=f"fork_step_{run.run_id}_{opened_at}",
-                help="The first step that decides otherwise. Memory (blocks, block size) can change at step 0 only.",
+                help="The first step with the new settings. Memory (blocks, block size) can change at step 0 only.",
             )
         )  # fmt: skip
         choice = class_box.selectbox("Scheduler", list(EXAMPLES), key="fork_class")
@@ -75,7 +75,7 @@ def _show_form(run: Run, settings: Settings) -> None:
         if dotted == "own":
             dotted = own_box.text_input(
                 "Class", key="fork_own", placeholder="my_file:MyScheduler",
-                help="module:Class, importable from where prep app was started. It runs in a process of its own.",
+                help="module:Class, importable from the folder where prep app was started. It runs in a child process.",
             ).strip()  # fmt: skip
         elif dotted:
             own_box.caption(f"`{dotted}`")
@@ -86,7 +86,7 @@ def _show_form(run: Run, settings: Settings) -> None:
 
 
 def _knobs(settings: Settings, at: int, run_id: str) -> dict[str, Any]:
-    """One field per knob that can turn at this step, with its recorded value. Returns those that were changed."""
+    """Show a field per knob that can change at this step, with its recorded value. Returns the changed ones."""
     knobs = [knob for knob in KNOBS.values() if (knob.live or at == 0) and _fits(knob, settings)]
     columns = st.columns(4)
     changes = {}
@@ -100,7 +100,7 @@ def _knobs(settings: Settings, at: int, run_id: str) -> dict[str, Any]:
 
 
 def _fits(knob: Knob, settings: Settings) -> bool:
-    """GiB mean nothing where the recording does not know what a block takes."""
+    """Whether a knob applies: swap_space needs the bytes per block, which some recordings lack."""
     return knob.name != "swap_space" or settings.cache.tiers.block_bytes > 0
 
 
@@ -139,7 +139,7 @@ def _start(run: Run, at: int, changes: dict[str, Any], dotted: str | None) -> No
 
 
 def _suffix(changes: dict[str, Any], dotted: str | None) -> str:
-    """What was changed, as part of a file's name."""
+    """The changes, as part of a file name."""
     words = [
         f"{name.replace('max_num_', '').replace('enable_', '')}-{value}" for name, value in changes.items()
     ]
@@ -166,11 +166,11 @@ def _show_progress() -> None:
     bar.progress(min(1.0, process.step / process.of) if process.of else 0.0, text=words)
     if stop.button("Cancel", key="fork_cancel", width="stretch"):
         process.cancel()
-        _end("The fork was cancelled, and nothing is left of it.")
+        _end("The fork was cancelled and its file removed.")
 
 
 def _end(said: ForkOutcome | str) -> None:
-    """Show what became of it: a finished fork is run B from now on."""
+    """Keep the result; a finished fork becomes run B."""
     del st.session_state[_PROCESS]
     st.session_state[_SAID] = said
     if isinstance(said, ForkOutcome):

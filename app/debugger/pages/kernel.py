@@ -27,7 +27,7 @@ from app.debugger.runs import Run
 from app.debugger.views.texts import speller, visible
 from engine.sim.models import MODELS
 from engine.trace.format import TraceError
-from engine.trace.reader import TraceReader
+from engine.trace.protocol import Trace
 
 _VIEW = "kernel walk"
 HERE = Path(__file__).resolve().parents[1] / "kernel_walk"
@@ -61,7 +61,7 @@ def _show(run: Run) -> None:
 # ---------------------------------------------------------------------- what to look at
 
 
-def _choose_request(reader: TraceReader, step: int) -> str | None:
+def _choose_request(reader: Trace, step: int) -> str | None:
     running = reader.state_at(step).running
     wanted = session.selection().request
     names = running if wanted is None or wanted in running else [*running, wanted]
@@ -74,7 +74,7 @@ def _choose_request(reader: TraceReader, step: int) -> str | None:
     return chosen
 
 
-def _without_table(reader: TraceReader, step: int, request_id: str, error: TraceError) -> None:
+def _without_table(reader: Trace, step: int, request_id: str, error: TraceError) -> None:
     st.info(f"{told(error)}.")
     other = last_step_with_table(reader, step, request_id)
     if other is not None and st.button(f"Go to step {other:,}, where it has blocks", key="kernel jump"):
@@ -85,7 +85,7 @@ def _without_table(reader: TraceReader, step: int, request_id: str, error: Trace
 # ---------------------------------------------------------------------- the walk
 
 
-def _walk(reader: TraceReader, table: Table, columns: list[Any]) -> None:
+def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
     answer, problem, job = None, "", None
     try:
         question = make_question(reader, table, **_chosen(columns, reader, table))
@@ -111,7 +111,7 @@ def _walk(reader: TraceReader, table: Table, columns: list[Any]) -> None:
     _facts(reader, table, answer)
 
 
-def _chosen(columns: list[Any], reader: TraceReader, table: Table) -> dict[str, int]:
+def _chosen(columns: list[Any], reader: Trace, table: Table) -> dict[str, int]:
     """Layer, head and position; their numbers are known once the model answered, or from a table of models."""
     layers, heads = _sizes(reader)
     left, middle, right = columns
@@ -152,17 +152,17 @@ def _from_link(name: str, count: int) -> int:
     return min(int(text), count - 1) if text.isdecimal() else 0
 
 
-def _sizes(reader: TraceReader) -> tuple[int, int]:
+def _sizes(reader: Trace) -> tuple[int, int]:
     """(layers, heads)"""
     model = str(reader.header.get("model"))
-    known = st.session_state.get("kernel sizes", {}).get(model)
+    known: tuple[int, int] | None = st.session_state.get("kernel sizes", {}).get(model)
     if known:
         return known
     shape = MODELS.get(model)
     return (shape.num_layers, shape.num_heads) if shape else (1, 1)
 
 
-def _remember_sizes(reader: TraceReader, answer: dict[str, Any]) -> None:
+def _remember_sizes(reader: Trace, answer: dict[str, Any]) -> None:
     sizes = st.session_state.setdefault("kernel sizes", {})
     found = (answer["num_layers"], answer["num_heads"])
     if sizes.get(str(reader.header.get("model"))) != found and _sizes(reader) != found:
@@ -194,7 +194,7 @@ def _checked(answer: dict[str, Any]) -> str:
     )
 
 
-def _data(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> dict[str, Any]:
+def _data(reader: Trace, table: Table, answer: dict[str, Any] | None) -> dict[str, Any]:
     history = reader.find(table.request_id, table.step)
     tokens = [*history.record["prompt"], *history.tokens]
     spell = speller(reader.header)
@@ -221,7 +221,7 @@ def _component() -> Any:
 # ---------------------------------------------------------------------- bytes and sources
 
 
-def _facts(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> None:
+def _facts(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         _bytes(reader, table, answer)
@@ -232,7 +232,7 @@ def _facts(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> 
         st.dataframe(_rows(table, answer), hide_index=True, width="stretch")
 
 
-def _bytes(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> None:
+def _bytes(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
     st.markdown("**Bytes of one layer, for this one query**")
     shape = _shape(reader, answer)
     waste = (
@@ -272,7 +272,7 @@ def _bytes(reader: TraceReader, table: Table, answer: dict[str, Any] | None) -> 
     )
 
 
-def _shape(reader: TraceReader, answer: dict[str, Any] | None) -> KVShape | None:
+def _shape(reader: Trace, answer: dict[str, Any] | None) -> KVShape | None:
     if answer is not None:
         return KVShape(answer["num_layers"], answer["num_kv_heads"], answer["head_dim"])
     model = MODELS.get(str(reader.header.get("model")))

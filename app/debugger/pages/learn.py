@@ -1,4 +1,4 @@
-"""Learn: tours through the recorded runs, a question on the step, and where the question bank goes on."""
+"""Page Learn: tours of the recorded runs, a question about the step, and related questions of the bank."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def show() -> None:
 
 
 def _chosen(tours: dict[str, Tour]) -> tuple[Tour, int]:
-    """Of this tab; the first call reads the URL."""
+    """The tour and stop of this tab; the first call reads the URL."""
     if _KEY not in st.session_state:
         name, place = st.query_params.get("tour", ""), st.query_params.get("stop", "0")
         tour = tours.get(name, next(iter(tours.values())))
@@ -92,7 +92,7 @@ def _show_stop(stop: Stop, run: Run, step: int) -> None:
         st.markdown(caption(stop, run))
         st.html(
             '<div style="border-left:3px solid #56B4E9;background:#111827;padding:.5rem .8rem">'
-            f'<small style="color:#9ca3af">what happened in this step</small><br>{escape(sentence(reader, step))}</div>'
+            f'<small style="color:#9ca3af">in this step</small><br>{escape(sentence(reader, step))}</div>'
         )
     with map_:
         table = reader.state_at(step).block_tables.get(stop.request or "", [])
@@ -102,8 +102,8 @@ def _show_stop(stop: Stop, run: Run, step: int) -> None:
 
 
 def _show_quiz(run: Run, step: int) -> None:
-    """Its own place in the run: answering takes a step."""
-    st.caption("An answer is committed, then the run is stepped, and says what it did.")
+    """Show the quiz with a step of its own: answering advances it."""
+    st.caption("Commit an answer; then the run advances one step and shows the correct one.")
     at = min(st.session_state.setdefault(_QUIZ_STEP, step), run.index.num_steps - 1)
     what = "" if at == step else f": {plain(sentence(run.reader(at), at))}"
     st.markdown(f"Run **{plain(run.title)}**, after step **{at}**{what}")
@@ -111,13 +111,13 @@ def _show_quiz(run: Run, step: int) -> None:
 
 
 def _step_quiz(step: int) -> None:
-    """What the tab looks at elsewhere stays as it is."""
+    """Move the quiz to a step; the tab's selection does not change."""
     st.session_state[_QUIZ_STEP] = step
     st.rerun()
 
 
 def _show_bank(tour: Tour) -> None:
-    st.subheader("Go on in the question bank")
+    st.subheader("Continue in the question bank")
     found = [entry for entry in _bank() if entry.topic in tour.topics]
     st.caption(f"{len(found)} questions on {' and '.join(tour.topics)}; in a terminal:")
     commands = [f"prep quiz --topic {topic}" for topic in tour.topics]
@@ -132,7 +132,7 @@ def _bank() -> Bank:
 
 
 def _show_progress(tour: Tour) -> None:
-    """Where the learner stands on the tour's topics, if there is anything to say."""
+    """Show the learner's progress on the tour's topics."""
     standing = _standing()
     topics = [
         topic for topic in (standing.topics if standing else ()) if topic.topic in tour.topics and topic.seen
@@ -141,11 +141,11 @@ def _show_progress(tour: Tour) -> None:
         right = "" if topic.accuracy is None else f", {topic.accuracy:.0%} right"
         st.progress(topic.readiness / 100, f"{topic.topic}: {topic.seen} of {topic.available} seen{right}")
     if not topics:
-        st.caption("Nothing answered yet on these topics. `prep quiz` keeps count.")
+        st.caption("No answers on these topics yet. `prep quiz` records them.")
 
 
 def _standing() -> Progress | None:
-    """From the learner's file, which the terminal may be writing; None if there is none or it cannot be read."""
+    """Progress from the learner's file, which a terminal may be writing; None if it is missing or unreadable."""
     if not state_path().is_file():
         return None
     try:

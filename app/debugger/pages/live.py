@@ -1,4 +1,4 @@
-"""Live: an engine that runs while you look, started here or attached to."""
+"""Page Live: a running engine, started here or attached to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def show() -> None:
 
 
 def _wanted_address() -> str | None:
-    """What `prep app --attach` or the page Runs asks for. It is taken out of the address: a token is no bookmark."""
+    """The address from `prep app --attach` or the page Runs, removed from the URL because it holds a token."""
     url: str | None = st.session_state.pop("attach", None) or st.query_params.get("attach")
     if "attach" in st.query_params:
         del st.query_params["attach"]

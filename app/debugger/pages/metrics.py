@@ -1,4 +1,4 @@
-"""Metrics: six figures over all steps, with what happened marked on them; and the counters of the run."""
+"""Page Metrics: six figures over all steps with events marked, and the counters of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.debugger.views.request_table import has_clock
 from app.debugger.views.small_multiples import EVENTS, Metric, metrics, thin
 
 MAX_MARKS = 250
-"""Columns per kind of event."""
+"""Maximum marks per kind of event."""
 
 
 @st.cache_data(max_entries=8, show_spinner="Adding up the counters …")
@@ -34,7 +34,7 @@ def _show(run: Run) -> None:
         "Metrics",
         run,
         f"{index.num_steps:,} steps",
-        "" if clock else "scripted: no clock ran, step times are 0",
+        "" if clock else "scripted run: no clock, step times are 0",
     )
     if not index.num_steps:
         st.info("This run has no steps yet.")
@@ -56,7 +56,9 @@ def _show(run: Run) -> None:
             alt="Counters, their totals, meanings and names in vLLM",
         )
     else:
-        st.caption("All are 0: no drafts, evictions, transfers, images, grammars or adapters in this run.")
+        st.caption(
+            "All counters are 0: this run has no drafts, evictions, transfers, images, grammars or adapters."
+        )
 
 
 def _show_charts(run: Run, found: list[Metric], step: int) -> None:
@@ -78,7 +80,7 @@ def _show_charts(run: Run, found: list[Metric], step: int) -> None:
         range=brushed_range(run),
         marks=_marks(run),
         alt=f"{len(charts)} charts over {num_steps} steps: " + "; ".join(map(_in_words, found)),
-        hint="Click: look at that step. Drag: a range for the other pages. ▼ preempted  ✕ aborted  • finished",
+        hint="Click: go to that step. Drag: select a range for the other pages. ▼ preempted  ✕ aborted  • finished",
         key="metrics_lines",
     )
     _show_range(run)
@@ -94,17 +96,17 @@ def _show_range(run: Run) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(
-            f"Range: steps {chosen[0]:,} to {chosen[1]:,}, {chosen[1] - chosen[0] + 1:,} of them.",
+            f"Range: {chosen[1] - chosen[0] + 1:,} steps, {chosen[0]:,} to {chosen[1]:,}.",
             width="content",
         )
-        if st.button("Requests in it", key="metrics_requests"):
+        if st.button("Requests in range", key="metrics_requests"):
             session.go("requests")
         if st.button("Clear range", key="metrics_clear"):
             brush(run, None)
 
 
 def _marks(run: Run) -> list[tuple[int, str, str]]:
-    """Events on the charts; of a long run those that share a column are counted together."""
+    """Events on the charts; in a long run, events in the same column are counted together."""
     words = {"preempt": "preempted", "abort": "aborted", "finish": "finished"}
     num_steps = run.index.num_steps
     width = -(-num_steps // MAX_MARKS)

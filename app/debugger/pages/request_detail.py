@@ -1,4 +1,4 @@
-"""The part of the page Requests about one request: why it waited, its tokens, its blocks, what preemptions cost."""
+"""One request on the page Requests: why it waited, its tokens, its blocks, the costs of its preemptions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from app.debugger.views.request_detail import (
 from app.debugger.views.request_table import RequestRow, has_clock
 from app.debugger.views.texts import Speller, speller, visible
 from engine.trace.format import TraceError
-from engine.trace.reader import TraceReader
-from engine.trace.replay import RequestHistory
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
 from engine.trace.why import why, why_spans
 
 MAX_CELLS = 400
@@ -39,7 +39,7 @@ def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[
     request = history_of(reader, row, number)
     if request is None:
         st.caption(
-            f"{row.request} lived outside the steps loaded around step {step:,}: choose a step of its life."
+            f"{row.request} is not in the steps loaded around step {step:,}: choose a step between its arrival and end."
         )
         return
     clock = has_clock(run.index.series)
@@ -56,7 +56,7 @@ def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[
         _show_blocks(reader, request, step)
 
 
-def history_of(reader: TraceReader, row: RequestRow, number: int) -> RequestHistory | None:
+def history_of(reader: Trace, row: RequestRow, number: int) -> RequestHistory | None:
     """The request in the loaded part of the run; numbers count from the start of the run."""
     if number < len(reader.requests):
         request = reader.requests[number]
@@ -89,21 +89,23 @@ def _ordinal(number: int) -> str:
 
 def _show_preemptions(costs: list[Preemption]) -> None:
     for cost in costs:
-        text = f"**Preempted in step {cost.step}**: gave back {cost.blocks_given_back} blocks and lost the KV of "
+        text = (
+            f"**Preempted in step {cost.step}**: released {cost.blocks_given_back} blocks and lost the KV of "
+        )
         text += f"{cost.tokens_lost} tokens. "
         if cost.resumed is None:
-            text += "It has not run again in this run."
+            text += "It did not resume in this run."
         else:
             text += (
-                f"Resumed in step {cost.resumed}: {cost.tokens_found} tokens were found again, "
-                f"{cost.tokens_computed_again} had to be computed a second time."
+                f"Resumed in step {cost.resumed}: {cost.tokens_found} tokens were cached, "
+                f"{cost.tokens_computed_again} were recomputed."
             )
         if cost.next_token is not None:
-            text += f" Its client saw nothing until step {cost.next_token}."
+            text += f" Its client got no token until step {cost.next_token}."
         st.markdown(text)
 
 
-def _show_reasons(reader: TraceReader, request: RequestHistory) -> None:
+def _show_reasons(reader: Trace, request: RequestHistory) -> None:
     try:
         spans = why_spans(reader, request.request_id, request.added)
     except TraceError as error:
@@ -117,7 +119,7 @@ def _show_reasons(reader: TraceReader, request: RequestHistory) -> None:
             "what": "scheduled"
             if span.why.answer == "scheduled"
             else str(span.why.reason or span.why.answer),
-            "in words (of the first of these steps)": span.why.sentence,
+            "explanation (first step)": span.why.sentence,
         }
         for span in spans
     ]
@@ -131,7 +133,7 @@ def _show_reasons(reader: TraceReader, request: RequestHistory) -> None:
         height=min(36 * (len(rows) + 1) + 2, 300),
         on_select="rerun",
         selection_mode="single-row",
-        alt=f"What {request.request_id} did or why it did not run, in {len(rows)} stretches of steps",
+        alt=f"What {request.request_id} did or why it did not run, in {len(rows)} spans of steps",
     )
     _jump(event, f"request_reasons_{request.number}", [span.first for span in spans])
 
@@ -149,14 +151,12 @@ def _show_tokens(tokens: list[OutputToken], spell: Speller | None, clock: bool, 
         first = int(st.number_input(f"From token, of {len(tokens)}", 0, len(tokens) - 1, 0, MAX_CELLS))
     st.html(token_strip(tokens[first : first + MAX_CELLS], spell, step))
     unit = "steps; ms in the tooltip" if clock else "steps"
-    what = "text" if spell else "token ids: the tokenizer of this model is not at hand"
-    st.caption(
-        f"Each cell: {what}, the step that gave it, and the gap to the token before if it is not 1 ({unit})."
-    )
+    what = "text" if spell else "token id (the tokenizer of this model is not installed)"
+    st.caption(f"Each cell: {what}, its step, and the gap to the previous token if it is not 1 ({unit}).")
 
 
 def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> str:
-    """Cells of the output, in order. A gap other than 1 is written and coloured; the chosen step is outlined."""
+    """Cells of the output, in order. A gap other than 1 is shown and coloured; the chosen step is outlined."""
     cells = []
     for token in tokens:
         text = visible(spell(token.token_id)) if spell else str(token.token_id)
@@ -165,7 +165,7 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
         outline = "outline:2px solid #F0E442;" if token.step == step else ""
         title = f"token {token.position}, id {token.token_id}, step {token.step}"
         if token.gap_steps is not None:
-            title += f", {token.gap_steps} steps after the one before"
+            title += f", {token.gap_steps} steps after the previous one"
         if token.gap_ms is not None:
             title += f" ({token.gap_ms:.2f} ms)"
         cells.append(
@@ -199,14 +199,14 @@ def _show_token_table(tokens: list[OutputToken], spell: Speller | None) -> None:
     _jump(event, "request_tokens", [token.step for token in tokens])
 
 
-def _show_blocks(reader: TraceReader, request: RequestHistory, step: int) -> None:
+def _show_blocks(reader: Trace, request: RequestHistory, step: int) -> None:
     entries = block_table(reader, request, step)
     if not entries:
-        st.caption(f"{plain(request.request_id)} holds no blocks after step {step}: it does not run then.")
+        st.caption(f"{plain(request.request_id)} does not run after step {step}, so it holds no blocks.")
         return
     shared = sum(bool(entry.others) for entry in entries)
     st.caption(
-        f"{len(entries)} blocks of {reader.block_size} tokens, {shared} of them shared. Choose one to see it."
+        f"{len(entries)} blocks of {reader.block_size} tokens, {shared} of them shared. Choose one to open it."
     )
     rows = [
         {
@@ -216,7 +216,7 @@ def _show_blocks(reader: TraceReader, request: RequestHistory, step: int) -> Non
             "references": entry.ref,
             "shared with": ", ".join(entry.others),
             "published": entry.is_sealed,
-            "came in step": entry.came,
+            "added in step": entry.came,
         }
         for entry in entries
     ]

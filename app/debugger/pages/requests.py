@@ -1,7 +1,8 @@
-"""Requests: when each waited, computed its prompt, gave tokens or lost its blocks; one of them up close."""
+"""Page Requests: when each request waited, prefilled, decoded or was preempted; details of one request."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,8 +32,8 @@ from app.debugger.views.request_table import RequestRow, has_clock, request_rows
 from app.debugger.views.small_multiples import thin
 
 LONG = 600
-"""Steps beyond which the chart shows a window."""
-SHOW = {
+"""Steps; the chart of a longer run shows a window."""
+SHOW: dict[str, Callable[[RequestRow], bool]] = {
     "all": lambda row: True,
     "preempted": lambda row: row.preemptions > 0,
     "aborted": lambda row: row.finish == "abort",
@@ -41,10 +42,10 @@ SHOW = {
 }
 SWATCHES = [
     (PHASE_SWATCHES["waiting"], "waiting"),
-    (PHASE_SWATCHES["prefill"], "prefill: prompt, or computed again"),
+    (PHASE_SWATCHES["prefill"], "prefill: prompt or recomputation"),
     (PHASE_SWATCHES["decode"], "decode"),
-    (PHASE_SWATCHES["preempted"], "preempted: blocks lost, waits again"),
-    (f"height:14px;width:5px;background:{HERE};opacity:.5", "the step you look at"),
+    (PHASE_SWATCHES["preempted"], "preempted: waits to resume"),
+    (f"height:14px;width:5px;background:{HERE};opacity:.5", "the current step"),
 ]
 COLUMNS = {
     "request": st.column_config.TextColumn("request", pinned=True),
@@ -52,7 +53,7 @@ COLUMNS = {
     "queue_steps": st.column_config.NumberColumn("queue, steps", help="Waited before its first admission"),
     "ttft_steps": st.column_config.NumberColumn(
         "TTFT, steps",
-        help="From its arrival to its first token; the step of the token counts, 1 is the least",
+        help="From arrival to first token, including the step of the token; at least 1",
     ),
     "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f", help="Wall clock, engine side"),
     "itl_p50_steps": st.column_config.NumberColumn(
@@ -66,8 +67,8 @@ COLUMNS = {
         "prefix hit, tokens", help="Found in the prefix cache at the first admission"
     ),
     "output_tokens": st.column_config.NumberColumn("output, tokens", format="localized"),
-    "preemptions": st.column_config.NumberColumn("preempted", help="How often it lost all its blocks"),
-    "finish": st.column_config.TextColumn("end", help="Finish reason, or where the run leaves it"),
+    "preemptions": st.column_config.NumberColumn("preempted", help="Number of preemptions"),
+    "finish": st.column_config.TextColumn("end", help="Finish reason, or the state at the end of the run"),
     "priority": st.column_config.NumberColumn("priority", help="Smaller is more important"),
     "lora": st.column_config.TextColumn("LoRA"),
 }
@@ -75,7 +76,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """All requests of a run, as far as it had come."""
+    """All requests of a run."""
 
     rows: list[RequestRow]
     lives: list[list[PhaseSpan]]
@@ -100,7 +101,7 @@ def show() -> None:
 def _show(run: Run) -> None:
     facts = facts_of(run)
     clock = has_clock(run.index.series)
-    units = "clock: wall time of the recording" if clock else "scripted: steps only, no clock ran"
+    units = "clock: wall time of the recording" if clock else "scripted run: steps only, no clock"
     heading("Requests", run, f"{len(facts.rows):,} requests", f"{run.index.num_steps:,} steps", units)
     if not facts.rows:
         st.info("No request arrived in this run.")
@@ -125,8 +126,8 @@ def _show(run: Run) -> None:
 
 
 def _chosen_number(facts: Facts, step: int) -> int | None:
-    """The request that the selection names. Names may be used again: then the one that was clicked, or the last that
-    had arrived at the step."""
+    """The number of the selected request. Of several with the same id: the clicked one, or the last that had arrived
+    at the step."""
     name = session.selection().request
     if name is None:
         return None
@@ -150,7 +151,7 @@ def _choose(facts_rows: list[RequestRow], number: int, step: int | None = None) 
 
 
 def _filters(run: Run, facts: Facts, step: int) -> tuple[list[RequestRow], int, int, int]:
-    """Which requests and steps to show, and how many requests to leave out at the top."""
+    """The requests to show, the first and last step, and the number of requests to skip."""
     num_steps = max(run.index.num_steps, 1)
     counts = {name: sum(map(rule, facts.rows)) for name, rule in SHOW.items()}
     _show_overview(run, facts, step)
@@ -179,13 +180,13 @@ def _filters(run: Run, facts: Facts, step: int) -> tuple[list[RequestRow], int, 
             skip = st.number_input(
                 f"From row, of {len(living):,}", 0, len(living) - 1, now, MAX_ROWS, width=150,
                 key=f"requests_skip_{kind}_{first}_{last}_{now}",
-                help=f"The chart shows {MAX_ROWS} requests at a time, at first from the oldest that lives at the step",
+                help=f"The chart shows {MAX_ROWS} requests at a time, initially from the oldest unfinished one",
             )  # fmt: skip
     return rows, first, last, int(skip)
 
 
 def _show_overview(run: Run, facts: Facts, step: int) -> None:
-    """The whole of a run that the Gantt chart cannot show: how many requests were in each phase."""
+    """For a run too large for the Gantt chart, the number of requests in each phase."""
     num_steps = run.index.num_steps
     if not num_steps or (num_steps <= LONG and len(facts.rows) <= MAX_ROWS):
         return
@@ -199,8 +200,8 @@ def _show_overview(run: Run, facts: Facts, step: int) -> None:
         step=step,
         range=_window(run, step),
         marks=[],
-        alt=f"The whole run, {num_steps} steps: how many requests were waiting, in prefill, in decode and preempted",
-        hint="The whole run. Drag: the steps of the chart below. Click: look at that step.",
+        alt=f"The whole run, {num_steps} steps: number of requests waiting, in prefill, in decode and preempted",
+        hint="The whole run. Drag: select the steps of the chart below. Click: go to that step.",
         key="requests_overview",
         height=56,
     )
@@ -211,7 +212,7 @@ def _show_overview(run: Run, facts: Facts, step: int) -> None:
 
 
 def _window(run: Run, step: int) -> tuple[int, int]:
-    """The steps of the chart: what was brushed, else all of a short run, else what surrounds the step."""
+    """The steps of the chart: the selected range, else all of a short run, else those around the current step."""
     brushed, num_steps = brushed_range(run), max(run.index.num_steps, 1)
     if brushed is not None:
         return brushed
@@ -242,14 +243,14 @@ def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | N
         x=(chart.first, chart.last + 1),
         unit="step",
         alt=alt,
-        hint="Click a bar: its request and its step. Arrow keys and Enter do the same.",
+        hint="Click a bar to select its request and step. Arrow keys and Enter do the same.",
         marker=step,
         chosen=chosen,
         row_height=18 if len(chart.numbers) <= 24 else 13,
         key="requests_gantt",
     )
     if left_out:
-        st.caption(f"{len(chart.numbers)} of {chart.num_in_window:,} requests that lived in these steps.")
+        st.caption(f"{len(chart.numbers)} of the {chart.num_in_window:,} requests in these steps.")
     if picked is not None:
         _choose(facts.rows, int(picked.id), picked.x)
 
@@ -271,7 +272,7 @@ def _show_bars(facts: Facts, chart: Gantt) -> None:
 
 
 def _rect(row: RequestRow, line: int, phase: str, first: int, last: int) -> Rect:
-    steps = f"step {first}" if first == last else f"steps {first} to {last}, {last - first + 1} of them"
+    steps = f"step {first}" if first == last else f"{last - first + 1} steps, {first} to {last}"
     return Rect(first, last + 1, line, line + 1, phase, phase, f"{row.request}: {phase}, {steps}", row.number)
 
 
@@ -295,7 +296,7 @@ def _show_table(rows: list[RequestRow], clock: bool, chosen: int | None) -> None
 
 
 def _is_telling(frame: pd.DataFrame, name: str, clock: bool) -> bool:
-    """Milliseconds need a clock; priorities and adapters are shown where there are any."""
+    """Whether a column has information: milliseconds need a clock; priorities and adapters may all be unset."""
     if name.endswith("_ms"):
         return clock
     if name == "priority":

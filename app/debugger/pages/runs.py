@@ -1,4 +1,4 @@
-"""Runs: what there is to look at, and getting more: a file, a recording, an engine that runs."""
+"""Page Runs: the list of runs, and ways to add one: a file, a recording, a running engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ COLUMNS = 4
 def show() -> None:
     st.title("Runs")
     st.caption(
-        "Recorded from the engine on the model that ships; no model is loaded to look at them. Everything here runs "
-        "on this machine."
+        "Runs of the engine with the shipped model. Viewing them loads no model, and everything here runs on this "
+        "machine."
     )
     entries = list(load_catalogue().values())
     with st.container(key="recorded"):
@@ -81,7 +81,7 @@ def _own() -> None:
     mine = [entry for entry in list_runs() if entry.run_id.startswith("mine:")]
     if not mine:
         return
-    st.subheader("Your own")
+    st.subheader("Your runs")
     for entry in mine:
         with st.container(border=True):
             facts, *buttons = st.columns([6, 1, 1, 1.2], vertical_alignment="center")
@@ -111,7 +111,7 @@ def _manage(run_id: str) -> None:
             st.error(told(error))
         else:
             st.rerun()
-    st.caption("A deleted run is gone.")
+    st.caption("Deleting a run cannot be undone.")
     if st.button("Delete it", key=f"delete_{run_id}", type="primary"):
         try:
             delete(run_id)
@@ -122,10 +122,10 @@ def _manage(run_id: str) -> None:
 
 
 def _verify(run_id: str) -> None:
-    """Replay against the engine's own checks in the file."""
+    """Replay the run and compare it with the engine's checksums in the file."""
     problems = session.get_run(run_id).index.problems
     if not problems:
-        st.success(f"{run_id}: every step replayed, and each state that the engine noted is the same.")
+        st.success(f"{run_id}: every step was replayed and matches the engine's recorded checks.")
         return
     first = min(problems)
     st.error(f"{run_id}: first bad step {first.step}. {told(first.message)}")
@@ -141,7 +141,7 @@ def _open_a_file() -> None:
         path = box.text_input("Path of a trace (*.itrace)", placeholder="run.itrace")
         if button.form_submit_button("Open", width="stretch") and path:
             _open(f"file:{path}")
-    upload = st.file_uploader("or drop one here; it is kept with your own runs", type=None, key="upload")
+    upload = st.file_uploader("or drop a file here; it is kept with your runs", type=None, key="upload")
     if upload is not None and st.session_state.get("kept_upload") != upload.file_id:
         try:
             run_id = keep_upload(upload.name, upload.getbuffer())
@@ -162,9 +162,9 @@ def _open(run_id: str) -> None:
 
 
 def _record_or_attach() -> None:
-    st.subheader("Record one")
+    st.subheader("Record a run")
     st.caption(
-        "Part 2 of `prep demo`: six requests in a block pool that is too small. Loads the model, about 15 s."
+        "Part 2 of `prep demo`: six requests with too few blocks. Loads the model and takes about 15 s."
     )
     recording: Recording | None = st.session_state.get("recording")
     if recording is None:
@@ -174,7 +174,7 @@ def _record_or_attach() -> None:
     else:
         _follow(recording)
     st.subheader("Attach to a running engine")
-    st.caption("Any engine with `--debug-port 0`: it prints the address.")
+    st.caption("Start an engine with `--debug-port 0`: it prints its address.")
     with st.form("attach", border=False):
         box, button = st.columns([4, 1], vertical_alignment="bottom")
         url = box.text_input("Address", placeholder="http://127.0.0.1:PORT/?token=…")
@@ -186,7 +186,7 @@ def _record_or_attach() -> None:
 @st.fragment(run_every=0.5)
 @in_words
 def _follow(recording: Recording) -> None:
-    """A recording under way; a new run of the page when it is over."""
+    """Show a recording in progress; at its end, open the run."""
     outcome = recording.poll()
     if outcome is None:
         st.info(f"recording, {recording.seconds:.0f} s")

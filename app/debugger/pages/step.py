@@ -1,4 +1,4 @@
-"""Step: the block table and the batch after one step, and the way to the next."""
+"""Page Step: the block map and the batch after one step, with playback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = "step_view"
 _JUMP = "step_view.jump"
 _SHOWN = "step_view.shown"
 FOLLOW_S = 0.25
-"""Between two looks at a run that goes on."""
+"""Seconds between two refreshes of a live run."""
 
 
 def show() -> None:
@@ -30,13 +30,13 @@ def _show_page(run: Run) -> None:
     for warning in run.warnings:
         st.caption(f"⚠ {told(warning)}")
     if run.index.num_steps == 0 and not run.is_live:
-        st.info("This run has no steps: the engine was started and never asked for anything.")
+        st.info("This run has no steps: the engine never received a request.")
         return
     show_run(run)
 
 
 def show_run(run: Run) -> None:
-    """The view of a run, here and on the page Live. One that runs is looked at again by itself."""
+    """Show a run, here and on the page Live. A live run refreshes itself."""
     if run.is_live:
         st.fragment(in_words(_follow), run_every=FOLLOW_S)(run.run_id)
     else:
@@ -85,27 +85,27 @@ def _view(run: Run) -> None:
 
 
 def _growth(key: str) -> Growth:
-    """How far this tab has been sent a live run."""
+    """The part of a live run that this tab has received."""
     growths: dict[str, Growth] = st.session_state.setdefault("step_view.growth", {})
     return growths.setdefault(key, Growth())
 
 
 def _heard(run_key: str) -> dict[str, Any] | None:
-    """What the component said since the last run of this script, if it speaks of this run."""
+    """The component's message since the last run of this script, if it is about this run."""
     state = st.session_state.get(KEY)
     said = state.get("say") if state else None
     return said if said and said.get("run") == run_key else None
 
 
 def _take_over(said: dict[str, Any]) -> None:
-    """The browser moves by itself; here it says where to, and the address follows."""
+    """Take over the selection from the browser, which moves on its own, and update the URL."""
     after = select(step=said["step"], request=said["request"], block=said["block"])
     st.session_state[_JUMP] = (st.session_state.get(_JUMP, (0, None))[0], after)
     write_url()
 
 
 def _jump() -> dict[str, Any]:
-    """Where the browser has to go if it was not itself who went there: a new id says that it has."""
+    """The step, request and block that the browser must show; a new id tells it to move there."""
     now = selection()
     number, before = st.session_state.get(_JUMP, (0, None))
     if before is None or _place(before) != _place(now):
@@ -119,7 +119,7 @@ def _place(chosen: Selection) -> tuple[Any, ...]:
 
 
 def run_key(run: Run) -> str:
-    """The same only for the same content: a file that was written again is another run."""
+    """A key per content: a rewritten file is another run."""
     return f"{run.run_id}@{id(run)}"
 
 
@@ -143,4 +143,4 @@ def _component() -> Any:
 
 
 def _nothing() -> None:
-    """A trigger needs a callback to be one."""
+    """A component's trigger requires a callback."""

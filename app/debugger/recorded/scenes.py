@@ -152,7 +152,7 @@ def lora() -> Scene:
     arrivals = []
     for n, name in enumerate(CUSTOMERS[:6]):
         lora = (None, *adapters)[n % 4]
-        options = {} if lora is None else {"lora": lora}
+        options: dict[str, Any] = {} if lora is None else {"lora": lora}
         arrivals.append(
             Arrival(2 * n, f"{name}-{(lora or 'base').removeprefix('shop-lora-')}", ask(shop, n, **options))
         )

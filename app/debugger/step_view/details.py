@@ -1,7 +1,7 @@
-"""What is said about single steps: the batch, the queue and its reasons, who came and went, and at what cost.
+"""Details of single steps: the batch, the queue and its reasons, arrivals, ends, and preemptions with their costs.
 
-A chunk holds some tens of consecutive steps as plain data (`chunk`), small enough to make while the reader turns
-to them. `step_state.js` reads it.
+A chunk holds some tens of consecutive steps as plain data (`chunk`), small enough to compute on demand.
+`step_state.js` reads it.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from app.debugger.runs import RECORDED
 from app.debugger.views.texts import speller, visible
 from app.trace_tools.decision_source import deciding_line
 from engine.trace.format import TraceError
-from engine.trace.reader import Row, StepRecord, TraceReader, TraceState
-from engine.trace.replay import RequestHistory, Stay
-from engine.trace.sentence import preemption_cost, sentence
+from engine.trace.history import RequestHistory, Stay
+from engine.trace.preemption_cost import preemption_cost
+from engine.trace.protocol import Trace
+from engine.trace.records import Row, StepRecord, TraceState
+from engine.trace.sentence import sentence
 
 ROWS_PER_CHUNK = 4_096
 MAX_CHUNK = 256
 """Steps."""
 MIN_CHUNK = 16
 QUEUE_SHOWN = 50
-"""Waiting requests that are listed; of the others only the number is told."""
+"""Maximum waiting requests that are listed; the others are only counted."""
 
 
 def chunk_steps(mean_rows: float) -> int:
-    """Steps in a chunk, a power of two, for a run with so many requests in its batch."""
+    """Steps per chunk, a power of two, for a run with `mean_rows` requests per batch."""
     size = MAX_CHUNK
     while size > MIN_CHUNK and size * mean_rows > ROWS_PER_CHUNK:
         size //= 2
     return size
 
 
-def chunk(reader: TraceReader, first: int, last: int) -> dict[str, Any]:
-    """Steps first .. last - 1, and the block tables of all who ran in them."""
+def chunk(reader: Trace, first: int, last: int) -> dict[str, Any]:
+    """Steps first .. last - 1, and the block tables of all requests that ran in them."""
     stays: dict[int, tuple[RequestHistory, Stay]] = {}
     steps = []
     for step in range(first, last):
@@ -53,8 +55,8 @@ def chunk(reader: TraceReader, first: int, last: int) -> dict[str, Any]:
     }
 
 
-def _text(reader: TraceReader, steps: list[dict[str, Any]]) -> dict[int, str]:
-    """The new tokens of the steps as text, if the model's tokenizer is at hand."""
+def _text(reader: Trace, steps: list[dict[str, Any]]) -> dict[int, str]:
+    """The new tokens of the steps as text, if the model's tokenizer is installed."""
     spell = speller(reader.header)
     if spell is None:
         return {}
@@ -62,7 +64,7 @@ def _text(reader: TraceReader, steps: list[dict[str, Any]]) -> dict[int, str]:
     return {token: visible(spell(token)) for token in sorted(made)}
 
 
-def _step(reader: TraceReader, record: StepRecord, state: TraceState) -> dict[str, Any]:
+def _step(reader: Trace, record: StepRecord, state: TraceState) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "rows": [_row(reader, record, state, row) for row in record.rows],
         "order": state.running,
@@ -92,20 +94,19 @@ def _step(reader: TraceReader, record: StepRecord, state: TraceState) -> dict[st
     return {name: value for name, value in entry.items() if value not in ([], None)}
 
 
-def _source(reader: TraceReader, step: int) -> list[str] | None:
-    """Where the code decided, its line, what the line decides, and what to know before trusting it (often nothing);
-    None where the code is not to be found."""
+def _source(reader: Trace, step: int) -> list[str] | None:
+    """File and line of the decision, its code, what it decides, and a caveat (often empty); None if it is not found."""
     try:
         line = deciding_line(reader, step)
     except TraceError:
         return None
-    # The shipped runs' own revision is no doubt: tests record them again and hold every decision to the file.
+    # No caveat for the shipped runs: tests record them again and compare every decision.
     note = "" if reader.path.parent == RECORDED else line.note
     return [f"{line.file}:{line.line}", line.code.strip(), line.why, note]
 
 
-def _row(reader: TraceReader, record: StepRecord, state: TraceState, row: Row) -> list[Any]:
-    """request, phase, tokens computed, from position; after the step: computed, known, outputs; new tokens."""
+def _row(reader: Trace, record: StepRecord, state: TraceState, row: Row) -> list[Any]:
+    """request, phase, tokens computed, first position; after the step: computed, known, outputs; new tokens."""
     request = reader.find(row.request_id, record.step)
     mark = request.row_before(record.step)
     computed, outputs = request.row_computed[mark], request.row_outputs[mark]
@@ -113,7 +114,7 @@ def _row(reader: TraceReader, record: StepRecord, state: TraceState, row: Row) -
     return [row.request_id, row.phase, row.num_tokens, row.start, computed, total, outputs, list(row.tokens)]
 
 
-def _hit(reader: TraceReader, name: str, step: int) -> int:
+def _hit(reader: Trace, name: str, step: int) -> int:
     """Tokens that an admission found in the prefix cache."""
     stay = reader.find(name, step).last_stay(step)
     return 0 if stay is None else stay.start
@@ -135,8 +136,8 @@ def _stay(request: RequestHistory, stay: Stay, last: int) -> list[Any]:
     return [request.request_id, stay.admitted, left, stay.blocks[:known], growth, behind]
 
 
-def _cost(reader: TraceReader, name: str, step: int) -> dict[str, Any]:
-    """What a preemption took, and what became of it. None: not yet, as far as the trace goes."""
+def _cost(reader: Trace, name: str, step: int) -> dict[str, Any]:
+    """What a preemption cost. None: the request has not resumed in this trace."""
     cost = preemption_cost(reader, name, step)
     return {
         "request": name,

@@ -36,7 +36,7 @@ def overview_since(run: Run, first: int) -> bytes:
     """The same for steps `first` to the last one."""
     index = run.index
     series = index.series
-    figures = {
+    figures: dict[str, NDArray[Any]] = {
         "tokens": series.num_tokens,
         "running": series.running,
         "waiting": series.waiting,
@@ -44,7 +44,7 @@ def overview_since(run: Run, first: int) -> bytes:
         "hashed": series.cached_blocks,
         "kv": series.kv_tokens,
     }
-    last = min(len(values) for values in figures.values())
+    last = min(map(len, figures.values()))
     arrays: dict[str, NDArray[Any]] = {"events": event_bytes(run, last)[first:]}
     arrays |= {name: np.asarray(values[first:last], np.int32) for name, values in figures.items()}
     return pack({"first": first, "last": last}, arrays)

@@ -1,10 +1,10 @@
-// The tables and lines beside the block map, as DOM. Whatever comes from a trace is set as text, never as markup.
+// The tables and lines next to the block map, as DOM. Data from a trace is set as text, never as markup.
 
 import { ownersOf, ranges, reasonOf } from "./step_state.js";
 import { figuresText } from "./state_text.js";
 
 const ROWS_SHOWN = 60, ROWS_IN_PLAY = 20;
-/** Nobody scrolls in a table that changes several times a second, and rows are what playing costs most. */
+/** During playback fewer rows are drawn: they cost the most time, and the table cannot be scrolled anyway. */
 
 export function el(name, properties = {}, ...children) {
   const element = document.createElement(name);
@@ -16,7 +16,7 @@ export function el(name, properties = {}, ...children) {
   return element;
 }
 
-/** A request's name that selects it. */
+/** A button with a request's id that selects it. */
 function nameButton(name, selected) {
   return el("button", { className: "name", "data-request": name, "aria-pressed": String(name === selected), title: name }, name);
 }
@@ -25,7 +25,7 @@ export function fillBatch(body, state, selected, most) {
   const admitted = new Map(state.admitted), resumed = new Map(state.resumed);
   const scheduled = (row) => {
     const found = admitted.get(row.request) ?? resumed.get(row.request);
-    const mark = admitted.has(row.request) ? "new" : resumed.has(row.request) ? "again" : "";
+    const mark = admitted.has(row.request) ? "new" : resumed.has(row.request) ? "resumed" : "";
     const phase = [row.phase, mark && ` ${mark}`, found ? ` +${found} hit` : ""].join("");
     return tableRow(row, selected, [
       phase, number(row.tokens), `${number(row.computed)} / ${number(row.total)}`,
@@ -57,7 +57,7 @@ export function fillQueue(body, state, selected, most) {
   };
   fill(body, state.queue, waiting, most, 5);
   const behind = state.waiting - state.queue.length;
-  if (behind > 0) body.append(el("tr", {}, el("td", { colSpan: 5 }, `and ${number(behind)} more behind them`)));
+  if (behind > 0) body.append(el("tr", {}, el("td", { colSpan: 5 }, `and ${number(behind)} more`)));
 }
 
 /** How many rows of a table to draw. */
@@ -74,17 +74,17 @@ function fill(body, entries, make, most, columns) {
   body.replaceChildren(...rows);
 }
 
-/** The line of the scheduler that decided: [place, code, what it decides, what to know before trusting it]. */
+/** The line of the scheduler that decided: [place, code, what it decides, caveat]. */
 export function fillSource(element, source) {
   const parts = source ? [el("span", { className: "place" }, source[0]), " ", el("code", {}, source[1]), " ", el("span", {}, source[2]), source[3] ? el("span", { className: "note" }, ` · ${source[3]}`) : null] : [];
   element.replaceChildren(...parts.filter((part) => part !== null));
 }
 
-/** Who came, went, lost its blocks and at what cost, one line each. */
+/** Arrivals, ends, and preemptions with their costs, one line each. */
 export function fillEvents(element, state) {
   const lines = [];
   for (const cost of state.preempted) lines.push(["preempted", costText(cost), "preempt"]);
-  for (const [name, found] of state.resumed) lines.push(["resumed", `${name}${found ? `, ${counted(found, "token")} found in the cache` : ", nothing left in the cache"}`, "resume"]);
+  for (const [name, found] of state.resumed) lines.push(["resumed", `${name}${found ? `, ${counted(found, "token")} cached` : ", no prefix cached"}`, "resume"]);
   for (const [name, found] of state.admitted) lines.push(["admitted", `${name}${found ? `, prefix hit of ${counted(found, "token")}` : ""}`, "admit"]);
   for (const [name, reason] of state.finished) lines.push(["finished", `${name} (${reason})`, "finish"]);
   for (const name of state.added) lines.push(["arrived", name, "add"]);
@@ -100,9 +100,9 @@ function pairs(copies) {
 
 export function costText(cost) {
   const shared = cost.shared ? ` (${number(cost.shared)} of them still held by others)` : "";
-  const lost = `${cost.request} gave back ${counted(cost.blocks, "block")}${shared} with ${counted(cost.computed, "computed token")}`;
-  if (cost.waited === null) return `${lost}; it has not come back${cost.ended === null ? " yet" : ""}`;
-  return `${lost}; back after ${counted(cost.waited, "step")}, ${counted(cost.found, "token")} still there, ${number(cost.again)} computed again`;
+  const lost = `${cost.request} released ${counted(cost.blocks, "block")}${shared} with ${counted(cost.computed, "computed token")}`;
+  if (cost.waited === null) return `${lost}; it has not resumed${cost.ended === null ? " yet" : ""}`;
+  return `${lost}; resumed after ${counted(cost.waited, "step")}, ${counted(cost.found, "token")} cached, ${number(cost.again)} recomputed`;
 }
 
 export function fillBlockFacts(element, block, states, state, facts, step) {
@@ -112,7 +112,7 @@ export function fillBlockFacts(element, block, states, state, facts, step) {
   }
   const parts = [el("b", {}, `block ${number(block)}`)];
   if (block === 0) {
-    element.replaceChildren(...parts, " is the null block: it is never handed out");
+    element.replaceChildren(...parts, " is the null block: it is never allocated");
     return;
   }
   parts.push(` ${["free", "cached, free", "used", "shared"][states[block]]}`);
@@ -140,7 +140,7 @@ export function fillRequestFacts(element, request, state, events) {
   const parts = [el("b", {}, request)];
   const table = state?.tables.get(request);
   if (table) parts.push(` runs · ${counted(table.length, "block")}: `, el("span", { className: "ids" }, ranges(table)));
-  else if (state?.queue.includes(request)) parts.push(" waits, without blocks");
+  else if (state?.queue.includes(request)) parts.push(" waits; it holds no blocks");
   else if (state) parts.push(" holds no blocks after this step");
   if (events?.length) {
     const list = events.slice(0, 40).flatMap(([when, kind]) => [el("button", { className: "link", "data-step-to": when }, `${when} ${kind}`), " "]);
@@ -159,7 +159,7 @@ export function lastAt(entries, step) {
 }
 
 const DIGITS = new Intl.NumberFormat("en");
-/** Making one takes longer than all numbers of a picture. */
+/** Shared, because creating one takes longer than formatting all numbers of a picture. */
 
 export function number(value) {
   return value < 1000 ? `${value}` : DIGITS.format(value);

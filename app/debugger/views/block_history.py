@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from app.debugger.views.contents import Contents
+from engine.trace.blocks import NO_REQUEST
 from engine.trace.format import BLOCK_EVENTS
-from engine.trace.reader import TraceReader
-from engine.trace.replay import NOBODY
+from engine.trace.protocol import Trace
 
 MEANING = {
     "alloc": "taken from the free queue",
@@ -33,7 +33,7 @@ class BlockEvent(NamedTuple):
     """First bytes of the published hash after it."""
 
 
-def history(reader: TraceReader, block: int) -> list[BlockEvent]:
+def history(reader: Trace, block: int) -> list[BlockEvent]:
     """All events of a block in the whole run, in order."""
     changes = reader.changes
     where = np.flatnonzero(np.asarray(changes.block) == block).tolist()
@@ -47,7 +47,7 @@ def history(reader: TraceReader, block: int) -> list[BlockEvent]:
             hash_hex = None if content is None else content.hash_hex
         elif kind == "evict":
             hash_hex = None
-        events.append(BlockEvent(step, kind, None if number == NOBODY else number, ref, hash_hex))
+        events.append(BlockEvent(step, kind, None if number == NO_REQUEST else number, ref, hash_hex))
     return events
 
 

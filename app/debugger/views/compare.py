@@ -1,4 +1,4 @@
-"""Two runs beside each other, as the page Compare shows them: aligned steps, tables, bars, maps. Pure."""
+"""The data of the page Compare: aligned steps, tables, bars, maps. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from math import ceil, sqrt
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, TraceIndex
-from engine.trace.diff import Figure, RequestDelta, TraceDiff
-from engine.trace.reader import TraceReader
-
-Align = Literal["step", "token", "time"]
+from engine.trace.diff import TraceDiff
+from engine.trace.protocol import Trace
+from engine.trace.run_figures import Figure, RequestDelta
 
 COLOURS = (colours.FREE, colours.CACHED, colours.USED, colours.SHARED)
-"""By block state, those of the page Step: free, cached, used, shared."""
+"""Colours by block state, as on the page Step: free, cached, used, shared."""
 SAME = 0.38
 """Brightness of cells whose state is the same in both runs."""
 MOST_BARS = 40
 
-METRICS = {
+METRICS: dict[str, str] = {
     "end_step": "last step",
     "first_token_step": "first token",
     "waiting_steps": "steps waited",
     "computed_tokens": "tokens computed",
     "preemptions": "preemptions",
 }
-"""What a dumbbell can show, by field of RequestDelta."""
+"""The figures of a dumbbell chart, by field of RequestDelta."""
 
 
 class Bar(NamedTuple):
@@ -49,7 +48,7 @@ class Bar(NamedTuple):
 
 
 def figure_rows(figures: Sequence[Figure], same_workload: bool = True) -> list[dict[str, Any]]:
-    """One row per figure. Better and worse are words, and said only of runs that were asked the same."""
+    """One row per figure; better or worse only for runs of the same workload."""
     return [
         {
             "figure": figure.name,
@@ -87,8 +86,8 @@ def request_table(deltas: Sequence[RequestDelta]) -> list[dict[str, Any]]:
 
 
 def bars(deltas: Sequence[RequestDelta], metric: str, most: int = MOST_BARS) -> tuple[list[Bar], int]:
-    """The requests that changed most, in order of arrival, and how many are left out. Who misses a value in one
-    run has no bar."""
+    """The requests with the largest change, in order of arrival, and the number left out. A request without a value in
+    one of the runs has no bar."""
     pairs = [(delta.request_id, *getattr(delta, metric)) for delta in deltas]
     found = [Bar(name, a, b) for name, a, b in pairs if a is not None and b is not None]
     if len(found) <= most:
@@ -101,11 +100,11 @@ def bars(deltas: Sequence[RequestDelta], metric: str, most: int = MOST_BARS) -> 
 
 
 def summary(found: TraceDiff) -> str:
-    """What became of it, in one or two sentences."""
+    """The result of a comparison in one or two sentences."""
     if found.first is None:
         if found.first_blocks is None:
-            return "The two runs are the same: every decision, every block."
-        return f"They decide the same in every step; blocks change differently from step {found.first_blocks} on."
+            return "The two runs are identical: every decision and every block."
+        return f"Every decision is the same; block events differ from step {found.first_blocks}."
     figures = {figure.name: figure for figure in found.figures}
     said = [
         _change(figures["steps with rows"], "step", "steps"),
@@ -114,9 +113,9 @@ def summary(found: TraceDiff) -> str:
     ]
     words = [word for word in said if word]
     result = (
-        f"B has {_join(words)}." if words else "Steps, preemptions and recomputed tokens are as many in both."
+        f"B has {_join(words)}." if words else "Both have as many steps, preemptions and recomputed tokens."
     )
-    return f"They first decide differently in step {found.first.step}. {result}"
+    return f"The first different decision is in step {found.first.step}. {result}"
 
 
 def _change(figure: Figure, one: str, many: str) -> str:
@@ -130,23 +129,21 @@ def _join(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-# ---------------------------------------------------------------------- the same moment in both runs
+# ---------------------------------------------------------------------- aligning two runs
 
 
-def aligned_step(
-    how: Align, step: int, a: TraceReader, b: TraceReader, request: str | None
-) -> tuple[int | None, str]:
-    """The step of B that belongs to a step of A, and the words for it; None: there is none."""
+def aligned_step(how: str, step: int, a: Trace, b: Trace, request: str | None) -> tuple[int | None, str]:
+    """The step of B that corresponds to a step of A, or None, and an explanation."""
     if how == "token":
         return _by_token(step, a, b, request)
     if how == "time":
         return _by_time(step, a, b)
     if step < b.num_steps:
         return step, f"step {step} of both"
-    return None, f"B is over since step {b.num_steps - 1}"
+    return None, f"B ended in step {b.num_steps - 1}"
 
 
-def _by_token(step: int, a: TraceReader, b: TraceReader, request: str | None) -> tuple[int | None, str]:
+def _by_token(step: int, a: Trace, b: Trace, request: str | None) -> tuple[int | None, str]:
     names = {each.request_id for each in b.requests}
     if request is None or request not in names:
         return None, f"{request or 'no request'} is not in B"
@@ -164,7 +161,7 @@ def _by_token(step: int, a: TraceReader, b: TraceReader, request: str | None) ->
     return there, f"{request} has its token {count} in step {there} of B"
 
 
-def _by_time(step: int, a: TraceReader, b: TraceReader) -> tuple[int | None, str]:
+def _by_time(step: int, a: Trace, b: Trace) -> tuple[int | None, str]:
     moment = a.series.time_s[step] + a.series.duration_s[step]
     there = bisect_right(b.series.time_s, moment) - 1
     if there < 0:
@@ -179,7 +176,7 @@ class BlockMap(NamedTuple):
     """A picture of all blocks, one cell each, row by row in the order of their ids."""
 
     png: str
-    """As a data: URL, one pixel a block."""
+    """A data: URL, one pixel per block."""
     width: int
     height: int
     counts: dict[str, int]
@@ -191,7 +188,7 @@ class BlockMap(NamedTuple):
 
 
 def block_map(index: TraceIndex, step: int, beside: NDArray[np.uint8] | None = None) -> BlockMap:
-    """The blocks after a step. With the states of another run's blocks, those that are the same are dimmed."""
+    """Draw the blocks after a step. `beside`: the states of another run's blocks; equal ones are dimmed."""
     states = index.block_states(step)
     width, height = _shape(len(states))
     colours = np.array([_rgb(colour) for colour in COLOURS], np.float64)[states]
@@ -212,7 +209,7 @@ def block_map(index: TraceIndex, step: int, beside: NDArray[np.uint8] | None = N
 
 
 def unlike(states: NDArray[np.uint8], beside: NDArray[np.uint8] | None) -> frozenset[int]:
-    """Blocks that another run has in another state, or does not have; none without another run."""
+    """Blocks whose state differs in another run, or that it does not have; empty without another run."""
     if beside is None:
         return frozenset()
     shared = min(len(states), len(beside))
@@ -222,7 +219,7 @@ def unlike(states: NDArray[np.uint8], beside: NDArray[np.uint8] | None) -> froze
 
 
 def num_different(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> int:
-    """Blocks whose state differs; those that only one run has count too."""
+    """The number of blocks whose state differs, including those that only one run has."""
     shared = min(len(a), len(b))
     return int(np.count_nonzero(a[:shared] != b[:shared])) + abs(len(a) - len(b))
 

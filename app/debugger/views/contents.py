@@ -21,9 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, Blocks
 from engine.trace.format import BLOCK_EVENTS, HASH_BYTES
-from engine.trace.reader import TraceReader
-from engine.trace.replay import NOBODY, NULL_BLOCK, Blocks, RequestHistory, Stay
+from engine.trace.history import RequestHistory, Stay
+from engine.trace.protocol import Trace
 
 _SEAL = BLOCK_EVENTS.index("seal")
 
@@ -32,7 +33,7 @@ class Place(NamedTuple):
     """Block `index` of the sequence of a request."""
 
     number: int
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 Key = int | bytes | Place
@@ -42,7 +43,7 @@ Key = int | bytes | Place
 class Contents:
     """The contents of all blocks after one step. Digests are kept per request: they never change."""
 
-    def __init__(self, reader: TraceReader, step: int, digests: dict[int, list[bytes]] | None = None) -> None:
+    def __init__(self, reader: Trace, step: int, digests: dict[int, list[bytes]] | None = None) -> None:
         self.reader = reader
         self.step = step
         self.state = reader.state_at(step)
@@ -77,7 +78,7 @@ class Contents:
         if block not in self._sealed:
             number, step = int(self._seal_request[block]), int(self._seal_step[block])
             found = None
-            if number != NOBODY:
+            if number != NO_REQUEST:
                 index = _position(self.reader.requests[number].last_stay(step), block, step)
                 found = None if index is None else Place(number, index)
             self._sealed[block] = found
@@ -167,13 +168,13 @@ def _root(request: RequestHistory) -> bytes:
     ).digest()
 
 
-def _last_seals(reader: TraceReader, step: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Per block, the step and the request of its last seal up to a step; NOBODY for none."""
+def _last_seals(reader: Trace, step: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Per block, the step and the request of its last seal up to a step; NO_REQUEST for none."""
     changes = reader.changes
     end = int(np.searchsorted(np.asarray(changes.step), step, side="right"))
     where = np.flatnonzero(np.asarray(changes.kind)[:end] == _SEAL)
     blocks = np.asarray(changes.block)[where]
-    steps, requests = (np.full(reader.num_blocks, NOBODY, np.int32) for _ in range(2))
+    steps, requests = (np.full(reader.num_blocks, NO_REQUEST, np.int32) for _ in range(2))
     steps[blocks] = np.asarray(changes.step)[where]  # of several for one block, the last stays
     requests[blocks] = np.asarray(changes.request)[where]
     return steps, requests
@@ -195,5 +196,5 @@ def short(value: int | bytes | None) -> str:
     return data[:4].hex()
 
 
-def request_names(reader: TraceReader, numbers: Sequence[int]) -> list[str]:
+def request_names(reader: Trace, numbers: Sequence[int]) -> list[str]:
     return [reader.requests[number].request_id for number in numbers]

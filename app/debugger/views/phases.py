@@ -10,13 +10,12 @@ everything computed a second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.debugger.trace_index import RequestSummary, TraceIndex
+from app.debugger.trace_index import RequestSummary, Span, TraceIndex
 
 Phase = Literal["waiting", "prefill", "decode", "preempted"]
 PHASES: tuple[Phase, ...] = ("waiting", "prefill", "decode", "preempted")
@@ -43,17 +42,17 @@ def phases(index: TraceIndex, request: RequestSummary) -> list[PhaseSpan]:
     return spans
 
 
-def _stays(index: TraceIndex, request: RequestSummary) -> Iterator[tuple[str, int, int]]:
+def _stays(index: TraceIndex, request: RequestSummary) -> list[Span]:
     """`TraceIndex.spans` tells the state after each step; who finishes in a step went through it too."""
-    spans = [tuple(span) for span in index.spans(request.number)]
-    finished = request.ended is not None and request.finish_reason != "abort"
-    if finished and request.admitted is not None and request.ended < index.num_steps:  # type: ignore[operator]
-        end: int = request.ended  # type: ignore[assignment]
-        if spans and spans[-1][0] == "running":
-            spans[-1] = ("running", spans[-1][1], end)
+    spans = index.spans(request.number)
+    end = request.ended
+    has_finished = request.admitted is not None and request.finish_reason != "abort"
+    if has_finished and end is not None and end < index.num_steps:
+        if spans and spans[-1].phase == "running":
+            spans[-1] = spans[-1]._replace(last=end)
         else:
-            spans.append(("running", end, end))
-    yield from spans  # type: ignore[misc]
+            spans.append(Span("running", end, end))
+    return spans
 
 
 def _prefill_and_decode(first: int, last: int, tokens: NDArray[np.int32]) -> list[PhaseSpan]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app.debugger.views.contents import Contents, Key, Place
-from engine.trace.replay import NULL_BLOCK
+from engine.trace.blocks import NULL_BLOCK
 
 State = Literal["shared", "used", "cached", "gone"]
 """Held by several; held by one; free but published; not held and not published, though its children are."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.trace.reader import TraceReader
-from engine.trace.replay import NULL_BLOCK, RequestHistory
+from engine.trace.blocks import NULL_BLOCK
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
+from engine.trace.records import StepSeries
 
 
 class OutputToken(NamedTuple):
@@ -22,7 +24,7 @@ class OutputToken(NamedTuple):
     """The same between the ends of the steps; None without a clock."""
 
 
-def output_tokens(reader: TraceReader, request: RequestHistory, has_clock: bool) -> list[OutputToken]:
+def output_tokens(reader: Trace, request: RequestHistory, has_clock: bool) -> list[OutputToken]:
     series = reader.series
     tokens: list[OutputToken] = []
     for step, num_outputs in zip(request.row_steps, request.row_outputs, strict=True):
@@ -37,8 +39,8 @@ def output_tokens(reader: TraceReader, request: RequestHistory, has_clock: bool)
     return tokens
 
 
-def _end(series: object, step: int) -> float:
-    return series.time_s[step] + series.duration_s[step]  # type: ignore[attr-defined]
+def _end(series: StepSeries, step: int) -> float:
+    return series.time_s[step] + series.duration_s[step]
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _next_token(request: RequestHistory, row: int) -> int | None:
 class TableEntry(NamedTuple):
     """One entry of a block table."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     block: int
     """0: the null block, behind the sliding window."""
     ref: int
@@ -106,7 +108,7 @@ class TableEntry(NamedTuple):
     """The step in which it came into the table."""
 
 
-def block_table(reader: TraceReader, request: RequestHistory, step: int) -> list[TableEntry]:
+def block_table(reader: Trace, request: RequestHistory, step: int) -> list[TableEntry]:
     """A request's blocks after a step, in table order; none while it waits."""
     stay = request.stay_at(step)
     if stay is None or not request.lives_at(step):

@@ -7,6 +7,7 @@ steps: a spike of one step stays visible, which a mean would hide. Steps that sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ def metrics(index: TraceIndex) -> list[Metric]:
     ]  # fmt: skip
 
 
-def hit_rate(requests: list[RequestSummary], num_steps: int) -> NDArray[np.float64]:
+def hit_rate(requests: Sequence[RequestSummary], num_steps: int) -> NDArray[np.float64]:
     """Of all prompt tokens admitted up to each step, the share found in the prefix cache, in %; nan before the first.
 
     First admissions only: what a preempted request finds again of its own work is not counted."""
@@ -89,7 +90,9 @@ def hit_rate(requests: list[RequestSummary], num_steps: int) -> NDArray[np.float
             hits[request.admitted] += request.num_cached_tokens
             asked[request.admitted] += request.num_prompt_tokens
     total = np.cumsum(asked)
-    return np.divide(np.cumsum(hits) * 100.0, total, out=np.full(num_steps, np.nan), where=total > 0)
+    rate = np.full(num_steps, np.nan)
+    np.divide(np.cumsum(hits) * 100.0, total, out=rate, where=total > 0)
+    return rate
 
 
 def _floats(values: NDArray[np.generic]) -> NDArray[np.float64]:

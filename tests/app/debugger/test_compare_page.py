@@ -15,9 +15,10 @@ from streamlit.testing.v1 import AppTest
 
 from app.debugger.trace_index import CACHED, FREE, SHARED, USED, TraceIndex
 from app.debugger.views import compare as view
-from engine.trace.diff import Figure, RequestDelta, TraceDiff, diff
+from engine.trace.diff import TraceDiff, diff
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
+from engine.trace.run_figures import Figure, RequestDelta
 from tests.trace.trace_workloads import random_run
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
@@ -68,7 +69,7 @@ def test_a_pair_opens_at_its_first_difference_with_both_reasons(
     found = diff(*pair)
     assert found.first is not None
     text = said(app)
-    assert f"They first decide differently in step {found.first.step}." in text
+    assert f"The first different decision is in step {found.first.step}." in text
     for side in (found.first.a, found.first.b):
         assert side.decided in text
         assert all(reason in text for reason in side.reasons)
@@ -138,7 +139,7 @@ def test_the_form_runs_a_fork_and_shows_it_as_b(
     app = until_done(app)
     (made,) = (tmp_path / "runs").glob("*.itrace")
     assert app.query_params["other"] == f"mine:{made.stem}"
-    assert "They first decide differently" in said(app)
+    assert "The first different decision" in said(app)
     assert diff(pair[1], TraceReader(made)).first is None, "the same as the fork that was made here"
 
 
@@ -146,7 +147,7 @@ def test_a_class_that_cannot_be_imported_is_said_on_the_page(
     open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
 ) -> None:
     app = open_page(run=f"file:{pair[0].path}", fork=0)
-    app = app.selectbox(key="fork_class").set_value("a class of your own").run()
+    app = app.selectbox(key="fork_class").set_value("another class").run()
     app = app.text_input(key="fork_own").set_value("nowhere:Nothing").run()
     app = next(b for b in app.button if b.label == "Run the fork").click().run()
     app = until_done(app)
@@ -256,4 +257,6 @@ def test_the_summary_counts_in_words(pair: tuple[TraceReader, TraceReader]) -> N
     text = view.summary(found)
     steps = next(figure for figure in found.figures if figure.name == "steps with rows")
     assert steps.delta is not None and f"{round(abs(steps.delta)):,}" in text
-    assert view.summary(diff(pair[0], pair[0])) == "The two runs are the same: every decision, every block."
+    assert (
+        view.summary(diff(pair[0], pair[0])) == "The two runs are identical: every decision and every block."
+    )

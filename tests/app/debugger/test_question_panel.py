@@ -100,7 +100,7 @@ def test_a_committed_number_is_graded_by_the_step_that_follows(reader: TraceRead
     commit(app)
     assert f"at step {question.step + 1}" in [each.value for each in app.text]
     told = text_of(app)
-    assert f"you said **{question.answer + offset}**, the run says **{question.answer}**" in told.replace(
+    assert f"our answer: **{question.answer + offset}**; the run: **{question.answer}**" in told.replace(
         "Y", "y"
     )
     assert question.explanation in told and sentence(reader, question.revealed) in told
@@ -128,7 +128,7 @@ def test_choices_and_sets_are_committed_too(reader: TraceReader) -> None:
             box.check()
     commit(app)
     assert len(app.success) == 1
-    assert f"the run says **{in_words(question.answer)}**" in text_of(app)
+    assert f"the run: **{in_words(question.answer)}**" in text_of(app)
 
 
 def test_the_panel_does_not_give_the_answer_away(reader: TraceReader) -> None:
@@ -150,7 +150,7 @@ def test_where_there_is_nothing_to_ask_the_panel_says_so_and_offers_a_better_ste
     )
     app = opened(reader, quiet)
     app.button(key="step-quiz-start").click().run()
-    assert "Nothing to ask here" in text_of(app)
+    assert "No question for this step" in text_of(app)
     app.button(key="step-quiz-elsewhere").click().run()
     assert f"at step {quiet}" not in [each.value for each in app.text] and not app.exception
 
@@ -172,7 +172,7 @@ def test_on_the_page_step_committing_steps_the_map_and_shows_the_verdict(
     answer = reader.step(step + 1).num_free_blocks
     tab.get_by_role("spinbutton", name="Your answer").fill(str(answer))
     tab.keyboard.press("Enter")
-    expect(tab.get_by_text("✓ Right.")).to_be_visible()
+    expect(tab.get_by_text("✓ Correct.")).to_be_visible()
     expect(view).to_have_attribute("data-step", str(step + 1))
     assert f"step={step + 1}" in tab.url
     tab.get_by_role("button", name=f"Back to step {step}").click()

@@ -50,7 +50,7 @@ def test_an_own_run_is_listed_and_verified() -> None:
     test = page()
     assert any("friday" in text.value for text in test.markdown)
     test.button(key="verify_mine:friday").click().run()
-    assert "every step replayed" in test.success[0].value
+    assert "every step was replayed" in test.success[0].value
 
 
 def test_a_file_that_is_no_trace_is_among_the_own_runs_with_its_fault() -> None:
@@ -63,7 +63,7 @@ def test_a_cut_off_file_is_opened_as_far_as_it_goes() -> None:
     data = (RECORDED / "burst.itrace").read_bytes()
     run = open_run(keep_upload("cut.itrace", data[: len(data) // 2]))
     assert run.index.num_steps < open_run("burst").index.num_steps
-    assert any("cut off" in warning for warning in run.warnings)
+    assert any("truncated" in warning for warning in run.warnings)
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", gzip.compress(b"hello\n", mtime=0)])
@@ -102,7 +102,7 @@ def test_first_use_from_the_list_to_a_preemption_explained(app_url: str, tab: Pa
     tab.get_by_text("was preempted").first.wait_for()
     sentence = tab.get_by_text("was preempted").first.inner_text()
     assert (
-        "needed 1 block with 0 free" in sentence and "gave back" in sentence and "computed tokens" in sentence
+        "needed 1 block with 0 free" in sentence and "released" in sentence and "computed tokens" in sentence
     )
 
 
@@ -111,7 +111,7 @@ def test_the_list_fits_a_phone(app_url: str, tab: Page) -> None:
     tab.set_viewport_size({"width": 375, "height": 800})
     tab.goto(app_url)
     tab.get_by_role("button", name="Aborts").or_(
-        tab.get_by_role("button", name="Clients that hang up")
+        tab.get_by_role("button", name="Aborted requests")
     ).wait_for()
     assert tab.evaluate("document.documentElement.scrollWidth") <= 375
 

@@ -10,7 +10,15 @@ import pytest
 
 from app.debugger import step_questions
 from app.debugger.next_step import next_step
-from app.debugger.step_questions import KINDS, NOBODY, REASON_WORDS, Question, in_words, is_right, questions
+from app.debugger.step_questions import (
+    KINDS,
+    NO_REQUEST,
+    REASON_WORDS,
+    Question,
+    in_words,
+    is_right,
+    questions,
+)
 from app.trace_tools.decision_source import deciding_line
 from engine.core.blocks import Block, BlockPool
 from engine.core.sched_output import reason_of
@@ -69,7 +77,7 @@ def truth(question: Question, witness: Witness) -> object:
         return next(n for n, row in rows if row.new_block_ids)
     out, then = run.outputs[after], run.snapshots[after]
     if question.kind == "victim":
-        return (out.preempted_request_ids or [NOBODY])[0]
+        return (out.preempted_request_ids or [NO_REQUEST])[0]
     if question.kind == "hit":
         return next(row.start for row in out.scheduled if row.request_id == subject and row.init)
     if question.kind == "admitted":

@@ -1,0 +1,93 @@
+"""The blocks of a recorded run as columns: every change, and all blocks at one moment."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from functools import cached_property
+
+from engine.trace.format import HASH_BYTES
+
+NO_REQUEST = -1
+"""In place of a request number: a block without owner, or owned by a transfer of the KV connector."""
+NULL_BLOCK = 0
+"""The block that is never allocated."""
+
+
+class BlockColumns:
+    """State of blocks, one entry per block or per change of a block."""
+
+    def __init__(self, ref: array[int], owner: array[int], hash: array[int], rank: array[int]) -> None:
+        self.ref = ref
+        self.owner = owner
+        """Number of the request that has held the block longest, or NO_REQUEST."""
+        self.hash = hash
+        """The `HASH_BYTES` bytes as they are in memory; 0 without a hash."""
+        self.rank = rank
+        """Place in the free queue if the reference count is 0: the smallest is reused first."""
+
+    @classmethod
+    def fresh(cls, num_blocks: int) -> BlockColumns:
+        """All blocks free and uncached, the free queue in the order of the ids."""
+        nothing = array("i", [0]) * num_blocks
+        nobody = array("i", [NO_REQUEST]) * num_blocks
+        return cls(nothing, nobody, array("Q", nothing), array("q", range(num_blocks)))
+
+    def copy(self) -> BlockColumns:
+        return BlockColumns(self.ref[:], self.owner[:], self.hash[:], self.rank[:])
+
+
+class BlockChanges:
+    """Every change of every block, in order: the event, and the block's state after it."""
+
+    def __init__(self) -> None:
+        self.step = array("i")
+        self.kind = array("b")
+        """Index into BLOCK_EVENTS."""
+        self.request = array("i")
+        """Number of the request that the event names, or NO_REQUEST."""
+        self.block = array("i")
+        self.after = BlockColumns(array("i"), array("i"), array("Q"), array("q"))
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+
+class Blocks:
+    """All blocks at one moment: a keyframe and the changes since. Columns are computed on first use."""
+
+    def __init__(self, keyframe: BlockColumns, changes: BlockChanges, since: slice) -> None:
+        self._keyframe = keyframe
+        self._changes = changes
+        self._since = since
+
+    @cached_property
+    def ref(self) -> array[int]:
+        """Reference count, by block id."""
+        return self._play(self._keyframe.ref[:], self._changes.after.ref)
+
+    @cached_property
+    def owner(self) -> array[int]:
+        """Number of the request that has held the block longest, or NO_REQUEST, by block id."""
+        return self._play(self._keyframe.owner[:], self._changes.after.owner)
+
+    @cached_property
+    def hash(self) -> array[int]:
+        """First bytes of the published hash as an integer, by block id; 0 without one."""
+        return self._play(self._keyframe.hash[:], self._changes.after.hash)
+
+    def hash_hex(self, block: int) -> str | None:
+        """The first bytes of a block's published hash."""
+        value = self.hash[block]
+        return value.to_bytes(HASH_BYTES, sys.byteorder).hex() if value else None
+
+    def free_queue(self) -> list[int]:
+        """The free blocks without the null block, in the order in which they are reused."""
+        rank = self._play(self._keyframe.rank[:], self._changes.after.rank)
+        free = [block for block, ref in enumerate(self.ref) if ref == 0 and block != NULL_BLOCK]
+        return sorted(free, key=rank.__getitem__)
+
+    def _play(self, column: array[int], changes: array[int]) -> array[int]:
+        for block, value in zip(self._changes.block[self._since], changes[self._since], strict=True):
+            column[block] = value
+        return column

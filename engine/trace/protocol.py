@@ -1,0 +1,305 @@
+"""The questions that every reader of a trace answers.
+
+trace.header["model"], trace.num_steps, trace.warnings, trace.problems
+trace.step(418)                    # what was scheduled, sampled and refused      StepRecord
+trace.state_at(418)                # blocks, tables, queues after step 418        TraceState
+trace.reasons(418)                 # why others were not scheduled                list[NotScheduled]
+trace.next_event("preempt", 418)   # the first one after step 418                 Event | None
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.core.sched_output import NotScheduled, Reason
+from engine.trace.blocks import NO_REQUEST, Blocks
+from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
+from engine.trace.history import RequestHistory
+from engine.trace.records import Content, Event, Row, StepRecord, StepSeries, TraceState
+from engine.trace.replay import Problem
+
+
+class BlockEvents(Protocol):
+    """Every block event of a run, in order, as columns of int: `array.array` or numpy."""
+
+    @property
+    def step(self) -> Sequence[int]: ...
+    @property
+    def kind(self) -> Sequence[int]:
+        """Index into BLOCK_EVENTS."""
+
+    @property
+    def request(self) -> Sequence[int]:
+        """Number of the request that the event names, or NO_REQUEST."""
+
+    @property
+    def block(self) -> Sequence[int]: ...
+    def __len__(self) -> int: ...
+
+
+class Trace(Protocol):
+    """A recorded run. A reader implements the abstract methods; the others are derived from them.
+
+    Everything is read-only and may be shared between threads.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    warnings: list[str]
+    """Sentences about what is missing from the file; empty for a complete one."""
+    problems: list[Problem]
+    """Where the records contradict themselves or the engine; empty for a sound trace."""
+    is_complete: bool
+    """The writer was closed: nothing is missing at the end."""
+    error: str | None
+    """The last exception of the engine."""
+    error_steps: list[int]
+    """Steps that raised; after all but the last the engine went on, without its requests."""
+    notes: list[str]
+    """Sentences of the writer about the run as a whole."""
+    series: StepSeries
+    requests: Sequence[RequestHistory]
+    """By number, that is in order of arrival. A name that was used again appears again."""
+    arrivals: Sequence[int]
+    """Per request, `RequestHistory.added`."""
+    changes: BlockEvents
+    num_lines: int
+    """Lines read so far; it grows with a live trace."""
+
+    @property
+    @abstractmethod
+    def num_steps(self) -> int: ...
+
+    @abstractmethod
+    def parsed(self, step: int) -> dict[str, Any]:
+        """The record of a step that exists."""
+
+    @abstractmethod
+    def blocks_after(self, step: int) -> Blocks:
+        """All blocks after a step that exists."""
+
+    @abstractmethod
+    def live_after(self, step: int) -> list[RequestHistory]:
+        """The requests that run or wait after a step."""
+
+    @abstractmethod
+    def lifecycle(self, kind: str) -> Sequence[Event]:
+        """All events of a kind in REQUEST_EVENTS."""
+
+    @abstractmethod
+    def positions(self, kind: str) -> Any:
+        """Indices into `changes` of a kind in BLOCK_EVENTS, as an array of int."""
+
+    @abstractmethod
+    def namesakes(self) -> Mapping[str, list[RequestHistory]]:
+        """Request id -> the requests that had it, in order of arrival."""
+
+    @abstractmethod
+    def content_before(self, block: int, step: int) -> Content | None:
+        """What a block was last published as before a step; None if it never was."""
+
+    @abstractmethod
+    def counter_totals(self) -> dict[str, int]:
+        """Sums of the steps' counters, by name; zeros are left out."""
+
+    @abstractmethod
+    def steps_with(self, reason: Reason) -> list[int]:
+        """The steps in which a request was not scheduled for this reason."""
+
+    # ------------------------------------------------------------------ overview
+
+    @property
+    def num_blocks(self) -> int:
+        return int(self.header["blocks"])
+
+    @property
+    def block_size(self) -> int:
+        return int(self.header["block_size"])
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the beginning of the trace to the end of its last step."""
+        return self.series.time_s[-1] + self.series.duration_s[-1] if self.num_steps else 0.0
+
+    @property
+    def workload_hash(self) -> str:
+        """Hash of the requests: equal for two runs of the same workload, whatever the engine's settings."""
+        digest = sha256()
+        for request in self.requests:
+            names = ("prompt", "params", "priority", "seed", "lora", "salt")
+            work = {name: request.record[name] for name in names}
+            digest.update(json.dumps(work, separators=(",", ":")).encode())
+        return digest.hexdigest()
+
+    def warn_of_end(self, damage: str) -> None:
+        """Add warnings about the end of the file. `damage`: how the file is damaged, or empty."""
+        if self.error is not None:
+            self.warnings.append(f"the engine raised {self.error}")
+        if damage:
+            self.warnings.append(f"the file is {damage}; read to the last whole record")
+            message = f"the file is {damage}: the steps after {self.num_steps - 1} are lost"
+            self.problems.append(Problem(self.num_steps, message))
+        elif not (self.is_complete or self.error or self.problems):
+            self.warnings.append(
+                "there is no end record: the engine was killed or still runs; read to its last flush"
+            )
+
+    # ------------------------------------------------------------------ one step
+
+    def record(self, step: int) -> dict[str, Any]:
+        """The step's line in the file, parsed (`engine.trace.format`). Raises TraceError without such a step."""
+        self._check_step(step)
+        return self.parsed(step)
+
+    def step(self, step: int) -> StepRecord:
+        """What one step did, with request ids instead of numbers."""
+        record = self.record(step)
+        arrived = range(bisect_left(self.arrivals, step), bisect_right(self.arrivals, step))
+        rows = zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True)
+        return StepRecord(
+            step=step,
+            time_s=record["ts"],
+            duration_s=record["dur"],
+            rows=[self._row(step, *row) for row in rows],
+            admitted=[self._name(number) for number, *_ in record.get("new", ())],
+            resumed=[self._name(number) for number, *_ in record.get("res", ())],
+            preempted=[self._name(number) for number in record.get("pre", ())],
+            finished=[(self._name(number), reason) for number, reason in record.get("fin", ())],
+            added=[self._name(number) for number in arrived],
+            aborted=[str(event.request_id) for event in self.lifecycle_at("abort", step)],
+            num_running=record["run"],
+            num_waiting=record["wait"],
+            num_free_blocks=record["free"],
+            num_cached_blocks=record["cached"],
+            num_kv_tokens=record["kv"],
+            not_scheduled=self.reasons(step),
+            counters=record.get("cnt", {}),
+            copy_out=[(device, host) for device, host in record.get("out", ())],
+            copy_in=[(host, device) for host, device in record.get("in", ())],
+        )
+
+    def reasons(self, step: int) -> list[NotScheduled]:
+        """Why requests were not scheduled; an entry for `None` stands for every waiting request not named."""
+        return [
+            NotScheduled(None if number is None else self._name(number), Reason(reason), details)
+            for number, reason, details in self.record(step).get("why", ())
+        ]
+
+    def _check_step(self, step: int) -> None:
+        if not 0 <= step < self.num_steps:
+            last = f"0 to {self.num_steps - 1}" if self.num_steps else "no steps at all"
+            raise TraceError(f"{self.path.name} has no step {step}: it holds {last}")
+
+    def _name(self, number: int) -> str:
+        return self.requests[number].request_id
+
+    def _row(self, step: int, number: int, num_tokens: int, tokens: int | list[int] | None) -> Row:
+        request = self.requests[number]
+        stay = request.last_stay(step)
+        if stay is None or stay.admitted == step:
+            start = stay.start if stay else 0
+        else:
+            start = request.row_computed[request.row_before(step - 1)]
+        num_outputs = request.num_outputs_at(step - 1)
+        is_decode = num_outputs > 0 and start == request.num_prompt_tokens + num_outputs - 1
+        accepted = () if tokens is None else (tokens,) if isinstance(tokens, int) else tuple(tokens)
+        return Row(request.request_id, start, num_tokens, "decode" if is_decode else "prefill", accepted)
+
+    # ------------------------------------------------------------------ states
+
+    def blocks_at(self, step: int) -> Blocks:
+        """All blocks after a step. Raises TraceError without such a step."""
+        self._check_step(step)
+        return self.blocks_after(step)
+
+    def state_at(self, step: int) -> TraceState:
+        """The whole state after a step. Raises TraceError without such a step."""
+        blocks = self.blocks_at(step)
+        return TraceState(
+            step, blocks, sorted(self.live_after(step), key=lambda request: request.key_at(step))
+        )
+
+    # ------------------------------------------------------------------ events
+
+    def events(self, kind: str) -> list[Event]:
+        """All events of a kind, in order. Raises TraceError for an unknown kind."""
+        if kind in REQUEST_EVENTS:
+            return list(self.lifecycle(kind))
+        return [self._block_event(position) for position in self._positions(kind)]
+
+    def next_event(self, kind: str, step: int) -> Event | None:
+        """The first event of a kind after a step."""
+        if kind in REQUEST_EVENTS:
+            events = self.lifecycle(kind)
+            index = bisect_right(events, step, key=_event_step)
+            return events[index] if index < len(events) else None
+        positions = self._positions(kind)
+        index = bisect_right(positions, step, key=self.changes.step.__getitem__)
+        return self._block_event(positions[index]) if index < len(positions) else None
+
+    def previous_event(self, kind: str, step: int) -> Event | None:
+        """The last event of a kind before a step."""
+        if kind in REQUEST_EVENTS:
+            events = self.lifecycle(kind)
+            index = bisect_left(events, step, key=_event_step)
+            return events[index - 1] if index else None
+        positions = self._positions(kind)
+        index = bisect_left(positions, step, key=self.changes.step.__getitem__)
+        return self._block_event(positions[index - 1]) if index else None
+
+    def block_events_at(self, step: int) -> list[Event]:
+        """The block events of one step, in order."""
+        steps = self.changes.step
+        return [self._block_event(n) for n in range(bisect_left(steps, step), bisect_right(steps, step))]
+
+    def lifecycle_at(self, kind: str, step: int) -> list[Event]:
+        """The events of one step, of a kind in REQUEST_EVENTS."""
+        events = self.lifecycle(kind)
+        first = bisect_left(events, step, key=_event_step)
+        return list(events[first : bisect_right(events, step, key=_event_step)])
+
+    def _positions(self, kind: str) -> Any:
+        if kind not in BLOCK_EVENTS:
+            raise TraceError(f"no event kind {kind!r}: {', '.join((*REQUEST_EVENTS, *BLOCK_EVENTS))}")
+        return self.positions(kind)
+
+    def _block_event(self, position: int) -> Event:
+        changes = self.changes
+        number, kind = changes.request[position], BLOCK_EVENTS[changes.kind[position]]
+        request_id = None if number == NO_REQUEST else self._name(number)
+        return Event(int(changes.step[position]), kind, request_id, int(changes.block[position]))
+
+    # ------------------------------------------------------------------ requests
+
+    def find(self, request_id: str, step: int | None = None) -> RequestHistory:
+        """A request by name; of several with that name, the last that had arrived at `step`.
+
+        Raises TraceError with similar names if there is none.
+        """
+        by_name = self.namesakes()
+        found = by_name.get(request_id)
+        if not found:
+            close = get_close_matches(request_id, list(by_name)[:10_000], n=3)
+            known = f"similar: {', '.join(close)}" if close else f"it holds {len(self.requests)} requests"
+            raise TraceError(f"{self.path.name} has no request {request_id!r}; {known}")
+        arrived = [request for request in found if step is None or request.added <= step]
+        return arrived[-1] if arrived else found[0]
+
+    def tokens(self, request_id: str) -> list[tuple[int, int]]:
+        """The output of a request: (step, token id), in order."""
+        request = self.find(request_id)
+        tokens: list[tuple[int, int]] = []
+        for step, num_outputs in zip(request.row_steps, request.row_outputs, strict=True):
+            tokens += [(step, token) for token in request.tokens[len(tokens) : num_outputs]]
+        return tokens
+
+
+def _event_step(event: Event) -> int:
+    return event.step

@@ -1,0 +1,186 @@
+"""What a reader answers with: events, the rows of a step, the figures of all steps, the state after a step."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from engine.core.sched_output import NotScheduled
+from engine.trace.blocks import Blocks
+from engine.trace.history import RequestHistory, Stay
+
+
+class Event(NamedTuple):
+    """One event of a block or a request."""
+
+    step: int
+    kind: str
+    """One of BLOCK_EVENTS or REQUEST_EVENTS."""
+    request_id: str | None
+    block: int | None
+    """None for REQUEST_EVENTS."""
+
+
+class Content(NamedTuple):
+    """The content of a block."""
+
+    request: int
+    """Number of the request that computed it."""
+    hash_hex: str
+    """The first bytes of the hash."""
+
+
+class Row(NamedTuple):
+    """One row of a step's batch."""
+
+    request_id: str
+    start: int
+    num_tokens: int
+    phase: str
+    """decode: the newest token and its drafts; prefill: prompt or recomputation."""
+    tokens: tuple[int, ...]
+    """Output accepted in this step."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one step did. Counts are those after the step."""
+
+    step: int
+    time_s: float
+    """Start, in seconds since the trace began."""
+    duration_s: float
+    rows: list[Row]
+    admitted: list[str]
+    """Admitted for the first time."""
+    resumed: list[str]
+    preempted: list[str]
+    finished: list[tuple[str, str]]
+    """(request id, finish reason)"""
+    added: list[str]
+    """Arrived since the step before."""
+    aborted: list[str]
+    """Aborted since the step before."""
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_kv_tokens: int
+    """Tokens of running requests whose KV exists."""
+    not_scheduled: list[NotScheduled]
+    counters: dict[str, int]
+    """The nonzero `StepStats` fields named in `stats.TRACED_COUNTERS`."""
+    copy_out: list[tuple[int, int]]
+    """(device block, host block): copied before the rows were computed, and before copy_in."""
+    copy_in: list[tuple[int, int]]
+    """(host block, device block)"""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step; they count against the budget."""
+        return sum(row.num_tokens for row in self.rows)
+
+
+class StepSeries:
+    """One column per figure, for charts: index i belongs to step i. Counts are those after the step."""
+
+    def __init__(self) -> None:
+        self.time_s = array("d")
+        """Start, in seconds since the trace began."""
+        self.duration_s = array("d")
+        self.num_tokens = array("i")
+        """Computed in the step."""
+        self.running = array("i")
+        self.waiting = array("i")
+        self.free_blocks = array("i")
+        self.cached_blocks = array("i")
+        self.kv_tokens = array("q")
+        """Tokens of running requests whose KV exists."""
+
+    def append(self, record: dict[str, Any]) -> None:
+        self.time_s.append(record["ts"])
+        self.duration_s.append(record["dur"])
+        self.num_tokens.append(sum(record.get("n", ())))
+        self.running.append(record["run"])
+        self.waiting.append(record["wait"])
+        self.free_blocks.append(record["free"])
+        self.cached_blocks.append(record["cached"])
+        self.kv_tokens.append(record["kv"])
+
+
+class TraceState:
+    """The engine's state after a step. Properties are computed on first use."""
+
+    def __init__(self, step: int, blocks: Blocks, live: list[RequestHistory]) -> None:
+        self.step = step
+        self.blocks = blocks
+        """Columns with one entry per block id: `ref`, `owner` (a request number), `hash`."""
+        self._stays: list[tuple[RequestHistory, Stay]] = []
+        self._waiting: list[RequestHistory] = []
+        for request in live:
+            stay = request.stay_at(step)
+            if stay is None:
+                self._waiting.append(request)
+            else:
+                self._stays.append((request, stay))
+
+    @cached_property
+    def running(self) -> list[str]:
+        """Most important first."""
+        return [request.request_id for request, _ in self._stays]
+
+    @cached_property
+    def waiting(self) -> list[str]:
+        """Head of the queue first."""
+        return [request.request_id for request in self._waiting]
+
+    @cached_property
+    def block_tables(self) -> dict[str, list[int]]:
+        """Block ids of the running requests; waiting requests have none."""
+        return {request.request_id: stay.table_at(self.step) for request, stay in self._stays}
+
+    @cached_property
+    def num_computed(self) -> dict[str, int]:
+        """Tokens whose KV exists, of all live requests."""
+        computed = {
+            request.request_id: request.row_computed[request.row_before(self.step)]
+            for request, _ in self._stays
+        }
+        return computed | dict.fromkeys(self.waiting, 0)
+
+    @cached_property
+    def num_tokens(self) -> dict[str, int]:
+        """Prompt and output, of all live requests."""
+        live = [request for request, _ in self._stays] + self._waiting
+        return {
+            request.request_id: request.num_prompt_tokens + request.num_outputs_at(self.step)
+            for request in live
+        }
+
+    @cached_property
+    def owners(self) -> dict[int, list[str]]:
+        """block -> the running requests that hold it, most important first."""
+        owners: dict[int, list[str]] = {}
+        for request_id, table in self.block_tables.items():
+            for block in table:
+                owners.setdefault(block, []).append(request_id)
+        return owners
+
+
+class ParsedLines:
+    """The steps' lines, parsed on demand; the last parsed one is cached."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines = lines
+        self._last: tuple[int, dict[str, Any]] = (-1, {})
+
+    def record(self, step: int) -> dict[str, Any]:
+        last, record = self._last
+        if last != step:
+            record = json.loads(self._lines[step])
+            self._last = step, record
+        return record
