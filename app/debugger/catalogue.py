@@ -1,4 +1,4 @@
-"""The recorded runs' titles and stories (`recorded/catalogue.yaml`), and the figures of a run at a glance.
+"""The recorded runs' titles and stories (`recorded/catalogue.yaml`), and the summary of a run.
 
 Nothing here knows Streamlit.
 """
@@ -24,7 +24,7 @@ SPARKLINE_POINTS = 120
 
 
 class Look(BaseModel):
-    """A place in a run, named by what happens there."""
+    """A step of a run, named by an event or a reason."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,11 +35,11 @@ class Look(BaseModel):
     @model_validator(mode="after")
     def _one_of_both(self) -> Look:
         if (self.event is None) == (self.reason is None) or self.nth < 1:
-            raise ValueError("a place is named by an event or by a reason, and nth counts from 1")
+            raise ValueError("give either an event or a reason; nth counts from 1")
         return self
 
     def step(self, index: TraceIndex) -> int | None:
-        """Where that is; None if it does not happen in this run."""
+        """The step; None if the event does not happen in this run."""
         steps = index.reason_steps(self.reason) if self.reason else index.event_steps(str(self.event))
         return int(steps[self.nth - 1]) if len(steps) >= self.nth else None
 
@@ -58,20 +58,20 @@ class Entry(BaseModel):
 
 @cache
 def load_catalogue() -> dict[str, Entry]:
-    """By id, in the order in which they are best looked at."""
+    """The recorded runs by id, in recommended order."""
     entries = yaml.safe_load((RECORDED / "catalogue.yaml").read_text(encoding="utf-8"))
     return {entry.id: entry for entry in map(Entry.model_validate, entries)}
 
 
 def title_of(run_id: str) -> str | None:
-    """What people call a run that ships; None for any other."""
+    """The title of a shipped run; None for any other."""
     entry = load_catalogue().get(run_id)
     return entry.title if entry else None
 
 
 @dataclass(frozen=True)
 class Glance:
-    """A run in a few figures."""
+    """The summary of a run."""
 
     num_steps: int
     num_requests: int
@@ -81,14 +81,14 @@ class Glance:
     num_blocks: int
     min_free_blocks: int
     free_share: tuple[float, ...]
-    """Free blocks over the run as shares of all, the lowest of each stretch; at most SPARKLINE_POINTS."""
+    """Share of free blocks over the run, the minimum of each span; at most SPARKLINE_POINTS."""
     step: int
-    """Where it becomes interesting; 0 if nowhere."""
+    """The step at which to open the run."""
     warnings: tuple[str, ...]
 
     @property
     def in_words(self) -> str:
-        """For a line under a title."""
+        """The summary in one line."""
         counts = {
             "step": self.num_steps,
             "request": self.num_requests,
@@ -101,7 +101,7 @@ class Glance:
 
 
 INTERESTING: tuple[EventKind, ...] = ("preempt", "evict", "abort", "hit", "finish")
-"""Where a run of the user's own is opened: at the first of these that happens in it."""
+"""A user's run opens at the first of these events that it has."""
 
 
 def glance(run: Run) -> Glance:
@@ -131,7 +131,7 @@ def glance(run: Run) -> Glance:
 
 
 def sparkline(share: tuple[float, ...], words: str) -> str:
-    """Free blocks over a run as a small drawing, an HTML image with its words."""
+    """A sparkline of free blocks as an HTML image. `words`: its alternative text."""
     width, height = 160, 28
     across = width / max(1, len(share) - 1)
     points = " ".join(

@@ -1,4 +1,4 @@
-"""What colours mean, on all pages: Okabe and Ito's, which differ for colour-blind eyes too. Shapes say the same.
+"""Colours of all pages: Okabe and Ito's palette, which colour-blind readers can tell apart. Shapes differ too.
 
 The scripts and style sheets in the browser repeat them; `tests/app/debugger/test_colours.py` holds them to it.
 """
@@ -6,12 +6,12 @@ The scripts and style sheets in the browser repeat them; `tests/app/debugger/tes
 from __future__ import annotations
 
 USED, SHARED, CACHED, FREE = "#0072B2", "#E69F00", "#009E73", "#1c2537"
-"""Blocks: held by one; by several, with a dot; free but still found by a prefix hit, hatched; free, hollow (a fill only
-where a cell is too small for a frame)."""
+"""Blocks: held by one request; by several, with a dot; free and cached, hatched; free, hollow (filled only if a cell is
+too small for a frame)."""
 PREFILL, DECODE, PREEMPTED = "#CC79A7", "#56B4E9", "#D55E00"
-"""Requests: a full bar; a lower one; a hatched one. Who waits has a dashed frame and no colour."""
+"""Requests: a full bar; a lower one; a hatched one. A waiting request has a dashed frame and no colour."""
 HERE = "#F0E442"
-"""The step, or the block, that is looked at."""
+"""The selected step or block."""
 GROUND, QUIET = "#0b1020", "#9ca3af"
 
 BLOCK_SWATCHES = {

@@ -1,4 +1,4 @@
-"""Three schedulers to try on a recorded run, each a few lines that differ from the real one.
+"""Three schedulers to try on a recorded run, each differing from the real one in a few lines.
 
     prep trace fork run.itrace --at 40 --scheduler app.debugger.example_schedulers:ShortestFirst
 
@@ -14,7 +14,7 @@ from engine.core.scheduler import Scheduler, StepPlan
 
 
 class ShortestFirst(Scheduler):
-    """The shortest prompt is the most important: it starts first and loses its blocks last.
+    """The shortest prompt is the most important: it starts first and is preempted last.
 
     Short requests answer sooner; a long one can wait for as long as short ones keep coming.
     """
@@ -24,7 +24,7 @@ class ShortestFirst(Scheduler):
 
 
 class PrefillFirst(Scheduler):
-    """Who waits starts before anybody goes on: first tokens come early, and the running stall meanwhile.
+    """Waiting requests start before running ones continue: first tokens are early, decoding requests stall.
 
     What vLLM did before chunked prefill.
     """
@@ -39,7 +39,7 @@ class PrefillFirst(Scheduler):
 
 
 class DecodeFirst(Scheduler):
-    """Nobody starts while a running request still computes its prompt: one prefill at a time beside the decodes.
+    """No request starts while a running one still computes its prompt: one prefill at a time next to the decodes.
 
     Tokens come at an even pace, and the queue is longer.
     """

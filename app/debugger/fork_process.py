@@ -1,4 +1,4 @@
-"""Running a fork beside whoever asked for it: progress while it runs, a sentence for whatever becomes of it.
+"""Run a fork in a child process: progress while it runs, a sentence about its result.
 
     process = ForkProcess(source, out, at=418, changes={"max_num_batched_tokens": "256"})
     while (outcome := process.poll(0.1)) is None:
@@ -20,16 +20,16 @@ from common.child_process import JsonChild, ProcessEnded, describe_exit
 from engine.trace.format import TraceError
 
 STEP_LIMIT_S = 10.0
-"""For one step of the scheduler under test; those of ours take microseconds."""
+"""Seconds for one step of the scheduler under test; ours takes microseconds."""
 GRACE_S = 5.0
-"""Beyond it, until a worker that does not even answer its timer is killed."""
+"""Additional seconds before a worker that does not react to its timer is killed."""
 START_LIMIT_S = 120.0
-"""For reading the recording and importing the class."""
+"""Seconds for reading the recording and importing the class."""
 
 
 @dataclass(frozen=True)
 class ForkOutcome:
-    """A fork that is over. `path` holds the run, up to where it failed if it did."""
+    """A finished fork. `path` holds the run, up to the failure if there was one."""
 
     path: Path
     at: int
@@ -38,11 +38,11 @@ class ForkOutcome:
     num_steps: int
     notes: list[str] = field(default_factory=list)
     failure: str = ""
-    """One sentence: which class, in which step, what, and which rule it broke."""
+    """A sentence with the class, the step, and the broken rule."""
 
 
 class ForkProcess:
-    """One fork in a process of its own."""
+    """One fork in a child process."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class ForkProcess:
     ) -> None:
         self.out = out
         self.step = self.of = 0
-        """Steps done, and of about how many."""
-        self._job = {
+        """Completed steps, and their estimated total."""
+        self._job: dict[str, Any] = {
             "source": str(source),
             "out": str(self._part),
             "at": at,
@@ -67,7 +67,7 @@ class ForkProcess:
         }
         self._heard = time.monotonic()
         self._child = JsonChild("app.debugger.fork_worker", name="the fork")
-        with suppress(ProcessEnded):  # poll() says how it ended
+        with suppress(ProcessEnded):  # poll() reports the end
             self._child.write(self._job)
 
     @property
@@ -75,7 +75,7 @@ class ForkProcess:
         return self._child.pid
 
     def poll(self, timeout_s: float = 0.0) -> ForkOutcome | None:
-        """The outcome, or None while it runs. Waits for news at most so long. Raises TraceError for what cannot be
+        """The outcome, or None while it runs, after waiting up to `timeout_s`. Raises TraceError if the run cannot be
         forked as asked."""
         try:
             while message := self._child.read(timeout_s):
@@ -96,13 +96,13 @@ class ForkProcess:
         return None
 
     def cancel(self) -> None:
-        """End it now and remove what it has written."""
+        """End the process and remove its unfinished file."""
         self._child.kill()
         self._part.unlink(missing_ok=True)
 
     @property
     def _part(self) -> Path:
-        """Where the file grows: not yet a run that anybody lists."""
+        """The unfinished file, which no page lists."""
         return self.out.with_name(f"{self.out.name}.part")
 
     def _finish(self, result: dict[str, Any]) -> ForkOutcome:
@@ -120,7 +120,7 @@ class ForkProcess:
         )
 
     def _died(self, how: str) -> ForkOutcome:
-        """No last word: what is known is the last step that was heard of."""
+        """The outcome of a worker that ended without a result: its last reported step."""
         last = self._child.last_words()
         last = f": {last}" if last else ""
         if not self._part.exists():

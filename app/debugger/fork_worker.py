@@ -1,4 +1,4 @@
-"""The process in which a fork runs: a scheduler class of the user's own may loop, exit or crash here, and only here.
+"""The child process of a fork: a user's scheduler class may loop, exit or crash here without affecting other processes.
 
     stdin   one line, a JSON object: source, out, at, changes, scheduler_cls, step_limit_s. Then it stays open: its end
             means that nobody waits for the fork any more, and then neither process nor file stays
@@ -25,14 +25,14 @@ from engine.trace.scripted_run import StepTimeLimit
 
 REPORT_EVERY_S = 0.1
 DEAF_S = 15.0
-"""Beyond the limit of a step: then a scheduler that keeps the interpreter to itself is ended without asking it."""
+"""Seconds beyond the limit of a step, after which a scheduler that does not release the interpreter is killed."""
 
 
 def main() -> None:
     job: dict[str, Any] = {}
 
     def leave() -> None:
-        """The parent is gone: remove the unfinished file and end."""
+        """End without the parent: remove the unfinished file."""
         if job:
             Path(job["out"]).unlink(missing_ok=True)
         os._exit(1)

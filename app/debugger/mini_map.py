@@ -1,4 +1,4 @@
-"""A block map as one small drawing, for places where the canvas of the page Step would be too much."""
+"""A small block map as an SVG, simpler than the canvas of the page Step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from app.debugger.trace_columns import CACHED, SHARED, USED
 from app.debugger.trace_index import BLOCK_STATES
 
 COLOURS = {USED: colours.USED, SHARED: colours.SHARED, CACHED: colours.CACHED}
-"""As on the page Step. A free block is hollow; shared ones have a dot and cached ones a stripe, for those who do not
-see the colours."""
+"""As on the page Step. Free blocks are hollow, shared ones have a dot, cached ones a stripe, so that colour is not
+needed to tell them apart."""
 SIDE, GAP = 18, 3
 
 
 def in_words(states: NDArray[np.uint8]) -> str:
-    """What the map shows, the null block left out."""
+    """The number of blocks in each state, without the null block."""
     counts = np.bincount(states[1:], minlength=len(BLOCK_STATES))
     return (
         ", ".join(f"{counts[state]} {BLOCK_STATES[state]}" for state in (USED, SHARED, CACHED))
@@ -33,8 +33,8 @@ def mini_map(
     columns: int = 32,
     words: str = "",
 ) -> str:
-    """An HTML image of all blocks but the null block. outlined: blocks with a white frame; words: what it shows, for
-    those who do not see it (by default the number of blocks in each state)."""
+    """An HTML image of all blocks except the null block. outlined: blocks with a white frame; words: alternative text
+    (by default the number of blocks in each state)."""
     pitch = SIDE + GAP
     columns = min(columns, max(1, len(states) - 1))
     rows = -(-(len(states) - 1) // columns)

@@ -1,4 +1,4 @@
-"""A user's own runs: keep, rename, delete, record. Nothing here knows Streamlit."""
+"""A user's runs: keep, rename, delete, record. Independent of Streamlit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GZIP = b"\x1f\x8b"
 
 
 def keep_upload(name: str, data: bytes | memoryview) -> str:
-    """Put an uploaded trace among the user's runs: its id. What cannot be opened raises TraceError and is not kept."""
+    """Keep an uploaded trace among the user's runs; returns its id. Raises TraceError if it cannot be opened."""
     if bytes(data[:2]) != GZIP:
         what = "is empty" if not len(data) else "does not begin like a gzip file"
         raise TraceError(f"{name} is not a trace: it {what}. `prep trace record` makes traces")
@@ -39,23 +39,23 @@ def keep_upload(name: str, data: bytes | memoryview) -> str:
 
 
 def rename(run_id: str, name: str) -> str:
-    """The run's new id. Raises TraceError if the name is taken or is none."""
+    """Rename a run; returns its new id. Raises TraceError if the name is taken or not valid."""
     before = _own_path(run_id)
     slug = _slug(name)
     if not slug:
-        raise TraceError(f"{name!r} is no name for a run: letters, digits, - and _ are")
+        raise TraceError(f"the name {name!r} is not valid; use letters, digits, - and _")
     after = before.with_name(f"{slug}.itrace")
     if after == before:
         return run_id
     if after.exists():
-        raise TraceError(f"there is a run called {slug} already: choose another name")
+        raise TraceError(f"a run {slug} exists already; choose another name")
     with _in_words("renamed"):
         before.rename(after)
     return f"mine:{slug}"
 
 
 def delete(run_id: str) -> None:
-    """Remove one of the user's runs; others are never removed."""
+    """Remove one of the user's runs. Raises TraceError for a shipped run."""
     path = _own_path(run_id)
     with _in_words("deleted"):
         path.unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def delete(run_id: str) -> None:
 
 @contextmanager
 def _in_words(done: str) -> Iterator[None]:
-    """What the disk refuses, as a sentence."""
+    """Turn an OSError into a TraceError with a sentence."""
     try:
         yield
     except OSError as error:
@@ -75,7 +75,7 @@ def _in_words(done: str) -> Iterator[None]:
 
 def _own_path(run_id: str) -> Path:
     if not run_id.startswith("mine:"):
-        raise TraceError(f"{run_id} is not one of your own runs, and is left as it is")
+        raise TraceError(f"{run_id} is not one of your runs and was not changed")
     return path_of(run_id)
 
 
@@ -84,21 +84,21 @@ def _slug(name: str) -> str:
 
 
 def new_path(name: str) -> Path:
-    """A file name that is free among the user's runs."""
+    """An unused file name among the user's runs."""
     runs_dir().mkdir(parents=True, exist_ok=True)
     return unused_path(runs_dir() / f"{_slug(name) or 'run'}.itrace")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """How a recording ended: a run, or why there is none."""
+    """The result of a recording: a run or an error."""
 
     run_id: str | None
     error: str = ""
 
 
 class Recording:
-    """`prep demo`, recorded in a process of its own; what it leaves behind is the run alone."""
+    """`prep demo`, recorded in a child process."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -121,7 +121,7 @@ class Recording:
         return time.monotonic() - self._began
 
     def poll(self) -> Recorded | None:
-        """None while it runs."""
+        """The result, or None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -130,7 +130,7 @@ class Recording:
         if code or not crowd.exists():
             self._errors.seek(0)
             last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or [
-                "it said nothing"
+                "it printed nothing"
             ]
             self.stop()
             return Recorded(None, f"the recording failed with code {code}: {last[0]}. Try: prep demo")

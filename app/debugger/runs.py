@@ -1,4 +1,4 @@
-"""Which runs there are, and opening one. Nothing here knows Streamlit.
+"""List and open runs. Independent of Streamlit.
 
 A run's id names it in permalinks and on the command line:
 
@@ -27,7 +27,7 @@ RECORDED = Path(__file__).parent / "recorded"
 REPLAY_BYTES = 2 << 20
 """Size of the largest file that is replayed when opened: a third of a second."""
 MAX_REPLAY_BYTES = 24 << 20
-"""The largest that may be, if need be: some seconds and half a gigabyte."""
+"""Size of the largest file that is replayed if its columns are contradictory: some seconds and half a gigabyte."""
 
 
 class Run(Protocol):
@@ -41,14 +41,14 @@ class Run(Protocol):
     def is_live(self) -> bool: ...
     @property
     def index(self) -> TraceIndex:
-        """Figures of the whole run, as far as it has come."""
+        """The index of the whole run."""
 
     def reader(self, step: int) -> Trace:
-        """Tables, rows, reasons and tokens, of this step and of any other that `index` knows."""
+        """The trace around a step, for tables, rows, reasons and tokens."""
 
     @property
     def warnings(self) -> list[str]:
-        """What is missing or doubtful, in sentences."""
+        """Sentences about what is missing or doubtful."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +79,19 @@ class RecordedRun:
 
 
 def runs_dir() -> Path:
-    """Where a user's own recordings are kept."""
+    """The folder of a user's recordings."""
     return data_dir() / "runs"
 
 
 def list_runs() -> list[RunEntry]:
-    """Those that ship, then the user's own; by name."""
+    """The shipped runs, then the user's, by name."""
     shipped = [RunEntry(path.stem, path) for path in sorted(RECORDED.glob("*.itrace"))]
     mine = [RunEntry(f"mine:{path.stem}", path) for path in sorted(runs_dir().glob("*.itrace"))]
     return shipped + mine
 
 
 def path_of(run_id: str) -> Path:
-    """The file of a recorded run. Raises TraceError for an id that names none."""
+    """The file of a recorded run. Raises TraceError for an unknown id."""
     kind, _, name = run_id.rpartition(":") if not run_id.startswith("file:") else run_id.partition(":")
     if kind == "file":
         path = Path(name)
@@ -106,25 +106,21 @@ def path_of(run_id: str) -> Path:
             raise TraceError(f"{path} is a folder: the path of a trace ends with the name of its file")
         is_there = path.is_file()
     except OSError as error:
-        raise TraceError(
-            f"cannot read {path}: {error.strerror}. The page Runs lists what there is"
-        ) from error
+        raise TraceError(f"cannot read {path}: {error.strerror}. The page Runs lists all runs") from error
     if not is_there:
-        raise TraceError(
-            f"there is no run {run_id!r}: no file {path.name}. The page Runs lists what there is"
-        )
+        raise TraceError(f"there is no run {run_id!r}: no file {path.name}. The page Runs lists all runs")
     return path
 
 
 def open_run(run_id: str) -> RecordedRun:
-    """Read a recorded run. Raises TraceError for what is none."""
+    """Read a recorded run. Raises TraceError if it cannot be read."""
     path = path_of(run_id)
     reader, index = open_trace(path)
     return RecordedRun(run_id, path.stem, path, index, reader)
 
 
 def open_trace(path: Path, replay_bytes: int = REPLAY_BYTES) -> tuple[Trace, TraceIndex]:
-    """Small files are replayed whole; of larger ones the columns are worked out, once."""
+    """Replay a small file; compute the columns of a larger one, once."""
     if not path.is_file() or path.stat().st_size <= replay_bytes:
         reader = TraceReader(path)
         return reader, TraceIndex(reader)
@@ -136,10 +132,11 @@ def open_trace(path: Path, replay_bytes: int = REPLAY_BYTES) -> tuple[Trace, Tra
 
 
 def _replay_contradictions(path: Path, error: ContradictionError) -> tuple[Trace, TraceIndex]:
-    """A trace that no writer made so: only the replay knows how far it makes sense."""
+    """Replay a contradictory trace, which finds how far it is valid."""
     if path.stat().st_size > MAX_REPLAY_BYTES:
         raise TraceError(
-            f"{path} contradicts itself: {error}. It is too long to be replayed here; `prep trace verify` says where"
+            f"{path} contradicts itself: {error}. It is too long to be replayed here; `prep trace verify` finds the "
+            "step"
         ) from error
     reader = TraceReader(path)
     return reader, TraceIndex(reader)

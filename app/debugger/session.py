@@ -1,4 +1,4 @@
-"""What a browser tab looks at: run, step, request, block. The URL says the same, so that it can be sent to others.
+"""The selection of a browser tab: run, step, request, block. The URL contains it, so that it can be shared.
 
     /step?run=memory-pressure&step=42&request=c&block=17
 
@@ -22,23 +22,23 @@ _KEY = "selection"
 _PAGE_KEY = "page parameters"
 _PAGES = "pages"
 _DIGITS = 15
-"""Of a step or block in an address: what a browser counts exactly."""
+"""Maximum step or block in a URL: the largest integer that a browser represents exactly."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Strings and numbers as they stand in the URL; None: nothing chosen."""
+    """The values in the URL; None: nothing is selected."""
 
     run: str | None = None
     step: int = 0
     request: str | None = None
     block: int | None = None
     other: str | None = None
-    """On the page Compare: the second run."""
+    """The second run on the page Compare."""
 
 
 def selection() -> Selection:
-    """Of this tab. The first call reads the URL."""
+    """The selection of this tab. The first call reads the URL."""
     if _KEY not in st.session_state:
         st.session_state[_KEY] = _from_url(dict(st.query_params))
     found: Selection = st.session_state[_KEY]
@@ -46,7 +46,7 @@ def selection() -> Selection:
 
 
 def select(**changes: Any) -> Selection:
-    """Change fields by name; another run starts at step 0 with nothing chosen."""
+    """Change fields by name; another run starts at step 0 with nothing selected."""
     before = selection()
     if "run" in changes and changes["run"] != before.run:
         before = Selection(other=before.other)
@@ -55,7 +55,7 @@ def select(**changes: Any) -> Selection:
 
 
 def register_pages(pages: Mapping[str, Any]) -> None:
-    """The pages (`st.Page`) of this script run, by URL path: what `go` can jump to."""
+    """Set the pages (`st.Page`) of this script run, by URL path, for `go`."""
     st.session_state[_PAGES] = dict(pages)
 
 
@@ -70,24 +70,24 @@ def go(page: str, parameters: dict[str, str] | None = None, **changes: Any) -> N
 
 
 def permalink(chosen: Selection) -> dict[str, str]:
-    """A selection as the parameters of the address."""
+    """A selection as URL parameters."""
     return {name: str(value) for name, value in asdict(chosen).items() if value not in (None, 0)}
 
 
 def add_to_url(parameters: dict[str, str]) -> None:
-    """What else the permalink of the page now being shown must say. The page reads it back from `st.query_params`."""
+    """Add parameters to the permalink of the current page, which reads them back from `st.query_params`."""
     st.session_state[_PAGE_KEY] = parameters
 
 
 def write_url() -> None:
-    """Make the address a permalink. Called at the end of every page."""
+    """Make the URL a permalink. Called at the end of every page."""
     wanted = permalink(selection()) | st.session_state.pop(_PAGE_KEY, {})
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
 
 
 def _from_url(parameters: dict[str, str]) -> Selection:
-    """What does not parse is left out: a damaged link still opens its run."""
+    """A selection from URL parameters; invalid values are ignored, so that a damaged link still opens its run."""
 
     def number(name: str) -> int | None:
         text = parameters.get(name, "")
@@ -103,27 +103,25 @@ def _from_url(parameters: dict[str, str]) -> Selection:
 
 
 def current_run() -> Run | None:
-    """The selected run, opened; None if none is selected. Raises TraceError for what cannot be opened."""
+    """Open the selected run; None if none is selected. Raises TraceError if it cannot be opened."""
     run_id = selection().run
     return None if run_id is None else get_run(run_id)
 
 
 def get_run(run_id: str) -> Run:
-    """A run by id; recorded ones are opened once and kept while their file does not change, a live one has grown."""
+    """A run by id. Recorded runs are cached until their file changes; a live run is brought up to date."""
     if run_id.startswith("live:"):
         return _live_view(run_id)
     path = path_of(run_id)
     try:
         state = path.stat()
-    except OSError as error:  # deleted this very moment
-        raise TraceError(
-            f"cannot read {path}: {error.strerror}. The page Runs lists what there is"
-        ) from error
+    except OSError as error:  # deleted in the meantime
+        raise TraceError(f"cannot read {path}: {error.strerror}. The page Runs lists all runs") from error
     return _open(run_id, state.st_mtime_ns, state.st_size)
 
 
 def _live_view(run_id: str) -> Run:
-    """This tab's own view, so that it grows at no other moment than this."""
+    """This tab's view of a live run, which grows only here."""
     from app.debugger.live.registry import view
 
     views = st.session_state.setdefault("live views", {})

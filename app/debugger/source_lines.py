@@ -1,4 +1,4 @@
-"""Where something is written, found at run time: a line number in a text would be wrong after the next edit."""
+"""Find source lines at run time, because fixed line numbers become wrong with the next edit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def definition_of(thing: Any) -> str:
 
 @cache
 def find_line(path: str, fragment: str) -> SourceLine | None:
-    """The first line that contains a fragment; None if the file has none any more, or is not here."""
+    """The first line that contains a fragment; None if there is none, or no such file."""
     try:
         lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Tours: saved places in the recorded runs, with captions whose figures are computed from the run (`tours.yaml`).
+"""Tours: steps of the recorded runs with captions whose figures are computed from the run (`tours.yaml`).
 
 A place is named by what happens there, and a figure by an expression over the state, so neither can grow stale.
 Nothing here knows Streamlit.
@@ -27,22 +27,22 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
 class Stop(BaseModel):
-    """One place of a tour."""
+    """One stop of a tour."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     run: str
     at: Look
     after: int = 0
-    """Steps behind that event; negative: before it."""
+    """Steps after that event; negative: before it."""
     request: str | None = None
-    """Selected on the page Step: its blocks are outlined."""
+    """The request selected on the page Step; its blocks are outlined."""
     caption: str
     """Markdown; {expressions} over `facts` are computed."""
 
 
 class Tour(BaseModel):
-    """An idea in a handful of places."""
+    """An idea in a few stops."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +55,7 @@ class Tour(BaseModel):
 
 @cache
 def load_tours() -> dict[str, Tour]:
-    """By id, in reading order."""
+    """The tours by id, in reading order."""
     tours = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return {tour.id: tour for tour in map(Tour.model_validate, tours)}
 
@@ -64,12 +64,12 @@ def step_of(stop: Stop, run: Run) -> int:
     """The step of a stop in its run. Raises LookupError if its event does not happen there."""
     found = stop.at.step(run.index)
     if found is None or not 0 <= found + stop.after < run.index.num_steps:
-        raise LookupError(f"{stop.run} has no such place: {stop.at} and {stop.after} steps")
+        raise LookupError(f"{stop.run} has no step {stop.at} plus {stop.after}")
     return found + stop.after
 
 
 def caption(stop: Stop, run: Run) -> str:
-    """A stop's words with their figures. Raises ExpressionError for one that cannot be computed."""
+    """A stop's caption with its figures. Raises ExpressionError if one cannot be computed."""
     step = step_of(stop, run)
     names = facts(run, step)
     return _PLACEHOLDER.sub(lambda match: _words(evaluate(match[1], names)), stop.caption)
@@ -80,7 +80,7 @@ def _words(value: Any) -> str:
 
 
 def facts(run: Run, step: int) -> dict[str, Any]:
-    """What captions may speak of, all of it after the step. Per request: mappings from its name."""
+    """The names that captions may use, from the state after the step. Values per request are mappings from its id."""
     reader, index = run.reader(step), run.index
     state, record = reader.state_at(step), reader.step(step)
     scheduler = reader.header.get("config", {}).get("scheduler", {})
@@ -113,7 +113,7 @@ def facts(run: Run, step: int) -> dict[str, Any]:
 
 
 def _victim(reader: Trace, step: int, preempted: list[str]) -> dict[str, Any]:
-    """Of the first request that was preempted in the step."""
+    """Facts about the first request that was preempted in the step."""
     if not preempted:
         return {}
     cost = preemption_cost(reader, preempted[0], step)

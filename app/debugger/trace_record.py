@@ -1,4 +1,4 @@
-"""One line of a trace as a record whose long lists are numpy arrays.
+"""Read one line of a trace as a record whose long lists are numpy arrays.
 
 Most of a trace's text is four lists of whole numbers: who is in a batch, how many tokens of each, the tokens that came
 out, and prompts. numpy reads such a list several times faster than a JSON reader does, which makes an object of each
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_OUTPUT = -1
-"""In `tok`, for the `null` of a row whose tokens were computed without giving an output."""
+"""Replaces `null` in `tok`: a row without output."""
 LISTS = (("q", b'"q":[', b""), ("n", b'"n":[', b""), ("tok", b'"tok":[', b"nul"))
-"""In the order in which a step's line has them: key, mark, letters that may stand among the numbers. A mark cannot be
-part of a JSON string, where its quotes would be escaped."""
+"""Lists in the order of a step's line: key, mark, letters allowed among the numbers. A mark cannot occur in a JSON
+string, where its quotes would be escaped."""
 DIGITS = b"0123456789,"
 COUNTERS = b'"cnt":'
 PROMPT = b'"prompt":['
@@ -25,14 +25,14 @@ MAX_NUMBER = np.iinfo(np.int32).max
 
 
 class RecordReader:
-    """Reads the lines of one file in their order."""
+    """Reads the lines of one file in order."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[bytes, NDArray[np.int32]]] = {}
 
     def read(self, line: bytes) -> dict[str, Any]:
-        """The record, with q, n and tok as arrays where they are lists of numbers, and `num_prompt_tokens` in place
-        of a prompt. Raises ValueError for what is no JSON."""
+        """The record, with q, n and tok as arrays if they are lists of numbers, and `num_prompt_tokens` instead of a
+        prompt. Raises ValueError if the line is not JSON."""
         if line.startswith(b'{"t":"add"'):
             return _read_add(line)
         found: dict[str, NDArray[np.int32]] = {}
@@ -54,7 +54,7 @@ class RecordReader:
         return _measured(record) if "prompt" in record else record
 
     def _numbers(self, name: str, text: bytes, letters: bytes) -> NDArray[np.int32] | None:
-        """What stands between the brackets; None if it is not just numbers and nulls."""
+        """The numbers between the brackets; None if there is anything but numbers and nulls."""
         known, numbers = self._before.get(name, (None, None))
         if text == known:
             return numbers
@@ -65,14 +65,14 @@ class RecordReader:
 
 
 def numbers_of(text: bytes, letters: bytes) -> NDArray[np.int32] | None:
-    """`1,2,null` as [1, 2, NO_OUTPUT]; None for what has other characters than digits, commas and `letters`."""
+    """`1,2,null` as [1, 2, NO_OUTPUT]; None if there are characters other than digits, commas and `letters`."""
     if not text or text.translate(None, DIGITS + letters):
         return None
     if b"null" in text:
         text = text.replace(b"null", b"-1")
     numbers = np.fromstring(text, np.int64, sep=",")
     if len(numbers) != text.count(b",") + 1 or numbers.max() > MAX_NUMBER:
-        raise ValueError("a list of numbers that is none")
+        raise ValueError("a malformed list of numbers")
     return numbers.astype(np.int32)
 
 
@@ -87,13 +87,13 @@ def _read_add(line: bytes) -> dict[str, Any]:
 
 
 def _measured(record: dict[str, Any]) -> dict[str, Any]:
-    """The record of an arrival with the length of its prompt in the prompt's place."""
+    """The record of an arrival with the length of its prompt instead of the prompt."""
     prompt = record.pop("prompt")
     return {**record, "num_prompt_tokens": len(prompt)}
 
 
 def _first_nested(line: bytes) -> int:
-    """Where the first object with lists inside the record begins: a list before that is the record's own."""
+    """Start of the first nested object with lists: lists before it belong to the record itself."""
     nested = line.find(b"{", 1)
     if line.endswith(COUNTERS, 0, nested):  # numbers by name, before the lists
         nested = line.find(b"{", nested + 1)

@@ -1,7 +1,7 @@
-"""Columns in a file: made once by a process of their own, then mapped into memory.
+"""Columns in a file: computed once by a child process, then memory-mapped.
 
-Reading a big trace takes seconds and hundreds of megabytes. A separate process does it, so that the server answers
-other tabs meanwhile and keeps nothing of it, and leaves a file from which the next start maps the columns at once.
+Reading a large trace takes seconds and hundreds of megabytes. A child process does it, so that the server stays
+responsive and its memory small, and writes a file that later starts map at once.
 
     python -m app.debugger.trace_store TRACE COLUMNS MAX_TEXT_BYTES
 """
@@ -32,14 +32,14 @@ from engine.trace.format import TraceError
 from quizzes.paths import cache_dir
 
 MAGIC = b"prepcol1"
-"""Another layout or meaning of columns gets another."""
+"""Changes with the layout or meaning of the columns."""
 ALIGNMENT = 64
 KEPT_BYTES = 2_000_000_000
-"""Of all stores together; the newest stay."""
+"""Maximum size of all stores together; the newest are kept."""
 LEFT_BEHIND_S = 3600
-"""Age at which an unfinished store is nobody's any more."""
+"""Age after which an unfinished store is removed."""
 MAX_TEXT_BYTES = 1_000_000_000
-"""Of a longer trace the beginning is read. Reading takes up to 3.7 times as much memory as there is text."""
+"""Of a longer trace only the beginning is read. Reading takes up to 3.7 times the memory of the text."""
 CONTRADICTION, REFUSED = 3, 4
 """Exit codes."""
 REUSE_MEMORY = {
@@ -48,25 +48,25 @@ REUSE_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
     "MALLOC_TOP_PAD_": str(1 << 26),
 }
-"""For glibc in the reading process: memory that a column has left is used for the next. By itself glibc gives large
-pieces back and the kernel clears them again, which took as long as the arithmetic does. Elsewhere it means nothing."""
+"""Settings for glibc in the child process: reuse freed memory. By default glibc returns large pieces to the kernel,
+which clears them again; that took as long as the computation. Other libraries ignore them."""
 
 _READING = Lock()
-"""One trace at a time: reading takes two cores, and whoever asks for the same one meanwhile finds it read."""
+"""Reads one trace at a time: reading uses two cores, and a second request for the same trace then finds its columns."""
 
 logger = logging.getLogger(__name__)
 
 
 def text_limit() -> int:
-    """How much text of a trace this machine reads, in bytes: reading it fits in three fifths of the memory."""
+    """Maximum bytes of text that this machine reads of a trace, so that reading fits in three fifths of its memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(MAX_TEXT_BYTES, memory // 6)
 
 
 def open_columns(path: Path, max_text_bytes: int) -> Columns:
-    """The columns of a trace, from an earlier time if the file has not changed.
+    """The columns of a trace, stored ones if the file has not changed.
 
-    Raises TraceError for what cannot be read, ContradictionError if records do not fit together.
+    Raises TraceError if it cannot be read, ContradictionError if its records contradict each other.
     """
     state = path.stat()
     key: list[Any] = [str(path.resolve()), state.st_size, state.st_mtime_ns, max_text_bytes]
@@ -80,7 +80,9 @@ def open_columns(path: Path, max_text_bytes: int) -> Columns:
             return _make(path, stored, key)
         except OSError as error:
             logger.info("columns of %s are not kept: %s", path, error)
-        with TemporaryDirectory(prefix="prep-") as folder:  # what is mapped outlives its name
+        with TemporaryDirectory(
+            prefix="prep-"
+        ) as folder:  # the mapping stays valid after the file is removed
             return _make(path, Path(folder) / stored.name, key)
 
 
@@ -118,7 +120,7 @@ def _root() -> str:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest stores, and what a process that was killed has left."""
+    """Remove the oldest stores and files left by killed processes."""
     files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda each: -each[0].st_mtime_ns)
     total = 0
     for state, file in files:
@@ -129,7 +131,7 @@ def _prune(folder: Path) -> None:
 
 
 def save(columns: Columns, path: Path, key: list[Any]) -> None:
-    """One file: MAGIC, the length of a JSON header, the header, the columns."""
+    """Write one file: MAGIC, the length of a JSON header, the header, the columns."""
     arrays = {
         f.name: np.ascontiguousarray(getattr(columns, f.name)) for f in fields(columns) if f.name != "facts"
     }
@@ -147,7 +149,7 @@ def save(columns: Columns, path: Path, key: list[Any]) -> None:
 
 
 def load(path: Path, key: list[Any]) -> Columns | None:
-    """What `save` wrote for this key; None if there is nothing, something else or a damaged file."""
+    """Map the columns that `save` wrote for this key; None if the file is missing, for another key or damaged."""
     try:
         with open(path, "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,1 +1,1 @@
-"""Two small canvases that pages draw with: rectangles to choose from, and figures over steps."""
+"""Two chart components: selectable rectangles, and figures over steps."""

@@ -1,4 +1,4 @@
-"""The component of `lines.js`: small charts over the same steps, in which a step or a range can be chosen."""
+"""The component of `lines.js`: small charts over the same steps, with selection of a step or a range."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Chart(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was done since the last run; None: not that."""
+    """User actions since the last run of the script; None: no such action."""
 
     picked: int | None
-    """A step."""
+    """The step that was clicked."""
     brushed: tuple[int, int] | None
     """First and last step."""
 
@@ -58,8 +58,8 @@ def line_charts(
     key: str,
     height: int = 104,
 ) -> Answer:
-    """Draw. All charts have the same columns; `end` is the step after the last; a mark is (step, kind, text), `height`
-    that of each chart in pixels."""
+    """Draw charts with the same columns. `end`: the step after the last; a mark is (step, kind, text); `height`: pixels
+    per chart."""
     data = {
         "charts": [
             {
@@ -92,4 +92,4 @@ def _numbers(values: NDArray[np.float64]) -> list[float | None]:
 
 
 def _nothing() -> None:
-    """A trigger needs somebody who listens."""
+    """A component's trigger requires a callback."""

@@ -1,4 +1,4 @@
-"""The component of `rects.js`: rectangles in rows, one of which can be chosen."""
+"""The component of `rects.js`: rectangles in rows, with selection."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Rect(NamedTuple):
     style: str
     """waiting, prefill, decode, preempted; used, shared, cached, gone."""
     label: str
-    """Written inside if there is room."""
+    """Text inside, if it fits."""
     title: str
-    """What it is, in words: shown and spoken when pointed at."""
+    """Tooltip, also for screen readers."""
     id: str | int
-    """What `picked` gives."""
+    """The value of `picked`."""
 
 
 class Picked(NamedTuple):
@@ -77,7 +77,7 @@ def rect_chart(
     chosen: str | int | None = None,
     row_height: int = 18,
 ) -> Picked | None:
-    """Draw, and return what was clicked since the last run. `x` is first and end, `marker` a column to point out."""
+    """Draw, and return the last click. `x`: first and end; `marker`: a column to highlight."""
     data = {
         "rects": rects,
         "rows": rows,
@@ -95,4 +95,4 @@ def rect_chart(
 
 
 def _nothing() -> None:
-    """A trigger needs somebody who listens."""
+    """A component's trigger requires a callback."""

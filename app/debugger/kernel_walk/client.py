@@ -1,4 +1,4 @@
-"""Starting the worker, asking it, ending it. The page polls a `Job`; nothing here waits for torch."""
+"""Start, ask and end the worker process. The page polls a `Job`, so it never waits for torch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from app.debugger.kernel_walk.question import Question
 from common.child_process import JsonChild, ProcessEnded
 
 LIMIT_S = 120.0
-"""Most that one answer may take, the import of torch and loading the model included."""
+"""Maximum seconds for an answer, including the import of torch and loading the model."""
 KEPT_ANSWERS = 64
 WORKER = "app.debugger.kernel_walk.worker"
 
 
 @dataclass
 class Job:
-    """One question on its way. Fields are written by the worker's reader and read by the page."""
+    """A question in progress. The thread that reads the worker writes its fields, the page reads them."""
 
     began: float
     progress: str = "Starting a process for the model …"
@@ -34,27 +34,27 @@ class Job:
         return self.done.is_set()
 
     def end(self, answer: dict[str, Any] | None, error: str) -> None:
-        """The first end counts: a worker that is killed for its slowness ends the job twice."""
+        """End the job; only the first call counts, because a worker killed for a timeout ends it twice."""
         if not self.is_done:
             self.answer, self.error = answer, error
             self.done.set()
 
 
 class WalkClient:
-    """One worker for all tabs of this server. It is started by the first question and ends with this process."""
+    """One worker for all tabs of this server. The first question starts it; it ends with this process."""
 
     def __init__(self, command: str | Sequence[str] = WORKER, limit_s: float = LIMIT_S) -> None:
         self._command, self._limit_s = command, limit_s
         self._lock = threading.Lock()
         self._process: JsonChild | None = None
         self._jobs: OrderedDict[str, Job] = OrderedDict()
-        """By question, the newest last."""
+        """Jobs by question, the newest last."""
         self._waiting: dict[int, Job] = {}
-        """Of the worker that runs, by the number under which it knows them."""
+        """Jobs of the running worker, by number."""
         self._number = 0
 
     def ask(self, question: Question) -> Job:
-        """The job of a question. Asked once, it is answered from memory afterwards, also if it failed."""
+        """The job of a question; results are kept, also failures."""
         key = _key(question)
         with self._lock:
             job = self._jobs.get(key)
@@ -69,12 +69,12 @@ class WalkClient:
             return job
 
     def forget(self, question: Question) -> None:
-        """Ask anew next time."""
+        """Forget a result, so that the question is asked again."""
         with self._lock:
             self._jobs.pop(_key(question), None)
 
     def check_time(self, job: Job) -> None:
-        """End a worker that took too long; the next question starts another."""
+        """End a worker that exceeds the time limit; the next question starts a new one."""
         if not job.is_done and time.monotonic() - job.began > self._limit_s:
             job.end(None, f"There was no answer within {self._limit_s:g} s, so the process was ended")
             self.close()
@@ -97,7 +97,7 @@ class WalkClient:
             job.end(None, f"The process for the model cannot be reached: {error}")
 
     def _start(self) -> JsonChild:
-        offline = {"HF_HUB_OFFLINE": "1"}  # looking at a page downloads nothing
+        offline = {"HF_HUB_OFFLINE": "1"}  # viewing a page must not download anything
         process = JsonChild(self._command, name="The process for the model", environment=offline, grace_s=0.0)
         self._waiting = {}
         threading.Thread(target=_read, args=(process, self._waiting), daemon=True).start()
@@ -109,7 +109,7 @@ def _key(question: Question) -> str:
 
 
 def _read(process: JsonChild, waiting: dict[int, Job]) -> None:
-    """Write the worker's answers into its jobs; when it ends, so do those that still wait."""
+    """Write the worker's answers into its jobs; when the worker ends, the open jobs end too."""
     try:
         for record in process.records():
             job = waiting[record["id"]]

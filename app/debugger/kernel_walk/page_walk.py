@@ -1,4 +1,4 @@
-"""How paged attention walks one query through a block table, page by page, with every number kept.
+"""Compute paged attention of one query page by page and keep every intermediate number.
 
     block table   [ 7 | 2 | 9 ]                page 1: its block, its positions
                         |
@@ -28,15 +28,15 @@ from kernels.ops import dequantise_pages, wide
 
 
 class Page(NamedTuple):
-    """One column of a block table, as far as the query sees it."""
+    """The part of one block-table entry that the query attends to."""
 
     page: int
     """Column in the block table."""
     block_id: int
     first: int
-    """Position of the first token that the query sees in it."""
+    """Position of its first visible token."""
     end: int
-    """Position behind the last one."""
+    """Position after its last visible token."""
 
     @property
     def num_tokens(self) -> int:
@@ -45,18 +45,18 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class PageVisit:
-    """What one page did to the running softmax. Tensors are fp32, one entry per query head."""
+    """The effect of one page on the running softmax. Tensors are fp32, one entry per query head."""
 
     page: Page
     scores: Tensor
     """[heads, tokens]: scale * q . k."""
     score_max: Tensor
     m: Tensor
-    """Running maximum, this page included."""
+    """Running maximum, including this page."""
     rescale: Tensor
-    """exp(m before - m): by how much the sums so far shrink. 0 on the first page, where there is nothing to keep."""
+    """exp(m before - m): the factor by which earlier sums shrink; 0 on the first page."""
     added: Tensor
-    """sum of exp(score - m) over this page: what it adds to the mass."""
+    """sum of exp(score - m) over this page."""
     mass: Tensor
     """Running sum, l in the papers: mass before * rescale + added."""
     acc: Tensor
@@ -67,14 +67,14 @@ class PageVisit:
 
 @dataclass(frozen=True)
 class PageWalk:
-    """All pages in the order of the block table, and what comes out."""
+    """All pages in the order of the block table, and the output."""
 
     visits: list[PageVisit]
     output: Tensor
-    """[heads, head_dim]: what `paged_attention` returns for this query."""
+    """[heads, head_dim]: the result of `paged_attention` for this query."""
 
     def shares(self) -> Tensor:
-        """[pages, heads]: the part of the softmax's mass that lies in each page; a column sums to 1."""
+        """[pages, heads]: each page's share of the softmax mass; a column sums to 1."""
         last = self.visits[-1]
         masses = [visit.added * torch.exp(visit.m - last.m) for visit in self.visits]
         return torch.stack(masses) / last.mass
@@ -87,7 +87,7 @@ class PageWalk:
 def pages_seen(
     block_table: Sequence[int], seq_len: int, block_size: int, sliding_window: int | None = None
 ) -> Iterator[Page]:
-    """The pages that the query at position seq_len - 1 reads. Those behind its window are never touched."""
+    """The pages that the query at position seq_len - 1 reads: those not behind its sliding window."""
     oldest = 0 if sliding_window is None else max(0, seq_len - sliding_window)
     for page in range(oldest // block_size, -(-seq_len // block_size)):
         begin = page * block_size
@@ -104,7 +104,7 @@ def walk_pages(
     sliding_window: int | None = None,
     kv_scale: Tensor | None = None,
 ) -> PageWalk:
-    """Attention of the query at position seq_len - 1 over the request's own tokens, itself included.
+    """Attention of the query at position seq_len - 1 over the request's tokens, including itself.
 
     query [heads, head_dim]; kv: one layer of the cache, [num_blocks, 2, kv_heads, block_size, head_dim]; kv_scale: of a
     quantised cache, see `engine/quant/kv_cache.py`.

@@ -1,4 +1,4 @@
-"""What the worker is asked about one request at one step, taken from the trace, or why it cannot be."""
+"""The worker's input for one request at one step, taken from the trace."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ LOADING_ARGS = (
     "model", "dtype", "seed", "max_model_len", "load_format", "hf_overrides", "revision", "download_dir",
     "block_size", "kv_cache_dtype", "quantization", "enable_lora", "max_loras", "max_lora_rank", "lora_dtype",
 )  # fmt: skip
-"""Of the run's `EngineArgs`, those that decide what the keys and values are."""
+"""The run's `EngineArgs` on which the keys and values depend."""
 
 
 class NoModel(ValueError):
-    """The tensors of this trace cannot be had: says why."""
+    """The tensors of this trace cannot be computed; the message says why."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """Sent to the worker as JSON."""
+    """A question to the worker, sent as JSON."""
 
     args: dict[str, Any]
     fingerprint: str
-    """Of the run's weights."""
+    """Fingerprint of the run's weights."""
     tokens: list[int]
     """Prompt and output up to the query's own token."""
     table: list[int]
     row_start: int
-    """First position that the step computed: with the last one, where the query may stand."""
+    """First position that the step computed; the query is between it and the last one."""
     lora: str | None
     """Path or name of the adapter."""
     layer: int = 0
     head: int = 0
     position: int = -1
-    """Of the query; -1: the last token."""
+    """Position of the query; -1: the last token."""
     notes: list[str] = field(default_factory=list)
-    """What the answer is not exact about."""
+    """Sentences about what is not exact in the answer."""
 
 
 def make_question(
     reader: Trace, table: Table, *, layer: int = 0, head: int = 0, position: int = -1
 ) -> Question:
-    """Raises NoModel."""
+    """Make the question. Raises NoModel if the trace does not suffice."""
     header = reader.header
     args = header.get("config", {}).get("args") or {}
     model = header.get("model")
@@ -58,15 +58,15 @@ def make_question(
     tokens = [*history.record["prompt"], *outputs][: table.seq_len]
     if len(tokens) < table.seq_len:
         raise NoModel(
-            f"The trace knows {len(tokens)} tokens of {table.request_id}, and {table.seq_len} were computed: drafts "
-            "were not decided on yet."
+            f"The trace holds {len(tokens)} tokens of {table.request_id}, and {table.seq_len} were computed: drafts "
+            "were not verified yet."
         )
     lora = history.record.get("lora")
     notes = []
     if args.get("limit_mm_per_prompt"):
-        notes.append("Images are not in a trace: their placeholders are computed as ordinary tokens.")
+        notes.append("A trace holds no images: their placeholders are computed as ordinary tokens.")
     if (size := args.get("tensor_parallel_size") or 1) > 1:
-        notes.append(f"The run had {size} tensor ranks; here all heads are computed in one place.")
+        notes.append(f"The run had {size} tensor ranks; here one process computes all heads.")
     return Question(
         args={name: args[name] for name in LOADING_ARGS if args.get(name) is not None},
         fingerprint=header.get("fingerprint") or "",

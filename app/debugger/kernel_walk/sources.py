@@ -1,4 +1,4 @@
-"""The same five ideas in the four forms of the kernel: the line of each, found in the source when it is shown."""
+"""The source lines of five ideas in each implementation of the kernel, looked up when they are shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
         (TRITON, "new_highest = tl.maximum(highest"),
         (CUDA, "m = fmaxf(m, score[u][g])"),
     ),
-    "exp(m - m'): what the past is worth": (
+    "exp(m - m'): rescaling of earlier sums": (
         (WALK, "rescale = torch.exp(m - new_m)"),
         (REFERENCE, ".softmax(dim=-1)"),
         (CPU, "const float factor = exp_nonpositive(splat(peak - new_peak))"),
@@ -60,5 +60,5 @@ _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def places() -> dict[str, list[SourceLine | None]]:
-    """idea -> its line in each of FORMS; None where a source was changed and says it otherwise now."""
+    """Idea -> its line in each of FORMS; None if the source no longer contains it."""
     return {idea: [find_line(*place) for place in row] for idea, row in _PLACES.items()}

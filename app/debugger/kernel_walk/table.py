@@ -1,4 +1,4 @@
-"""What a trace says of a request's pages after a step, without any model.
+"""A request's pages after a step, from the trace alone.
 
 The query stands at position seq_len - 1: the last token whose keys and values the step wrote.
 `page_walk.py` computes what attention reads of each page; this is the same arithmetic without torch, and a test
@@ -16,7 +16,7 @@ from engine.trace.protocol import Trace
 TABLE_ENTRY_BYTES = 4
 """Block ids are int32."""
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8_per_token_head": 1}
-"""Bytes of a number in the cache, by `kv_cache_dtype`."""
+"""Bytes per number in the cache, by `kv_cache_dtype`."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class TablePage:
     first: int
     """Position of its first token."""
     num_tokens: int
-    """Whose keys and values exist; 0: the block is reserved for tokens to come."""
+    """Tokens whose keys and values exist; 0: the block is reserved for future tokens."""
     shared_with: tuple[str, ...]
     """Other running requests whose tables hold the block."""
     is_null: bool
-    """Its tokens left the sliding window, and the block was given back."""
+    """Its tokens left the sliding window, and the block was freed."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Table:
 
 
 def read_table(reader: Trace, step: int, request_id: str) -> Table:
-    """Raises TraceError, with the step to look at, for a request that has no table after this step."""
+    """Read the table. Raises TraceError if the request has none after this step."""
     state = reader.state_at(step)
     blocks = state.block_tables.get(request_id)
     if blocks is None:
@@ -105,7 +105,7 @@ def last_step_with_table(reader: Trace, step: int, request_id: str) -> int | Non
 
 @dataclass(frozen=True)
 class KVShape:
-    """What of a model decides the bytes of its cache."""
+    """The sizes of a model that determine the bytes of its cache."""
 
     num_layers: int
     num_kv_heads: int
@@ -123,16 +123,16 @@ class Way:
 
     name: str
     read: int
-    """By the attention of one query."""
+    """Bytes that the attention of one query reads."""
     written: int
-    """By it, beside the output."""
+    """Bytes it writes besides the output."""
     held: int
-    """Memory taken by this request."""
+    """Memory of this request."""
     why: str
 
 
 def ways(table: Table, shape: KVShape, kv_dtype: str, num_seen: int, max_model_len: int) -> list[Way]:
-    """Paged attention beside what it replaced. num_seen: tokens that the query sees (fewer with a window)."""
+    """Compare paged attention with its alternatives. num_seen: tokens that the query attends to."""
     per_token = shape.bytes_per_token(kv_dtype)
     seen, pages = num_seen * per_token, [page for page in table.pages if not page.is_null]
     in_blocks = len(pages) * table.block_size * per_token
@@ -145,20 +145,20 @@ def ways(table: Table, shape: KVShape, kv_dtype: str, num_seen: int, max_model_l
         ),
         Way(
             "contiguous, max_model_len reserved", seen, 0, reserved,
-            f"reads the same without a table, and holds {max_model_len:,} tokens from the first one on",
+            f"reads the same without a table, but reserves {max_model_len:,} tokens from the start",
         ),
         Way(
             "contiguous, read to its end and masked", reserved, 0, reserved,
-            "what a batch of fixed shape does: every query pays for the longest",
+            "a batch of fixed shape: every query reads as much as the longest one",
         ),
         Way(
             "paged, gathered, then attended", 2 * seen + entries, seen, in_blocks + seen,
-            "copies its pages behind each other first: read, written, and read again",
+            "first copies its pages into contiguous memory: read, written, and read again",
         ),
     ]  # fmt: skip
 
 
 def resolve_dtype(kv_cache_dtype: str, model_dtype: str) -> str:
-    """The storage type that `kv_cache_dtype` means."""
+    """The storage type of a `kv_cache_dtype`."""
     name = model_dtype if kv_cache_dtype == "auto" else kv_cache_dtype
     return "fp8" if name == "fp8_e4m3" else name

@@ -1,4 +1,4 @@
-"""A model, one request's cache, and the walk through it. Imports torch: only the worker does this."""
+"""Run a model into one request's cache and walk through it. Imports torch, so only the worker imports this."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from engine.worker import kv_cache
 from engine.worker.worker import Worker
 
 CHUNK = 1024
-"""Tokens that go through the model at once."""
+"""Tokens per forward pass."""
 MOST_CACHE_BYTES = 2 << 30
-"""Of the pool up to the request's last block; memory is taken only where its own blocks lie."""
+"""Maximum size of the pool up to the request's last block; only its blocks use memory."""
 MOST_QUERIES = 512
-"""Of a step's row, the last so many queries are kept."""
+"""Maximum number of queries kept, the last ones of a step's row."""
 
 
 class Listener:
-    """An attention backend that keeps what each layer asks, in the positions that somebody may look at."""
+    """An attention backend that records each layer's queries and outputs in the positions of interest."""
 
     name = "listener"
 
@@ -38,9 +38,9 @@ class Listener:
         self._backend = backend
         self._layer = 0
         self.first_kept = 0
-        """Of the tokens of the forward pass under way."""
+        """Positions of the current forward pass."""
         self.queries: list[list[Tensor]] = [[] for _ in range(num_layers)]
-        """Per layer pieces of [positions, heads, head_dim], and what attention gave for them:"""
+        """Per layer, pieces of [positions, heads, head_dim]; `outputs` has the attention outputs for them."""
         self.outputs: list[list[Tensor]] = [[] for _ in range(num_layers)]
         self.options: list[dict[str, Any]] = [{} for _ in range(num_layers)]
         """Per layer: scale, sliding_window, and kv_scale of a quantised cache."""
@@ -63,17 +63,17 @@ class Listener:
 
 @dataclass
 class Computed:
-    """One request after its tokens went through the model."""
+    """One request after the forward passes of its tokens."""
 
     cache: KVCache
     listener: Listener
     table: list[int]
-    """The trace's blocks, with spare ones for those that the window had left (`_with_spares`)."""
+    """The trace's blocks, with spare ones in place of null blocks (`_with_spares`)."""
     first: int
-    """Position of the first query kept."""
+    """Position of the first recorded query."""
 
     def query(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """[heads, head_dim] of one position, and what attention gave for it."""
+        """The query [heads, head_dim] of one position, and its attention output."""
         index = position - self.first
         queries, outputs = torch.cat(self.listener.queries[layer]), torch.cat(self.listener.outputs[layer])
         if not 0 <= index < len(queries):
@@ -83,7 +83,7 @@ class Computed:
 
 
 class Walker:
-    """Answers questions. Keeps the last model and the last request, so that another layer or head costs nothing."""
+    """Answers questions. Keeps the last model and request, so that another layer or head is fast."""
 
     def __init__(self) -> None:
         self._loaded: tuple[str, Worker] | None = None
@@ -160,10 +160,12 @@ class Walker:
 
 
 def _compute(worker: Worker, question: dict[str, Any]) -> Computed:
-    """All tokens through the model, in chunks, their keys and values in the blocks of the trace."""
+    """Run all tokens through the model in chunks, with keys and values in the blocks of the trace."""
     tokens, table = question["tokens"], _with_spares(question["table"])
     block_bytes = kv_cache.layout_of(worker.model_config, worker.args).bytes_per_block
-    if (max(table) + 1) * block_bytes > MOST_CACHE_BYTES:  # a pool too large for here: the same pages, packed
+    if (
+        max(table) + 1
+    ) * block_bytes > MOST_CACHE_BYTES:  # the pool is too large for this machine: pack the same pages
         table = list(range(1, len(table) + 1))
     cache = kv_cache.allocate(worker.model_config, worker.args, max(table) + 1, torch.device("cpu"))
     listener = Listener(worker.backend, worker.model_config.num_hidden_layers)
@@ -176,8 +178,8 @@ def _compute(worker: Worker, question: dict[str, Any]) -> Computed:
 
 
 def _with_spares(table: list[int]) -> list[int]:
-    """The table with a block of its own in every place where the window left the null block: earlier queries did see
-    what was there, and keys and values of the tokens after them depend on it."""
+    """The table with a separate block in place of every null block: earlier queries attended to those tokens, and later
+    keys and values depend on them."""
     spares = count(max(table) + 1)
     return [next(spares) if block == NULL_BLOCK else block for block in table]
 
@@ -211,7 +213,7 @@ def _forward(
 
 
 def _of_head(walk: PageWalk, head: int, table: list[int]) -> dict[str, Any]:
-    """What the page shows of one head, and the shares of all."""
+    """The data of one head for the page, and the shares of all heads."""
     shares = walk.shares()
     pages = [
         {

@@ -1,5 +1,5 @@
-"""The process that has torch: loads a trace's model, computes a request's keys and values into the trace's own blocks,
-and walks attention through them.
+"""The worker process with torch: load a trace's model, compute a request's keys and values into the trace's blocks, and
+walk attention through them.
 
     python -m app.debugger.kernel_walk.worker      one question per line on stdin, JSON; answers on stdout
 
@@ -36,12 +36,12 @@ def main() -> None:
 
                 walker = Walker()
             link.write({"id": number, "answer": walker.answer(request["question"], tell)})
-        except Exception as error:  # every failure is a sentence on the page; the worker goes on
+        except Exception as error:  # every failure is shown on the page; the worker continues
             link.write({"id": number, "error": _sentence(error)})
 
 
 def _sentence(error: Exception) -> str:
-    """Our own errors speak for themselves; another's type says where to look."""
+    """An error as a sentence; with its type if it is not one of prep's."""
     kind = type(error).__name__
     ours = type(error).__module__.split(".")[0] in ("engine", "app")
     return str(error) if ours else f"{kind}: {error}"

@@ -210,7 +210,7 @@ class LiveView:
         self.run_id = live.run_id
         self._num_lines = 0
         self._trouble: str | None = None
-        self._reader: Trace | None = None
+        self._reader: TraceReader | None = None
 
     @property
     def title(self) -> str:

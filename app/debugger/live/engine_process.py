@@ -38,14 +38,14 @@ IDLE_S = 0.5
 
 @dataclass
 class Inputs:
-    """What was asked of an engine before each step, read from its trace: what a replay needs."""
+    """The requests and aborts before each step, read from an engine's trace for a replay."""
 
     num_steps: int
     added: dict[int, list[str]] = field(default_factory=dict)
-    """By step: the requests that arrived before it."""
+    """Step -> the requests that arrived before it."""
     aborted: dict[int, list[str]] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
-    """The step records, to compare with."""
+    """The step records, for comparison."""
 
     @classmethod
     def up_to(cls, step: int, records: Iterable[dict[str, Any]]) -> Inputs:
@@ -65,13 +65,13 @@ class Inputs:
 
 
 class LiveEngine:
-    """One engine with its workload, from its start to its end or rewinding."""
+    """One engine with its workload, from its start until it ends or is rewound."""
 
     def __init__(self, settings: LiveSettings, workload: list[Arrival], say: Any, wake: Any) -> None:
         self._say = say
         self._due = list(workload)
         self._wishes: dict[str, dict[str, Any]] = {arrival.request_id: arrival.wish for arrival in workload}
-        """Of every request that ever came, injected ones too."""
+        """The wishes of all requests, including injected ones."""
         self._tokens: dict[str, list[int]] = {}
         self._is_over = False
         self.llm = LLMEngine.from_args(EngineArgs.create(**settings.engine_args()))
@@ -91,7 +91,7 @@ class LiveEngine:
         return requests
 
     def run_once(self) -> bool:
-        """Bring in who is due and run a step. False if there is nothing to do."""
+        """Add the requests that are due and run a step. Returns False if there is nothing to do."""
         if self._is_over:
             return False
         self._bring_in_who_is_due()
@@ -141,7 +141,7 @@ class LiveEngine:
         return [json.loads(line) for line in lines]
 
     def replay(self, inputs: Inputs, wishes: dict[str, dict[str, Any]]) -> int | None:
-        """Run as the earlier engine did, then pause. The first step that differed from the earlier run's, if any."""
+        """Replay the earlier engine's run, then pause. Returns the first step that differs, or None."""
         self._wishes = {**wishes, **self._wishes}
         came = {name for names in inputs.added.values() for name in names}
         self._due = [arrival for arrival in self._due if arrival.request_id not in came]
@@ -160,13 +160,13 @@ class LiveEngine:
         return len(again) if differs is None and len(again) < len(inputs.steps) else differs
 
     def close(self) -> dict[str, dict[str, Any]]:
-        """End it; the wishes it was told are handed back for a replay."""
+        """End the engine; returns its wishes for a replay."""
         self.llm.shutdown()
         return self._wishes
 
 
 def _decisions(record: dict[str, Any]) -> dict[str, Any]:
-    """What a step did, without how long it took."""
+    """A step's record without its times."""
     return {name: value for name, value in record.items() if name not in ("ts", "dur", "cnt")}
 
 
@@ -175,7 +175,7 @@ def capitalised(sentence: str) -> str:
 
 
 class Host:
-    """The loop: orders from the page, and steps of the engine in between."""
+    """The main loop: commands from the page, and steps of the engine in between."""
 
     def __init__(self) -> None:
         self._link = JsonLink(on_hang_up=lambda: None)  # `run` ends and closes the engine
@@ -218,7 +218,7 @@ class Host:
             return LiveEngine(self._settings, self._workload, self.say, self._link.wake)
         except (ConfigError, TraceError, ValueError, OSError) as error:
             self.say(event="failed", error=str(error))
-        except Exception as error:  # a scheduler class of the user's own may raise anything
+        except Exception as error:  # a user's scheduler class may raise anything
             self.say(event="failed", error=f"{type(error).__name__}: {error}")
         return None
 
@@ -239,4 +239,4 @@ class Host:
 
 
 if __name__ == "__main__":
-    os._exit(Host().run())  # at once: threads of libraries must not keep the process
+    os._exit(Host().run())  # immediately: threads of libraries must not keep the process alive

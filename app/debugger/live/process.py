@@ -1,4 +1,4 @@
-"""The parent's side of a live engine's process: start it, hear what it says, end it."""
+"""The parent's side of a live engine's process: start it, read its messages, end it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from common.child_process import JsonChild, ProcessEnded
 
 START_S = 120.0
 NUM_THREADS = "1"
-"""For the model: its matrices are small, and the browser and this server want their cores too."""
+"""Threads of the model: its matrices are small, and the browser and this server need cores too."""
 
 
 class EngineProcess:
-    """Its standard input is what keeps it alive: when this process ends in any way, it ends too."""
+    """The engine's process. It ends when its standard input closes, so it always ends with this process."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class EngineProcess:
     ) -> None:
         self.settings = settings
         self.answers: dict[str, tuple[str, str]] = {}
-        """Of requests that have ended: why, and what was said."""
+        """Ended requests: finish reason and text."""
         self.refused: dict[str, str] = {}
-        """Requests that were refused at the door, with the reason."""
+        """Rejected requests and the reasons."""
         self.failure: str | None = None
-        """Why there is no engine, or what it died of."""
+        """Why the engine did not start, or why it died."""
         self._replayed: dict[str, Any] | None = None
         self._urls: deque[str] = deque()
         self._heard = threading.Condition()
@@ -62,7 +62,7 @@ class EngineProcess:
         return self._process.is_running
 
     def wait_for_url(self, timeout_s: float = START_S) -> str:
-        """The address of the next engine's port. Raises LiveError with the engine's own message if there is none."""
+        """Wait for the next engine's port. Raises LiveError with the engine's message if it does not start."""
         with self._heard:
             self._heard.wait_for(lambda: self._urls or self.failure, timeout_s)
             if self._urls:
@@ -72,7 +72,7 @@ class EngineProcess:
             raise LiveError(self.failure)
 
     def rewind(self, step: int) -> tuple[str, dict[str, Any]]:
-        """Replay up to a step: the new engine's address, and how the replay went."""
+        """Replay up to a step: returns the new engine's address and the result of the replay."""
         self.failure = None
         self._order({"rewind": step})
         url = self.wait_for_url()
@@ -80,7 +80,7 @@ class EngineProcess:
         return url, self._replayed
 
     def stop(self) -> None:
-        """End it. A second call does nothing."""
+        """End the process. A second call does nothing."""
         self._process.close()
 
     def _order(self, order: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Capacity: what would it take to serve this traffic, by formula and by simulation, each number explained."""
+"""Page Capacity: the GPUs and costs for some traffic, by formula and by simulation, each number explained."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parents[1] / "capacity"
 _SCENARIO = "capacity scenario"
 _CHECK = "capacity check"
 _WIDGET = "capacity:"
-"""Before a field's name: the key of its widget."""
+"""Prefix of the widget key of a field."""
 
 RATES = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000]
 PROMPTS = [50, 100, 200, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000]
@@ -43,7 +43,7 @@ def show() -> None:
     try:
         before = _remembered()
     except ConfigError as error:
-        st.error(f"The link asks for something that cannot be: {error}. These are the defaults instead.")
+        st.error(f"The link is not valid: {error}. The page shows the defaults.")
         before = Scenario()
     inputs, numbers = st.columns([1, 2.6], gap="medium")
     with inputs:
@@ -63,7 +63,7 @@ def show() -> None:
 
 
 def _remembered() -> Scenario:
-    """Of this tab; the first time, of the link."""
+    """The scenario of this tab; initially that of the link."""
     if _SCENARIO not in st.session_state:
         return Scenario.parse(dict(st.query_params))
     found: Scenario = st.session_state[_SCENARIO]
@@ -92,7 +92,7 @@ def _inputs(before: Scenario) -> Scenario:
         chosen["prompt"] = _slide("Prompt tokens", "prompt", PROMPTS)
         chosen["prefix_share"] = st.slider(
             "Shared beginning", 0.0, 0.99, step=0.01, key=_WIDGET + "prefix_share",
-            help="Share of every prompt that it has in common with others.",
+            help="Share of every prompt that is a common prefix.",
         )  # fmt: skip
         chosen["ttft_ms"] = _slide("TTFT limit (ms)", "ttft_ms", TTFTS)
     with right:
@@ -108,12 +108,12 @@ def _inputs(before: Scenario) -> Scenario:
         )
         chosen["price"] = st.number_input(
             "$ per GPU and hour", 0.0, 1e4, step=0.1, key=_WIDGET + "price",
-            help="An assumption until you put in your own price: nothing was looked up.",
+            help="An assumption, not a quoted price: enter your own.",
         )  # fmt: skip
     with right:
         chosen["headroom"] = st.slider(
             "Plan with", 0.1, 1.0, step=0.05, key=_WIDGET + "headroom",
-            help="Share of a replica's most requests per second. Queues need the rest.",
+            help="Share of a replica's maximum request rate. Queues need the rest.",
         )  # fmt: skip
     _keeping(Scenario(**chosen))
     return Scenario(**chosen)
@@ -123,18 +123,18 @@ def _select(label: str, name: str, options: list[Any], **more: Any) -> Any:
     wanted = st.session_state[_WIDGET + name]
     if wanted not in options:
         st.session_state[_WIDGET + name] = options[0]
-        st.warning(f"{label}: {wanted} is not to be had here, so this is {options[0]}.")
+        st.warning(f"{label}: {wanted} is not available here; using {options[0]}.")
     return st.selectbox(label, options, key=_WIDGET + name, **more)
 
 
 def _slide(label: str, name: str, marks: list[Any], write: Callable[[Any], str] = lambda v: f"{v:,g}") -> Any:
-    """A slider over marks, with the value of a link or a saved scenario among them."""
+    """A slider over marks that also includes the value of a link or saved scenario."""
     value = st.session_state[_WIDGET + name]
     return st.select_slider(label, sorted({*marks, value}), key=_WIDGET + name, format_func=write)
 
 
 def _follow_price() -> None:
-    """Another GPU has another assumed price; a price that you typed stays."""
+    """Change the assumed price with the GPU; a price that the user entered stays."""
     if st.session_state[_WIDGET + "price"] in ASSUMED_PRICES.values():
         st.session_state[_WIDGET + "price"] = ASSUMED_PRICES[st.session_state[_WIDGET + "gpu"]]
 
@@ -179,12 +179,12 @@ def _results(found: Capacity) -> None:
             (st.caption if "keeps" in verdict else st.warning)(verdict)
     formula, run = st.columns([1.15, 1], gap="medium")
     with formula:
-        st.markdown("**By formula** · open a line: how it comes about, and what it leaves out")
+        st.markdown("**By formula** · open a line for its formula, numbers and limits")
         _tree(found)
     with run:
         st.markdown("**Check by simulation** · the real scheduler, virtual time")
         if found.problem:
-            st.caption("There is nothing to run: the model does not fit.")
+            st.caption("Nothing to simulate: the model does not fit.")
         else:
             _simulation(found)
 
@@ -274,15 +274,15 @@ def _outcome(found: Capacity, check: Check) -> None:
         return
     assert check.report is not None
     if replace(check.scenario, price=found.scenario.price) != found.scenario:
-        st.info("These are the numbers of a run with other inputs: run it again.")
+        st.info("These are the results for other inputs: run the simulation again.")
     if check.stopped_because:
         st.warning(
-            f"The run was cut short after {check.num_sent:,} of {check.num_requests:,} requests: "
+            f"The run stopped early, after {check.num_sent:,} of {check.num_requests:,} requests: "
             f"{check.stopped_because}. {check.report.num_finished:,} finished and count."
         )
     gaps = compare(work_out(check.scenario), check.report)
     if not gaps:
-        st.caption("No request finished: there is nothing to compare.")
+        st.caption("No request finished, so there is nothing to compare.")
         return
     rows = "".join(
         f"<tr><th scope='row'>{gap.title}</th><td>{shown(gap.formula, gap.unit)}</td>"

@@ -1,4 +1,4 @@
-"""Kernel view: how paged attention walks one request's block table after one step, page by page."""
+"""Page Kernel: paged attention over one request's block table after one step, page by page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _show(run: Run) -> None:
     with who:
         request_id = _choose_request(reader, step)
     if request_id is None:
-        st.info(f"Nothing runs after step {step:,}: no request has blocks. Go to another step.")
+        st.info(f"No request runs after step {step:,}, so none has blocks. Go to another step.")
         return
     try:
         table = read_table(reader, step, request_id)
@@ -58,7 +58,7 @@ def _show(run: Run) -> None:
     _walk(reader, table, numbers)
 
 
-# ---------------------------------------------------------------------- what to look at
+# ---------------------------------------------------------------------- selection
 
 
 def _choose_request(reader: Trace, step: int) -> str | None:
@@ -97,7 +97,9 @@ def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
         problem = str(error)
     if problem:
         st.warning(
-            f"No scores: {problem}. What follows is from the trace alone, and exact.".replace("..", ".")
+            f"No scores: {problem}. The data below comes from the trace alone and is exact.".replace(
+                "..", "."
+            )
         )
         if job is not None and st.button("Try again", key="kernel again"):
             _client().forget(question)
@@ -112,7 +114,7 @@ def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
 
 
 def _chosen(columns: list[Any], reader: Trace, table: Table) -> dict[str, int]:
-    """Layer, head and position; their numbers are known once the model answered, or from a table of models."""
+    """Show the boxes for layer, head and position. Their ranges come from the model's answer or a table of models."""
     layers, heads = _sizes(reader)
     left, middle, right = columns
     layer = _number(left, "Layer", "layer", layers)
@@ -127,21 +129,21 @@ def _chosen(columns: list[Any], reader: Trace, table: Table) -> dict[str, int]:
         )  # fmt: skip
     else:
         right.caption(
-            f"The query is the token at position {position:,}, the newest whose keys and values exist: it sees itself "
-            f"and everything before it."
+            f"The query is the token at position {position:,}, the newest one whose keys and values exist. It attends "
+            "to itself and all earlier tokens."
         )
     return {"layer": layer, "head": head, "position": int(position)}
 
 
 def _choose_head() -> None:
-    """A click on a head in the drawing."""
+    """Select the head that was clicked in the drawing."""
     head = st.session_state[_VIEW].head
     if head is not None:
         st.session_state["kernel head"] = int(head)
 
 
 def _number(place: Any, label: str, name: str, count: int) -> int:
-    """A box for 0 to count - 1. The first time it holds the link's number; another model may have fewer."""
+    """A box for 0 to count - 1, initially with the link's number; another model may have a smaller range."""
     key = f"kernel {name}"
     st.session_state[key] = min(st.session_state.get(key, _from_link(name, count)), count - 1)
     return int(place.number_input(f"{label}, 0 to {count - 1}", 0, count - 1, key=key))
@@ -173,11 +175,11 @@ def _remember_sizes(reader: Trace, answer: dict[str, Any]) -> None:
 @st.fragment(run_every=0.3)
 @in_words
 def _wait(job: Job) -> None:
-    """Shown until the worker answers."""
+    """Show the progress until the worker answers."""
     _client().check_time(job)
     if job.is_done:
         st.rerun()
-    st.info(f"{job.progress} Pages and bytes below are already exact; scores follow.")
+    st.info(f"{job.progress} Pages and bytes below are exact; scores follow.")
 
 
 @st.cache_resource
@@ -189,7 +191,7 @@ def _checked(answer: dict[str, Any]) -> str:
     return (
         f"{answer['model']} in {answer['dtype']}, KV in {answer['kv_dtype']}. Head {answer['head']} reads kv head "
         f"{answer['head'] * answer['num_kv_heads'] // answer['num_heads']} of {answer['num_kv_heads']}. The walk's "
-        f"output and what the layer's own attention gave differ by at most {answer['difference']:.1e} "
+        f"output and the output of the layer's attention differ by at most {answer['difference']:.1e} "
         f"(largest value {answer['largest']:.2f})."
     )
 
@@ -235,11 +237,9 @@ def _facts(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
 def _bytes(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
     st.markdown("**Bytes of one layer, for this one query**")
     shape = _shape(reader, answer)
-    waste = (
-        f"{table.wasted_slots} of {len(table.pages) * table.block_size} slots of its blocks hold no token."
-    )
+    waste = f"{table.wasted_slots} of {len(table.pages) * table.block_size} slots of its blocks are empty."
     if shape is None:
-        st.caption(f"{waste} How many bytes a token takes is known once the model is.")
+        st.caption(f"{waste} The bytes per token are known once the model is loaded.")
         return
     args = reader.header.get("config", {}).get("args") or {}
     model_dtype = answer["dtype"] if answer else "float32"
@@ -311,7 +311,7 @@ TABLE_CSS = """<style>
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """Texts as they are, numbers as bytes."""
+    """A table of texts and numbers of bytes."""
     head = "".join(f"<th>{name}</th>" for name in rows[0])
     body = "".join(
         f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row.values())}</tr>" for row in rows
@@ -324,7 +324,7 @@ def _cell(value: str | int) -> str:
 
 
 def _sources() -> str:
-    """Per idea the line in each form, with its text on hover and under it."""
+    """Per idea, the line in each implementation, with its code."""
     parts = []
     for idea, lines in places().items():
         cells = "".join(

@@ -1,4 +1,4 @@
-"""Recording the runs that ship: `python -m app.debugger.recorded.record [id ...]` from the checkout's root.
+"""Record the shipped runs: `python -m app.debugger.recorded.record [id ...]` in the checkout's root.
 
 The decisions come out the same each time; clocks, machine and code revision are those of the recording.
 """
@@ -45,11 +45,11 @@ def _run(llm: LLMEngine, scene: Scene) -> None:
         if not due and not core.has_unfinished():
             return
         core.step()
-    raise RuntimeError(f"the scene is not over after {MAX_STEPS} steps")
+    raise RuntimeError(f"the scene did not end within {MAX_STEPS} steps")
 
 
 def main(names: list[str]) -> None:
-    os.chdir(HERE)  # a trace names its file, and a path would say where this checkout lies
+    os.chdir(HERE)  # a trace contains its file name; a path would reveal the location of this checkout
     for name in names or SCENES:
         path = Path(f"{name}.itrace")
         path.unlink(missing_ok=True)

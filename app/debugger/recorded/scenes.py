@@ -1,4 +1,4 @@
-"""The recorded runs as recipes: an engine on the shipped model, who asks what and when, who hangs up.
+"""The scenes of the recorded runs: engine settings, arrivals and aborts, on the shipped model.
 
 Steps are deterministic, so a recipe always makes the same decisions; only the clock differs (`record.py`).
 """
@@ -16,12 +16,12 @@ CUSTOMERS = ("ana", "ben", "cleo", "dan", "eve", "finn", "gus", "hana", "ivo", "
 
 @dataclass(frozen=True)
 class Arrival:
-    """A request, and the step before which it comes."""
+    """A request, and the step before which it arrives."""
 
     step: int
     request_id: str
     wish: dict[str, Any]
-    """As the debug port takes it (`engine/frontend/debug_requests.py`)."""
+    """The request in the format of the debug port (`engine/frontend/debug_requests.py`)."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Scene:
     settings: dict[str, Any]
     arrivals: list[Arrival]
     aborts: dict[str, int] = field(default_factory=dict)
-    """request id -> the step before which its client hangs up."""
+    """Request id -> the step before which it is aborted."""
     adapters: tuple[str, ...] = ()
 
 
 def ask(
     shop: Shop, question: int, *, max_tokens: int = 24, exactly: bool = True, **options: Any
 ) -> dict[str, Any]:
-    """A customer's question to a shop. exactly: the answer has max_tokens tokens, whatever the model would say."""
+    """A customer's question to a shop. exactly: the answer has exactly max_tokens tokens."""
     messages = [
         {"role": "system", "content": shop.system},
         {"role": "user", "content": shop.questions[question % len(shop.questions)]},
@@ -58,7 +58,7 @@ def first_steps() -> Scene:
 
 
 def continuous_batching() -> Scene:
-    """One shop, notes computed once: what is seen is who joins and who leaves."""
+    """Customers of one shop, whose notes are computed once, join and leave."""
     shop = open_shop(2, titles=2)
     lengths = (30, 8, 20, 12, 26, 6, 18, 10)
     arrivals = [
@@ -69,7 +69,7 @@ def continuous_batching() -> Scene:
 
 
 def chunked_prefill() -> Scene:
-    """A long catalogue arrives while three customers are being answered."""
+    """A long prompt arrives while three requests decode."""
     shop = open_shop(3, titles=2)
     arrivals = [Arrival(0, name, ask(shop, n, max_tokens=36)) for n, name in enumerate(CUSTOMERS[:3])]
     arrivals.append(Arrival(12, "catalogue", ask(open_shop(4, titles=10), 0, max_tokens=12)))
@@ -77,7 +77,7 @@ def chunked_prefill() -> Scene:
 
 
 def prefix_cache() -> Scene:
-    """Four agents with one system prompt; each asks twice, and the second turn begins with the first."""
+    """Four agents with one system prompt; each has two turns, the second one begins with the first."""
     shop = open_shop(5, titles=3)
     arrivals = []
     for turn in range(2):
@@ -93,7 +93,7 @@ def prefix_cache() -> Scene:
 
 
 def eviction() -> Scene:
-    """Shops in turn through a cache that holds three of them: one is visited again in time, another too late."""
+    """Prompts of several shops, a cache for three: one returns before its blocks are evicted, another after."""
     arrivals = []
     for n, seed in enumerate((11, 12, 13, 11, 14, 15, 12)):
         arrivals.append(
@@ -103,7 +103,7 @@ def eviction() -> Scene:
 
 
 def memory_pressure() -> Scene:
-    """Two shops, five customers with long answers, and too few blocks for all of them."""
+    """Two shops, five requests with long answers, and too few blocks for all of them."""
     shops = [open_shop(seed, titles=2) for seed in (1, 2)]
     arrivals = [
         Arrival(4 * n, name, ask(shops[n % 2], n, max_tokens=44)) for n, name in enumerate(CUSTOMERS[:5])
@@ -112,20 +112,20 @@ def memory_pressure() -> Scene:
 
 
 def recompute() -> Scene:
-    """Without a prefix cache nothing of a victim is found again: all of it is computed a second time."""
+    """Without a prefix cache, a preempted request recomputes all of its tokens."""
     shop = open_shop(7, titles=2)
     arrivals = [Arrival(4 * n, name, ask(shop, n, max_tokens=44)) for n, name in enumerate(CUSTOMERS[:4])]
     return Scene({**_engine(num_blocks=53, tokens=96, seqs=8), "enable_prefix_caching": False}, arrivals)
 
 
 def swap() -> Scene:
-    """The same customers and blocks; what a victim computed waits in host memory."""
+    """The same requests and blocks, but preempted blocks are copied to host memory."""
     scene = recompute()
     return Scene({**scene.settings, "preemption_mode": "swap", "swap_space": 0.05}, scene.arrivals)
 
 
 def priorities() -> Scene:
-    """The least important loses its blocks, though others came later: 0 is the most important."""
+    """The least important request is preempted, not the newest; 0 is the most important priority."""
     shops = [open_shop(seed, titles=2) for seed in (21, 22, 23, 24)]
     importance = {"ana": 5, "ben": 9, "cleo": 5, "urgent": 0}
     arrivals = [
@@ -136,7 +136,7 @@ def priorities() -> Scene:
 
 
 def burst() -> Scene:
-    """Twelve customers at once, four at a time, and a budget that a prompt alone uses up."""
+    """Twelve requests arrive at once, four run at a time, and one prompt uses up the budget."""
     shops = [open_shop(30 + n, titles=2) for n in range(4)]
     arrivals = [
         Arrival(2 + n // 8, name, ask(shops[n % 4], n, max_tokens=10 + 2 * (n % 5)))
@@ -146,7 +146,7 @@ def burst() -> Scene:
 
 
 def lora() -> Scene:
-    """Three adapters and one slot: whose adapter is not on the device waits until the slot is free."""
+    """Three adapters and one slot: a request whose adapter is not on the device waits for the slot."""
     shop = open_shop(41, titles=2)
     adapters = ("shop-lora-recommend", "shop-lora-support", "shop-lora-ja")
     arrivals = []
@@ -161,7 +161,7 @@ def lora() -> Scene:
 
 
 def speculation() -> Scene:
-    """A small model drafts four tokens a step; the large one keeps those it would have said itself."""
+    """A small model drafts four tokens per step; the large model accepts those it would have generated."""
     shop = open_shop(51, titles=2)
     arrivals = [Arrival(4 * n, name, ask(shop, n, max_tokens=40)) for n, name in enumerate(CUSTOMERS[:4])]
     settings = _engine(num_blocks=96, tokens=128, seqs=4)
@@ -170,7 +170,7 @@ def speculation() -> Scene:
 
 
 def aborts() -> Scene:
-    """Clients that hang up: one while it waits, one in the middle of its prompt, one in the middle of its answer."""
+    """Three aborts: a waiting request, one during its prompt, one during its answer."""
     shops = [open_shop(seed, titles=3) for seed in (61, 62, 63, 64)]
     arrivals = [Arrival(n, name, ask(shops[n], n, max_tokens=30)) for n, name in enumerate(CUSTOMERS[:4])]
     settings = _engine(num_blocks=60, tokens=64, seqs=2)
@@ -178,7 +178,7 @@ def aborts() -> Scene:
 
 
 def _engine(num_blocks: int, tokens: int, seqs: int) -> dict[str, Any]:
-    """num_blocks: with the null block."""
+    """Engine settings; num_blocks includes the null block."""
     return {
         "num_gpu_blocks_override": num_blocks,
         "block_size": 16,
@@ -202,4 +202,4 @@ SCENES: dict[str, Callable[[], Scene]] = {
     "speculation": speculation,
     "aborts": aborts,
 }
-"""By the run's id, in the order in which they are best looked at."""
+"""The scenes by run id, in recommended order."""

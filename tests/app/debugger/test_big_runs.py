@@ -429,7 +429,7 @@ def test_a_trace_that_was_packed_again_in_one_piece_is_refused_when_it_is_too_lo
     path.write_bytes(gzip.compress(gzip.decompress(content)))
     assert columns_here(path).step(1000) == TraceReader(path).step(1000)
     monkeypatch.setattr(trace_text, "MAX_MEMBER_BYTES", 100_000)
-    with pytest.raises(TraceError, match="packed again by another tool: open the file that the engine wrote"):
+    with pytest.raises(TraceError, match="recompressed by another tool: open the file that the engine wrote"):
         columns_here(path)
 
 
@@ -441,7 +441,7 @@ def test_a_trace_that_changes_after_it_was_opened_is_not_mixed_up(tmp_path: Path
     with pytest.raises(TraceError, match="has changed since it was opened: open the run again"):
         reader.step(900)
     path.unlink()
-    with pytest.raises(TraceError, match="cannot read .* any more: .*Open the run again"):
+    with pytest.raises(TraceError, match="can no longer be read: .*Open the run again"):
         reader.step(100)
 
 

@@ -127,5 +127,5 @@ def test_a_run_that_was_cut_off_opens_with_a_warning(open_step: Opener, trace: P
     cut = tmp_path / "cut.itrace"
     cut.write_bytes(trace.read_bytes()[:-200])
     app = open_step(cut)
-    assert any("cut off" in caption.value for caption in app.caption)
+    assert any("truncated" in caption.value for caption in app.caption)
     assert unpack(sent(app)[1]["o"])[0]["last"] > 0
