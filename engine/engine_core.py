@@ -12,7 +12,6 @@ Source: vLLM v1/engine/core.py.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -22,21 +21,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.config import (
-    CacheConfig,
-    ConfigError,
-    EngineArgs,
-    EngineConfig,
-    KVTransferConfig,
-    LoRAConfig,
-    ModelConfig,
-    SpeculativeConfig,
-    StructuredOutputsConfig,
-    TierConfig,
-    resolve_sliding_window,
-)
-from engine.config.classes import load_class
-from engine.config.tiers import check_tier_args
+from engine.config import ConfigError, EngineArgs, EngineConfig, ModelConfig, TierConfig
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
 from engine.core.observer import IntegrityCheck, StepObserver
@@ -44,24 +29,13 @@ from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.core.stats import StepStats
-from engine.exec.base import Executor, PendingStep
+from engine.exec.base import Executor, PendingStep, executor_class
 from engine.grammar.manager import GrammarManager
 from engine.grammar.vocabulary import TokenSource, Vocabulary
-from engine.models.hf_config import load_model_config
-from engine.resolve import (
-    check_args,
-    check_parallel,
-    resolve_executor,
-    resolve_kv_events,
-    resolve_kv_transfer,
-    resolve_logits_processors,
-    resolve_scheduler_config,
-)
+from engine.resolve import resolve, trace_path
 from engine.trace.format import TraceError
 from engine.transfer import connector_class
-from engine.worker.draft_loading import refuse_head
 from engine.worker.kv_cache import free_host_bytes
-from engine.worker.worker import resolve_device
 
 if TYPE_CHECKING:
     from engine.debug.port import DebugPort
@@ -98,71 +72,42 @@ class EngineCore:
         """The unfinished requests that have a grammar."""
         self._retired_loras: list[str] = []
         """Keys of unloaded adapters that unfinished requests still use."""
-        self.debug = None if config.args.debug_port is None else _open_debug_port(config)
+        self.debug = None if config.debug_port is None else _open_debug_port(config)
         self.tracer = _make_tracer(config, scheduler, self.debug)
         if self.debug is not None:
             self.debug.engine = self
             print(f"debug port: prep app --attach '{self.debug.url}'", file=sys.stderr, flush=True)
         self.kv_events = KVEventFeed.create(config.kv_events, scheduler) if config.kv_events else None
-        check = IntegrityCheck(scheduler) if config.args.debug_checks else None
+        check = IntegrityCheck(scheduler) if config.debug_checks else None
         self.observers: list[StepObserver] = [
             observer for observer in (self.tracer, self.debug, self.kv_events, check) if observer is not None
         ]
         self._failure: BaseException | None = None
-        self._sends_tokens = config.args.tensor_parallel_size * config.args.pipeline_parallel_size > 1
+        self._sends_tokens = config.parallel.world_size > 1
         self._under_way: deque[_StepUnderWay] = deque()
 
     @classmethod
     def from_args(cls, args: EngineArgs, tokenizer: TokenSource | None = None) -> EngineCore:
-        """Load the model, size the cache, build the scheduler. Structured outputs need the tokenizer."""
-        check_args(args)
-        check_tier_args(args)
-        structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
-        kv_events = resolve_kv_events(args)
-        kv_transfer = resolve_kv_transfer(args)
-        lora = LoRAConfig.from_args(args)
-        processors = resolve_logits_processors(args)
-        scheduler_cls = load_class(args.scheduler_cls or Scheduler, "scheduler_cls")
-        model = load_model_config(args)
-        refuse_head(model)
-        speculative = SpeculativeConfig.parse(args.speculative_config)
-        scheduler_config = resolve_scheduler_config(args, model, resolve_device(args.device), speculative)
-        check_parallel(args, model)
-        executor = resolve_executor(args)(model, args, processors)
-        # The replay of a trace knows one step at a time.
-        is_traced = _trace_path(args) or args.debug_port is not None
-        depth = 1 if is_traced else executor.max_concurrent_batches
-        scheduler_config = replace(scheduler_config, max_concurrent_batches=depth)
-        num_blocks = executor.determine_num_blocks(scheduler_config)
-        cache_config = CacheConfig(
-            num_blocks,
-            args.block_size,
-            args.enable_prefix_caching,
-            args.kv_cache_dtype,
-            sliding_window=resolve_sliding_window(args, model),
-            detect_hash_collisions=args.debug_checks,
-            drop_last_hit_block=speculative is not None and speculative.method == "eagle",
-        )
-        executor.init_cache(num_blocks, scheduler_config)
-        cache_config = replace(cache_config, tiers=_init_tiers(args, executor))
+        """Resolve the settings and start an engine. Structured outputs need the tokenizer."""
+        return cls.create(resolve(args), tokenizer)
+
+    @classmethod
+    def create(cls, config: EngineConfig, tokenizer: TokenSource | None = None) -> EngineCore:
+        """Load the model, size and allocate the cache, build the scheduler."""
+        executor = executor_class(config.parallel.backend)(config)
+        num_blocks = executor.determine_num_blocks()
+        executor.init_cache(num_blocks)
+        cache = replace(config.cache, num_blocks=num_blocks, tiers=_init_tiers(config, executor))
+        config = replace(config, cache=cache)
+        logger.info("%s", executor.collective_rpc("describe")[0])
+        scheduler_cls = config.scheduler_cls or Scheduler
         scheduler = scheduler_cls(
-            scheduler_config,
-            cache_config,
-            model_fingerprint=model.fingerprint,
-            **_connector_options(kv_transfer, executor, cache_config),
+            config.scheduler,
+            config.cache,
+            model_fingerprint=config.model.fingerprint,
+            **_connector_options(config, executor),
         )
-        config = EngineConfig(
-            model,
-            cache_config,
-            scheduler_config,
-            args,
-            structured_outputs,
-            kv_transfer,
-            speculative,
-            lora,
-            kv_events,
-        )
-        return cls(config, scheduler, executor, _vocabulary_maker(model, tokenizer))
+        return cls(config, scheduler, executor, _vocabulary_maker(config.model, tokenizer))
 
     def add_request(self, request: Request) -> None:
         """Queue a request, or raise RequestRejected if it could never finish."""
@@ -377,28 +322,22 @@ class _StepUnderWay:
     """perf_counter when it was scheduled."""
 
 
-def _connector_options(
-    config: KVTransferConfig | None, executor: Executor, cache: CacheConfig
-) -> dict[str, Any]:
-    """Both halves of the KV connector: the worker's starts, the scheduler's is its scheduler's argument."""
-    if config is None:
+def _connector_options(config: EngineConfig, executor: Executor) -> dict[str, Any]:
+    """Start the worker half of the KV connector; return the scheduler half as an argument of the scheduler."""
+    transfer = config.kv_transfer
+    if transfer is None:
         return {}
-    if cache.sliding_window is not None:
-        raise ConfigError(
-            "kv_transfer_config does not work with a sliding window: blocks behind it are given back, so a "
-            "finished request has no whole prefix to hand over"
-        )
-    [address] = executor.collective_rpc("init_kv_connector", config)
+    [address] = executor.collective_rpc("init_kv_connector")
     return {
-        "connector": connector_class(config).make_scheduler(config, cache.block_size, address),
-        "kv_load_failure_policy": config.kv_load_failure_policy,
+        "connector": connector_class(transfer).make_scheduler(transfer, config.cache.block_size, address),
+        "kv_load_failure_policy": transfer.kv_load_failure_policy,
     }
 
 
-def _init_tiers(args: EngineArgs, executor: Executor) -> TierConfig:
-    """Size the host memory for KV blocks, if any was asked for, and allocate it on every worker."""
+def _init_tiers(config: EngineConfig, executor: Executor) -> TierConfig:
+    """Size the host memory for KV blocks and allocate it on every worker."""
     block_bytes = sum(executor.collective_rpc("block_bytes"))
-    tiers = TierConfig.from_args(args, block_bytes, free_host_bytes())
+    tiers = TierConfig.sized(config.memory, block_bytes, free_host_bytes())
     if tiers.num_host_blocks:
         executor.collective_rpc("init_host_pool", tiers.num_host_blocks)
     return tiers
@@ -416,14 +355,14 @@ def _vocabulary_maker(model: ModelConfig, tokenizer: TokenSource | None) -> Call
 
 
 def _make_tracer(config: EngineConfig, scheduler: Scheduler, debug: DebugPort | None) -> TraceWriter | None:
-    wanted = _trace_path(config.args)
+    wanted = trace_path(config.trace)
     if not wanted and debug is None:
         return None
     from engine.trace.files import unused_path
     from engine.trace.header import trace_header
     from engine.trace.writer import TraceWriter
 
-    path = config.args.trace or (unused_path(wanted) if wanted else None)
+    path = config.trace or (unused_path(wanted) if wanted else None)
     try:
         return TraceWriter(path, trace_header(config), scheduler, tap=debug)
     except TraceError:
@@ -436,13 +375,8 @@ def _open_debug_port(config: EngineConfig) -> DebugPort:
     from engine.debug.breakpoints import DebugError
     from engine.debug.port import DebugPort
 
-    assert config.args.debug_port is not None
+    assert config.debug_port is not None
     try:
-        return DebugPort(config.args.debug_port, {"model": config.model.model})
+        return DebugPort(config.debug_port, {"model": config.model.model})
     except DebugError as error:
         raise ConfigError(str(error)) from error
-
-
-def _trace_path(args: EngineArgs) -> str:
-    """Where a trace goes; empty: there is none."""
-    return args.trace or os.environ.get("PREP_TRACE", "")  # the second: prep trace record

@@ -1,42 +1,44 @@
-"""What a user asked for, checked and completed: EngineArgs -> the parts of EngineConfig.
+"""Resolve the settings once: `resolve(EngineArgs) -> EngineConfig`.
 
-Defaults of None become numbers here, when the model and the device are known. The defaults are vLLM's
-(vllm/engine/arg_utils.py, get_batch_defaults).
+Everything that depends on the settings, the model and the device is decided here, before workers start. Two things
+come later, because only workers can measure them: the number of KV blocks and of host blocks (`EngineCore.create`).
+
+Settings that exclude each other: `engine/config/combinations.py`. Default sizes: `engine/config/defaults.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from dataclasses import fields
+from typing import Any
 
 import torch
 
 from engine.config import (
+    CacheConfig,
     ConfigError,
     EngineArgs,
+    EngineConfig,
     KVEventsConfig,
     KVTransferConfig,
+    LoRAConfig,
+    MemoryConfig,
     ModelConfig,
+    ParallelConfig,
     SchedulerConfig,
     SpeculativeConfig,
+    StructuredOutputsConfig,
 )
 from engine.config.classes import load_class
-from engine.config.tiers import GIB, disk_folder
+from engine.config.combinations import check_combinations
+from engine.config.defaults import GIB, BatchSizes, default_batch_sizes
+from engine.exec.base import EXECUTORS, executor_class
+from engine.models.hf_config import load_model_config
 from engine.sample.processors import LogitsProcessor
+from engine.spec.draft_loading import load_draft_config, refuse_head
 from engine.transfer import connector_class
+from engine.worker.worker import resolve_device
 
-if TYPE_CHECKING:
-    from engine.exec.base import Executor
-
-_CPU_BATCHED_TOKENS, _CPU_SEQS = 4096, 256
-_GPU_BATCHED_TOKENS, _GPU_SEQS = 8192, 256
-_LARGE_GPU_BATCHED_TOKENS, _LARGE_GPU_SEQS = 16384, 1024
-_LARGE_GPU_BYTES = 70 << 30
-
-EXECUTORS = {
-    "uni": "engine.exec.uniproc:UniProcExecutor",
-    "mp": "engine.exec.multiproc:MultiprocExecutor",
-    "ray": "engine.exec.ray:RayExecutor",
-}
 _LEAST = {
     "max_model_len": 2,
     "block_size": 1,
@@ -57,49 +59,176 @@ _CHOICES = {
     "load_format": ("auto", "safetensors", "dummy"),
     "device": ("auto", "cpu", "cuda"),
     "scheduling_policy": ("fcfs", "priority"),
+    "preemption_mode": (None, "recompute", "swap"),
 }
 
 
+def resolve(args: EngineArgs) -> EngineConfig:
+    """Check and complete the settings. Raises ConfigError for settings that cannot work.
+
+    Reads the model's config.json and the headers of its weight files, and loads no weights.
+    """
+    check_args(args)
+    structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
+    kv_events = KVEventsConfig.from_args(args.kv_events_config)
+    kv_transfer = _resolve_kv_transfer(args)
+    lora = _resolve_lora(args)
+    speculative = SpeculativeConfig.parse(args.speculative_config)
+    processors = _resolve_logits_processors(args)
+    scheduler_cls = None if args.scheduler_cls is None else load_class(args.scheduler_cls, "scheduler_cls")
+    parallel = _resolve_parallel(args)
+    model = load_model_config(args)
+    refuse_head(model)
+    device = resolve_device(args.device)
+    scheduler = _resolve_scheduler(args, model, device, speculative)
+    _check_split(parallel, model)
+    draft_model = None
+    if speculative is not None:
+        draft_model = load_draft_config(speculative, model, args, scheduler.max_model_len)
+    return EngineConfig(
+        model=model,
+        cache=_resolve_cache(args, model, speculative),
+        scheduler=scheduler,
+        device=device.type,
+        parallel=parallel,
+        memory=_resolve_memory(args),
+        attention_backend=args.attention_backend,
+        enforce_eager=args.enforce_eager,
+        scheduler_cls=scheduler_cls,
+        logits_processors=processors,
+        structured_outputs=structured_outputs,
+        kv_transfer=kv_transfer,
+        speculative=speculative,
+        draft_model=draft_model,
+        lora=lora,
+        kv_events=kv_events,
+        max_logprobs=args.max_logprobs,
+        max_images=args.limit_mm_per_prompt.get("image", 0),
+        seed=args.seed,
+        trace=args.trace,
+        debug_port=args.debug_port,
+        debug_checks=args.debug_checks,
+        asked={field.name: getattr(args, field.name) for field in fields(args)},
+    )
+
+
 def check_args(args: EngineArgs) -> None:
-    """Refuse values that no model and no machine could make work."""
+    """Raise ConfigError for values and combinations that work with no model and on no machine."""
     for name, least in _LEAST.items():
         value = getattr(args, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
             raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if args.debug_port is not None and not 0 <= args.debug_port <= 65535:
+    if args.debug_port is not None and args.debug_port > 65535:
         raise ConfigError(f"debug_port is a port number from 0 to 65535, got {args.debug_port!r}")
-    if args.debug_port is not None and args.data_parallel_size > 1:
-        raise ConfigError(
-            "debug_port looks into one engine, and data_parallel_size > 1 makes several: leave one of them out"
-        )
     for name, choices in _CHOICES.items():
         if getattr(args, name) not in choices:
-            raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {getattr(args, name)!r}")
+            known = ", ".join(choice for choice in choices if choice is not None)
+            raise ConfigError(f"{name} must be one of {known}, got {getattr(args, name)!r}")
     for kind, limit in args.limit_mm_per_prompt.items():
         if kind != "image" or not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError(
                 f"limit_mm_per_prompt takes {{'image': number of images per prompt}}, got "
                 f"{args.limit_mm_per_prompt!r}"
             )
-    if args.limit_mm_per_prompt.get("image") and args.pipeline_parallel_size > 1:
-        raise ConfigError(
-            "images in prompts are put in where the embedding is, and pipeline_parallel_size > 1 splits the model: "
-            "leave limit_mm_per_prompt or pipeline_parallel_size at its default"
-        )
-    if args.speculative_config is not None and args.tensor_parallel_size * args.pipeline_parallel_size > 1:
-        raise ConfigError(
-            "speculative_config drafts and verifies on one worker: leave it out, or leave tensor_parallel_size and "
-            "pipeline_parallel_size at 1 (data_parallel_size goes with drafts)"
-        )
     share = args.gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")
+    _check_host_memory(args)
+    several_workers = args.tensor_parallel_size * args.pipeline_parallel_size > 1
+    disk = _disk_folder(args)
+    check_combinations(
+        debug_port=args.debug_port is not None,
+        data_parallel=args.data_parallel_size > 1,
+        images=args.limit_mm_per_prompt.get("image"),
+        pipeline_parallel=args.pipeline_parallel_size > 1,
+        several_workers=several_workers,
+        remote_workers=args.distributed_executor_backend in ("mp", "ray")
+        and args.distributed_executor_backend,
+        speculative=args.speculative_config is not None,
+        lora=args.enable_lora,
+        kv_events=KVEventsConfig.from_args(args.kv_events_config),
+        kv_transfer=args.kv_transfer_config is not None,
+        kv_connector=disk or args.kv_transfer_config is not None,
+        disk_tier=disk and args.kv_offloading_backend,
+        no_prefix_caching=not args.enable_prefix_caching,
+        offload=args.kv_offloading_size and not disk,
+        swap=args.preemption_mode == "swap",
+        no_swap_space=args.swap_space == 0,
+    )
 
 
-def resolve_scheduler_config(
-    args: EngineArgs, model: ModelConfig, device: torch.device, speculative: SpeculativeConfig | None = None
+def _check_host_memory(args: EngineArgs) -> None:
+    for name in ("swap_space", "kv_offloading_size"):
+        size = getattr(args, name)
+        is_number = isinstance(size, (int, float)) and not isinstance(size, bool)
+        if size is not None and not (is_number and 0 <= size < float("inf")):
+            raise ConfigError(f"{name} is host memory in GiB, a number that is not negative, got {size!r}")
+    backend, folder = args.kv_offloading_backend, _disk_folder(args)
+    if backend != "native" and not folder:
+        raise ConfigError(
+            f"kv_offloading_backend={backend!r} does not exist here; use native (host memory) or disk:FOLDER"
+        )
+    if folder and not args.kv_offloading_size:
+        raise ConfigError(
+            f"kv_offloading_backend={backend!r} needs kv_offloading_size: the GiB that the folder may hold"
+        )
+
+
+def _disk_folder(args: EngineArgs) -> str:
+    """Return the folder of `kv_offloading_backend="disk:FOLDER"`; empty for another backend."""
+    backend = args.kv_offloading_backend
+    return backend.partition(":")[2] if isinstance(backend, str) and backend.startswith("disk:") else ""
+
+
+def _uses_swap(args: EngineArgs) -> bool:
+    """Swap if it is asked for, or by default if there is swap space."""
+    return args.preemption_mode == "swap" or (args.preemption_mode is None and bool(args.swap_space))
+
+
+def _resolve_memory(args: EngineArgs) -> MemoryConfig:
+    return MemoryConfig(
+        gpu_memory_utilization=args.gpu_memory_utilization,
+        kv_cache_memory_bytes=args.kv_cache_memory_bytes,
+        num_gpu_blocks_override=args.num_gpu_blocks_override,
+        swap=_uses_swap(args),
+        swap_bytes=None if args.swap_space is None else int(args.swap_space * GIB),
+        offload_bytes=0 if _disk_folder(args) else int((args.kv_offloading_size or 0) * GIB),
+    )
+
+
+def _resolve_cache(
+    args: EngineArgs, model: ModelConfig, speculative: SpeculativeConfig | None
+) -> CacheConfig:
+    """Return the rules of the KV cache; its size follows when the workers have measured their memory."""
+    return CacheConfig(
+        0,
+        args.block_size,
+        args.enable_prefix_caching,
+        args.kv_cache_dtype,
+        sliding_window=_sliding_window(args, model),
+        detect_hash_collisions=args.debug_checks,
+        drop_last_hit_block=speculative is not None and speculative.method == "eagle",
+    )
+
+
+def _sliding_window(args: EngineArgs, model: ModelConfig) -> int | None:
+    """Return the widest window of all layers if blocks behind it can be freed, else None.
+
+    They cannot if a layer sees everything, or if a host tier, a KV connector or a draft model reads whole prefixes.
+    """
+    reads_prefixes = (
+        _uses_swap(args) or args.kv_offloading_size or args.kv_transfer_config or args.speculative_config
+    )
+    windows = model.sliding_window
+    if reads_prefixes or not windows or None in windows:
+        return None
+    return max(window for window in windows if window is not None)
+
+
+def _resolve_scheduler(
+    args: EngineArgs, model: ModelConfig, device: torch.device, speculative: SpeculativeConfig | None
 ) -> SchedulerConfig:
-    """Sequence length, token budget and batch size."""
+    """Return sequence length, token budget and batch size."""
     max_model_len = args.max_model_len or model.max_position_embeddings
     if max_model_len > model.max_position_embeddings:
         raise ConfigError(
@@ -120,6 +249,8 @@ def resolve_scheduler_config(
             f"max_num_batched_tokens={budget} is less than max_num_seqs={num_seqs}: a step could not give "
             "each running request its one token; raise the first or lower the second"
         )
+    # Replay of a trace plays one step at a time, so a traced pipeline has one step under way.
+    is_traced = trace_path(args.trace) or args.debug_port is not None
     return SchedulerConfig(
         max_num_batched_tokens=budget,
         max_num_seqs=num_seqs,
@@ -127,25 +258,53 @@ def resolve_scheduler_config(
         policy=args.scheduling_policy,
         enable_chunked_prefill=args.enable_chunked_prefill,
         long_prefill_token_threshold=args.long_prefill_token_threshold,
+        max_concurrent_batches=1 if is_traced else args.pipeline_parallel_size,
         max_loras=args.max_loras if args.enable_lora else 0,
         num_lookahead_tokens=0 if speculative is None else speculative.num_lookahead_tokens,
     )
 
 
-def check_parallel(args: EngineArgs, model: ModelConfig) -> None:
-    """Refuse a model that cannot be split as asked."""
-    size, stages = args.tensor_parallel_size, args.pipeline_parallel_size
+def _default_sizes(device: torch.device) -> BatchSizes:
+    is_cuda = device.type == "cuda"
+    gpu_bytes = torch.cuda.get_device_properties(device).total_memory if is_cuda else 0
+    return default_batch_sizes(device.type, gpu_bytes)
+
+
+def trace_path(asked: str | None) -> str:
+    """Return the path of the trace; empty if there is none. `prep trace record` sets PREP_TRACE."""
+    return asked or os.environ.get("PREP_TRACE", "")
+
+
+def _resolve_parallel(args: EngineArgs) -> ParallelConfig:
+    """Return sizes and backend: by default one worker runs in this process, several in processes of their own."""
+    backend = args.distributed_executor_backend
+    config = ParallelConfig(
+        args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size, backend or "uni"
+    )
+    if backend == "uni" and config.world_size > 1:
+        raise ConfigError(
+            f"distributed_executor_backend='uni' runs one worker and {config.world_size} were asked for "
+            "(tensor_parallel_size x pipeline_parallel_size); use 'mp'"
+        )
+    if isinstance(backend, str) and backend not in EXECUTORS and ":" not in backend:
+        raise ConfigError(
+            f"distributed_executor_backend must be one of {', '.join(EXECUTORS)}, or a class as "
+            f"'package.module:Class', got {backend!r}"
+        )
+    config = config.with_default_backend() if backend is None else config
+    executor_class(config.backend)
+    return config
+
+
+def _check_split(parallel: ParallelConfig, model: ModelConfig) -> None:
+    """Raise ConfigError for a model that cannot be split as asked."""
+    size, stages = parallel.tensor_parallel_size, parallel.pipeline_parallel_size
     if stages > model.num_hidden_layers:
         raise ConfigError(
             f"pipeline_parallel_size={stages} is more than the {model.num_hidden_layers} layers of {model.model}: "
             "every stage needs one; lower it"
         )
-    if size * stages > 1 and model.quantization is not None:
-        raise ConfigError(
-            "quantised weights are loaded whole: their layouts do not say yet how ranks share them. Leave "
-            "tensor_parallel_size and pipeline_parallel_size at 1, or run the float checkpoint (data_parallel_size may "
-            "be any)"
-        )
+    check_combinations(quantized=model.quantization is not None, several_workers=parallel.world_size > 1)
     splits = {
         "attention heads": model.num_attention_heads,
         "intermediate_size": model.intermediate_size,
@@ -166,104 +325,30 @@ def check_parallel(args: EngineArgs, model: ModelConfig) -> None:
         )
 
 
-def resolve_executor(args: EngineArgs) -> type[Executor]:
-    """Where the workers run: `distributed_executor_backend`, or this process for one worker and new ones for more."""
-    world_size = args.tensor_parallel_size * args.pipeline_parallel_size
-    asked = args.distributed_executor_backend
-    if asked is None:
-        asked = "uni" if world_size == 1 else "mp"
-    if asked == "uni" and world_size > 1:
-        raise ConfigError(
-            f"distributed_executor_backend='uni' runs one worker and {world_size} were asked for "
-            "(tensor_parallel_size x pipeline_parallel_size); use 'mp'"
-        )
-    if isinstance(asked, str) and asked not in EXECUTORS and ":" not in asked:
-        raise ConfigError(
-            f"distributed_executor_backend must be one of {', '.join(EXECUTORS)}, or a class as "
-            f"'package.module:Class', got {asked!r}"
-        )
-    return load_class(EXECUTORS.get(asked, asked), "distributed_executor_backend")
-
-
-def resolve_kv_events(args: EngineArgs) -> KVEventsConfig | None:
-    """Who hears of the prefix cache's changes, refused where they could not be told in full."""
-    config = KVEventsConfig.from_args(args.kv_events_config)
-    if config is None:
+def _resolve_lora(args: EngineArgs) -> LoRAConfig | None:
+    if not args.enable_lora:
         return None
-    if not args.enable_prefix_caching:
-        raise ConfigError(
-            "kv_events_config needs enable_prefix_caching=True: there is nothing to tell without"
-        )
-    if args.data_parallel_size > 1:
-        raise ConfigError(
-            "kv_events_config is one engine's feed and data_parallel_size starts several: set it to 1, and start each "
-            "engine with a feed of its own"
-        )
-    if args.kv_transfer_config is not None or _disk_tier(args) is not None:
-        raise ConfigError(
-            "kv_events_config does not work with a KV connector or a disk tier so far: what they bring arrives by its "
-            "hash, without the tokens that an event tells; use one of the two"
-        )
+    max_cpu_loras = args.max_loras if args.max_cpu_loras is None else args.max_cpu_loras
+    return LoRAConfig(args.max_loras, args.max_lora_rank, max_cpu_loras, args.lora_dtype)
+
+
+def _resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
+    """Return the KV connector's settings; `kv_offloading_backend="disk:FOLDER"` is short for a DiskConnector."""
+    given: Any = args.kv_transfer_config
+    if folder := _disk_folder(args):
+        capacity_bytes = int((args.kv_offloading_size or 0) * GIB)
+        extra = {"path": folder, "capacity_bytes": capacity_bytes}
+        given = {"kv_connector": "DiskConnector", "kv_connector_extra_config": extra}
+    config = KVTransferConfig.from_args(given)
+    if config is not None:
+        connector_class(config)
     return config
 
 
-def resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
-    """The KV connector's settings, refused where blocks cannot travel by hash."""
-    given = args.kv_transfer_config
-    config = KVTransferConfig.from_args(_disk_tier(args) if given is None else given)
-    if config is None:
-        return None
-    if not args.enable_prefix_caching:
-        raise ConfigError(
-            "kv_transfer_config needs enable_prefix_caching=True: blocks are found by their hash, and what "
-            "arrives is a prefix hit"
-        )
-    if args.data_parallel_size > 1:
-        raise ConfigError(
-            "kv_transfer_config names one engine and data_parallel_size starts several: set it to 1, and start an "
-            "engine for each role"
-        )
-    if args.tensor_parallel_size * args.pipeline_parallel_size > 1:
-        raise ConfigError(
-            "kv_transfer_config works with one worker so far: with tensor_parallel_size or "
-            "pipeline_parallel_size above 1 no worker has a whole block; set both to 1"
-        )
-    if args.distributed_executor_backend in ("mp", "ray"):
-        raise ConfigError(
-            "kv_transfer_config needs the worker in the engine's own process so far; leave "
-            f"distributed_executor_backend={args.distributed_executor_backend!r} out"
-        )
-    connector_class(config)
-    return config
-
-
-def _disk_tier(args: EngineArgs) -> dict[str, Any] | None:
-    """`kv_offloading_backend="disk:FOLDER"` is short for the connector that does it."""
-    if not disk_folder(args):
-        return None
-    capacity_bytes = int((args.kv_offloading_size or 0) * GIB)
-    extra = {"path": disk_folder(args), "capacity_bytes": capacity_bytes}
-    return {"kv_connector": "DiskConnector", "kv_connector_extra_config": extra}
-
-
-def resolve_logits_processors(args: EngineArgs) -> list[type[LogitsProcessor]]:
-    """The user's processors, each checked for the methods that the sampler will call."""
-    classes = [load_class(spec, "logits_processors") for spec in args.logits_processors or ()]
-    for processor in classes:
-        methods = ("add_request", "remove_request", "apply")
-        missing = [name for name in methods if not hasattr(processor, name)]
-        if missing:
-            raise ConfigError(
-                f"logits processor {processor!r} has no {', '.join(missing)}; "
-                "see LogitsProcessor in engine/sample/processors.py"
-            )
-    return classes
-
-
-def _default_sizes(device: torch.device) -> tuple[int, int]:
-    """max_num_batched_tokens and max_num_seqs where the user named none."""
-    if device.type != "cuda":
-        return _CPU_BATCHED_TOKENS, _CPU_SEQS
-    if torch.cuda.get_device_properties(device).total_memory >= _LARGE_GPU_BYTES:
-        return _LARGE_GPU_BATCHED_TOKENS, _LARGE_GPU_SEQS
-    return _GPU_BATCHED_TOKENS, _GPU_SEQS
+def _resolve_logits_processors(args: EngineArgs) -> tuple[type[LogitsProcessor], ...]:
+    """Return the user's processors; each must have the methods that the sampler calls."""
+    methods = ("add_request", "remove_request", "apply")
+    return tuple(
+        load_class(spec, "logits processor", methods, "LogitsProcessor in engine/sample/processors.py")
+        for spec in args.logits_processors or ()
+    )

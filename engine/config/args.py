@@ -1,7 +1,7 @@
-"""What a user may set.
+"""The engine arguments that a user may set.
 
-Names and defaults are vLLM's (vllm/engine/arg_utils.py); a default of None is resolved when the model and the
-machine are known (`engine/resolve.py`).
+Names and defaults are vLLM's (vllm/engine/arg_utils.py). `engine/resolve.py` replaces a default of None when the model
+and the device are known; `engine/config/defaults.py` holds those of max_num_seqs and max_num_batched_tokens.
 """
 
 from __future__ import annotations
@@ -11,25 +11,16 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from engine.config.errors import ConfigError
-
-DType = Literal["auto", "float32", "bfloat16", "float16"]
+from engine.config.model import ModelArgs
 
 
 @dataclass(frozen=True)
-class EngineArgs:
-    """What a user may set, with vLLM's names and defaults. Use `EngineArgs.create` for keyword input."""
+class EngineArgs(ModelArgs):
+    """Every engine argument. Use `EngineArgs.create` for keyword input. Nothing below `resolve` sees them."""
 
-    model: str = "shop"
     tokenizer: str | None = None
     skip_tokenizer_init: bool = False
-    dtype: DType = "auto"
-    seed: int = 0
     max_model_len: int | None = None
-    load_format: Literal["auto", "safetensors", "dummy"] = "auto"
-    hf_overrides: dict[str, Any] = field(default_factory=dict)
-    revision: str | None = None
-    download_dir: str | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
     block_size: int = 16
     gpu_memory_utilization: float = 0.92
     """Share of the device's memory that the engine may use, weights included. On a CPU, of what is free."""
@@ -60,9 +51,6 @@ class EngineArgs:
     """Adapters kept in host memory; None: as many as `max_loras`."""
     lora_dtype: str = "auto"
 
-    quantization: str | None = None
-    """None: what the checkpoint says."""
-
     speculative_config: dict[str, Any] | str | None = None
     """`method` (ngram, draft_model, eagle), `num_speculative_tokens`, `model`, ...: a dict or its JSON."""
     structured_outputs_config: dict[str, Any] | str | None = None
@@ -86,10 +74,8 @@ class EngineArgs:
     """`publisher` (memory, file), `path`, `max_queue_size`: tell others what the prefix cache holds. A dict or its
     JSON."""
 
-    tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
-    enable_expert_parallel: bool = False
     distributed_executor_backend: str | type | None = None
     """uni, mp, ray, or an Executor class; None: uni for one worker, else mp."""
 

@@ -13,10 +13,8 @@ def load_class(spec: str | type, setting: str, methods: tuple[str, ...] = (), pr
 
     Raises ConfigError if it cannot be imported or lacks one of the methods of `protocol`, a file to read.
     """
-    if not isinstance(spec, str):
-        return spec
     try:
-        found = load_object(spec)
+        found = load_object(spec) if isinstance(spec, str) else spec
     except ImportError as error:
         raise ConfigError(f"{setting} {spec!r} cannot be imported: {error}") from error
     except ValueError:

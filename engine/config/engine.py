@@ -1,14 +1,16 @@
-"""Everything resolved, in one object."""
+"""`EngineConfig`: every setting, resolved once (`engine/resolve.py`). Executors and workers are built from it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from engine.config.args import EngineArgs
 from engine.config.cache import CacheConfig
 from engine.config.kv_events import KVEventsConfig
 from engine.config.kv_transfer import KVTransferConfig
 from engine.config.lora import LoRAConfig
+from engine.config.memory import MemoryConfig
 from engine.config.model import ModelConfig
 from engine.config.scheduler import SchedulerConfig
 from engine.config.speculative import SpeculativeConfig
@@ -16,15 +18,54 @@ from engine.config.structured_outputs import StructuredOutputsConfig
 
 
 @dataclass(frozen=True)
+class ParallelConfig:
+    """How many workers an engine has, how many engines there are, and where their workers run."""
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    backend: type | str = "uni"
+    """Where workers run: a key of EXECUTORS in `engine/exec/base.py`, or an Executor class."""
+
+    @property
+    def world_size(self) -> int:
+        """Workers of one engine."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    def with_default_backend(self) -> ParallelConfig:
+        """Run one worker in this process, several in processes of their own."""
+        return replace(self, backend="uni" if self.world_size == 1 else "mp")
+
+
+@dataclass(frozen=True)
 class EngineConfig:
-    """Everything resolved: the one object the engine's parts are built from."""
+    """Everything the engine's parts are built from."""
 
     model: ModelConfig
     cache: CacheConfig
     scheduler: SchedulerConfig
-    args: EngineArgs = field(repr=False)
+    device: str = "cpu"
+    """cpu or cuda: resolved, never auto."""
+    parallel: ParallelConfig = ParallelConfig()
+    memory: MemoryConfig = MemoryConfig()
+    attention_backend: str | None = None
+    """None: each worker picks the fastest that serves the model."""
+    enforce_eager: bool = False
+    scheduler_cls: type | None = None
+    """None: `Scheduler`."""
+    logits_processors: tuple[type, ...] = ()
     structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
     kv_transfer: KVTransferConfig | None = None
     speculative: SpeculativeConfig | None = None
+    draft_model: ModelConfig | None = None
     lora: LoRAConfig | None = None
     kv_events: KVEventsConfig | None = None
+    max_logprobs: int = 20
+    max_images: int = 0
+    """Images per prompt."""
+    seed: int = 0
+    trace: str | None = None
+    debug_port: int | None = None
+    debug_checks: bool = False
+    asked: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The engine arguments as the user gave them, for the header of a trace."""

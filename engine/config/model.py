@@ -1,10 +1,30 @@
-"""What a model is: read from its config.json, resolved, never changed."""
+"""Which model to load (`ModelArgs`), and its shape as its config.json describes it (`ModelConfig`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class ModelArgs:
+    """The engine arguments that decide which model is loaded, and how."""
+
+    model: str = "shop"
+    dtype: DType = "auto"
+    seed: int = 0
+    load_format: Literal["auto", "safetensors", "dummy"] = "auto"
+    hf_overrides: dict[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+    download_dir: str | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    quantization: str | None = None
+    """None: the checkpoint's own."""
+    tensor_parallel_size: int = 1
+    enable_expert_parallel: bool = False
 
 
 @dataclass(frozen=True)

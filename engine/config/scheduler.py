@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.config.combinations import check_combinations
 from engine.config.errors import ConfigError, require_at_least
 
 
@@ -39,6 +40,10 @@ class SchedulerConfig:
         require_at_least(0, max_loras=self.max_loras)
         if self.policy not in ("fcfs", "priority"):
             raise ConfigError(f"scheduling policy {self.policy!r} does not exist; choose fcfs or priority")
+        check_combinations(
+            whole_prompts=not self.enable_chunked_prefill,
+            long_prefill_token_threshold=self.long_prefill_token_threshold,
+        )
         if not self.enable_chunked_prefill:
             self._check_whole_prompts()
 
@@ -50,9 +55,4 @@ class SchedulerConfig:
                 f"({self.max_num_batched_tokens}) is less than max_model_len ({self.max_model_len}), so the "
                 "longest could never run; raise max_num_batched_tokens, lower max_model_len or allow chunked "
                 "prefill"
-            )
-        if self.long_prefill_token_threshold:
-            raise ConfigError(
-                "long_prefill_token_threshold cuts prompts into chunks and enable_chunked_prefill=False "
-                "forbids it; set only one of them"
             )

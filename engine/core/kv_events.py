@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from engine.config.combinations import check_combinations
 from engine.config.errors import ConfigError
 from engine.config.kv_events import KVEventsConfig
 from engine.core.block_events import add_listener, remove_listener
@@ -171,11 +172,7 @@ class KVEventFeed(StepObserver):
                 f"kv_events_config does not work with {type(scheduler).__name__}: it has no kv.pool, the BlockPool "
                 "whose events are published. Leave kv_events_config out, or keep the blocks in a KVManager"
             )
-        if getattr(scheduler, "transfers", None) is not None:
-            raise ConfigError(
-                "kv_events_config does not work with a KV connector so far: what it brings arrives by its hash, "
-                "without the tokens that an event tells; use one of the two"
-            )
+        check_combinations(kv_events=True, kv_connector=getattr(scheduler, "transfers", None) is not None)
         self.publisher = publisher
         self._requests: dict[str, Request] = scheduler.requests
         self._block_size: int = scheduler.kv.block_size

@@ -1,4 +1,4 @@
-"""The seam between the engine and wherever its workers run.
+"""The seam between the engine and its workers, in this process or in others.
 
 Source: vLLM v1/executor/abstract.py.
 """
@@ -9,31 +9,38 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
-from engine.config import SchedulerConfig
+from engine.config import EngineConfig
+from engine.config.classes import load_class
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
+
+EXECUTORS = {
+    "uni": "engine.exec.uniproc:UniProcExecutor",
+    "mp": "engine.exec.multiproc:MultiprocExecutor",
+    "ray": "engine.exec.ray:RayExecutor",
+}
+"""`distributed_executor_backend` -> the executor's class; imported when it is used."""
 
 
 class PendingStep(Protocol):
     """A step that the workers compute."""
 
     def result(self) -> ModelRunnerOutput:
-        """Wait for it. Ask in the order in which the steps were submitted."""
+        """Wait for the step. Call it in the order in which the steps were submitted."""
         ...
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs steps on workers whose model is loaded. Built from (ModelConfig, EngineArgs, logits processors)."""
+    """Runs steps on workers. Its constructor loads the model."""
 
-    max_concurrent_batches: int
-    """Steps that may be under way at once: one for each pipeline stage."""
+    def __init__(self, config: EngineConfig) -> None: ...
 
-    def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
-        """How many KV blocks every worker can hold."""
+    def determine_num_blocks(self) -> int:
+        """Return how many KV blocks every worker can hold."""
         ...
 
-    def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
-        """Allocate the KV cache; call once, before the first step."""
+    def init_cache(self, num_blocks: int) -> None:
+        """Allocate the KV cache; call it once, before the first step."""
         ...
 
     def execute(
@@ -41,21 +48,27 @@ class Executor(Protocol):
     ) -> ModelRunnerOutput:
         """Run one step; an empty one only frees what finished requests held.
 
-        bitmask: the tokens that structured requests may choose from, built while the forward pass runs.
+        bitmask: the tokens that structured outputs allow, built during the forward pass.
         """
         ...
 
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
-        """Let the workers begin a step, behind those that are under way. As `execute`, but without waiting."""
+        """Queue a step behind those under way and return without waiting for it."""
         ...
 
     def collective_rpc(self, method: str | Callable[..., Any], *args: Any) -> list[Any]:
         """Call a method of every worker, or a function with each worker as its first argument, between steps.
 
-        One answer per worker, rank 0 first. A function must live in a module that workers can import.
+        Return one answer per worker, rank 0 first. A function must live in a module that workers can import.
         """
         ...
 
     def shutdown(self) -> None:
-        """Give back the device's memory. The executor is of no use afterwards."""
+        """Free the device's memory. The executor cannot be used afterwards."""
         ...
+
+
+def executor_class(backend: str | type[Executor]) -> type[Executor]:
+    """Return the class of a key of EXECUTORS, of a path `package.module:Class`, or given as itself."""
+    path = EXECUTORS.get(backend, backend) if isinstance(backend, str) else backend
+    return load_class(path, "distributed_executor_backend")

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
-from engine.config import ConfigError, EngineArgs, EngineConfig
+from engine.config import ConfigError, EngineConfig
 from engine.core.admission_checks import check_can_run
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.hashing import BlockHasher
@@ -36,7 +36,6 @@ from engine.engine_core import EngineCore
 from engine.exec.multiproc import threads_per_worker
 from engine.exec.process import RemoteProcess, wait_for_any
 from engine.grammar.vocabulary import TokenSource
-from engine.worker.worker import resolve_device
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +55,8 @@ class Exchange:
 class Replica:
     """In the replica's process: an engine core that is told and asked in exchanges."""
 
-    def __init__(self, args: EngineArgs, tokenizer: TokenSource | None) -> None:
-        self.core = EngineCore.from_args(args, tokenizer)
+    def __init__(self, config: EngineConfig, tokenizer: TokenSource | None) -> None:
+        self.core = EngineCore.create(config, tokenizer)
 
     def config(self) -> EngineConfig:
         return self.core.config
@@ -170,18 +169,17 @@ class DataParallelCore:
         self._failure: str | None = None
 
     @classmethod
-    def from_args(cls, args: EngineArgs, tokenizer: TokenSource | None = None) -> DataParallelCore:
-        """Start the replicas, all at once, and wait until they have loaded the model."""
-        if args.distributed_executor_backend == "ray":
+    def create(cls, config: EngineConfig, tokenizer: TokenSource | None = None) -> DataParallelCore:
+        """Start all replicas at once, and wait until they have loaded the model."""
+        if config.parallel.backend == "ray":
             from engine.exec.ray import start_replicas, wait_for_any_actor
 
-            return cls.connect(args, start_replicas(args, tokenizer), wait_for_any_actor)
-        return cls.connect(args, start_replicas_here(args, tokenizer), wait_for_any)
+            return cls.connect(start_replicas(config, tokenizer), wait_for_any_actor)
+        return cls.connect(start_replicas_here(config, tokenizer), wait_for_any)
 
     @classmethod
     def connect(
         cls,
-        args: EngineArgs,
         remotes: Sequence[Remote],
         wait_for_any: Callable[[Sequence[Any]], Sequence[Any]],
     ) -> DataParallelCore:
@@ -198,7 +196,7 @@ class DataParallelCore:
             raise
         num_blocks = min(config.cache.num_blocks for config in configs)
         cache = replace(configs[0].cache, num_blocks=num_blocks)
-        return cls(replace(configs[0], cache=cache, args=args), remotes, wait_for_any)
+        return cls(replace(configs[0], cache=cache), remotes, wait_for_any)
 
     @property
     def counters(self) -> list[ReplicaCounters]:
@@ -359,17 +357,17 @@ class DataParallelCore:
         self._failure = self._failure or "shutdown() was called"
 
 
-def start_replicas_here(args: EngineArgs, tokenizer: TokenSource | None) -> list[RemoteProcess]:
-    """A process for each replica; those on GPUs get GPUs of their own."""
-    num_workers = args.tensor_parallel_size * args.pipeline_parallel_size
-    threads = threads_per_worker(num_workers * args.data_parallel_size)
+def start_replicas_here(config: EngineConfig, tokenizer: TokenSource | None) -> list[RemoteProcess]:
+    """Start a process for each replica, on a GPU with GPUs of its own."""
+    num_workers, num_replicas = config.parallel.world_size, config.parallel.data_parallel_size
+    threads = threads_per_worker(num_workers * num_replicas)
     replicas = []
-    for index in range(args.data_parallel_size):
+    for index in range(num_replicas):
         environment = {"OMP_NUM_THREADS": str(threads)}
-        if resolve_device(args.device).type == "cuda":
+        if config.device == "cuda":
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus(index, num_workers))
         name = f"data-parallel replica {index}"
-        arguments = (replica_args(args, index), tokenizer)
+        arguments = (replica_config(config, index), tokenizer)
         replicas.append(RemoteProcess(name, Replica, *arguments, environment=environment))
     return replicas
 
@@ -386,12 +384,12 @@ def _gpus(replica: int, num_workers: int) -> list[str]:
     return gpus
 
 
-def replica_args(args: EngineArgs, index: int) -> EngineArgs:
-    """Each replica writes a trace of its own."""
-    if args.trace is None:
-        return args
-    path = Path(args.trace)
-    return replace(args, trace=str(path.with_name(f"{path.stem}.replica{index}{path.suffix}")))
+def replica_config(config: EngineConfig, index: int) -> EngineConfig:
+    """Return a replica's settings: it writes a trace of its own."""
+    if config.trace is None:
+        return config
+    path = Path(config.trace)
+    return replace(config, trace=str(path.with_name(f"{path.stem}.replica{index}{path.suffix}")))
 
 
 def _error_output(request: Request, error: str) -> EngineCoreOutput:

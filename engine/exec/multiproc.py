@@ -28,12 +28,11 @@ import torch
 import torch.distributed as dist
 
 from common.child_process import ProcessEnded
-from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig
+from engine.config import ConfigError, EngineConfig
 from engine.core.errors import EngineDeadError
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.exec.process import Channel, RemoteProcess, wait_for_any
 from engine.parallel import join_world
-from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import Worker, call_worker, resolve_device
 
 logger = logging.getLogger(__name__)
@@ -52,18 +51,19 @@ class RankWorker:
         channel: Channel | None,
         rank: int,
         store_address: tuple[str, int],
-        model_config: ModelConfig,
-        args: EngineArgs,
-        logits_processors: Sequence[type[LogitsProcessor]],
+        config: EngineConfig,
         local_rank: int | None = None,
     ) -> None:
         """local_rank: which of this machine's GPUs; None: that of `rank`."""
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        device = rank_device(args.device, rank if local_rank is None else local_rank)
+        device = rank_device(config.device, rank if local_rank is None else local_rank)
         store = dist.TCPStore(*store_address, is_master=False)
-        self._ranks = join_world(rank, args.tensor_parallel_size, args.pipeline_parallel_size, store, device)
+        parallel = config.parallel
+        self._ranks = join_world(
+            rank, parallel.tensor_parallel_size, parallel.pipeline_parallel_size, store, device
+        )
         self._channel = channel
-        self._worker = Worker(model_config, args, logits_processors, device=device, ranks=self._ranks)
+        self._worker = Worker(config, device=device, ranks=self._ranks)
         self._worker.load()
 
     def execute(
@@ -116,45 +116,37 @@ class MultiprocStep:
 class MultiprocExecutor:
     """Starts `tensor_parallel_size * pipeline_parallel_size` workers and sends every step to all of them."""
 
-    def __init__(
-        self,
-        model_config: ModelConfig,
-        args: EngineArgs,
-        logits_processors: Sequence[type[LogitsProcessor]] = (),
-    ) -> None:
-        self.world_size = args.tensor_parallel_size * args.pipeline_parallel_size
-        self.output_rank = self.world_size - args.tensor_parallel_size
-        self.max_concurrent_batches = args.pipeline_parallel_size
+    def __init__(self, config: EngineConfig) -> None:
+        self.world_size = config.parallel.world_size
+        self.output_rank = self.world_size - config.parallel.tensor_parallel_size
         self._workers: list[RemoteProcess] = []
         self._answers: dict[tuple[int, int], Any] = {}
         """That nobody has asked for yet, by rank and call. Those of steps that Ctrl-C cut short stay here."""
         try:
-            self._start_workers(model_config, args, list(logits_processors))
+            self._start_workers(config)
             self.collect(dict.fromkeys(range(self.world_size), 0))
         except BaseException:
             self._kill()
             raise
         logger.info("workers: %s", ", ".join(f"{w.name} (pid {w.pid})" for w in self._workers))
 
-    def _start_workers(
-        self, model_config: ModelConfig, args: EngineArgs, processors: list[type[LogitsProcessor]]
-    ) -> None:
+    def _start_workers(self, config: EngineConfig) -> None:
         # The system picks the port, and this process keeps it as long as the workers live.
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         address = ("127.0.0.1", self._store.port)
         environment = {"OMP_NUM_THREADS": str(threads_per_worker(self.world_size))}
         for rank in range(self.world_size):
-            worker_args = (rank, address, model_config, args, processors)
+            name = f"worker rank {rank}"
             self._workers.append(
-                RemoteProcess(f"worker rank {rank}", RankWorker, *worker_args, environment=environment)
+                RemoteProcess(name, RankWorker, rank, address, config, environment=environment)
             )
 
-    def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
-        """Of the worker that has room for the fewest: all have the same block table."""
-        return min(self.collective_rpc("determine_num_blocks", scheduler))
+    def determine_num_blocks(self) -> int:
+        """Return the smallest number of all workers: they share one block table."""
+        return min(self.collective_rpc("determine_num_blocks"))
 
-    def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
-        self.collective_rpc("init_cache", num_blocks, scheduler)
+    def init_cache(self, num_blocks: int) -> None:
+        self.collective_rpc("init_cache", num_blocks)
 
     def execute(
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None

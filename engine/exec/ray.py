@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -28,13 +29,11 @@ from weakref import WeakSet
 import torch.distributed as dist
 
 from common.child_process import ProcessEnded
-from engine.config import ConfigError, EngineArgs, ModelConfig
+from engine.config import ConfigError, EngineConfig
 from engine.core.sched_output import GrammarBitmask, SchedulerOutput
-from engine.exec.dp import Replica, replica_args
+from engine.exec.dp import Replica, replica_config
 from engine.exec.multiproc import MultiprocExecutor, MultiprocStep, RankWorker, threads_per_worker
 from engine.grammar.vocabulary import TokenSource
-from engine.sample.processors import LogitsProcessor
-from engine.worker.worker import resolve_device
 
 logger = logging.getLogger(__name__)
 
@@ -231,20 +230,17 @@ def wait_for_any_actor(actors: Sequence[RemoteActor], timeout: float | None = No
 class RayExecutor(MultiprocExecutor):
     """The ranks of one engine as actors."""
 
-    def _start_workers(
-        self, model_config: ModelConfig, args: EngineArgs, processors: list[type[LogitsProcessor]]
-    ) -> None:
+    def _start_workers(self, config: EngineConfig) -> None:
         ray = connect()
         host = ray.util.get_node_ip_address()
         self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        is_cuda = resolve_device(args.device).type == "cuda"
+        is_cuda = config.device == "cuda"
         for rank in range(self.world_size):
             local_rank = 0 if is_cuda else None  # Ray shows each actor its own GPU only
-            worker_args = (None, rank, (host, self._store.port), model_config, args, processors, local_rank)
             worker = RemoteActor(
                 f"worker rank {rank}",
                 RankWorker,
-                *worker_args,
+                *(None, rank, (host, self._store.port), config, local_rank),
                 environment=_environment(self.world_size),
                 num_gpus=int(is_cuda),
             )
@@ -259,21 +255,21 @@ class RayExecutor(MultiprocExecutor):
         return wait_for_any_actor(workers)
 
 
-def start_replicas(args: EngineArgs, tokenizer: TokenSource | None) -> list[RemoteActor]:
-    """Whole engines as actors. Each runs its own workers, on its own machine."""
-    num_workers = args.tensor_parallel_size * args.pipeline_parallel_size
-    is_cuda = resolve_device(args.device).type == "cuda"
-    inside = EngineArgs(**{**vars(args), "distributed_executor_backend": None})
+def start_replicas(config: EngineConfig, tokenizer: TokenSource | None) -> list[RemoteActor]:
+    """Start whole engines as actors; each runs its own workers on its own machine."""
+    num_workers, num_replicas = config.parallel.world_size, config.parallel.data_parallel_size
+    is_cuda = config.device == "cuda"
+    inside = replace(config, parallel=config.parallel.with_default_backend())
     replicas = [
         RemoteActor(
             f"data-parallel replica {index}",
             Replica,
-            replica_args(inside, index),
+            replica_config(inside, index),
             tokenizer,
-            environment=_environment(num_workers * args.data_parallel_size),
+            environment=_environment(num_workers * num_replicas),
             num_gpus=num_workers if is_cuda else 0,
         )
-        for index in range(args.data_parallel_size)
+        for index in range(num_replicas)
     ]
     wait_until_placed(replicas)
     return replicas

@@ -5,16 +5,15 @@ Source: vLLM v1/executor/uniproc_executor.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from engine.config import EngineArgs, ModelConfig, SchedulerConfig
+from engine.config import EngineConfig
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
-from engine.sample.processors import LogitsProcessor
 from engine.worker.worker import Worker, call_worker
 
 
@@ -31,22 +30,15 @@ class FinishedStep:
 class UniProcExecutor:
     """Calls its worker directly."""
 
-    max_concurrent_batches = 1
-
-    def __init__(
-        self,
-        model_config: ModelConfig,
-        args: EngineArgs,
-        logits_processors: Sequence[type[LogitsProcessor]] = (),
-    ) -> None:
-        self.worker: Worker | None = Worker(model_config, args, logits_processors)
+    def __init__(self, config: EngineConfig) -> None:
+        self.worker: Worker | None = Worker(config)
         self.worker.load()
 
-    def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
-        return self._live_worker().determine_num_blocks(scheduler)
+    def determine_num_blocks(self) -> int:
+        return self._live_worker().determine_num_blocks()
 
-    def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
-        self._live_worker().init_cache(num_blocks, scheduler)
+    def init_cache(self, num_blocks: int) -> None:
+        self._live_worker().init_cache(num_blocks)
 
     def execute(
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None

@@ -55,11 +55,11 @@ class InputProcessor:
         self._max_model_len = config.scheduler.max_model_len
         self._has_kv_connector = config.kv_transfer is not None
         self._policy = config.scheduler.policy
-        self._max_logprobs = config.args.max_logprobs
-        self._max_images = config.args.limit_mm_per_prompt.get("image", 0)
+        self._max_logprobs = config.max_logprobs
+        self._max_images = config.max_images
         eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None} - {None}
         self.eos_token_ids = frozenset(eos)
-        self._seeds = random.Random(config.args.seed)
+        self._seeds = random.Random(config.seed)
 
     def process(
         self,

@@ -21,7 +21,7 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.lora.request import LoRAError, LoRARegistry, LoRARequest
 from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
-from engine.resolve import check_args
+from engine.resolve import resolve
 
 
 class LLMEngine:
@@ -42,11 +42,10 @@ class LLMEngine:
 
     @classmethod
     def from_args(cls, args: EngineArgs) -> LLMEngine:
-        tokenizer = load_tokenizer(args)  # first: it fails in milliseconds, weights load in minutes
-        check_args(args)
-        if args.data_parallel_size > 1:
-            return cls(DataParallelCore.from_args(args, tokenizer), tokenizer)
-        return cls(EngineCore.from_args(args, tokenizer), tokenizer)
+        tokenizer = load_tokenizer(args)
+        config = resolve(args)
+        create = DataParallelCore.create if config.parallel.data_parallel_size > 1 else EngineCore.create
+        return cls(create(config, tokenizer), tokenizer)
 
     def add(self, submitted: SubmittedRequest) -> None:
         """Queue a request with all its completions, or raise and queue none of them."""

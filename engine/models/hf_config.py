@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from engine.config import ConfigError, EngineArgs, ExpertNames, ModelConfig, MoEConfig, RopeConfig
+from engine.config import ConfigError, ExpertNames, ModelArgs, ModelConfig, MoEConfig, RopeConfig
 from engine.config.quantization import CHECKPOINT_FORMATS, ONLINE_SCHEMES
 from engine.models.checkpoint import content_hash, read_headers, read_json, weight_files
 from engine.models.hub import download
@@ -75,7 +75,7 @@ _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
 """Supported architectures, and what their config classes in transformers assume for absent keys."""
 
 
-def load_model_config(args: EngineArgs) -> ModelConfig:
+def load_model_config(args: ModelArgs) -> ModelConfig:
     """The resolved configuration of `args.model`: its folder, its shape, its dtype and its identity.
 
     Reads JSON files and the headers of the weight files; no tensor is loaded.
@@ -99,7 +99,7 @@ def load_model_config(args: EngineArgs) -> ModelConfig:
     return replace(config, fingerprint=_fingerprint(config, raw))
 
 
-def find_model(args: EngineArgs) -> Path:
+def find_model(args: ModelArgs) -> Path:
     """The folder of a shipped model, a local folder, or a Hub repository (downloaded when needed)."""
     name = args.model
     if not name:
@@ -194,7 +194,7 @@ def _check_quantization(quantization: Any, source: Path | str) -> None:
         raise ConfigError(f"{source}: {error}") from None
 
 
-def _resolve_quantization(args: EngineArgs, config: ModelConfig) -> dict[str, Any] | None:
+def _resolve_quantization(args: ModelArgs, config: ModelConfig) -> dict[str, Any] | None:
     """What the checkpoint says; for a float checkpoint, what the user wants it rounded to while it is loaded."""
     asked, stored = args.quantization, config.quantization
     if config.moe is not None and (asked or stored):
@@ -310,7 +310,7 @@ def _mixture(architecture: str, raw: dict[str, Any], num_layers: int, source: Pa
     return MoEConfig(num_experts, num_chosen, size, normalises, layers, names)
 
 
-def _share_out_experts(config: ModelConfig, args: EngineArgs) -> ModelConfig:
+def _share_out_experts(config: ModelConfig, args: ModelArgs) -> ModelConfig:
     """`enable_expert_parallel`, and whether the experts can be shared out as asked."""
     moe, size = config.moe, args.tensor_parallel_size
     if moe is None:
@@ -345,7 +345,7 @@ def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) ->
     return tuple(window if index >= raw["max_window_layers"] else None for index in range(num_layers))
 
 
-def _resolve_dtype(args: EngineArgs, raw: dict[str, Any]) -> str:
+def _resolve_dtype(args: ModelArgs, raw: dict[str, Any]) -> str:
     """The dtype to compute in. `auto` is the checkpoint's own, except that a CPU gets float32.
 
     Most CPUs have no fast 16-bit arithmetic, and in float32 a request is known to give the same bits
@@ -362,7 +362,7 @@ def _resolve_dtype(args: EngineArgs, raw: dict[str, Any]) -> str:
     return stored if stored in DTYPES else "float32"
 
 
-def _runs_on_cpu(args: EngineArgs) -> bool:
+def _runs_on_cpu(args: ModelArgs) -> bool:
     if args.device != "auto":
         return args.device == "cpu"
     import torch

@@ -60,15 +60,6 @@ def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks =
 def _create_weights(model: nn.Module, config: ModelConfig, ranks: Ranks) -> None:
     """Storage for every matrix, in the layout that the checkpoint has it in."""
     quantization = None if config.quantization is None else parse_quantization(config.quantization)
-    if (
-        config.quantization is not None
-        and config.quantization["quant_method"] != "online"
-        and ranks.tensor.size > 1
-    ):
-        raise ConfigError(
-            "a quantised checkpoint cannot be shared out over tensor_parallel_size > 1; load the original with "
-            "quantization='rtn', 'int8' or 'fp8', which every rank applies to its part"
-        )
     for name, module in model.named_modules():
         if isinstance(module, Linear):
             if quantization is not None:

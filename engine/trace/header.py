@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 def trace_header(config: EngineConfig) -> dict[str, Any]:
     """The header of an engine's trace: model, settings and code revision."""
-    args = {f.name: getattr(config.args, f.name) for f in fields(config.args)}
     return {
         "model": config.model.model,
         "fingerprint": config.model.fingerprint,
         "config": {
             "scheduler": plain(config.scheduler),
             "cache": plain(config.cache),
-            "args": {name: plain(value) for name, value in args.items()},
+            "args": {name: plain(value) for name, value in config.asked.items()},
         },
-        "seed": config.args.seed,
+        "seed": config.seed,
         "code_rev": code_revision(),
     }
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 import torch
 
-from engine.config import ConfigError, EngineArgs, ModelConfig, SchedulerConfig, resolve_sliding_window
+from engine.config import CacheConfig, ConfigError, EngineConfig, ModelConfig
 from engine.core.kv_manager import max_blocks_held
 from engine.quant.kv_cache import KVCache, KVCacheLayout, cache_dtype
 
@@ -20,64 +21,70 @@ CPU_CACHE_CAP = 1 << 30
 """Most bytes the cache takes on a CPU unless told otherwise: the machine has other things to do."""
 
 
-def layout_of(model: ModelConfig, args: EngineArgs, num_layers: int | None = None) -> KVCacheLayout:
-    """What one block of this model's cache holds."""
+class CacheSize(NamedTuple):
+    """How many blocks to allocate, the null block included, and why."""
+
+    num_blocks: int
+    reason: str
+
+
+def layout_of(model: ModelConfig, cache: CacheConfig) -> KVCacheLayout:
+    """Return the layout of one block of this model's cache."""
     return KVCacheLayout(
-        model.num_hidden_layers if num_layers is None else num_layers,
+        model.num_hidden_layers,
         model.num_key_value_heads,
-        args.block_size,
+        cache.block_size,
         model.head_dim,
-        cache_dtype(args.kv_cache_dtype, model.dtype),
+        cache_dtype(cache.kv_cache_dtype, model.dtype),
     )
 
 
-def choose_num_blocks(
-    model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig, available_bytes: int
-) -> int:
-    """How many blocks to allocate, the null block included.
+def choose_num_blocks(model: ModelConfig, config: EngineConfig, available: tuple[int, str]) -> CacheSize:
+    """Return how many blocks to allocate.
 
-    The first of these that is set decides: `num_gpu_blocks_override`, `kv_cache_memory_bytes`, what is
-    available. A cache found by its bytes must hold one sequence of `max_model_len`; an explicit number of
-    blocks may be smaller, and the scheduler then refuses what cannot fit.
+    The first of these that is set decides: `num_gpu_blocks_override`, `kv_cache_memory_bytes`, `available`: bytes and
+    where they come from. A cache sized by bytes must hold one sequence of `max_model_len`; an explicit number of
+    blocks may be smaller, and the scheduler then rejects requests that cannot fit.
     """
-    per_block = layout_of(model, args).bytes_per_block
-    one_sequence = _blocks_per_sequence(model, args, scheduler) + 1
-    if args.num_gpu_blocks_override is not None:
-        return args.num_gpu_blocks_override
-    if args.kv_cache_memory_bytes is not None:
-        num_blocks = args.kv_cache_memory_bytes // per_block
-        source = f"kv_cache_memory_bytes={args.kv_cache_memory_bytes}"
+    memory, block_size = config.memory, config.cache.block_size
+    per_block = layout_of(model, config.cache).bytes_per_block
+    one_sequence = _blocks_per_sequence(config) + 1
+    if memory.num_gpu_blocks_override is not None:
+        return CacheSize(memory.num_gpu_blocks_override, "num_gpu_blocks_override")
+    if memory.kv_cache_memory_bytes is not None:
+        num_bytes, reason = memory.kv_cache_memory_bytes, "kv_cache_memory_bytes"
+        source = f"kv_cache_memory_bytes={num_bytes}"
         remedy = f"raise it to at least {one_sequence * per_block}"
     else:
-        num_blocks = available_bytes // per_block
-        source = f"the {available_bytes / 2**20:.0f} MiB left for the cache"
+        num_bytes, reason = available
+        source = f"the {num_bytes / 2**20:.0f} MiB left for the cache"
         remedy = "raise gpu_memory_utilization or free memory"
+    num_blocks = num_bytes // per_block
     if num_blocks < one_sequence:
-        longest = max(0, num_blocks - 1) * args.block_size
+        longest = max(0, num_blocks - 1) * block_size
         raise ConfigError(
-            f"the KV cache cannot hold one sequence of max_model_len={scheduler.max_model_len} tokens: that "
+            f"the KV cache cannot hold one sequence of max_model_len={config.scheduler.max_model_len} tokens: that "
             f"takes {one_sequence * per_block / 2**20:.1f} MiB, and {source} is enough for {longest} tokens; "
             f"{remedy}, or lower max_model_len"
         )
-    return num_blocks
+    return CacheSize(num_blocks, reason)
 
 
-def available_cpu_bytes(
-    model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig, num_workers: int = 1
-) -> int:
-    """Memory for the cache on a CPU: `gpu_memory_utilization` of what is free, but not more than is sensible.
+def available_cpu_bytes(model: ModelConfig, config: EngineConfig) -> tuple[int, str]:
+    """Return the memory for the cache of one worker on a CPU, and its reason.
 
-    num_workers: how many workers with a cache of their own share what is free.
-
-    Sensible is what `max_num_seqs` full sequences take, up to CPU_CACHE_CAP; if a single full sequence
-    takes more than the cap, that much.
+    That is `gpu_memory_utilization` of the free memory, shared by all workers, but not more than `max_num_seqs` full
+    sequences take, up to CPU_CACHE_CAP; if a single full sequence takes more than the cap, that much.
     """
-    per_block = layout_of(model, args).bytes_per_block
-    one_sequence = _blocks_per_sequence(model, args, scheduler)
-    most = (scheduler.max_num_seqs * one_sequence + 1) * per_block
-    least = (one_sequence + 1) * per_block
-    free = int(free_host_bytes() * args.gpu_memory_utilization)
-    return min(free // num_workers, most, max(CPU_CACHE_CAP, least))
+    per_block = layout_of(model, config.cache).bytes_per_block
+    one_sequence = _blocks_per_sequence(config)
+    max_num_seqs, share = config.scheduler.max_num_seqs, config.memory.gpu_memory_utilization
+    num_workers = config.parallel.world_size * config.parallel.data_parallel_size
+    return min(
+        (int(free_host_bytes() * share) // num_workers, f"{share:.0%} of the free memory"),
+        ((max_num_seqs * one_sequence + 1) * per_block, f"max_num_seqs={max_num_seqs} full sequences"),
+        (max(CPU_CACHE_CAP, (one_sequence + 1) * per_block), "the most that is taken on a CPU by default"),
+    )
 
 
 def free_host_bytes() -> int:
@@ -87,9 +94,9 @@ def free_host_bytes() -> int:
     return free if limit is None else min(free, limit)
 
 
-def allocate(model: ModelConfig, args: EngineArgs, num_blocks: int, device: torch.device) -> KVCache:
-    """The whole cache, zeroed."""
-    layout = layout_of(model, args)
+def allocate(model: ModelConfig, cache: CacheConfig, num_blocks: int, device: torch.device) -> KVCache:
+    """Return the whole cache, zeroed. Raises ConfigError if there is no memory for it."""
+    layout = layout_of(model, cache)
     num_bytes = num_blocks * layout.bytes_per_block
     try:
         if device.type == "cpu":
@@ -114,12 +121,12 @@ def _lazy_zeros(num_bytes: int) -> np.ndarray:
     return np.frombuffer(memory, np.uint8, num_bytes)
 
 
-def _blocks_per_sequence(model: ModelConfig, args: EngineArgs, scheduler: SchedulerConfig) -> int:
+def _blocks_per_sequence(config: EngineConfig) -> int:
     return max_blocks_held(
-        scheduler.max_model_len,
-        scheduler.max_num_batched_tokens,
-        args.block_size,
-        resolve_sliding_window(args, model),
+        config.scheduler.max_model_len,
+        config.scheduler.max_num_batched_tokens,
+        config.cache.block_size,
+        config.cache.sliding_window,
     )
 
 

@@ -6,7 +6,7 @@ Source: vLLM v1/worker/gpu_worker.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +17,7 @@ from torch import nn
 
 from engine.attention.backend import AttentionBackend, AttentionMetadata, AttentionShape, get_backend
 from engine.attention.forward_context import ForwardContext, set_forward_context
-from engine.config import (
-    ConfigError,
-    EngineArgs,
-    KVTransferConfig,
-    LoRAConfig,
-    ModelConfig,
-    SchedulerConfig,
-    SpeculativeConfig,
-)
+from engine.config import ConfigError, EngineConfig, ModelConfig
 from engine.core.connector import KVConnectorWorker
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.layers.linear import Linear
@@ -35,12 +27,11 @@ from engine.models.loader import load_model
 from engine.models.registry import CausalLM
 from engine.multimodal.encoder import ToyImageEncoder
 from engine.parallel import ALONE, Ranks
-from engine.sample.processors import LogitsProcessor
 from engine.spec.base import DrafterContext, drafter_class
+from engine.spec.draft_loading import load_draft_model
 from engine.transfer import connector_class
 from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
-from engine.worker.draft_loading import load_draft_config, load_draft_model
 from engine.worker.host_pool import HostPool
 from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
@@ -56,47 +47,37 @@ class Worker:
     """Life: `load`, `determine_num_blocks`, `init_cache`, then `execute` once per step."""
 
     def __init__(
-        self,
-        model_config: ModelConfig,
-        args: EngineArgs,
-        logits_processors: Sequence[type[LogitsProcessor]] = (),
-        *,
-        device: torch.device | None = None,
-        ranks: Ranks = ALONE,
+        self, config: EngineConfig, *, device: torch.device | None = None, ranks: Ranks = ALONE
     ) -> None:
-        """device: where it runs if several workers share a machine, else what `args` asks for."""
-        self.model_config = model_config
-        self.args = args
-        self.device = resolve_device(args.device) if device is None else device
+        """device: this worker's if several share a machine; None: `config.device`."""
+        self.config = config
+        self.model_config = config.model
+        self.device = torch.device(config.device) if device is None else device
         self.ranks = ranks
-        self.local_config = local_part(model_config, ranks)
+        self.local_config = local_part(config.model, ranks)
         """The shape of this rank's part of the model, as its attention and its cache see it."""
-        self._logits_processors = logits_processors
         self.model: CausalLM
         self.backend: AttentionBackend
         self.runner: ModelRunner
         self.lora: LoRAManager | None = None
         self._kv_connector: KVConnectorWorker | None = None
         self.host_pool: HostPool | None = None
-        """Where the scheduler keeps blocks that the device has no room for."""
-        self.speculative = SpeculativeConfig.parse(args.speculative_config)
-        self._draft_config: ModelConfig | None = None
+        """Host memory for blocks that the device has no room for."""
+        self._cache_size: kv_cache.CacheSize | None = None
 
     def load(self) -> None:
-        """Fill the model's weights and choose how attention is computed."""
-        if self.speculative is not None:
-            self._draft_config = load_draft_config(self.speculative, self.model_config, self.args)
-        cache_dtype = kv_cache.layout_of(self.model_config, self.args).dtype
+        """Load the model's weights and choose the attention backend."""
+        cache_dtype = kv_cache.layout_of(self.model_config, self.config.cache).dtype
         shape = AttentionShape(
             num_heads=self.local_config.num_attention_heads,
             num_kv_heads=self.local_config.num_key_value_heads,
             head_dim=self.model_config.head_dim,
-            block_size=self.args.block_size,
+            block_size=self.config.cache.block_size,
             query_dtype=getattr(torch, self.model_config.dtype),
         )
-        self.backend = get_backend(self.args.attention_backend, self.device, cache_dtype, shape)
+        self.backend = get_backend(self.config.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(self.model_config, self.device, self.ranks))
-        if (lora := LoRAConfig.from_args(self.args)) is not None:
+        if (lora := self.config.lora) is not None:
             self.lora = LoRAManager(self.model, lora, device=self.device, base_model=self.model_config.model)
         if self.device.type == "cpu":
             keep_freed_memory()
@@ -104,42 +85,52 @@ class Worker:
     @property
     def _cached_layers(self) -> ModelConfig:
         """The model as the cache sees it: a block holds the drafter's layers behind the target's."""
-        if self._draft_config is None:
+        draft = self.config.draft_model
+        if draft is None:
             return self.local_config
-        num_layers = self.local_config.num_hidden_layers + self._draft_config.num_hidden_layers
+        num_layers = self.local_config.num_hidden_layers + draft.num_hidden_layers
         return replace(self.local_config, num_hidden_layers=num_layers)
 
-    def determine_num_blocks(self, scheduler: SchedulerConfig) -> int:
-        """How many KV blocks fit beside the model on this device."""
+    def determine_num_blocks(self) -> int:
+        """Return how many KV blocks fit beside the model on this device."""
         if self.device.type == "cuda":
-            available = self._available_cuda_bytes(scheduler)
+            available = self._available_cuda_bytes()
         else:
-            num_workers = self.ranks.tensor.size * self.ranks.pipeline.size * self.args.data_parallel_size
-            available = kv_cache.available_cpu_bytes(self._cached_layers, self.args, scheduler, num_workers)
-        return kv_cache.choose_num_blocks(self._cached_layers, self.args, scheduler, available)
+            available = kv_cache.available_cpu_bytes(self._cached_layers, self.config)
+        self._cache_size = kv_cache.choose_num_blocks(self._cached_layers, self.config, available)
+        return self._cache_size.num_blocks
 
-    def init_cache(self, num_blocks: int, scheduler: SchedulerConfig) -> None:
+    def describe(self) -> str:
+        """Return the attention backend and the size of the KV cache, each with its reason."""
+        asked, cache = self.config.attention_backend, self.runner.kv_cache.blocks
+        why = "as asked" if asked else f"the fastest that serves this model on {self.device.type}"
+        size = "" if self._cache_size is None else f" ({self._cache_size.reason})"
+        return (
+            f"attention backend {asked or self.backend.name} ({why}); KV cache of {len(cache)} blocks x "
+            f"{self.config.cache.block_size} tokens, {cache.nbytes / 2**20:.0f} MiB{size}"
+        )
+
+    def init_cache(self, num_blocks: int) -> None:
         """Allocate the KV cache; steps can run from here on."""
-        cache = kv_cache.allocate(self._cached_layers, self.args, num_blocks, self.device)
-        size = cache.blocks.nbytes / 2**20
-        logger.info("KV cache: %d blocks, %.0f MiB on %s", num_blocks, size, self.device)
+        config = self.config
+        cache = kv_cache.allocate(self._cached_layers, config.cache, num_blocks, self.device)
         self.runner = ModelRunner(
             self.model,
             self.backend,
             cache,
             vocab_size=self.model_config.vocab_size,
-            max_num_seqs=scheduler.max_num_seqs,
-            max_model_len=scheduler.max_model_len,
-            block_size=self.args.block_size,
-            logits_processors=self._logits_processors,
-            # What ranks say to each other in a step cannot be replayed.
+            max_num_seqs=config.scheduler.max_num_seqs,
+            max_model_len=config.scheduler.max_model_len,
+            block_size=config.cache.block_size,
+            logits_processors=config.logits_processors,
+            # Collectives between ranks cannot be replayed.
             use_graphs=self.backend.name == "cpu"
-            and not self.args.enforce_eager
+            and not config.enforce_eager
             and self.ranks.is_alone
             and is_recordable(self.model),
-            make_speculator=None if self.speculative is None else self._make_speculator,
+            make_speculator=None if config.speculative is None else self._make_speculator,
             lora=self.lora,
-            image_encoder=self._image_encoder() if self.args.limit_mm_per_prompt.get("image") else None,
+            image_encoder=self._image_encoder() if config.max_images else None,
         )
 
     def add_lora(self, key: str, folder: str) -> int:
@@ -165,8 +156,10 @@ class Worker:
         """The tensors [num_blocks, ...] that together hold a block: where it goes, each of them goes."""
         return [self.runner.kv_cache.blocks]
 
-    def init_kv_connector(self, config: KVTransferConfig) -> dict[str, Any]:
-        """Start the worker half of the KV connector; returns its address for the other half."""
+    def init_kv_connector(self) -> dict[str, Any]:
+        """Start the worker half of the KV connector; return its address for the other half."""
+        config = self.config.kv_transfer
+        assert config is not None
         blocks = KVBlocks(self._block_tensors())
         identity = identity_of(self.model_config.fingerprint, self.runner.kv_cache.kv, blocks.block_bytes)
         self._kv_connector = connector_class(config).make_worker(config, identity, blocks)
@@ -201,9 +194,10 @@ class Worker:
             self._kv_connector = None
 
     def _make_speculator(self, runner: ModelRunner) -> Speculator:
-        assert self.speculative is not None
+        speculative, draft_model = self.config.speculative, self.config.draft_model
+        assert speculative is not None
         context = DrafterContext(
-            config=self.speculative,
+            config=speculative,
             model_config=self.model_config,
             model=self.model,
             num_slots=len(runner.state.num_tokens),
@@ -214,10 +208,10 @@ class Worker:
             max_model_len=runner.state.token_ids.shape[1],
             record=runner.replays,
         )
-        if self._draft_config is not None:
-            context.draft_model = load_draft_model(self._draft_config, self.model_config, self.device)
-        drafter = drafter_class(self.speculative.method)(context)
-        return Speculator(self.speculative, drafter, runner.sampler, runner.state, runner.vocab_size)
+        if draft_model is not None:
+            context.draft_model = load_draft_model(draft_model, self.model_config, self.device)
+        drafter = drafter_class(speculative.method)(context)
+        return Speculator(speculative, drafter, runner.sampler, runner.state, runner.vocab_size)
 
     def _image_encoder(self) -> ToyImageEncoder:
         some_ids = torch.arange(min(1024, self.model_config.vocab_size), device=self.device)
@@ -225,26 +219,28 @@ class Worker:
         spread = float(some.to(torch.float32).std())
         return ToyImageEncoder(self.model_config.hidden_size, spread, some.dtype, self.device)
 
-    def _available_cuda_bytes(self, scheduler: SchedulerConfig) -> int:
-        """What `gpu_memory_utilization` grants, less what is in use and what the largest step takes."""
+    def _available_cuda_bytes(self) -> tuple[int, str]:
+        """Return what `gpu_memory_utilization` grants, less the memory in use and that of the largest step."""
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
-        self._largest_step(scheduler)
+        self._largest_step()
         activations = torch.cuda.max_memory_allocated(self.device) - before
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self.device)
-        return int(total * self.args.gpu_memory_utilization) - (total - free) - activations
+        share = self.config.memory.gpu_memory_utilization
+        reason = f"{share:.0%} of the GPU's memory, less weights and activations"
+        return int(total * share) - (total - free) - activations, reason
 
     @torch.inference_mode()
-    def _largest_step(self, scheduler: SchedulerConfig) -> None:
-        """A forward pass over a full token budget whose KV is written nowhere, and logits for every row."""
-        num_tokens = scheduler.max_num_batched_tokens
-        num_rows = min(scheduler.max_num_seqs, num_tokens)
+    def _largest_step(self) -> None:
+        """Run a forward pass over a full token budget that stores no KV, and compute logits for every row."""
+        num_tokens = self.config.scheduler.max_num_batched_tokens
+        num_rows = min(self.config.scheduler.max_num_seqs, num_tokens)
         zeros = torch.zeros(num_tokens, dtype=torch.int64, device=self.device)
         metadata = padding_metadata(num_tokens, self.device)
-        cache = kv_cache.allocate(self.local_config, self.args, 1, self.device)
+        cache = kv_cache.allocate(self.local_config, self.config.cache, 1, self.device)
         self.backend.build(metadata)
         with set_forward_context(ForwardContext(metadata, self.backend, cache.kv, cache.scales)):
             hidden = self.model(zeros, zeros)

@@ -131,9 +131,8 @@ def test_a_step_without_rows_is_allowed(engine: EngineCore) -> None:
 
 
 def test_a_call_reaches_every_worker(engine: EngineCore) -> None:
-    args = engine.config.args
-    answers = engine.executor.collective_rpc("determine_num_blocks", engine.config.scheduler)
-    assert answers == [26] * (args.tensor_parallel_size * args.pipeline_parallel_size)
+    answers = engine.executor.collective_rpc("determine_num_blocks")
+    assert answers == [26] * engine.config.parallel.world_size
 
 
 def test_after_shutdown_nothing_runs(engine: EngineCore) -> None:

@@ -128,7 +128,7 @@ def test_kv_events_are_refused_where_they_could_not_be_told_in_full(make_engine:
     feed = {"publisher": "memory"}
     with pytest.raises(ConfigError, match="needs enable_prefix_caching"):
         make_engine(kv_events_config=feed, enable_prefix_caching=False)
-    with pytest.raises(ConfigError, match="start each engine with a feed"):
+    with pytest.raises(ConfigError, match="start each engine with its own feed"):
         make_engine(kv_events_config=feed, data_parallel_size=2)
     with pytest.raises(ConfigError, match="nobody collects KV events"):
         make_engine().take_kv_events()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import ConfigError
+import engine
+from engine.config import CacheConfig, ConfigError, EngineArgs, TierConfig
+from engine.config.combinations import EXCLUSIONS, Exclusion
 from engine.core.sched_output import RequestInit
 from engine.engine_core import EngineCore
 from engine.sample.processors import SampleBatch
 from engine.worker import kv_cache
-from tests.engine.harness import TINY_LLAMA, request, run, tokens
+from tests.engine.harness import TINY_LLAMA, request, run, tiny_settings, tokens
 
 MakeEngine = Callable[..., EngineCore]
 BLOCK_BYTES = 2 * 2 * 2 * 4 * 16 * 4  # layers, keys and values, kv heads, block size, head dim, float32
@@ -84,6 +89,85 @@ def test_what_cannot_work_is_refused_with_its_cause(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         make_engine(**settings)
+
+
+@pytest.mark.parametrize("row", EXCLUSIONS, ids=lambda row: f"{row.one}-{row.other}")
+def test_every_exclusion_of_the_table_is_refused_before_a_worker_starts(
+    row: Exclusion, model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each feature is switched on by the settings below; the message of the table comes back."""
+    settings: dict[str, dict[str, Any]] = {
+        "debug_port": {"debug_port": 0},
+        "data_parallel": {"data_parallel_size": 2},
+        "pipeline_parallel": {"pipeline_parallel_size": 2},
+        "several_workers": {"tensor_parallel_size": 2},
+        "remote_workers": {"distributed_executor_backend": "mp"},
+        "images": {"limit_mm_per_prompt": {"image": 1}},
+        "speculative": {"speculative_config": {"method": "ngram"}},
+        "lora": {"enable_lora": True},
+        "quantized": {"quantization": "int8"},
+        "kv_events": {"kv_events_config": {"publisher": "memory"}},
+        "kv_connector": {"kv_transfer_config": {"kv_connector": "TCPConnector"}},
+        "kv_transfer": {"kv_transfer_config": {"kv_connector": "TCPConnector"}},
+        "disk_tier": {"kv_offloading_backend": f"disk:{tmp_path}", "kv_offloading_size": 1},
+        "no_prefix_caching": {"enable_prefix_caching": False},
+        "swap": {"preemption_mode": "swap"},
+        "no_swap_space": {"swap_space": 0},
+        "offload": {"kv_offloading_size": 1},
+        "whole_prompts": {"enable_chunked_prefill": False},
+        "long_prefill_token_threshold": {"long_prefill_token_threshold": 8},
+    }
+    monkeypatch.setattr("engine.engine_core.executor_class", lambda _backend: pytest.fail("a worker starts"))
+    if row.one == "host_blocks":  # known only when the workers have measured their memory
+        with pytest.raises(ConfigError, match="sliding window"):
+            CacheConfig(9, sliding_window=8, tiers=TierConfig(4, swap=True))
+        return
+    args = EngineArgs.create(**tiny_settings(model_dir), **settings[row.one], **settings[row.other])
+    start = row.message.partition("{")[0]
+    with pytest.raises(ConfigError, match=f"^{re.escape(start)}"):
+        EngineCore.from_args(args)
+
+
+def test_nothing_below_resolve_names_engine_args() -> None:
+    """Executors, workers and everything below them are built from EngineConfig."""
+    root = Path(engine.__file__).parent
+    above = {"__init__.py", "llm.py", "async_llm.py", "engine_core.py", "resolve.py", "frontend", "config"}
+    naming = [
+        str(file.relative_to(root))
+        for file in root.rglob("*.py")
+        if file.relative_to(root).parts[0] not in above
+        for node in ast.walk(ast.parse(file.read_text()))
+        if "EngineArgs" in (getattr(node, "id", ""), getattr(node, "name", ""), getattr(node, "attr", ""))
+    ]
+    assert naming == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "backend", "size"),
+    [
+        ({}, "the fastest that serves this model on cpu", r"\(max_num_seqs=4 full sequences\)"),
+        (
+            {"num_gpu_blocks_override": 20},
+            "the fastest",
+            r"20 blocks x 4 tokens.*\(num_gpu_blocks_override\)",
+        ),
+        (
+            {"attention_backend": "sdpa", "kv_cache_memory_bytes": 100 * BLOCK_BYTES},
+            r"sdpa \(as asked\)",
+            r"100 blocks.*\(kv_cache_memory_bytes\)",
+        ),
+    ],
+)
+def test_the_log_says_which_backend_and_how_many_blocks_were_chosen_and_why(
+    make_engine: MakeEngine,
+    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, Any],
+    backend: str,
+    size: str,
+) -> None:
+    caplog.set_level("INFO", logger="engine.engine_core")
+    make_engine(device="cpu", max_num_seqs=4, **settings)
+    assert re.search(f"attention backend .*{backend}.*{size}", caplog.text)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -158,7 +242,7 @@ def test_a_cache_nobody_used_yet_takes_no_memory(make_engine: MakeEngine) -> Non
     before = process.memory_info().rss
     num_blocks = (256 << 20) // BLOCK_BYTES
     config = make_engine().config
-    cache = kv_cache.allocate(config.model, config.args, num_blocks, torch.device("cpu"))
+    cache = kv_cache.allocate(config.model, config.cache, num_blocks, torch.device("cpu"))
     assert cache.blocks.nbytes > 250 << 20
     assert process.memory_info().rss - before < 64 << 20
     assert not cache.kv[-1].any()

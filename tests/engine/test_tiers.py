@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from engine.config import ConfigError, EngineArgs
-from engine.config.tiers import GIB, TierConfig
+from engine.config.defaults import GIB
+from engine.config.tiers import TierConfig
 from engine.engine_core import EngineCore
+from engine.resolve import resolve
 from engine.trace.reader import TraceReader
 from tests.engine.harness import request, run, tokens
 
@@ -114,7 +116,7 @@ def test_the_trace_of_a_run_over_all_tiers_verifies(make_engine: MakeEngine, tmp
         ({"preemption_mode": "swap", "swap_space": 1e-9}, "holds no KV block"),
         ({"swap_space": 1e6}, "more host memory than"),
         ({"swap_space": -1}, "not negative"),
-        ({"preemption_mode": "swop"}, "recompute or swap"),
+        ({"preemption_mode": "swop"}, "one of recompute, swap"),
         ({"kv_offloading_size": "many"}, "a number"),
         ({"kv_offloading_size": 1, "kv_offloading_backend": "lmcache"}, "does not exist here"),
         ({"kv_offloading_size": MIB, "enable_prefix_caching": False}, "enable_prefix_caching=False"),
@@ -129,7 +131,8 @@ def test_settings_that_cannot_work_are_refused(
 
 def test_swap_space_as_people_type_it() -> None:
     def tiers(free_gib: float = 100, **settings: object) -> TierConfig:
-        return TierConfig.from_args(EngineArgs.create(**settings), 1 << 20, int(free_gib * GIB))
+        memory = resolve(EngineArgs.create(model="shop-draft", **settings)).memory
+        return TierConfig.sized(memory, 1 << 20, int(free_gib * GIB))
 
     assert tiers() == TierConfig(block_bytes=1 << 20)
     assert tiers(preemption_mode="swap").num_host_blocks == 4096

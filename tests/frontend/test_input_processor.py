@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.config import CacheConfig, EngineArgs, EngineConfig, ModelConfig, RopeConfig, SchedulerConfig
+from engine.config import CacheConfig, EngineConfig, ModelConfig, RopeConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.frontend.input_processor import InputProcessor, InvalidRequestError
 from engine.frontend.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ def config(policy: str = "fcfs", **args: Any) -> EngineConfig:
         eos_token_ids=(1, 7),
     )
     scheduler = SchedulerConfig(64, max_num_seqs=4, max_model_len=MAX_MODEL_LEN, policy=policy)
-    return EngineConfig(model, CacheConfig(num_blocks=16), scheduler, EngineArgs.create(**args))
+    return EngineConfig(model, CacheConfig(num_blocks=16), scheduler, **args)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import torch
 
 from engine import LLM, LoRARequest, SamplingParams
 from engine.config import ConfigError, EngineArgs
-from engine.config.lora import LoRAConfig
 from engine.frontend.input_processor import InvalidRequestError
 from engine.lora.adapter import Target, load_adapter
 from engine.lora.request import LoRAError
+from engine.resolve import resolve
 from tests.lora.conftest import OpenLLM
 from tests.lora.peft_files import ATTENTION, SHOP, matrices, random_tensors, write_adapter
 
@@ -131,7 +131,7 @@ def test_rank_and_alpha_patterns_and_rslora_scale_as_peft_does(tmp_path: Path) -
 )
 def test_settings_that_cannot_work(args: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        LoRAConfig.from_args(EngineArgs(enable_lora=True, **args))
+        resolve(EngineArgs(enable_lora=True, **args))
 
 
 def test_requests_that_name_no_adapter_or_a_wrong_one(adapters: list[Path], open_llm: OpenLLM) -> None:

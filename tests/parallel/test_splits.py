@@ -10,9 +10,10 @@ import pytest
 
 from engine.config import ConfigError, EngineArgs
 from engine.engine_core import EngineCore
+from engine.exec.base import executor_class
 from engine.exec.multiproc import MultiprocExecutor
 from engine.exec.uniproc import UniProcExecutor
-from engine.resolve import resolve_executor
+from engine.resolve import resolve
 
 MakeEngine = Callable[..., EngineCore]
 
@@ -61,7 +62,7 @@ def test_a_split_that_cannot_work_is_refused(
 
 def test_one_worker_runs_here_and_more_run_in_processes_unless_told_otherwise() -> None:
     def chosen(**options: Any) -> type:
-        return resolve_executor(EngineArgs(**options))
+        return executor_class(resolve(EngineArgs(**options)).parallel.backend)
 
     assert chosen() is UniProcExecutor
     assert chosen(tensor_parallel_size=2) is MultiprocExecutor

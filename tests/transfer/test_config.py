@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import ConfigError, EngineArgs, KVTransferConfig
 from engine.llm import LLM
-from engine.resolve import resolve_kv_transfer
+from engine.resolve import resolve as resolve_args
 from engine.sampling_params import SamplingParams
 from tests.transfer.pairs import TRANSPORTS, shared_memory, tcp
 
@@ -17,7 +17,7 @@ PROMPT = [(11 * position) % 120 + 2 for position in range(40)]
 
 
 def resolve(config: Any, **others: Any) -> KVTransferConfig | None:
-    return resolve_kv_transfer(EngineArgs.create(kv_transfer_config=config, **others))
+    return resolve_args(EngineArgs.create(kv_transfer_config=config, **others)).kv_transfer
 
 
 def test_without_the_setting_there_is_no_connector() -> None:
@@ -78,7 +78,7 @@ def test_blocks_that_have_no_hashes_or_no_whole_cannot_travel() -> None:
     config = {"kv_connector": "TCPConnector"}
     with pytest.raises(ConfigError, match="enable_prefix_caching=True"):
         resolve(config, enable_prefix_caching=False)
-    with pytest.raises(ConfigError, match="one worker so far"):
+    with pytest.raises(ConfigError, match="works with one worker"):
         resolve(config, tensor_parallel_size=2)
     with pytest.raises(ConfigError, match="engine's own process"):
         resolve(config, distributed_executor_backend="mp")

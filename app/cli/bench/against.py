@@ -154,11 +154,14 @@ def _changed(engine: dict[str, Any]) -> dict[str, Any]:
 
 def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: int) -> int:
     """Room for all sequences that run at once, for one of full length at least (engines insist), and the null block."""
+    from engine.config import CacheConfig
     from engine.worker.kv_cache import layout_of
 
     for_all = min(num_seqs, args.max_num_seqs) * -(-num_tokens // args.block_size)
     for_one = -(-(args.max_model_len or config.max_position_embeddings) // args.block_size)
-    per_block = layout_of(config, args).bytes_per_block
+    per_block = layout_of(
+        config, CacheConfig(0, args.block_size, kv_cache_dtype=args.kv_cache_dtype)
+    ).bytes_per_block
     return (max(for_all, for_one) + 1) * per_block
 
 

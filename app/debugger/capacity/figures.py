@@ -150,7 +150,7 @@ def _batch_limit(found: Capacity, deployment: Deployment) -> float:
         "batch_limit", "Largest batch", min(by_memory, deployment.max_num_seqs), "requests",
         "min(what memory holds, max_num_seqs)",
         f"min({by_memory:,.1f}, {deployment.max_num_seqs:,})",
-        ("engine/resolve.py", "def resolve_scheduler_config"),
+        ("engine/config/defaults.py", "def default_batch_sizes"),
         "max_num_seqs is vLLM's default for the card",
         ("by_memory",),
     )  # fmt: skip

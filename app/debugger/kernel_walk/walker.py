@@ -15,8 +15,8 @@ from engine.attention.backend import AttentionBackend, AttentionMetadata
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineArgs
 from engine.frontend.llm_engine import find_adapter
-from engine.models.hf_config import load_model_config
 from engine.quant.kv_cache import KVCache
+from engine.resolve import resolve
 from engine.trace.blocks import NULL_BLOCK
 from engine.worker import kv_cache
 from engine.worker.worker import Worker
@@ -128,15 +128,15 @@ class Walker:
             return self._loaded[1]
         self._loaded = self._computed = None
         tell(f"Loading {question['args']['model']} …")
-        args = EngineArgs.create(**question["args"], device="cpu")
-        config = load_model_config(args)
+        engine = resolve(EngineArgs.create(**question["args"], device="cpu"))
+        config = engine.model
         if question["fingerprint"] and config.fingerprint != question["fingerprint"]:
             raise ConfigError(
                 f"{config.model} here has other weights or another dtype than the recorded run (fingerprint "
                 f"{config.fingerprint[:8]}, the run's is {question['fingerprint'][:8]}): its scores would not be "
                 "the run's"
             )
-        worker = Worker(config, args)
+        worker = Worker(engine)
         worker.load()
         if question["lora"]:
             if worker.lora is None:
@@ -162,12 +162,12 @@ class Walker:
 def _compute(worker: Worker, question: dict[str, Any]) -> Computed:
     """Run all tokens through the model in chunks, with keys and values in the blocks of the trace."""
     tokens, table = question["tokens"], _with_spares(question["table"])
-    block_bytes = kv_cache.layout_of(worker.model_config, worker.args).bytes_per_block
+    block_bytes = kv_cache.layout_of(worker.model_config, worker.config.cache).bytes_per_block
     if (
         max(table) + 1
     ) * block_bytes > MOST_CACHE_BYTES:  # the pool is too large for this machine: pack the same pages
         table = list(range(1, len(table) + 1))
-    cache = kv_cache.allocate(worker.model_config, worker.args, max(table) + 1, torch.device("cpu"))
+    cache = kv_cache.allocate(worker.model_config, worker.config.cache, max(table) + 1, torch.device("cpu"))
     listener = Listener(worker.backend, worker.model_config.num_hidden_layers)
     first = max(question["row_start"], len(tokens) - MOST_QUERIES)
     for start in range(0, len(tokens), CHUNK):
@@ -187,7 +187,7 @@ def _with_spares(table: list[int]) -> list[int]:
 def _forward(
     worker: Worker, listener: Listener, cache: KVCache, tokens: list[int], table: list[int], start: int, end: int
 ) -> None:  # fmt: skip
-    size, num_tokens = worker.args.block_size, end - start
+    size, num_tokens = worker.config.cache.block_size, end - start
     positions = torch.arange(start, end)
     blocks = torch.tensor(table)
     metadata = AttentionMetadata(

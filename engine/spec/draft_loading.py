@@ -1,4 +1,4 @@
-"""Loading the model that drafts: it must speak the target's tokens and fit into the target's blocks."""
+"""Load the draft model; it must have the target's vocabulary and fit into the target's KV blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from engine.config import ConfigError, EngineArgs, ModelConfig, SpeculativeConfig
+from engine.config import ConfigError, ModelArgs, ModelConfig, SpeculativeConfig
 from engine.layers.attention import Attention
 from engine.models.hf_config import load_model_config
 from engine.models.loader import load_model
@@ -18,9 +18,9 @@ EAGLE = "EagleLlamaForCausalLM"
 
 
 def load_draft_config(
-    speculative: SpeculativeConfig, target: ModelConfig, args: EngineArgs
+    speculative: SpeculativeConfig, target: ModelConfig, args: ModelArgs, max_model_len: int
 ) -> ModelConfig | None:
-    """The drafter's ModelConfig, checked against the target's; None for methods without a model."""
+    """Return the drafter's ModelConfig, checked against the target's; None for methods without a model."""
     if speculative.model is None or not speculative.needs_kv:
         return None
     draft = load_model_config(
@@ -28,12 +28,12 @@ def load_draft_config(
     )
     _check_kind(speculative, draft, target)
     _check_vocabulary(draft, target)
-    _check_shape(draft, target, args)
+    _check_shape(draft, target, max_model_len)
     return draft
 
 
 def refuse_head(model: ModelConfig) -> None:
-    """An EAGLE head cannot run by itself."""
+    """Raise ConfigError for an EAGLE head in place of a model: it cannot run by itself."""
     if model.architecture == EAGLE:
         raise ConfigError(
             f"{model.model} is an EAGLE head, which drafts for another model; load that one, with "
@@ -87,7 +87,7 @@ def _vocabulary(folder: Path) -> dict[str, int] | None:
         return None
 
 
-def _check_shape(draft: ModelConfig, target: ModelConfig, args: EngineArgs) -> None:
+def _check_shape(draft: ModelConfig, target: ModelConfig, max_model_len: int) -> None:
     names = ("num_key_value_heads", "head_dim")
     if any(getattr(draft, name) != getattr(target, name) for name in names):
         shapes = [
@@ -97,9 +97,9 @@ def _check_shape(draft: ModelConfig, target: ModelConfig, args: EngineArgs) -> N
             "the drafter's KV lies in the target's blocks, so both need as many kv heads of the same size; "
             f"{', '.join(shapes)}. Use another draft model, or method 'ngram'"
         )
-    longest = args.max_model_len or target.max_position_embeddings
-    if draft.max_position_embeddings < longest:
+    if draft.max_position_embeddings < max_model_len:
         raise ConfigError(
-            f"{draft.model} was made for {draft.max_position_embeddings} positions and max_model_len is {longest}; "
+            f"{draft.model} was made for {draft.max_position_embeddings} positions and max_model_len is "
+            f"{max_model_len}; "
             f"lower max_model_len to {draft.max_position_embeddings}"
         )
