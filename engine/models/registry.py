@@ -53,11 +53,11 @@ def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks =
         raise ConfigError(f"unsupported architecture {config.architecture!r}; supported: {', '.join(MODELS)}")
     with torch.device(device), use_ranks(ranks):
         model = load_object(MODELS[config.architecture])(config)
-        _create_weights(model, config, ranks)
+        _create_weights(model, config)
     return model
 
 
-def _create_weights(model: nn.Module, config: ModelConfig, ranks: Ranks) -> None:
+def _create_weights(model: nn.Module, config: ModelConfig) -> None:
     """Storage for every matrix, in the layout that the checkpoint has it in."""
     quantization = None if config.quantization is None else parse_quantization(config.quantization)
     for name, module in model.named_modules():

@@ -13,8 +13,9 @@ import pytest
 from engine import LLM, AsyncLLM, EngineArgs, SamplingParams
 from engine.config import ConfigError
 from engine.core.errors import EngineDeadError
-from engine.exec.dp import DataParallelCore
+from engine.exec.dp import DataParallelCore, replica_config
 from engine.frontend.input_processor import InvalidRequestError
+from engine.resolve import resolve
 
 PROMPTS = [[3, 4, 5], [6, 7], list(range(8, 40)), [9, 9, 9, 9, 9], [11], [12, 13]]
 
@@ -114,10 +115,8 @@ async def read_one(llm: AsyncLLM) -> None:
 
 
 def test_each_replica_writes_a_trace_of_its_own() -> None:
-    from engine.exec.dp import replica_args
-
-    args = EngineArgs(trace="runs/a.itrace", data_parallel_size=2)
-    assert [replica_args(args, index).trace for index in range(2)] == [
+    config = resolve(EngineArgs(model="shop-draft", trace="runs/a.itrace", data_parallel_size=2))
+    assert [replica_config(config, index).trace for index in range(2)] == [
         "runs/a.replica0.itrace",
         "runs/a.replica1.itrace",
     ]
