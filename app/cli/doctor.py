@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from app.cli import terminal
 from app.cli.test import TOOLS
 from app.cli.version import version_of
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
 
 app = terminal.command_app()
 
@@ -40,6 +43,8 @@ LIBRARIES = {
 """Import name -> distribution."""
 REINSTALL = "rm -rf .venv && ./prep doctor   (in the checkout), or pip install -e . in your own environment"
 LEAST_MEMORY_GB, LEAST_DISK_GB = 1.0, 0.5
+GOLDEN, LEAST_RIGHT = 16, 0.75
+"""Answers that the shipped model is asked for, and the share that must be right (`prep zoo eval shop -n 400`: 95 %)."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,10 @@ def _state() -> Check:
     from quizzes.state.schema import SCHEMA
 
     path = state_path()
+    if problem := _why_not_writable(path.parent):
+        return Check(
+            "fail", f"state: {path} cannot be written: {problem}", "PREP_HOME=FOLDER names another folder"
+        )
     if not path.exists():
         return Check("ok", f"state: none yet, the first answer makes {path}")
     try:
@@ -219,6 +228,19 @@ def _state() -> Check:
     hours = (time.time() - copies[0].stat().st_mtime) / 3600 if copies else 0.0
     backup = f"backup {hours:.0f} h old" if copies else "no backup yet"
     return Check("ok", f"state {path} (schema {SCHEMA}, {attempts:,} attempts, {backup})")
+
+
+def _why_not_writable(folder: Path) -> str:
+    """Try to write a file to the folder, or to the nearest one above it that exists. Empty if that works."""
+    import tempfile
+
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return str(error)
 
 
 def _judge() -> Check:
@@ -245,6 +267,20 @@ def _worker() -> Check:
     with Runner() as runner:
         outcome = runner.run("batching.static_vs_continuous", {}, fresh=True)
     return Check("ok", f"experiments run: {outcome.seconds:.2f} s in a worker with limits")
+
+
+def _golden_answers(llm: LLM) -> Check:
+    """Compare answers about unseen shops with the right ones, which the corpus knows: a damaged model fails."""
+    from app.cli.zoo import engine_answers
+    from engine.zoo.evaluate import evaluate
+
+    report = evaluate("shop", GOLDEN, 0, "test", lambda prompts: engine_answers(llm, prompts))
+    right, total = report.overall.right, report.overall.total
+    text = f"{right} of {total} answers about unseen shops are right"
+    if right >= LEAST_RIGHT * total:
+        return Check("ok", text)
+    fix = "git checkout -- engine/zoo/models/shop   (the shipped weights were changed)"
+    return Check("fail", f"{text}, at least {LEAST_RIGHT:.0%} expected", fix)
 
 
 def _engine() -> Iterator[Check]:
@@ -275,6 +311,7 @@ def _engine() -> Iterator[Check]:
         seconds = time.perf_counter() - start
         text = f"{shop.questions[0]!r} -> {alone.text!r}: {len(alone.token_ids)} tokens in {seconds:.2f} s"
         yield Check("ok" if alone.token_ids else "fail", text, REINSTALL)
+        yield _golden_answers(llm)
         batch = llm.chat(chats, params, use_tqdm=False)
         same = batch[0].outputs[0].token_ids == alone.token_ids
         hit = sum(output.num_cached_tokens for output in batch)

@@ -109,7 +109,7 @@ def eval_(
         run_gates(model, reference, engine, n=n, seed=seed, split=split, as_json=json)
         return
     with open_llm(model, engine) as llm:
-        report = evaluate(model, n, seed, split, lambda prompts: _answers(llm, prompts))
+        report = evaluate(model, n, seed, split, lambda prompts: engine_answers(llm, prompts))
     if json:
         terminal.print_json(report.as_dict())
         return
@@ -118,7 +118,8 @@ def eval_(
     terminal.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
 
 
-def _answers(llm: LLM, prompts: list[str]) -> list[str]:
+def engine_answers(llm: LLM, prompts: list[str]) -> list[str]:
+    """Return the engine's greedy answers, special tokens included, as `evaluate` compares them."""
     from engine.sampling_params import SamplingParams
     from engine.zoo.evaluate import MAX_NEW_TOKENS
 
@@ -142,13 +143,16 @@ def _show_misses(report: EvalReport, count: int) -> None:
 def train(
     recipe: Annotated[str, typer.Argument(help="A name of prep zoo list.")] = "shop",
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write; by default the zoo's own.")
+        Path | None,
+        typer.Option("--out", help="Folder to write.  [default: runs/RECIPE]", show_default=False),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     minutes: Annotated[float | None, typer.Option(help="Training time; by default the recipe's.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Stop after this many steps.")] = None,
 ) -> None:
-    """Train a shipped model from its recipe. Ctrl-C saves a checkpoint; --resume goes on from it.
+    """Train a model from the recipe of a shipped one. The shipped weights stay unchanged.
+
+    Ctrl-C keeps a checkpoint, --resume continues from it, and the folder is written when the training is complete.
 
     \b
     Examples:
@@ -169,12 +173,23 @@ def train(
         raise terminal.Problem(
             f"no checkpoint of {recipe} at {checkpoint_path(recipe)}", next_step=f"prep zoo train {recipe}"
         )
-    folder = out or MODELS / recipe
+    folder = out or Path("runs") / recipe
+    if folder.resolve().is_relative_to(MODELS.resolve()):
+        raise terminal.Problem(
+            f"{folder} is a shipped model, which questions and tests rely on",
+            next_step=f"prep zoo train {recipe} --out runs/{recipe}",
+        )
+    known = {**RECIPES, **ADAPTER_RECIPES}[recipe]
+    if not max_steps:
+        terminal.err().print(
+            f"[dim]training {recipe} for {minutes or known.minutes:g} minutes into {folder}[/]",
+            soft_wrap=True,
+        )
     if recipe in ADAPTER_RECIPES:
         from engine.zoo.train_adapter import train_adapter
 
         train_adapter(recipe, folder, resume, minutes, max_steps, console=terminal.err())
-        terminal.next_command(f"prep zoo eval {out or recipe}", "what it can do now")
-        return
-    run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
-    terminal.next_command(f"prep zoo eval {out or recipe}", "how good it has become")
+    else:
+        run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
+    if folder.exists():
+        terminal.next_command(f"prep zoo eval {folder}", "measure its exact match on unseen shops")

@@ -1,20 +1,21 @@
-"""Train a shipped model: restartable, and on a clock.
+"""Train a shipped model: restartable, within a time budget.
 
-The learning rates follow the share of the time budget that is used, not a number of steps, so that a run ends when it
-should on a machine that is shared. Everything else is a function of the position in the corpus: a run that was killed
-and resumed takes the same steps as one that was not (exactly so under `max_steps`, where progress counts steps).
+The learning rates follow the used share of the time budget, not a number of steps, so that a run ends on time on a
+shared machine. Everything else is a function of the position in the corpus: a run that was killed and resumed takes the
+same steps as an uninterrupted one (exactly so under `max_steps`, where progress counts steps).
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import shutil
 import signal
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -162,7 +163,8 @@ class Trainer:
         return collate(self._pool[position.batch - 1], self.pad, LEVELS[position.level].echoes)
 
     def step(self, progress: float) -> None:
-        """One optimizer step on the next batch."""
+        """Take one optimizer step on the next batch."""
+        began = time.monotonic()
         batch = self.next_batch(progress)
         hidden, _ = self.model.hidden(batch.tokens)
         logits = self.model.logits(hidden.flatten(0, 1)[batch.places]).float()
@@ -180,6 +182,7 @@ class Trainer:
         position.exact = 0.95 * position.exact + 0.05 * exact
         position.loss = keep * position.loss + (1 - keep) * float(loss.detach())
         position.step, position.tokens = position.step + 1, position.tokens + batch.tokens.numel()
+        position.elapsed += time.monotonic() - began
 
     def save(self, path: Path) -> None:
         """Write the checkpoint in one piece."""
@@ -196,11 +199,42 @@ class Trainer:
     def export(self, folder: Path) -> Path:
         return export_model(folder, self.recipe.model, self.optimizer.weights, self.tokenizer)
 
+    @property
+    def done(self) -> tuple[int, float]:
+        return self.position.step, self.position.elapsed
+
+    def status(self, progress: float) -> str:
+        """Return one line of progress."""
+        position, left = self.position, self.recipe.minutes * max(0.0, 1 - progress)
+        return (
+            f"step {position.step:6d}  {progress:6.1%}  loss {position.loss:.3f}  exact {position.exact:.3f}  "
+            f"rows {LEVELS[position.level].rows}  {position.tokens / max(position.elapsed, 1e-9):,.0f} tok/s  "
+            f"{left:.0f} min left"
+        )
+
 
 def checkpoint_path(recipe: str) -> Path:
-    """Checkpoints are large and private: they live in the user's cache, not in the repository."""
+    """Return the path of a recipe's checkpoint, in the user's cache: checkpoints are too large for the repository."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return cache / "prep" / "zoo" / f"{recipe}.pt"
+
+
+class Run(Protocol):
+    """What the training loop needs of a trainer."""
+
+    def step(self, progress: float) -> None:
+        """Take one optimizer step; `progress` is the used share of the time, 0 to 1."""
+
+    def save(self, path: Path) -> None: ...
+
+    def export(self, folder: Path) -> Path: ...
+
+    def status(self, progress: float) -> str:
+        """Return one line of progress."""
+
+    @property
+    def done(self) -> tuple[int, float]:
+        """Steps and seconds so far."""
 
 
 def train(
@@ -211,13 +245,14 @@ def train(
     max_steps: int | None = None,
     checkpoint: Path | None = None,
     tokenizer: Tokenizer | None = None,
-    export_every: float = 600.0,
     console: Console | None = None,
 ) -> Position:
-    """Train `recipe` into the folder `out`; stops when its time (or `max_steps`) is used up, or on Ctrl-C."""
+    """Train `recipe` until its time (or `max_steps`) is used up, then write the model to the folder `out`.
+
+    Ctrl-C keeps a checkpoint and leaves `out` unchanged. Returns the position: steps, seconds, tokens.
+    """
     recipe = RECIPES[recipe] if isinstance(recipe, str) else recipe
     recipe = replace(recipe, minutes=minutes) if minutes is not None else recipe
-    console = console or Console()
     checkpoint = checkpoint or checkpoint_path(recipe.name)
     if tokenizer is None:
         shared = MODELS / "shop"
@@ -225,36 +260,54 @@ def train(
     trainer = _trainer_class(recipe)(recipe, tokenizer)
     if resume:
         trainer.load(checkpoint)
-    position, stop = trainer.position, StopOnSignal()
-    budget, said = recipe.minutes * 60, time.monotonic()
-    saved = exported = time.monotonic()
+    run_until_done(trainer, recipe.name, out, checkpoint, recipe.minutes * 60, max_steps, console)
+    return trainer.position
+
+
+def run_until_done(
+    run: Run,
+    name: str,
+    out: Path,
+    checkpoint: Path,
+    budget: float,
+    max_steps: int | None = None,
+    console: Console | None = None,
+) -> None:
+    """Step until `budget` seconds or `max_steps` are used up, with a checkpoint every two minutes.
+
+    Only a run that is complete writes `out`, in one piece: a folder that was there before is replaced, never mixed.
+    """
+    console = console or Console()
+    saved = said = time.monotonic()
     spinner = console.status("first step ...") if console.is_terminal else nullcontext()
-    with stop, spinner as live:
+    with StopOnSignal() as stop, spinner as live:
         while True:
-            progress = position.step / max_steps if max_steps else position.elapsed / budget
+            steps, elapsed = run.done
+            progress = steps / max_steps if max_steps else elapsed / budget
             if progress >= 1.0 or stop.asked:
                 break
-            began = time.monotonic()
-            trainer.step(progress)
+            run.step(progress)
             now = time.monotonic()
-            position.elapsed += now - began
             if live is not None:
-                live.update(status_line(position, budget, progress))
+                live.update(run.status(progress))
             elif now - said > 15:
                 said = now
-                console.print(status_line(position, budget, progress), highlight=False, soft_wrap=True)
+                console.print(run.status(progress), highlight=False, soft_wrap=True)
             if now - saved > 120:
                 saved = now
-                trainer.save(checkpoint)
-            if now - exported > export_every or (position.step >= 100 and not out.exists()):
-                exported = now
-                trainer.export(out)
-    trainer.save(checkpoint)
-    trainer.export(out)
-    console.print(status_line(position, budget, progress), highlight=False, soft_wrap=True)
+                run.save(checkpoint)
+    run.save(checkpoint)
+    console.print(run.status(progress), highlight=False, soft_wrap=True)
     if stop.asked:
-        console.print(f"Stopped and saved. Go on with: prep zoo train {recipe.name} --resume")
-    return position
+        console.print(f"Stopped. {out} is unchanged; the checkpoint is {checkpoint}.", soft_wrap=True)
+        console.print(f"Continue with: prep zoo train {name} --out {out} --resume", soft_wrap=True)
+        return
+    fresh = out.with_name(f".{out.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    run.export(fresh)
+    if out.exists():
+        shutil.rmtree(out)
+    fresh.rename(out)
 
 
 def _trainer_class(recipe: Recipe) -> type[Trainer]:
@@ -265,18 +318,8 @@ def _trainer_class(recipe: Recipe) -> type[Trainer]:
     return EagleTrainer
 
 
-def status_line(position: Position, budget: float, progress: float) -> str:
-    """One line of progress for a log."""
-    left = max(0.0, budget * (1 - progress)) / 60
-    return (
-        f"step {position.step:6d}  {progress:6.1%}  loss {position.loss:.3f}  exact {position.exact:.3f}  "
-        f"rows {LEVELS[position.level].rows}  {position.tokens / max(position.elapsed, 1e-9):,.0f} tok/s  "
-        f"{left:.0f} min left"
-    )
-
-
 class StopOnSignal:
-    """Turns Ctrl-C and a polite kill into a request to stop after the current step."""
+    """Turn SIGINT and SIGTERM into a request to stop after the current step."""
 
     def __enter__(self) -> StopOnSignal:
         self.asked = False
@@ -291,26 +334,3 @@ class StopOnSignal:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train a shipped model.")
-    parser.add_argument("recipe", choices=sorted(RECIPES))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--max-steps", type=int)
-    parser.add_argument("--checkpoint", type=Path)
-    options = parser.parse_args()
-    train(
-        options.recipe,
-        options.out or MODELS / options.recipe,
-        options.resume,
-        options.minutes,
-        options.max_steps,
-        options.checkpoint,
-    )
-
-
-if __name__ == "__main__":
-    main()

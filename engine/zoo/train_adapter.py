@@ -1,13 +1,13 @@
-"""Train a shipped adapter: the same clock, checkpoints and batches as `train.py`, but only the low-rank matrices move.
+"""Train a shipped adapter: the loop, checkpoints and batches of `train.py`, but only the low-rank matrices change.
 
-A few hundred steps suffice where the base needed thousands: the look-ups are there, a manner of speaking is added.
+A few hundred steps suffice where the base needed thousands: the base already looks facts up, and the adapter adds a
+style of answer.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -21,18 +21,18 @@ from .corpus import ROWS, Sample, tokenize
 from .export import load_model
 from .low_rank import attach, save_adapter
 from .recipes import ADAPTER_RECIPES, AdapterRecipe
-from .registry import MODELS, resolve
+from .registry import resolve
 from .tokenizer import END_OF_TEXT, load_tokenizer
-from .train import StopOnSignal, checkpoint_path, collate
+from .train import checkpoint_path, collate, run_until_done
 
 SMALL_SHOPS, SMALL_UNTIL = (2, 4), 0.45
-"""The first part of the time shows small shops: shorter prompts, so more answers in the same time."""
+"""Training starts with small shops: their prompts are shorter, so the same time covers more answers."""
 POOL = 64
 GRADIENT_NORM = 1.0
 
 
 class AdapterTrainer:
-    """One run of an adapter's recipe. `position` and the optimizer's state are the whole checkpoint."""
+    """One run of an adapter's recipe. The checkpoint holds `position`, the optimizer's state and the matrices."""
 
     def __init__(self, recipe: AdapterRecipe) -> None:
         self.recipe = recipe
@@ -69,7 +69,8 @@ class AdapterTrainer:
         return batches
 
     def step(self, progress: float) -> None:
-        """One optimizer step on the next batch."""
+        """Take one optimizer step on the next batch."""
+        began = time.monotonic()
         position = self.position
         if not self._pool:
             self._pool = self._batches(progress)
@@ -95,6 +96,7 @@ class AdapterTrainer:
         position["step"] += 1
         position["batch"] += 1
         position["tokens"] += batch.tokens.numel()
+        position["elapsed"] += time.monotonic() - began
 
     def _rate(self, progress: float) -> float:
         warm = min(1.0, (self.position["step"] + 1) / self.recipe.warmup_steps)
@@ -122,8 +124,12 @@ class AdapterTrainer:
             folder, self.trained, recipe.base, recipe.target_modules, recipe.rank, recipe.alpha
         )
 
+    @property
+    def done(self) -> tuple[int, float]:
+        return int(self.position["step"]), self.position["elapsed"]
+
     def status(self, progress: float) -> str:
-        """One line of progress for a log."""
+        """Return one line of progress."""
         position = self.position
         left = max(0.0, self.recipe.minutes * (1 - progress))
         return (
@@ -135,49 +141,22 @@ class AdapterTrainer:
 
 def train_adapter(
     recipe: str | AdapterRecipe,
-    out: Path | None = None,
+    out: Path,
     resume: bool = False,
     minutes: float | None = None,
     max_steps: int | None = None,
     checkpoint: Path | None = None,
     console: Console | None = None,
 ) -> dict[str, float]:
-    """Train an adapter into the folder `out`; stops when its time (or `max_steps`) is used up, or on Ctrl-C.
+    """Train an adapter until its time (or `max_steps`) is used up, then write it to the folder `out`.
 
-    Returns where the run stands: steps, seconds, tokens, and the running loss and exact match on training answers.
+    Returns the position: steps, seconds, tokens, and the running loss and exact match on training answers.
     """
     recipe = ADAPTER_RECIPES[recipe] if isinstance(recipe, str) else recipe
     recipe = replace(recipe, minutes=minutes) if minutes is not None else recipe
-    console = console or Console()
-    out, checkpoint = out or MODELS / recipe.name, checkpoint or checkpoint_path(recipe.name)
+    checkpoint = checkpoint or checkpoint_path(recipe.name)
     trainer = AdapterTrainer(recipe)
     if resume:
         trainer.load(checkpoint)
-    position, stop = trainer.position, StopOnSignal()
-    said = saved = time.monotonic()
-    spinner = console.status("first step ...") if console.is_terminal else nullcontext()
-    with stop, spinner as live:
-        while True:
-            progress = (
-                position["step"] / max_steps if max_steps else position["elapsed"] / (60 * recipe.minutes)
-            )
-            if progress >= 1.0 or stop.asked:
-                break
-            began = time.monotonic()
-            trainer.step(progress)
-            now = time.monotonic()
-            position["elapsed"] += now - began
-            if live is not None:
-                live.update(trainer.status(progress))
-            elif now - said > 15:
-                said = now
-                console.print(trainer.status(progress), highlight=False, soft_wrap=True)
-            if now - saved > 60:
-                saved = now
-                trainer.save(checkpoint)
-    trainer.save(checkpoint)
-    trainer.export(out)
-    console.print(trainer.status(progress), highlight=False, soft_wrap=True)
-    if stop.asked:
-        console.print(f"Stopped and saved. Go on with: prep zoo train {recipe.name} --resume")
-    return dict(position)
+    run_until_done(trainer, recipe.name, out, checkpoint, recipe.minutes * 60, max_steps, console)
+    return dict(trainer.position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,35 @@ def test_a_working_installation_is_healthy() -> None:
     report = json.loads(result.stdout)
     assert report["healthy"]
     assert any("the same tokens" in check["text"] for check in report["checks"])
+
+
+def test_a_damaged_model_is_found_by_its_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that loads and speaks, but was overwritten by a few steps of training."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from engine import LLM
+    from engine.zoo.registry import resolve
+
+    folder = tmp_path / "shop"
+    shutil.copytree(resolve("shop"), folder)
+    [weights] = folder.glob("*.safetensors")
+    generator = torch.Generator().manual_seed(0)
+    damaged = {
+        name: (tensor + 0.1 * torch.randn(tensor.shape, generator=generator)).to(tensor.dtype)
+        for name, tensor in load_file(weights).items()
+    }
+    save_file(damaged, weights, metadata={"format": "pt"})
+    with LLM(str(folder)) as llm:
+        check = doctor._golden_answers(llm)
+    assert check.status == "fail" and "git checkout" in check.fix
+
+
+def test_a_state_that_cannot_be_written_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("PREP_HOME", str(tmp_path / "file" / "home"))
+    check = doctor._guarded(doctor._state)
+    assert check.status == "fail" and "cannot be written" in check.text
 
 
 def test_something_missing_fails_with_exit_code_3_and_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

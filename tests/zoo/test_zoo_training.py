@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 import torch
 from rich.console import Console
 from tokenizers import Tokenizer
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from engine.zoo import train as training
 from engine.zoo.export import export_model, load_model
 from engine.zoo.model import ModelConfig, ShopModel
@@ -43,7 +46,7 @@ def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(
     second.load(tmp_path / "tiny.pt")
     for step in range(3, 6):
         second.step(step / 6)
-    assert vars(second.position) == vars(whole.position)
+    assert {**vars(second.position), "elapsed": 0} == {**vars(whole.position), "elapsed": 0}
     for name, weight in whole.optimizer.weights.items():
         assert torch.equal(weight, second.optimizer.weights[name]), name
 
@@ -58,6 +61,35 @@ def test_train_writes_a_folder_and_resume_goes_on_from_there(tmp_path: Path, tok
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tiny.pt"], (
         "nothing half-written stays behind"
     )
+
+
+def test_an_interrupted_run_leaves_the_folder_unchanged(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, checkpoint = tmp_path / "out", tmp_path / "tiny.pt"
+    where = dict(checkpoint=checkpoint, tokenizer=tokenizer, console=QUIET)
+    training.train(TINY, out, max_steps=1, **where)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    step = training.Trainer.step
+
+    def interrupted(self: training.Trainer, progress: float) -> None:
+        step(self, progress)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(training.Trainer, "step", interrupted)
+    assert training.train(TINY, out, max_steps=5, **where).step == 1
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    monkeypatch.setattr(training.Trainer, "step", step)
+    assert training.train(TINY, out, resume=True, max_steps=3, **where).step == 3
+
+
+@pytest.mark.parametrize("recipe", ["shop", "shop-lora-ja"])
+def test_training_never_writes_a_shipped_model(recipe: str) -> None:
+    folder = resolve(recipe)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    result = CliRunner().invoke(app, ["zoo", "train", recipe, "--max-steps", "1", "--out", str(folder)])
+    assert result.exit_code == 2 and "is a shipped model" in result.stderr
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 def test_the_learning_rate_ends_at_zero_when_the_time_is_up() -> None:
