@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 from engine.config import ConfigError, EngineArgs, EngineConfig, ModelConfig, TierConfig
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
+from engine.core.lora_slots import LoRASlots
 from engine.core.observer import IntegrityCheck, StepObserver
 from engine.core.request import Request
+from engine.core.resources import default_resources
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.core.stats import StepStats
@@ -147,7 +149,7 @@ class EngineCore:
     @property
     def has_transfers(self) -> bool:
         """Whether the KV of finished requests is still to be handed over."""
-        return bool(self.scheduler.transfers)
+        return self.scheduler.has_leftovers()
 
     def step(self) -> list[EngineCoreOutput]:
         """Schedule, execute, update: one iteration over all running requests.
@@ -247,8 +249,8 @@ class EngineCore:
         in_use = {request.lora_key for request in self.scheduler.requests.values()}
         for key in [key for key in self._retired_loras if key not in in_use]:
             self._retired_loras.remove(key)
-            if self.scheduler.lora is not None:
-                self.scheduler.lora.forget(key)
+            if (slots := LoRASlots.of(self.scheduler)) is not None:
+                slots.unload(key)
             self.executor.collective_rpc("remove_lora", key)
 
     def reset_prefix_cache(self) -> bool:
@@ -328,10 +330,9 @@ def _connector_options(config: EngineConfig, executor: Executor) -> dict[str, An
     if transfer is None:
         return {}
     [address] = executor.collective_rpc("init_kv_connector")
-    return {
-        "connector": connector_class(transfer).make_scheduler(transfer, config.cache.block_size, address),
-        "kv_load_failure_policy": transfer.kv_load_failure_policy,
-    }
+    connector = connector_class(transfer).make_scheduler(transfer, config.cache.block_size, address)
+    policy = transfer.kv_load_failure_policy
+    return {"make_resources": partial(default_resources, connector=connector, kv_load_failure_policy=policy)}
 
 
 def _init_tiers(config: EngineConfig, executor: Executor) -> TierConfig:

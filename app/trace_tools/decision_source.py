@@ -118,9 +118,9 @@ _REFUSALS: tuple[tuple[Reason, Place, str, str, str], ...] = (
     (
         Reason.BEHIND_IN_QUEUE,
         "rest",
-        _SCHEDULER,
-        _CLOSED,
-        "Somebody ahead could not start, and nobody overtakes.",
+        "engine/core/passed_over.py",
+        "PassedOver.refusal",
+        "A request ahead could not start: it may not be overtaken, or keeps a seat and blocks.",
     ),
     (
         Reason.LOWER_PRIORITY,
@@ -140,8 +140,8 @@ _REFUSALS: tuple[tuple[Reason, Place, str, str, str], ...] = (
     (
         Reason.GRAMMAR_COMPILING,
         "waiting",
-        _SCHEDULER,
-        _ADMIT,
+        "engine/core/grammar_wait.py",
+        "GrammarWait.why_not",
         "Its grammar is still being compiled, and others may go on.",
     ),
     (
@@ -168,8 +168,8 @@ _REFUSALS: tuple[tuple[Reason, Place, str, str, str], ...] = (
     (
         Reason.NO_LORA_SLOT,
         "waiting",
-        _SCHEDULER,
-        _ADMIT,
+        "engine/core/lora_slots.py",
+        "LoRASlots.why_not",
         "Its adapter is not on the device, and every slot there is in use.",
     ),
     (
@@ -294,7 +294,7 @@ EVENTS: dict[str, Anchor] = {
     "idle": Anchor(
         _SCHEDULER,
         "Scheduler._schedule_waiting",
-        "self._why_closed(plan, len(passed))",
+        "self._why_closed(plan)",
         "Nobody runs, and nobody in the queue can start.",
     ),
 }

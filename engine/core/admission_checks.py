@@ -1,4 +1,4 @@
-"""What can never run is refused when it arrives: the loop has no case for it."""
+"""Reject requests that can never finish, before they are queued: the step loop has no case for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.core.request import Request
 
 
 def max_num_tokens(request: Request, max_model_len: int) -> int:
-    """Where a request ends at the latest, prompt and output together."""
+    """Return the length at which a request ends at the latest, prompt and output together."""
     max_tokens = request.sampling_params.max_tokens
     if max_tokens is None:
         return max_model_len
@@ -17,7 +17,7 @@ def max_num_tokens(request: Request, max_model_len: int) -> int:
 
 
 def check_can_run(request: Request, config: SchedulerConfig, cache: CacheConfig) -> None:
-    """Raise RequestRejected unless the request, alone on an empty cache, would reach its end."""
+    """Raise RequestRejected unless the request would finish if it ran alone on an empty cache."""
     request_id, num_prompt = request.request_id, request.num_prompt_tokens
     max_model_len = config.max_model_len
     if num_prompt == 0:

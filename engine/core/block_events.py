@@ -1,8 +1,8 @@
-"""Several listeners where a block pool has room for one.
+"""Attach several listeners to a block pool, which calls one.
 
-pool.on_event    None          nobody listens: one comparison
+pool.on_event    None          no listener: one comparison
                  listener      the only one, called directly
-                 FanOut        each in turn, in the order in which they came
+                 FanOut        each in turn, in the order in which they were added
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from engine.core.blocks import Block, BlockEvent, OnBlockEvent
 
 
 class Observable(Protocol):
-    """A BlockPool, or whatever announces its changes in the same way."""
+    """A BlockPool, or an object that announces its changes in the same way."""
 
     on_event: OnBlockEvent | None
 
 
 class FanOut:
-    """Tells every listener."""
+    """Calls every listener."""
 
     def __init__(self, listeners: tuple[OnBlockEvent, ...]) -> None:
         self.listeners = listeners
@@ -30,12 +30,12 @@ class FanOut:
 
 
 def add_listener(pool: Observable, listener: OnBlockEvent) -> None:
-    """From now on `listener` hears the pool's events too."""
+    """Call `listener` for all further events of the pool."""
     _set(pool, (*_listeners(pool), listener))
 
 
 def remove_listener(pool: Observable, listener: OnBlockEvent) -> None:
-    """It hears nothing any more; the others go on. Nothing happens if it was not listening."""
+    """Stop calling `listener`. Does nothing if it was not added."""
     _set(pool, tuple(each for each in _listeners(pool) if each != listener))
 
 

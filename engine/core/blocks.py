@@ -74,15 +74,15 @@ class FreeQueue:
         return block
 
     def push_front(self, block: Block) -> None:
-        """For content that nobody can ask for again: reuse first."""
+        """Add a block without reusable content: it is taken first."""
         self._link(self._head, block, self._head.next)
 
     def push_back(self, block: Block) -> None:
-        """For content that may be hit again: reuse last."""
+        """Add a block whose content may be hit again: it is taken last."""
         self._link(self._tail.prev, block, self._tail)
 
     def remove(self, block: Block) -> None:
-        """Pull a block out of wherever it stands: a hit revives it."""
+        """Remove a block from any place in the queue: a hit revives it."""
         before, after = block.prev, block.next
         if before is None or after is None:
             raise IntegrityError(f"{block} is not in the free queue")
@@ -111,7 +111,7 @@ class FreeQueue:
         self._length += 1
 
     def check_integrity(self) -> list[str]:
-        """What is wrong with the links: following them backwards must undo following them forwards."""
+        """Return what is inconsistent in the links: backward links must mirror forward links."""
         problems: list[str] = []
         previous, count = self._head, 0
         for block in self:
@@ -130,7 +130,7 @@ class BlockPool:
 
     Block 0 is the null block: never handed out, so that padding rows may point at it.
 
-    `on_event(kind, block, request_id)` hears every change, in order; None costs nothing:
+    `on_event(kind, block, request_id)` is called for every change, in order:
 
         alloc  taken, ref_count 1      ref    shared by a hit       unref  one owner less, some left
         free   the last owner left     seal   its hash registered   evict  its hash is dropped next
@@ -144,13 +144,13 @@ class BlockPool:
         """The prefix index: one block per hash. A second block with the same content stays anonymous."""
         self.on_event = on_event
         self.before_eviction: Callable[[Block], object] | None = None
-        """Called with a cached block that is about to be reused: the last moment to keep its content."""
+        """Called with a cached block right before it is reused, so that its content can be copied."""
         self.num_evictable = 0
         """Free blocks whose content is still cached."""
         self.num_evictions = 0
         """Cached contents lost to reuse since the pool was made."""
         self.num_saved = 0
-        """Blocks that requests would need more if none were shared: the owners of each beyond the first."""
+        """Blocks saved by sharing: the owners of each block beyond its first."""
 
     @property
     def num_usable(self) -> int:
@@ -162,7 +162,7 @@ class BlockPool:
         return self.num_usable - len(self.free)
 
     def take(self, count: int, request_id: str | None = None) -> list[Block]:
-        """Hand out `count` blocks from the front of the free queue, forgetting what they held."""
+        """Hand out `count` blocks from the front of the free queue and evict what they held, or raise OutOfBlocks."""
         if count > len(self.free):
             raise OutOfBlocks(f"{count} blocks asked for, {len(self.free)} free")
         taken: list[Block] = []
@@ -194,7 +194,7 @@ class BlockPool:
     def release(self, blocks: Sequence[Block], request_id: str | None = None) -> None:
         """Drop one owner of each block of a chain, given in order.
 
-        The tail goes first: a chain is only reachable from its start, so it should be eaten from its end.
+        The tail is freed first, so that it is evicted first: a chain is only reachable from its start.
         """
         for block in reversed(blocks):
             block.ref_count -= 1
@@ -240,10 +240,9 @@ class BlockPool:
         block.block_hash = None
 
     def check_integrity(self) -> list[str]:
-        """What is not as it must be; empty when all is well.
+        """Return what is inconsistent.
 
-        free + used == usable; a block is queued if and only if nobody owns it; the index and the
-        blocks agree about every hash.
+        free + used == usable; exactly the blocks without owners are queued; index and blocks agree about hashes.
         """
         problems = self.free.check_integrity()
         used = sum(block.ref_count > 0 for block in self.blocks[1:])

@@ -1,4 +1,4 @@
-"""Which images are encoded, and until when their embeddings are needed.
+"""Encoded images, and how long their embeddings are needed.
 
 An image stands in a prompt as a run of placeholder tokens. Their embeddings come from an encoder, once per content:
 
@@ -6,8 +6,8 @@ An image stands in a prompt as a run of placeholder tokens. Their embeddings com
     a step computes     ^---- chunk ----^                    it overlaps the image: encode it now, or find it here
 
 The scheduler decides, this class remembers, the worker keeps the tensors (`engine/worker/encoder_runner.py`). An entry
-is needed from the first chunk that overlaps the image to the last; then it stays for others until it is the least
-recently used beyond the capacity. What is needed is never dropped, so one step may exceed the capacity.
+is needed from the first chunk that overlaps the image to the last. It stays for later requests until it is the least
+recently used beyond the capacity. A needed entry is never dropped, so one step may exceed the capacity.
 
 Source: vLLM v1/core/encoder_cache_manager.py, which keeps a hard limit and cuts chunks before images instead.
 """
@@ -15,32 +15,15 @@ Source: vLLM v1/core/encoder_cache_manager.py, which keeps a hard limit and cuts
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from engine.core.admission_resource import AdmissionResource
+from engine.core.request import MultiModalFeature, Request
+from engine.core.sched_output import ModelRunnerOutput, Scheduled, SchedulerOutput
 from engine.core.stats import StepStats
 
 
-@dataclass(frozen=True, slots=True)
-class MultiModalFeature:
-    """One image of a prompt."""
-
-    mm_hash: str
-    """Of its content: what the encoder cache and the prefix cache know it by."""
-    offset: int
-    """Position of its first placeholder token."""
-    num_tokens: int
-    data: Any
-    """What the encoder takes."""
-
-    def overlaps(self, start: int, end: int) -> bool:
-        """Whether tokens [start, end) hold one of its placeholders."""
-        return start < self.offset + self.num_tokens and self.offset < end
-
-
-class EncoderCacheManager:
-    """Names of encoded images, who needs them, and whom to drop."""
+class EncoderCache(AdmissionResource):
+    """Names of the encoded images, the requests that need them, and the order of eviction."""
 
     def __init__(self, capacity: int) -> None:
         """capacity: embeddings (tokens) to keep."""
@@ -49,12 +32,23 @@ class EncoderCacheManager:
         """Embeddings kept now."""
         self._size: OrderedDict[str, int] = OrderedDict()  # least recently used first
         self._needed_by: dict[str, set[str]] = {}
+        self._readers: dict[str, Request] = {}
+        """Running requests with images, by id."""
 
     def __contains__(self, mm_hash: str) -> bool:
         return mm_hash in self._size
 
+    def acquire(self, request: Request) -> None:
+        if request.mm_features:
+            self._readers[request.request_id] = request
+
+    def release(self, request: Request) -> None:
+        if self._readers.pop(request.request_id, None) is not None:
+            for feature in request.mm_features:
+                self.let_go(request.request_id, feature)
+
     def need(self, request_id: str, feature: MultiModalFeature) -> bool:
-        """A row of this step reads the image. True if it must be encoded first; from now on it counts as encoded."""
+        """Note that a row of this step reads the image. True if it must be encoded first; it then counts as encoded."""
         is_new = feature.mm_hash not in self._size
         if is_new:
             self._size[feature.mm_hash] = feature.num_tokens
@@ -63,39 +57,31 @@ class EncoderCacheManager:
         self._needed_by.setdefault(feature.mm_hash, set()).add(request_id)
         return is_new
 
-    def release(self, request_id: str, feature: MultiModalFeature) -> None:
-        """The request has computed all of the image's tokens, or is gone."""
+    def let_go(self, request_id: str, feature: MultiModalFeature) -> None:
+        """Note that the request needs the image no more: all its tokens are computed, or the request stopped."""
         needed_by = self._needed_by.get(feature.mm_hash)
         if needed_by is not None:
             needed_by.discard(request_id)
             if not needed_by:
                 del self._needed_by[feature.mm_hash]
 
-    def plan(
-        self, request_id: str, features: Sequence[MultiModalFeature], start: int, end: int, stats: StepStats
-    ) -> list[MultiModalFeature]:
-        """The images that a row of tokens [start, end) reads and nobody has encoded yet."""
-        read = [feature for feature in features if feature.overlaps(start, end)]
-        new = [feature for feature in read if self.need(request_id, feature)]
+    def close_step(self, out: SchedulerOutput, stats: StepStats) -> None:
+        if self._readers:
+            for row in out.scheduled:
+                if (request := self._readers.get(row.request_id)) is not None:
+                    self._plan_row(request, row, stats)
+        out.dropped_encoder_hashes = self.take_dropped()
+
+    def _plan_row(self, request: Request, row: Scheduled, stats: StepStats) -> None:
+        """Let the row encode the images that it reads and no row before has."""
+        end = row.start + row.num_tokens
+        read = [feature for feature in request.mm_features if feature.overlaps(row.start, end)]
+        row.encoder_inputs = [feature for feature in read if self.need(row.request_id, feature)]
         stats.encoder_cache_queries += len(read)
-        stats.encoder_cache_hits += len(read) - len(new)
-        return new
-
-    def release_computed(
-        self, request_id: str, features: Sequence[MultiModalFeature], num_tokens: int
-    ) -> None:
-        """The request's first `num_tokens` tokens are computed: it needs the images in them no more."""
-        for feature in features:
-            if feature.offset + feature.num_tokens <= num_tokens:
-                self.release(request_id, feature)
-
-    def release_all(self, request_id: str, features: Sequence[MultiModalFeature]) -> None:
-        """The request runs no more."""
-        for feature in features:
-            self.release(request_id, feature)
+        stats.encoder_cache_hits += len(read) - len(row.encoder_inputs)
 
     def take_dropped(self) -> list[str]:
-        """Hashes that the worker shall forget before the next step, the least recently used beyond the capacity."""
+        """Return the hashes that the worker must forget: the least recently used beyond the capacity."""
         dropped: list[str] = []
         if self.num_tokens > self.capacity:
             for mm_hash in [name for name in self._size if name not in self._needed_by]:
@@ -105,8 +91,15 @@ class EncoderCacheManager:
                     break
         return dropped
 
-    def check_integrity(self, live: set[str]) -> list[str]:
-        """What is not as it must be; `live`: ids of the running requests."""
+    def end_step(self, result: ModelRunnerOutput, stats: StepStats) -> tuple[()]:
+        for request in self._readers.values():
+            for feature in request.mm_features:
+                if feature.offset + feature.num_tokens <= request.num_computed_tokens:
+                    self.let_go(request.request_id, feature)
+        return ()
+
+    def check_integrity(self, running: list[Request], waiting: list[Request]) -> list[str]:
+        live = {request.request_id for request in running}
         problems = []
         if sum(self._size.values()) != self.num_tokens:
             problems.append(f"the encoder cache counts {self.num_tokens} tokens, its entries hold others")

@@ -1,4 +1,4 @@
-"""What can go wrong in the core, each with a sentence that says what, why and what to do."""
+"""Errors of the core. Each message says what is wrong, why, and what to do."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ RejectionCode = Literal[
 
 
 class RequestRejected(ValueError):
-    """A request that the scheduler refuses at the door, so that it never has to fail in the loop."""
+    """A request that can never finish, rejected before it is queued."""
 
     def __init__(self, request_id: str, code: RejectionCode, message: str) -> None:
         super().__init__(f"request {request_id!r} rejected: {message}")
         self.request_id = request_id
         self.code = code
-        """Closed set, for metrics and tests."""
+        """One of a closed set, for metrics and tests."""
 
 
 class OutOfBlocks(RuntimeError):
-    """Someone took blocks without asking how many are free. A bug in the caller, never in a workload."""
+    """More blocks were taken than are free: a bug in the caller, whatever the workload."""
 
 
 class WorkerContractError(RuntimeError):
-    """The worker's answer does not match the step it was given."""
+    """The worker's answer does not match its step."""
 
 
 class IntegrityError(RuntimeError):
-    """Something that is always true of the core is not: `check_integrity` lists what."""
+    """An invariant of the core is broken; the message lists every violation."""
 
 
 class HashCollisionError(RuntimeError):
-    """Two different prefixes have the same block hash. Seen only with a weak digest in debug mode."""
+    """Two different prefixes have the same block hash. Raised only with `detect_hash_collisions`."""
 
 
 class EngineDeadError(RuntimeError):
-    """The engine failed in an earlier step and runs nothing any more. Its cause is the failure itself."""
+    """The engine failed in an earlier step and cannot go on. `__cause__` is that failure."""

@@ -1,13 +1,13 @@
-"""Names for cached blocks: a hash that stands for a block's tokens and everything before them.
+"""Block hashes: a hash identifies a block's tokens and everything before them.
 
     root --+--> hash_0 --+--> hash_1 --+--> hash_2
            |             |             |
         tokens of     tokens of     tokens of
          block 0       block 1       block 2
 
-Equal hashes mean equal KV: `hash_i` covers the tokens of blocks 0..i and, through the root, whatever
-else shapes their keys and values. A request's hashes grow with its full blocks and never change.
-Source: vLLM v1/core/kv_cache_utils.py; ours tags every part of the root.
+Equal hashes mean equal KV: `hash_i` covers the tokens of blocks 0..i and, through the root, everything else that shapes
+their keys and values. A request's hashes grow with its full blocks and never change. Source: vLLM
+v1/core/kv_cache_utils.py; here every part of the root is tagged.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ import hashlib
 import struct
 from collections.abc import Callable
 
-from engine.core.encoder_cache import MultiModalFeature
 from engine.core.errors import HashCollisionError
-from engine.core.request import Request
+from engine.core.request import MultiModalFeature, Request
 
 Digest = Callable[[bytes], bytes]
 
 
 def sha256(data: bytes) -> bytes:
-    """32 bytes. Slower than xxhash by microseconds; an attacker cannot aim at another tenant's blocks."""
+    """Return 32 bytes. Microseconds slower than xxhash, but an attacker cannot construct a collision."""
     return hashlib.sha256(data).digest()
 
 
 def encode_fields(**fields: str | None) -> bytes:
-    """Write named fields so that no two different sets read the same.
+    """Encode named fields so that two different sets never have the same encoding.
 
-    Each field is its name, then `-` for None or `=` and the value, both with their length in front:
-    a salt that spells an adapter's name, or a value that contains a separator, stays what it is.
+    Each field is its name, then `-` for None or `=` and the value. Lengths come first, so a salt that equals an
+    adapter's name, or a value with a separator in it, is unambiguous.
     """
     parts: list[bytes] = []
     for name, value in fields.items():
@@ -47,7 +46,7 @@ def encode_fields(**fields: str | None) -> bytes:
 
 
 def _encode_images(features: list[MultiModalFeature], start: int, end: int) -> bytes:
-    """What the placeholders among tokens [start, end) stand for: each image's content, and which part of it."""
+    """Encode the images behind the placeholders among tokens [start, end): the content of each, and which part."""
     return b"".join(
         encode_fields(image=feature.mm_hash, at=str(feature.offset - start))
         for feature in features
@@ -56,7 +55,7 @@ def _encode_images(features: list[MultiModalFeature], start: int, end: int) -> b
 
 
 class BlockHasher:
-    """Extends a request's chain of block hashes. The same in every process that runs the same model."""
+    """Extends a request's chain of block hashes. All processes with the same model compute the same hashes."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class BlockHasher:
         self._content_of: dict[bytes, bytes] | None = {} if detect_collisions else None
 
     def root(self, lora_key: str | None, cache_salt: str | None) -> bytes:
-        """The start of a chain: requests with different roots never share a block."""
+        """Return the start of a chain. Requests with different roots never share a block."""
         return self._hash(
             encode_fields(
                 model=self.model_fingerprint, kv_dtype=self.kv_cache_dtype, lora=lora_key, salt=cache_salt

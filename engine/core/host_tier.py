@@ -1,4 +1,4 @@
-"""Host memory below the device's cache: blocks that were swapped out or evicted, under the same hashes.
+"""Host memory below the device's cache: swapped-out and evicted blocks, under the same hashes.
 
 The host tier is a second block pool. What moves between the two is a list of copies in a step's plan:
 
@@ -7,18 +7,18 @@ The host tier is a second block pool. What moves between the two is a list of co
        copy_out v            | copy_in
     host     [ h1 ][ h2 ][ h3 ][ h4 ]          a worker runs copy_out, then copy_in, then the forward pass
 
-In that order a device block may give its old content to the host and take new content in one step. The
-other way round nothing is needed: a host block that a step reads or writes has an owner until the step is
-over, so it is not given away meanwhile, and it is found by its hash only after the step that wrote it.
+In that order a device block may save its old content to the host and take new content in the same step. A host block
+that a step reads or writes has an owner until the step is over, so it is not reused meanwhile, and it is found by its
+hash only after the step that wrote it.
 
-Preemption by swap (PagedAttention, section 4.5) is then no state of its own: the victim waits like any other
-request, owns host blocks instead of device blocks, and starts with a longer hit.
+Preemption by swap (PagedAttention, section 4.5) needs no further state: the victim waits like any other request, owns
+host blocks instead of device blocks, and starts with a longer hit.
 
-Offloading is the same copies, made when the device's prefix cache evicts a block, and not as in vLLM when a block
-is full: so the two sizes add up instead of holding the same blocks twice, and without pressure nothing is copied.
-The price is a copy in the step that needs the room: 5 us for a block of `shop`, which takes hundreds of times as
-long to compute (`prep bench swap`). Sources: vLLM 0.6 core/block_manager.py (swap),
-vLLM v1/kv_offload/cpu/manager.py (offload).
+Offloading makes the same copies when the device's prefix cache evicts a block; vLLM makes them when a block is full.
+Here the capacities of both tiers add up instead of holding the same blocks twice, and without memory pressure nothing
+is copied. The cost is a copy in the step that needs the room: 5 us for a block of `shop`, which takes hundreds of
+times as long to compute (`prep bench swap`). Sources: vLLM 0.6 core/block_manager.py (swap), vLLM
+v1/kv_offload/cpu/manager.py (offload).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CopyPairs = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class StepCopies:
-    """What one step copies, and the host blocks it owns until it is over."""
+    """Copies of one step, and the host blocks that it owns until it is over."""
 
     copy_out: CopyPairs = field(default_factory=list)
     copy_in: CopyPairs = field(default_factory=list)
     written: deque[tuple[Block, bytes | None]] = field(default_factory=deque)
-    """With the hash to publish; None for content that only its owner may read."""
+    """(host block, hash to publish); None for content that only its owner may read."""
     num_offloaded: int = 0
-    """Of the copies out, those of evicted blocks."""
+    """Copies out of evicted blocks."""
     read: list[Block] = field(default_factory=list)
 
 
@@ -49,20 +49,20 @@ class HostTier:
     """Host blocks, who owns them, and the copies of the step that is being planned."""
 
     def __init__(self, num_blocks: int) -> None:
-        self.pool = BlockPool(num_blocks + 1)  # a pool keeps its block 0 to itself
+        self.pool = BlockPool(num_blocks + 1)  # block 0 of a pool is its null block
         self._writing: dict[bytes, Block] = {}
-        """By hash: written by a step that is not over. Not to be read, and not to be written twice."""
+        """Blocks that an unfinished step writes, by hash: not readable yet, and not to be written twice."""
         self._plan = StepCopies()
         self._in_flight: dict[int, StepCopies] = {}
-        """By step: planned and not over."""
+        """Planned steps that are not over, by number."""
 
-    # -- what goes out
+    # -- copies out
 
     def swap_out(self, blocks: Sequence[Block], hashes: Sequence[bytes] | None) -> list[Block]:
-        """Keep the device blocks of a chain, from its start on; returns the host blocks, now owned by the caller.
+        """Copy the device blocks of a chain, from its start on. Returns the host blocks, now owned by the caller.
 
-        What is on the host already is not copied again. Fewer than given when the host is full: the caller
-        computes the rest again. Without hashes nobody but the caller can find them.
+        Blocks already on the host are not copied again. A full host returns fewer blocks than given, and the caller
+        computes the rest again. Blocks without hashes can be read by the caller alone.
         """
         kept: list[Block] = []
         for index, block in enumerate(blocks):
@@ -73,7 +73,7 @@ class HostTier:
         return kept
 
     def _keep(self, block: Block, block_hash: bytes | None) -> Block | None:
-        """A host block for a device block's content, with the caller as an owner; None when the host is full."""
+        """Return a host block for a device block's content, owned by the caller; None if the host is full."""
         known = self._find(block_hash)
         if known is not None:
             self.pool.touch(known)
@@ -87,13 +87,12 @@ class HostTier:
         return host_block
 
     def offload(self, block: Block) -> bool:
-        """Keep a cached device block that is about to be reused. False if the host has it or has no room."""
+        """Copy a cached device block that is about to be reused. False if the host has it or is full."""
         if self._find(block.block_hash) is not None or not self.pool.free:
             return False
         (host_block,) = self.pool.take(1)
         self._write(block, host_block, block.block_hash)
-        # The device evicts a chain from its tail, and so must the host: the last to come is the first to be
-        # given back at the end of the step.
+        # The device evicts a chain from its tail, and so must the host: the last to come is released first.
         self._plan.written.appendleft((host_block, block.block_hash))
         self._plan.num_offloaded += 1
         return True
@@ -108,10 +107,10 @@ class HostTier:
             return None
         return self.pool.cached.get(block_hash) or self._writing.get(block_hash)
 
-    # -- what comes in
+    # -- copies in
 
     def hold(self, hit: Sequence[Block]) -> None:
-        """Own the host blocks that this step will read, so that nothing planned from here on takes them."""
+        """Own the host blocks that this step will read, so that they are not reused before."""
         for host_block in hit:
             self.pool.touch(host_block)
         self._plan.read += hit
@@ -123,7 +122,7 @@ class HostTier:
         ]
 
     def release(self, host_blocks: Sequence[Block]) -> None:
-        """Give back what `swap_out` returned, in the same order. What has a hash can be hit until it is reused."""
+        """Release the blocks that `swap_out` returned, in the same order. Those with a hash stay in the cache."""
         self.pool.release(host_blocks)
 
     # -- one step
@@ -134,23 +133,23 @@ class HostTier:
         return self._plan.num_offloaded
 
     def close_step(self, step: int) -> tuple[CopyPairs, CopyPairs]:
-        """The copies of the step that was planned: (copy_out, copy_in)."""
+        """Return the copies of the planned step: (copy_out, copy_in)."""
         plan, self._plan = self._plan, StepCopies()
         if plan.written or plan.read:
             self._in_flight[step] = plan
         return plan.copy_out, plan.copy_in
 
     def end_step(self, step: int) -> None:
-        """The step ran: what it wrote can be found. An earlier step that never ended did not write anything."""
+        """Publish what the step wrote. An earlier step that never ended has written nothing."""
         while self._in_flight and (first := next(iter(self._in_flight))) <= step:
             plan = self._in_flight.pop(first)
             if first == step:
                 for host_block, block_hash in plan.written:
                     if block_hash is not None:
                         self.pool.register(host_block, block_hash)
-            self._give_back(plan)
+            self._release_step(plan)
 
-    def _give_back(self, plan: StepCopies) -> None:
+    def _release_step(self, plan: StepCopies) -> None:
         for _, block_hash in plan.written:
             if block_hash is not None:
                 del self._writing[block_hash]
@@ -160,13 +159,13 @@ class HostTier:
     def reset(self) -> bool:
         """Forget all cached content. Refused (False) while a request owns a block."""
         for step in list(self._in_flight):
-            self._give_back(self._in_flight.pop(step))
+            self._release_step(self._in_flight.pop(step))
         return self.pool.reset()
 
-    # -- what is always true
+    # -- invariants
 
     def check_integrity(self, owned: Iterable[Block]) -> list[str]:
-        """What is not as it must be. `owned`: the blocks of requests, one entry per owner."""
+        """Return what is inconsistent. owned: the blocks of requests, one entry per owner."""
         problems = [f"host: {problem}" for problem in self.pool.check_integrity()]
         owners = [0] * len(self.pool.blocks)
         for plan in (self._plan, *self._in_flight.values()):

@@ -1,35 +1,48 @@
-"""What is always true of the core between two calls of the scheduler, each rule one sentence of the error.
+"""Invariants of the core between two calls of the scheduler, each with the sentence that reports its violation.
 
-Tests and `debug_checks` ask after every step; nothing here changes anything.
+Tests and `debug_checks` evaluate them after every step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from engine.core.request import RequestStatus
+from engine.config import SchedulerConfig
+from engine.core.admission_resource import AdmissionResource
+from engine.core.kv_manager import KVManager
+from engine.core.queues import WaitQueue
+from engine.core.request import Request
 
-if TYPE_CHECKING:
-    from engine.core.scheduler import Scheduler
+
+class CoreState(Protocol):
+    """The state of a scheduler that the invariants are about."""
+
+    config: SchedulerConfig
+    kv: KVManager
+    resources: list[AdmissionResource]
+    requests: dict[str, Request]
+    waiting: WaitQueue
+    running: list[Request]
 
 
-def find_problems(scheduler: Scheduler, max_running: int = 0) -> list[str]:
-    """Every violation: of the pool's rules, of who waits or runs, of what the running hold, of who owns blocks.
+def find_problems(scheduler: CoreState, max_running: int = 0) -> list[str]:
+    """Return every violation: of the pool, the queues, the requests and the owners of blocks.
 
-    max_running: so many may run in any case, as when max_num_seqs was lowered beneath them.
+    max_running: this many may run in any case, as when max_num_seqs was lowered while they ran.
     """
     kv = scheduler.kv
     return [
         *kv.check_integrity(scheduler.requests.values()),
+        *_problems_of_resources(scheduler),
         *_problems_of_the_queues(scheduler, max(max_running, scheduler.config.max_num_seqs)),
         *_problems_of_requests(scheduler),
         *_problems_of_owners(scheduler),
     ]
 
 
-def _problems_of_the_queues(scheduler: Scheduler, most: int) -> list[str]:
-    """A request waits or runs, never both; `running` is sorted and no longer than it may be."""
+def _problems_of_the_queues(scheduler: CoreState, most: int) -> list[str]:
+    """A request either waits or runs; `running` is sorted and not longer than max_num_seqs."""
     problems = []
     waiting, running = list(scheduler.waiting), scheduler.running
     if sorted(r.request_id for r in [*waiting, *running]) != sorted(scheduler.requests):
@@ -38,14 +51,11 @@ def _problems_of_the_queues(scheduler: Scheduler, most: int) -> list[str]:
         problems.append("running is not sorted by importance")
     if len(running) > most:
         problems.append(f"{len(running)} requests run, max_num_seqs is {scheduler.config.max_num_seqs}")
-    waits_for_grammar = {r.request_id for r in waiting if r.status is RequestStatus.WAITING_GRAMMAR}
-    if set(scheduler.compiling) != waits_for_grammar:
-        problems.append("the compiling are not those who wait for a grammar")
     return problems
 
 
-def _problems_of_requests(scheduler: Scheduler) -> list[str]:
-    """Who waits holds nothing; who runs holds enough for what it has computed, and has more to compute."""
+def _problems_of_requests(scheduler: CoreState) -> list[str]:
+    """A waiting request holds no blocks; a running one has blocks for its computed tokens, and more to compute."""
     problems = []
     for request in scheduler.waiting:
         if request.blocks or request.num_computed_tokens or request.num_published_blocks:
@@ -60,20 +70,22 @@ def _problems_of_requests(scheduler: Scheduler) -> list[str]:
     return problems
 
 
-def _problems_of_owners(scheduler: Scheduler) -> list[str]:
-    """Only the running and KV transfers own blocks, and a block's ref_count is the number of its owners; adapter
-    slots and images are held by the running alone."""
+def _problems_of_resources(scheduler: CoreState) -> list[str]:
+    waiting = list(scheduler.waiting)
+    checks = (resource.check_integrity(scheduler.running, waiting) for resource in scheduler.resources)
+    return [problem for problems in checks for problem in problems]
+
+
+def _problems_of_owners(scheduler: CoreState) -> list[str]:
+    """Only running requests and resources own blocks, and a block's ref_count is the number of its owners."""
     problems = []
-    if scheduler.lora is not None:
-        problems += scheduler.lora.problems(Counter(r.lora_key for r in scheduler.running if r.lora_key))
-    problems += scheduler.encoder_cache.check_integrity({request.request_id for request in scheduler.running})
     owners = Counter(
         block.block_id
         for request in scheduler.running
         for block in request.blocks[request.num_blocks_behind_window :]
     )
-    if scheduler.transfers is not None:
-        owners.update(block.block_id for block in scheduler.transfers.held_blocks())
+    for resource in scheduler.resources:
+        owners.update(block.block_id for block in resource.held_blocks())
     for block in scheduler.kv.pool.blocks:
         if block.ref_count != owners[block.block_id]:
             problems.append(f"{block} has {owners[block.block_id]} owners")

@@ -31,6 +31,7 @@ from engine.config.errors import ConfigError
 from engine.config.kv_events import KVEventsConfig
 from engine.core.block_events import add_listener, remove_listener
 from engine.core.blocks import Block, BlockEvent
+from engine.core.kv_transfers import KVTransfers
 from engine.core.observer import StepObserver
 from engine.core.request import Request
 
@@ -172,7 +173,7 @@ class KVEventFeed(StepObserver):
                 f"kv_events_config does not work with {type(scheduler).__name__}: it has no kv.pool, the BlockPool "
                 "whose events are published. Leave kv_events_config out, or keep the blocks in a KVManager"
             )
-        check_combinations(kv_events=True, kv_connector=getattr(scheduler, "transfers", None) is not None)
+        check_combinations(kv_events=True, kv_connector=KVTransfers.of(scheduler) is not None)
         self.publisher = publisher
         self._requests: dict[str, Request] = scheduler.requests
         self._block_size: int = scheduler.kv.block_size

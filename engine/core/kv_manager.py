@@ -5,17 +5,18 @@
                 |<---- published -->|                  num_published_blocks = 2: others may hit b7 and b2
                 |<----- computed ------->|             num_computed_tokens = 10: their KV is written
 
-With a sliding window, blocks that no later token sees are given back, and the null block stands in their place:
+With a sliding window, blocks that no later token sees are freed, and the null block stands in their place:
 
     blocks       null   |  null   |   b9    |  b4      num_blocks_behind_window = 2: token 14 sees 10..14
 
-A block is published only by `publish`, after the step that wrote its last token: nobody can ever
-read KV that was planned and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers
-hashes while it schedules; see its PR #43569 for what that can leave behind.
+Only `publish` makes a block visible, after the step that wrote its last token: no request can read KV that was planned
+and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers hashes while it schedules; see its PR
+#43569 for what that can leave behind.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -29,15 +30,15 @@ from engine.core.stats import StepStats
 
 @dataclass(slots=True)
 class PrefixHit:
-    """Where the KV of a request's first blocks already is, in the order of its tokens:
+    """Cached blocks that a request can start with, in the order of its tokens:
 
-    | device: shared as they are | host: copied in | compute
+    | device: shared | host: copied in | computed
     """
 
     device: list[Block] = field(default_factory=list)
     """Blocks of the device's prefix cache."""
     host: list[Block] = field(default_factory=list)
-    """Host blocks behind them; each is copied into a fresh device block."""
+    """Host blocks behind them, each copied into a fresh device block."""
 
     @property
     def num_blocks(self) -> int:
@@ -45,7 +46,7 @@ class PrefixHit:
 
 
 def max_blocks_held(num_tokens: int, chunk: int, block_size: int, sliding_window: int | None) -> int:
-    """Most blocks that a request of `num_tokens` tokens holds at once if a step computes `chunk` of them at most."""
+    """Upper bound on the blocks that a request of `num_tokens` tokens holds at once, with `chunk` tokens per step."""
     everything = -(-num_tokens // block_size)
     if sliding_window is None:
         return everything
@@ -54,7 +55,7 @@ def max_blocks_held(num_tokens: int, chunk: int, block_size: int, sliding_window
 
 
 class KVManager:
-    """Hands blocks to requests and finds prefixes that are already computed."""
+    """Allocates blocks to requests and finds prefixes that are already computed."""
 
     def __init__(
         self,
@@ -80,9 +81,11 @@ class KVManager:
         if self.host is not None and config.tiers.offload:
             self.pool.before_eviction = self.host.offload
         self.num_evictions_before = 0
-        """Evictions until the end of the step before this one."""
-        self._in_flight: set[bytes] = set()
-        """Hashes of the prompt blocks that rows of the current step work on or copy in."""
+        """Evictions until the end of the previous step."""
+        self.num_claimed = 0
+        """Free blocks that no request may start with in this step: see `engine/core/passed_over.py`."""
+        self._in_flight: dict[bytes, Request] = {}
+        """Hashes of the blocks that rows of this step compute or copy in, and the request of that row."""
 
     @property
     def usage(self) -> float:
@@ -100,9 +103,9 @@ class KVManager:
             self.hasher.extend(request)
 
     def match(self, request: Request) -> PrefixHit:
-        """The blocks that the request's tokens start with and whose KV exists; nothing is reserved yet.
+        """Find the longest prefix of the request whose KV exists. Reserves nothing.
 
-        Never the whole sequence: at least one token must be computed to have logits to sample from.
+        A hit never covers the whole sequence: one token must be computed to have logits to sample from.
         """
         hit = PrefixHit()
         if self.reads_cache(request) and self.sliding_window is not None:
@@ -121,7 +124,7 @@ class KVManager:
         return hit
 
     def _match_window(self, request: Request, window: int) -> list[Block]:
-        """The longest hit of which only the blocks that the next token sees need to exist, found from its end.
+        """Find the longest hit, from its end: only the blocks that the next token sees must exist.
 
         Source: vLLM v1/core/single_type_kv_cache_manager.py (SlidingWindowManager.find_longest_cache_hit).
         """
@@ -138,7 +141,7 @@ class KVManager:
         return hit
 
     def _match_host(self, request: Request, host: HostTier, start: int) -> list[Block]:
-        """Host blocks from table entry `start` on: its own, if it was swapped out, then cached ones."""
+        """Find host blocks from table entry `start` on: those of a swapped-out request, then cached ones."""
         most = self._max_hit(request)
         found = request.host_blocks[start:most]
         if self.reads_cache(request):
@@ -149,23 +152,25 @@ class KVManager:
                 found.append(block)
         return found
 
-    def is_in_flight(self, request: Request, hit: PrefixHit) -> bool:
-        """Whether another request of this step computes or copies in a block that this one would start with.
+    def in_flight_for(self, request: Request, hit: PrefixHit) -> Request | None:
+        """Return the request whose row computes or copies in the block that this one would start with, or None.
 
-        If so, waiting one step saves doing it twice: n samples of a prompt prefill it once.
+        Waiting one step saves computing the block twice: n samples of a prompt prefill it once.
         """
         if not self._in_flight or not self.reads_cache(request):
-            return False
+            return None
         most, hashes = self._max_hit(request), request.block_hashes
-        next_blocks = (len(hit.device), hit.num_blocks)  # the first to copy in, the first to compute
-        return any(index < most and hashes[index] in self._in_flight for index in next_blocks)
+        for index in (len(hit.device), hit.num_blocks):  # the first to copy in, the first to compute
+            if index < most and (other := self._in_flight.get(hashes[index])) is not None:
+                return other
+        return None
 
     def hashes_behind(self, request: Request, num_hit: int) -> list[bytes]:
-        """The blocks behind a hit by which it could be longer: what is worth fetching from elsewhere."""
+        """Return the hashes of the blocks that could extend a hit: candidates to fetch from elsewhere."""
         return request.block_hashes[num_hit : self._max_hit(request)] if self.reads_cache(request) else []
 
     def reads_cache(self, request: Request) -> bool:
-        """Prompt logprobs need every prompt position computed, so those requests look up nothing."""
+        """Whether the request may start with cached blocks. Prompt logprobs need every position computed."""
         params = request.sampling_params
         skips = params.skip_reading_prefix_cache or params.prompt_logprobs is not None
         return self.enable_prefix_caching and not skips
@@ -173,21 +178,44 @@ class KVManager:
     def _max_hit(self, request: Request) -> int:
         return (request.num_tokens - 1) // self.block_size
 
-    # -- taking and giving back
+    # -- allocating and freeing
 
     def num_missing(self, request: Request, num_tokens: int, hit: PrefixHit | None = None) -> int:
-        """Blocks to take before `num_tokens` tokens of the request have a place."""
+        """Blocks to allocate before `num_tokens` tokens of the request have a slot."""
         num_shared = len(hit.device) if hit is not None else 0
         return self.num_blocks_for(num_tokens) - len(request.blocks) - num_shared
 
     def has_room(self, request: Request, num_tokens: int) -> bool:
-        """Whether a running request can grow to `num_tokens` tokens without anybody losing blocks."""
+        """Whether a running request can grow to `num_tokens` tokens without a preemption."""
         return self.num_missing(request, num_tokens) <= len(self.pool.free)
 
     def num_revived(self, hit: PrefixHit) -> int:
-        """Blocks of the hit that nobody owns: using them leaves fewer free ones."""
+        """Blocks of the hit without an owner: sharing them leaves fewer free ones."""
         null = self.pool.null_block
         return sum(block.ref_count == 0 and block is not null for block in hit.device)
+
+    def num_to_start(self, request: Request, chunk: int) -> int:
+        """Free blocks that a waiting request will use up when it starts, with `chunk` tokens per step.
+
+        Blocks of a running request that computes the same prefix now count as shared.
+        """
+        hit = self.match(request)
+        num_shared = len(hit.device) - hit.device.count(self.pool.null_block)
+        if (other := self.in_flight_for(request, hit)) is not None and self.sliding_window is None:
+            num_shared = max(num_shared, _num_common(request.block_hashes, other.block_hashes))
+        most = max_blocks_held(request.num_tokens, chunk, self.block_size, self.sliding_window)
+        return most - num_shared + self.num_revived(hit)
+
+    def lack_of_blocks(
+        self, request: Request, num_tokens: int, hit: PrefixHit | None = None
+    ) -> dict[str, int]:
+        """Return the details of a reason that is about memory: blocks needed and blocks available."""
+        num_revived = self.num_revived(hit) if hit is not None else 0
+        return {
+            "need": self.num_missing(request, num_tokens, hit),
+            "free": len(self.pool.free) - num_revived,
+            "evictable": self.pool.num_evictable - num_revived,
+        }
 
     def allocate(self, request: Request, num_tokens: int) -> list[int] | None:
         """Extend the block table of a running request to `num_tokens` tokens.
@@ -204,12 +232,12 @@ class KVManager:
         return [block.block_id for block in new_blocks]
 
     def has_room_to_start(self, request: Request, hit: PrefixHit, num_tokens: int) -> bool:
-        """Whether a waiting request can have blocks for `num_tokens` tokens."""
+        """Whether a waiting request can get blocks for `num_tokens` tokens, beside those that others claim."""
         missing = self.num_missing(request, num_tokens, hit)
-        return missing <= len(self.pool.free) - self.num_revived(hit)
+        return missing <= len(self.pool.free) - self.num_revived(hit) - self.num_claimed
 
     def admit(self, request: Request, hit: PrefixHit, num_tokens: int) -> list[int] | None:
-        """Give a waiting request its block table for `num_tokens` tokens: first the hit, then fresh blocks.
+        """Build the block table of a waiting request for `num_tokens` tokens: first the hit, then fresh blocks.
 
         Returns the whole table, or None, with nothing changed, if the free blocks do not suffice.
         """
@@ -224,16 +252,17 @@ class KVManager:
         fresh = self.pool.take(missing, request.request_id)  # what this evicts may go to the host
         if self.host is not None:
             self.host.copy_in(hit.host, fresh[: len(hit.host)])
-            self._in_flight.update(request.block_hashes[len(hit.device) : len(hit.device) + len(hit.host)])
+            copied = request.block_hashes[len(hit.device) : hit.num_blocks]
+            self._in_flight.update(dict.fromkeys(copied, request))
             self._leave_host(request, self.host)
         request.blocks = [*hit.device, *fresh]
-        request.num_published_blocks = len(hit.device)  # what is copied in counts when the step is over
+        request.num_published_blocks = len(hit.device)  # copied blocks count when the step is over
         return [block.block_id for block in request.blocks]
 
     def swap_out(self, request: Request) -> None:
-        """Keep a victim's full computed blocks on the host, as far as there is room; `free` comes next.
+        """Copy a victim's full computed blocks to the host, as far as there is room. Call `free` next.
 
-        The rest, and always a block that is not full, is computed again.
+        All other tokens are computed again.
         """
         if self.host is not None and self._swap:
             num_computed = request.num_computed_tokens // self.block_size
@@ -241,14 +270,14 @@ class KVManager:
             request.host_blocks = self.host.swap_out(request.blocks[:num_computed], hashes)
 
     def free(self, request: Request) -> None:
-        """Give back the whole block table. Published blocks can be hit until they are reused."""
+        """Free the whole block table. Published blocks can be hit until they are reused."""
         self.pool.release(request.blocks[request.num_blocks_behind_window :], request.request_id)
         request.blocks = []
         request.num_published_blocks = 0
         request.num_blocks_behind_window = 0
 
     def free_behind_window(self, request: Request) -> int:
-        """Give back the blocks that the request's next token does not see. Returns how many."""
+        """Free the blocks that the request's next token does not see. Returns how many."""
         if self.sliding_window is None:
             return 0
         first_visible = request.num_computed_tokens - self.sliding_window + 1
@@ -261,7 +290,7 @@ class KVManager:
         return end - start
 
     def forget(self, request: Request) -> None:
-        """Give back everything, on the host too: the request has ended."""
+        """Free all blocks of a request that has ended, on the host too."""
         self.free(request)
         if self.host is not None:
             self._leave_host(request, self.host)
@@ -274,15 +303,17 @@ class KVManager:
 
     def begin_step(self) -> None:
         self._in_flight.clear()
+        self.num_claimed = 0
 
     def mark_in_flight(self, request: Request, start: int, end: int) -> None:
-        """Remember that tokens [start, end) are computed in this step, whole blocks or parts of them."""
+        """Note that this step computes tokens [start, end) of a request, whole blocks or parts of them."""
         first = start // self.block_size
         if first < len(request.block_hashes):
-            self._in_flight.update(request.block_hashes[first : self.num_blocks_for(end)])
+            hashes = request.block_hashes[first : self.num_blocks_for(end)]
+            self._in_flight.update(dict.fromkeys(hashes, request))
 
     def publish(self, request: Request) -> None:
-        """After a step: hash what the new tokens completed, register what the step has written."""
+        """Hash the blocks that new tokens completed, and register those that the step has written."""
         if not self.enable_prefix_caching:
             return
         if len(request.token_ids) // self.block_size > len(request.block_hashes):
@@ -293,7 +324,7 @@ class KVManager:
             request.num_published_blocks += 1
 
     def close_step(self, stats: StepStats) -> tuple[CopyPairs, CopyPairs]:
-        """What the worker copies before the forward pass of the planned step: (copy_out, copy_in)."""
+        """Return the copies that the worker makes before the planned forward pass: (copy_out, copy_in)."""
         if self.host is None:
             return [], []
         stats.num_blocks_offloaded = self.host.num_offloaded
@@ -305,7 +336,7 @@ class KVManager:
         return copy_out, copy_in
 
     def end_step(self, step: int) -> None:
-        """The step ran: what it copied to the host can be hit from now on."""
+        """Publish what the step copied to the host."""
         if self.host is not None:
             self.host.end_step(step)
 
@@ -315,8 +346,20 @@ class KVManager:
             return False
         return self.pool.reset()
 
+    def count_hit(self, request: Request, hit: PrefixHit, stats: StepStats) -> None:
+        """Count a new request's hit by where its KV was. A connector's blocks are on the device by now."""
+        num_tokens, num_host_tokens = hit.num_blocks * self.block_size, len(hit.host) * self.block_size
+        num_external = min(request.num_external_tokens, num_tokens - num_host_tokens)
+        stats.prefix_cache_queries += request.num_tokens
+        stats.prefix_cache_hits += num_tokens - num_external
+        stats.prefix_cache_host_hits += num_host_tokens
+        if num_tokens:
+            by_source = {"device": num_tokens - num_host_tokens - num_external, "host": num_host_tokens}
+            by_source[request.external_source] = num_external
+            request.cached_tokens_by_source = {source: count for source, count in by_source.items() if count}
+
     def describe(self, stats: StepStats) -> None:
-        """Write down what the cache holds at the end of a step."""
+        """Record the cache's state at the end of a step."""
         pool = self.pool
         stats.num_free_blocks = len(pool.free)
         stats.num_evictable_blocks = pool.num_evictable
@@ -326,9 +369,15 @@ class KVManager:
         self.num_evictions_before = pool.num_evictions
 
     def check_integrity(self, requests: Iterable[Request]) -> list[str]:
-        """What is not as it must be with the blocks of all tiers, given every unfinished request."""
+        """Return what is inconsistent in the blocks of all tiers, given every unfinished request."""
         problems = self.pool.check_integrity()
         if self.host is not None:
             owned = [block for request in requests for block in request.host_blocks]
             problems += self.host.check_integrity(owned)
         return problems
+
+
+def _num_common(hashes: list[bytes], others: list[bytes]) -> int:
+    """Length of the common prefix of two hash chains: equal at one place means equal everywhere before."""
+    shorter = range(min(len(hashes), len(others)))
+    return bisect_left(shorter, True, key=lambda index: hashes[index] != others[index])

@@ -1,16 +1,17 @@
-"""Which adapter lies in which slot of the device, and who must wait for one.
+"""Adapter slots of the device: which adapter lies in which, and which requests wait.
 
 A worker has room for the weights of `max_loras` adapters. The scheduler decides what lies there, so that every worker
 holds the same, a trace can be replayed, and a simulation needs no weights:
 
     slot          0                1                2
     adapter       ja               support          recommend
-    used by       r1, r4           r2               nobody: the next one to be replaced
+    used by       r1, r4           r2               none: the next one to be replaced
 
-A request whose adapter lies in a slot may start. If it does not, the slot that has been idle for the longest gets it;
-if no slot is idle, the request waits (`Reason.NO_LORA_SLOT`) and those behind it may go on, with one exception. The
-slot with the fewest users (the first among equals) closes for them. Its users finish and none is added, so it falls
-idle and goes to the one who has waited the longest: nobody starves, and adapters with much traffic keep theirs.
+A request whose adapter lies in a slot may start. Otherwise its adapter replaces the one that has been idle for the
+longest. If no slot is idle, the request waits (`Reason.NO_LORA_SLOT`) and requests behind it may go on, with one
+exception: the slot with the fewest users (the first among equals) closes for them. Its users finish and none is added,
+so it falls idle and goes to the request that has waited the longest. No request starves, and adapters with much
+traffic keep their slots.
 
 Source: S-LoRA (Sheng et al. 2023), section 5; vLLM v1/core/sched/scheduler.py (`max_loras` among running requests) and
 lora/worker_manager.py (LRU).
@@ -20,8 +21,13 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
+from engine.core.admission_resource import AdmissionResource
+from engine.core.request import Request
+from engine.core.sched_output import ModelRunnerOutput, NotScheduled, Reason, SchedulerOutput
+from engine.core.stats import StepStats
 
-class LoRASlots:
+
+class LoRASlots(AdmissionResource):
     """The slots of every worker. An adapter is named by its key: name, path and load counter."""
 
     def __init__(self, max_loras: int) -> None:
@@ -31,29 +37,30 @@ class LoRASlots:
         self.num_users: Counter[str] = Counter()
         """Running requests by adapter, without zeros."""
         self._idle: OrderedDict[str, None] = OrderedDict()
-        """Adapters on the device that nobody uses, longest idle first."""
+        """Adapters on the device without users, longest idle first."""
         self._free = list(range(max_loras - 1, -1, -1))
         self._closed: str | None = None
         self.loads: list[tuple[str, int]] = []
-        """What this step brings to the device: (adapter, slot). Of a step that is not confirmed nobody knows how far
-        it came, so whatever it was to bring is brought again."""
+        """(adapter, slot) to bring to the device in this step. If the step fails, they are brought again."""
         self.num_evictions = 0
         """Adapters that lost their slot in this step."""
 
     def begin_step(self) -> None:
         for key, _ in self.loads:
-            self.forget(key)
+            self.unload(key)
         self._closed = None
         self.loads = []
         self.num_evictions = 0
 
-    def confirm_step(self) -> None:
-        """The step was computed: its adapters are there."""
-        self.loads = []
+    def why_not(self, request: Request, stats: StepStats) -> NotScheduled | None:
+        if not request.lora_key or self.has_room(request.lora_key):
+            return None
+        stats.num_lora_waits += 1
+        details = {"slots": self.max_loras, "running": self.num_users.total()}
+        return NotScheduled(request.request_id, Reason.NO_LORA_SLOT, details)
 
     def has_room(self, key: str) -> bool:
-        """Whether a request with this adapter may start now. If not, one slot closes for all who are asked later
-        in this step, and that is those behind it in the queue."""
+        """Whether a request with this adapter may start now. If not, one slot closes for requests behind it."""
         if key in self.slot_of:
             return key != self._closed
         if self._free or self._idle:
@@ -62,8 +69,10 @@ class LoRASlots:
             self._closed = min(self.slot_of, key=lambda other: (self.num_users[other], self.slot_of[other]))
         return False
 
-    def acquire(self, key: str) -> None:
-        """A request with this adapter starts: bring it to the device unless it is there."""
+    def acquire(self, request: Request) -> None:
+        """Count a user of the request's adapter, and bring the adapter to the device unless it is there."""
+        if not (key := request.lora_key):
+            return
         if key not in self.slot_of:
             if self._free:
                 slot = self._free.pop()
@@ -76,29 +85,39 @@ class LoRASlots:
         self._idle.pop(key, None)
         self.num_users[key] += 1
 
-    def release(self, key: str) -> None:
-        """A request with this adapter stops running."""
+    def release(self, request: Request) -> None:
+        if not (key := request.lora_key):
+            return
         self.num_users[key] -= 1
         if not self.num_users[key]:
             del self.num_users[key]
             self._idle[key] = None
 
-    def forget(self, key: str) -> None:
-        """Free the slot of an adapter that was unloaded. Nobody may be using it."""
+    def unload(self, key: str) -> None:
+        """Free the slot of an adapter, unless running requests use it."""
         if key in self._idle:
             del self._idle[key]
             self._free.append(self.slot_of.pop(key))
 
-    def problems(self, running: Counter[str]) -> list[str]:
-        """What is wrong, given the running requests by adapter. For integrity checks."""
+    def close_step(self, out: SchedulerOutput, stats: StepStats) -> None:
+        out.lora_loads = self.loads
+        stats.num_lora_loads = len(self.loads)
+        stats.num_lora_evictions = self.num_evictions
+
+    def end_step(self, result: ModelRunnerOutput, stats: StepStats) -> tuple[()]:
+        self.loads = []
+        return ()
+
+    def check_integrity(self, running: list[Request], waiting: list[Request]) -> list[str]:
+        users = Counter(request.lora_key for request in running if request.lora_key)
         found = []
-        if running != self.num_users:
-            found.append(f"running requests by adapter are {dict(running)}, counted {dict(self.num_users)}")
-        if not set(running) <= set(self.slot_of):
+        if users != self.num_users:
+            found.append(f"running requests by adapter are {dict(users)}, counted {dict(self.num_users)}")
+        if not set(users) <= set(self.slot_of):
             found.append("a running request's adapter has no slot")
         slots = [*self.slot_of.values(), *self._free]
         if sorted(slots) != list(range(self.max_loras)):
             found.append(f"the slots are {sorted(slots)}, there are {self.max_loras}")
-        if set(self._idle) != set(self.slot_of) - set(running):
-            found.append("the idle adapters are not those on the device that nobody uses")
+        if set(self._idle) != set(self.slot_of) - set(users):
+            found.append("the idle adapters are not those on the device without users")
         return found

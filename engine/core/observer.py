@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
-
-if TYPE_CHECKING:
-    from engine.core.scheduler import Scheduler
 
 
 class StepObserver:
@@ -54,7 +51,7 @@ class StepObserver:
 class IntegrityCheck(StepObserver):
     """Check the cache's invariants after every step (`debug_checks`)."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
 
     def step(self, *_step: object) -> None:

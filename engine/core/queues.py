@@ -1,7 +1,7 @@
-"""Who waits, in which order.
+"""Waiting queue and ordering policies.
 
-The order is a sort key that a request gets once, when it is added. The same key orders the running
-requests, so "most important" means the same thing in both places.
+A request gets its sort key once, when it is added. The same key orders the running requests, so "most important" means
+the same in both places.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from engine.core.request import Request
 
 SortKey = tuple[int, float, int]
-"""(priority, arrival time, order of addition). Smaller is more important, and no two are equal."""
+"""(priority, arrival time, order of addition). Smaller is more important; keys are unique."""
 
 
 def fcfs_key(request: Request, order: int) -> SortKey:
@@ -30,7 +30,7 @@ POLICIES: dict[str, Callable[[Request, int], SortKey]] = {"fcfs": fcfs_key, "pri
 
 
 class WaitQueue(Protocol):
-    """What the scheduler asks of a waiting queue. A replacement may order as it likes."""
+    """Interface of a waiting queue. A replacement may use any order."""
 
     def push(self, request: Request) -> None: ...
 
@@ -49,10 +49,10 @@ class HeapQueue:
     """A heap of sort keys with lazy deletion.
 
         _heap    [k3, k7, k5, k9]          may still hold keys of removed requests
-        _live    {k3: r3, k5: r5, k9: r9}  the truth
+        _live    {k3: r3, k5: r5, k9: r9}  the requests in the queue
 
-    push and pop are O(log n), remove is O(1): it forgets the entry and leaves the key to be skipped
-    when it surfaces. The heap is rebuilt when dead keys outnumber the living, so memory stays bounded.
+    push and pop are O(log n). remove is O(1): it deletes the entry and leaves its key in the heap, to be skipped later.
+    The heap is rebuilt when most of its keys are dead, so memory stays bounded.
     """
 
     def __init__(self) -> None:
@@ -84,5 +84,5 @@ class HeapQueue:
         return len(self._live)
 
     def __iter__(self) -> Iterator[Request]:
-        """Most important first. Sorts everything: for debuggers and tests, not for the loop."""
+        """Yield requests, most important first. Sorts all of them: for debuggers and tests, not for the step loop."""
         return (self._live[key] for key in sorted(self._live))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.encoder_cache import MultiModalFeature
+from engine.core.request import MultiModalFeature
 from engine.multimodal.encoder import NUM_TOKENS, as_pixels
 
 MARKER = "<image>"

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import count
 
+from engine.core.kv_transfers import KVTransfers
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled
 from engine.core.scheduler import Scheduler
@@ -34,7 +35,7 @@ class FastForwardScheduler(Scheduler):
         running, waiting, window = self.running, self.waiting, self.kv.sliding_window
         if not running or len(running) > self.config.max_num_batched_tokens:
             return -1
-        if self.kv.host is not None or self.transfers is not None:
+        if self.kv.host is not None or KVTransfers.of(self) is not None:
             return -1  # what a step copies is decided while it is planned
         for request in running:
             known = len(request.token_ids)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.core.sched_output import NotScheduled, Reason
+from engine.core.sched_output import PASSED_OVER, NotScheduled, Reason
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.records import Row, StepRecord
@@ -127,11 +127,12 @@ def _entry_for(name: str, entries: list[NotScheduled]) -> NotScheduled | None:
 
 def _name_the_head(reader: Trace, record: StepRecord, cause: str) -> str:
     """Add the first request of the queue that could not start, and why."""
-    blocked = next((entry for entry in record.not_scheduled if entry.reason is Reason.NO_BLOCKS), None)
-    if blocked is None or blocked.request_id is None:
+    named = [entry for entry in record.not_scheduled if entry.request_id is not None]
+    ahead = [entry for entry in named if entry.reason is Reason.NO_BLOCKS]
+    ahead += [entry for entry in named if entry.reason in PASSED_OVER]
+    if not ahead:
         return cause
-    figures = _fill(_CAUSES[blocked.reason], blocked.details)
-    return f"{cause}. {blocked.request_id} waits because {figures}"
+    return f"{cause}. {ahead[0].request_id} waits because {_fill(_CAUSES[ahead[0].reason], ahead[0].details)}"
 
 
 def _fill(sentence: str, figures: dict[str, int]) -> str:
@@ -154,7 +155,7 @@ _CAUSES = {
     Reason.BUDGET_EXHAUSTED: "the step's token budget ran out: {need} to compute, {left} left",
     Reason.MAX_NUM_SEQS: "max_num_seqs ({running}) requests already run",
     Reason.NO_BLOCKS: "it needs {need} more blocks with {free} free ({evictable} of these still cached)",
-    Reason.BEHIND_IN_QUEUE: "a request ahead of it in the queue could not start, and no request overtakes another",
+    Reason.BEHIND_IN_QUEUE: "a request ahead of it in the queue could not start and keeps its place",
     Reason.LOWER_PRIORITY: (
         "it was preempted in this step for a more important request, which needed {need} blocks with {free} free"
     ),

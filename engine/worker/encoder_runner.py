@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from engine.core.encoder_cache import MultiModalFeature
+from engine.core.request import MultiModalFeature
 from engine.core.sched_output import SchedulerOutput
 from engine.worker.model_input import ModelInput
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from engine.config import CacheConfig, SchedulerConfig, TierConfig
 from engine.core.request import Request
+from engine.core.resources import default_resources
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
@@ -64,14 +66,19 @@ class Driver:
         long_prefill: int = 0,
         detect_collisions: bool = False,
         tiers: TierConfig = NO_TIERS,
+        max_loras: int = 0,
+        resources: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """`num_blocks` counts the usable ones: the null block comes on top."""
+        """num_blocks: the usable ones, without the null block. resources: options of `default_resources`."""
         self.scheduler = Scheduler(
-            SchedulerConfig(budget, max_num_seqs, max_model_len, policy, chunked, long_prefill),
+            SchedulerConfig(
+                budget, max_num_seqs, max_model_len, policy, chunked, long_prefill, max_loras=max_loras
+            ),
             CacheConfig(
                 num_blocks + 1, block_size, caching, detect_hash_collisions=detect_collisions, tiers=tiers
             ),
+            make_resources=partial(default_resources, **(resources or {})),
             **options,
         )
         self.sample: Callable[[Request], list[int]] = lambda request: [DULL_TOKEN]

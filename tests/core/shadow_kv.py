@@ -24,8 +24,9 @@ from typing import Any
 from engine.config import TierConfig
 from engine.core.blocks import Block
 from engine.core.errors import RequestRejected
-from engine.core.request import RequestStatus
+from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (
+    PASSED_OVER,
     EngineCoreOutput,
     ModelRunnerOutput,
     Reason,
@@ -34,7 +35,7 @@ from engine.core.sched_output import (
     TokenLogprobs,
     reason_of,
 )
-from engine.core.scheduler import MAX_DEFERRED_PER_STEP, PASSED_OVER, Scheduler
+from engine.core.scheduler import MAX_DEFERRED_PER_STEP, Scheduler
 from tests.core.shadow_grammar import Compiling, dislikes
 from tests.core.workloads import (
     VOCAB,
@@ -282,6 +283,7 @@ class StepRules:
     def __init__(self, workload: Workload, strict: bool) -> None:
         self.limits = workload.scheduler
         self.caching = workload.cache.enable_prefix_caching
+        self.sliding_window = workload.cache.sliding_window
         self.strict = strict
         self.order: dict[str, int] = {}
         """When each request was added, kept by the harness."""
@@ -293,6 +295,7 @@ class StepRules:
             self._reasons(scheduler, out)
             self._importance(scheduler, out, running_before)
             self._truth_of_reasons(scheduler, out)
+            self._claims(scheduler, out)
 
     def _limits(self, scheduler: Any, out: SchedulerOutput) -> None:
         limits = self.limits
@@ -343,16 +346,77 @@ class StepRules:
                 self._slots_are_taken(scheduler, entry.request_id)
             elif entry.reason is Reason.PREFIX_IN_FLIGHT:
                 require(self.caching and bool(out.scheduled), "nothing is in flight", entry)
+            elif entry.reason is Reason.BEHIND_IN_QUEUE and entry.request_id is not None:
+                self._is_kept_out(scheduler, out, scheduler.requests[entry.request_id])
             elif entry.reason is Reason.BEHIND_IN_QUEUE:
-                in_front = {other.reason for other in out.not_scheduled} - {entry.reason, *PASSED_OVER}
+                in_front = any(
+                    other.reason not in PASSED_OVER and other is not entry for other in out.not_scheduled
+                )
                 require(
-                    bool(in_front) or details["passed"] >= MAX_DEFERRED_PER_STEP, "nobody is in front", entry
+                    in_front or details["passed"] >= MAX_DEFERRED_PER_STEP, "no request is in front", entry
                 )
             elif entry.reason is Reason.KV_TRANSFER:
-                require(0 < details["loads"] <= len(scheduler.transfers), "nothing is on its way", entry)
+                most = sum(resource.num_unfinished for resource in scheduler.resources)
+                require(0 < details["loads"] <= most, "nothing is on its way", entry)
             elif entry.reason is Reason.GRAMMAR_COMPILING:
                 status = scheduler.requests[entry.request_id].status
                 require(status is RequestStatus.WAITING_GRAMMAR, "its grammar is ready", entry)
+
+    def _claimants(
+        self, scheduler: Any, out: SchedulerOutput, request: Request
+    ) -> list[tuple[Request, Reason]]:
+        """The requests that were passed over and keep a seat and blocks from `request`."""
+        passed = [
+            (scheduler.requests[e.request_id], e.reason) for e in out.not_scheduled if e.reason in PASSED_OVER
+        ]
+        return [
+            (each, reason)
+            for each, reason in passed
+            if each.sort_key < request.sort_key
+            and (reason is Reason.PREFIX_IN_FLIGHT or each.sort_key[0] < request.sort_key[0])
+        ]
+
+    def _is_kept_out(self, scheduler: Any, out: SchedulerOutput, request: Request) -> None:
+        """A request was refused for the claims of others: with it, one of them would lack something."""
+        claimants = self._claimants(scheduler, out, request)
+        left = self.limits.max_num_batched_tokens - out.num_scheduled_tokens
+        lacks_seat = len(scheduler.running) + len(claimants) >= self.limits.max_num_seqs
+        most = sum(
+            scheduler.kv.num_blocks_for(each.num_tokens) for each in [request, *(c for c, _ in claimants)]
+        )
+        lacks_blocks = most > len(scheduler.kv.pool.free)
+        starts_next = any(reason is Reason.PREFIX_IN_FLIGHT for _, reason in claimants)
+        lacks_budget = starts_next and request.num_tokens > left
+        require(bool(claimants), f"{request.request_id} waits behind claims, and there are none")
+        require(lacks_seat or lacks_blocks or lacks_budget, f"{request.request_id} would be in no way")
+
+    def _claims(self, scheduler: Any, out: SchedulerOutput) -> None:
+        """Requests that start leave a seat, blocks and budget for those that were passed over."""
+        computed = {block_hash for r in scheduler.running for block_hash in r.block_hashes}
+        computed |= {block_hash for block_hash, block in scheduler.kv.pool.cached.items() if block.ref_count}
+        for row in out.scheduled:
+            if row.init is None:
+                continue
+            request = scheduler.requests[row.request_id]
+            claimants = self._claimants(scheduler, out, request)
+            if not claimants:
+                continue
+            seats = len(scheduler.running) + len(claimants)
+            require(seats <= self.limits.max_num_seqs, f"{row.request_id} takes the seat of one passed over")
+            if any(reason is Reason.PREFIX_IN_FLIGHT for _, reason in claimants):
+                is_cut = row.start + row.num_tokens < request.num_tokens
+                may = not is_cut or self.limits.long_prefill_token_threshold
+                require(bool(may), f"{row.request_id} takes the next step's budget of one passed over", row)
+            if self.sliding_window is None and not self.limits.num_lookahead_tokens:
+                least = sum(self._least_to_start(scheduler, each, computed) for each, _ in claimants)
+                free = len(scheduler.kv.pool.free)
+                require(least <= free, f"{row.request_id} takes blocks of one passed over", least, free)
+
+    def _least_to_start(self, scheduler: Any, request: Request, computed: set[bytes]) -> int:
+        """Free blocks that a waiting request needs even if it shares all that running requests have or compute."""
+        hashes = request.block_hashes if scheduler.kv.reads_cache(request) else []
+        num_shared = next((i for i, each in enumerate(hashes) if each not in computed), len(hashes))
+        return int(scheduler.kv.num_blocks_for(request.num_tokens)) - num_shared
 
     def _slots_are_taken(self, scheduler: Any, request_id: str | None) -> None:
         """Running requests use all slots, and nobody behind the waiting one starts on its adapter."""
@@ -421,11 +485,9 @@ class EventReplica:
         require(self.ref_counts == [b.ref_count for b in blocks], "events do not add up to the ref counts")
         require(self.hashes == [b.block_hash for b in blocks], "events do not add up to the hashes")
         tables = {r.request_id: [b.block_id for b in r.blocks if b.block_id] for r in scheduler.running}
-        held = scheduler.transfers.held_blocks() if scheduler.transfers is not None else ()
+        held = sorted(b.block_id for resource in scheduler.resources for b in resource.held_blocks())
         nameless = sorted(self.tables.pop("", []))
-        require(
-            nameless == sorted(b.block_id for b in held), "blocks without an owner's name are not transfers'"
-        )
+        require(nameless == held, "blocks without an owner's name are not transfers'")
         self.tables[""] = nameless
         tables[""] = nameless
         require(

@@ -9,6 +9,7 @@ prefix's KV". Blocks to be sent are read late, and must then still hold what the
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -160,8 +161,9 @@ class TransferSimulation(Simulation):
         rng = random.Random(workload.seed)
         self.network = FakeNetwork(rng, workload.cache.block_size)
         policy = rng.choice(["recompute", "recompute", "fail"])
-        connected = partial(factory, connector=self.network, kv_load_failure_policy=policy)
-        super().__init__(workload, connected)
+        resources = sys.modules[factory.__module__].default_resources  # a mutant's, if the factory is one
+        options = {"connector": self.network, "kv_load_failure_policy": policy}
+        super().__init__(workload, partial(factory, make_resources=partial(resources, **options)))
         self.worker.network = self.network
         for ask in workload.asks:
             if rng.random() < 0.6:

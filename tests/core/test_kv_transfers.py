@@ -43,6 +43,10 @@ class Elsewhere:
         return KVConnectorMetadata(loads, saves)
 
 
+def connected(connector: Elsewhere, **policy: str) -> Driver:
+    return Driver(resources={"connector": connector, **policy})
+
+
 def end(driver: Driver, **ended: Any) -> None:
     """One step in which the worker reports this."""
     out = driver.schedule()
@@ -64,7 +68,7 @@ def loads(driver: Driver) -> list[BlockTransfer]:
 
 
 def test_a_request_waits_for_its_kv_and_starts_behind_it() -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     driver.add("a", PROMPT)
     reason = reason_of(driver.step(), "a")
     assert reason is not None and (reason.reason, reason.details) == (Reason.KV_TRANSFER, {"loads": 1})
@@ -77,7 +81,7 @@ def test_a_request_waits_for_its_kv_and_starts_behind_it() -> None:
 
 def test_others_go_on_while_one_waits_for_kv() -> None:
     connector = Elsewhere()
-    driver = Driver(connector=connector)
+    driver = connected(connector)
     driver.add("a", PROMPT)
     driver.step()
     connector.num_tokens = 0
@@ -86,7 +90,7 @@ def test_others_go_on_while_one_waits_for_kv() -> None:
 
 
 def test_blocks_on_their_way_are_nobody_elses_and_not_in_the_cache() -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     driver.add("a", PROMPT)
     driver.step()
     pool = driver.scheduler.kv.pool
@@ -95,7 +99,7 @@ def test_blocks_on_their_way_are_nobody_elses_and_not_in_the_cache() -> None:
 
 @pytest.mark.parametrize("num_good", [0, 1, 2])
 def test_what_did_not_come_is_computed_from_the_last_good_block(num_good: int) -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     driver.add("a", PROMPT)
     driver.step()
     end(driver, finished_recving={loads(driver)[0].transfer_id: num_good})
@@ -106,7 +110,7 @@ def test_what_did_not_come_is_computed_from_the_last_good_block(num_good: int) -
 
 
 def test_with_the_policy_fail_a_request_whose_kv_did_not_come_ends() -> None:
-    driver = Driver(connector=Elsewhere(), kv_load_failure_policy="fail")
+    driver = connected(Elsewhere(), kv_load_failure_policy="fail")
     driver.add("a", PROMPT)
     out = driver.step()
     ended = KVConnectorOutput(finished_recving={loads(driver)[0].transfer_id: 2})
@@ -116,7 +120,7 @@ def test_with_the_policy_fail_a_request_whose_kv_did_not_come_ends() -> None:
 
 
 def test_an_aborted_request_leaves_its_blocks_to_the_transfer_until_that_ends() -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     driver.add("a", PROMPT)
     driver.step()
     driver.scheduler.abort(["a"])
@@ -128,7 +132,7 @@ def test_an_aborted_request_leaves_its_blocks_to_the_transfer_until_that_ends() 
 
 
 def test_a_request_may_use_the_id_of_one_whose_load_still_runs() -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     driver.add("a", PROMPT)
     driver.step()
     driver.scheduler.abort(["a"])
@@ -140,7 +144,7 @@ def test_a_request_may_use_the_id_of_one_whose_load_still_runs() -> None:
 
 
 def test_two_requests_with_one_prefix_load_it_once() -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     driver.add("a", PROMPT)
     driver.add("b", PROMPT)
     driver.step()
@@ -151,7 +155,7 @@ def test_two_requests_with_one_prefix_load_it_once() -> None:
 
 def test_only_what_the_cache_lacks_is_loaded() -> None:
     connector = Elsewhere(num_tokens=0)
-    driver = Driver(connector=connector)
+    driver = connected(connector)
     driver.add("a", PROMPT[:8], max_tokens=1)
     driver.run()
     connector.num_tokens = 12
@@ -163,7 +167,7 @@ def test_only_what_the_cache_lacks_is_loaded() -> None:
 
 def test_a_request_with_nothing_elsewhere_is_decided_about_once_and_starts_at_once() -> None:
     connector = Elsewhere(num_tokens=0)
-    driver = Driver(connector=connector)
+    driver = connected(connector)
     driver.add("a", PROMPT)
     assert rows(driver.step()) == {"a": (0, 14)}
     driver.run()
@@ -172,7 +176,7 @@ def test_a_request_with_nothing_elsewhere_is_decided_about_once_and_starts_at_on
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_blocks_of_finished_requests_stay_until_they_are_sent_in_either_order(order: tuple[int, int]) -> None:
-    driver = Driver(connector=Elsewhere(num_tokens=0, keeps=True))
+    driver = connected(Elsewhere(num_tokens=0, keeps=True))
     for name in "ab":
         driver.add(name, PROMPT, max_tokens=1)
     driver.run_until(lambda: len(driver.outputs) == 2)
@@ -191,7 +195,7 @@ def test_a_request_that_loads_and_one_that_sends_the_same_blocks_end_in_either_o
     order: tuple[str, str],
 ) -> None:
     connector = Elsewhere(num_tokens=0, keeps=True)
-    driver = Driver(connector=connector)
+    driver = connected(connector)
     driver.add("a", PROMPT[:9], max_tokens=1)
     driver.run_until(lambda: "a" in driver.outputs)
     connector.num_tokens, connector.keeps = 12, False
@@ -205,7 +209,7 @@ def test_a_request_that_loads_and_one_that_sends_the_same_blocks_end_in_either_o
 
 
 def test_an_aborted_request_keeps_nothing_for_others() -> None:
-    driver = Driver(connector=Elsewhere(num_tokens=0, keeps=True))
+    driver = connected(Elsewhere(num_tokens=0, keeps=True))
     driver.add("a", PROMPT, max_tokens=5)
     driver.step()
     driver.scheduler.abort(["a"])
@@ -214,13 +218,13 @@ def test_an_aborted_request_keeps_nothing_for_others() -> None:
 
 @pytest.mark.parametrize("ended", [{"finished_recving": {7: 1}}, {"finished_sending": [7]}])
 def test_a_transfer_that_nobody_began_is_the_workers_mistake(ended: dict[str, Any]) -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     with pytest.raises(WorkerContractError):
         end(driver, **ended)
 
 
 def test_a_cache_whose_blocks_are_on_their_way_is_not_reset() -> None:
-    driver = Driver(connector=Elsewhere())
+    driver = connected(Elsewhere())
     driver.add("a", PROMPT)
     driver.step()
     driver.scheduler.abort(["a"])
@@ -228,7 +232,7 @@ def test_a_cache_whose_blocks_are_on_their_way_is_not_reset() -> None:
 
 
 def test_the_trace_of_transfers_replays_exactly(tmp_path: Path) -> None:
-    driver = Driver(connector=Elsewhere(keeps=True))
+    driver = connected(Elsewhere(keeps=True))
     path = tmp_path / "run.itrace"
     tracer = TraceWriter(path, {}, driver.scheduler)
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from engine import LLM, SamplingParams
-from engine.core.encoder_cache import EncoderCacheManager, MultiModalFeature
+from engine.core.encoder_cache import EncoderCache
+from engine.core.request import MultiModalFeature
 from engine.frontend.input_processor import InvalidRequestError
 from engine.multimodal.encoder import NUM_TOKENS
+from tests.core.driver import make_request
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 
@@ -116,7 +118,7 @@ def test_chunks_that_cut_an_image_change_nothing(llm: LLM, budget: int) -> None:
     ) as chunked:
         outputs = chunked.generate(prompts, GREEDY)
         assert [output.outputs[0].token_ids for output in outputs] == expected
-        chunked_cache = chunked.llm_engine.engine_core.scheduler.encoder_cache
+        chunked_cache = EncoderCache.of(chunked.llm_engine.engine_core.scheduler)
         assert not chunked_cache._needed_by
 
 
@@ -162,13 +164,14 @@ def test_an_engine_without_images_says_how_to_allow_them() -> None:
 
 
 def test_the_cache_drops_the_least_recently_used_that_nobody_needs() -> None:
-    cache = EncoderCacheManager(capacity=32)
+    cache = EncoderCache(capacity=32)
     a, b, c = (MultiModalFeature(name, 0, 16, None) for name in "abc")
     assert cache.need("r1", a) and cache.need("r2", b) and not cache.need("r2", a)
-    cache.release("r1", a)
-    cache.release("r2", b)
+    cache.let_go("r1", a)
+    cache.let_go("r2", b)
     assert cache.need("r3", c), "all three are needed or kept: 48 of 32"
     assert cache.take_dropped() == ["b"], "a is still needed by r2, c by r3"
     assert "a" in cache and cache.num_tokens == 32
-    assert not cache.check_integrity({"r2", "r3"})
-    assert cache.check_integrity({"r3"}), "r2 does not run any more and still holds an image"
+    r2, r3 = make_request("r2"), make_request("r3")
+    assert not cache.check_integrity([r2, r3], [])
+    assert cache.check_integrity([r3], []), "r2 does not run any more and still holds an image"

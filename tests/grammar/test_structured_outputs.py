@@ -15,6 +15,7 @@ import torch
 
 from engine import LLM, SamplingParams
 from engine.config import ConfigError
+from engine.core.grammar_wait import GrammarWait
 from engine.core.request import RequestStatus
 from engine.core.sched_output import GrammarBitmask, Reason
 from engine.frontend.input_processor import InvalidRequestError
@@ -340,7 +341,7 @@ def test_a_request_can_be_aborted_while_its_grammar_compiles(llm: LLM, held: thr
     engine.step()
     assert [output.outputs[0].finish_reason for output in engine.abort(["gone"])] == ["abort"]
     engine.step()
-    assert set(engine.engine_core.scheduler.compiling) == {"stays"}
+    assert set(GrammarWait.of(engine.engine_core.scheduler).compiling) == {"stays"}
     held.set()
     outputs = []
     while engine.has_unfinished():

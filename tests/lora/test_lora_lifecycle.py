@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import AsyncLLM, EngineArgs, LoRARequest, SamplingParams
+from engine.core.lora_slots import LoRASlots
 from engine.frontend.input_processor import InvalidRequestError
 from tests.lora.conftest import OpenLLM
 from tests.lora.peft_files import write_adapter
@@ -137,11 +138,11 @@ def test_memory_is_as_at_the_start_after_many_random_requests(
         params = SamplingParams(max_tokens=rng.randint(1, 20), temperature=1.0, seed=1)
         llm.generate(prompts, params, lora_request=chosen, use_tqdm=False)
     scheduler = llm.llm_engine.engine_core.scheduler
-    assert scheduler.kv.pool.num_used == 0 and not scheduler.lora.num_users
+    assert scheduler.kv.pool.num_used == 0 and not LoRASlots.of(scheduler).num_users
     for lora in loras:
         llm.unload_lora_adapter(lora.lora_name)
     manager = llm.llm_engine.engine_core.executor.worker.lora
-    assert not manager.on_host and not manager.slot_of and not scheduler.lora.slot_of
+    assert not manager.on_host and not manager.slot_of and not LoRASlots.of(scheduler).slot_of
     scheduler.check_integrity()
 
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import CacheConfig, SchedulerConfig
 from engine.core.lora_slots import LoRASlots
+from engine.core.request import Request
 from engine.core.sched_output import Reason, reason_of
-from engine.core.scheduler import Scheduler
 from tests.core.driver import Driver, make_request, rows
 
 KEYS = "abcdefgh"
 
 
-def driver(max_loras: int, max_num_seqs: int = 8) -> Driver:
-    made = Driver()
-    made.scheduler = Scheduler(
-        SchedulerConfig(64, max_num_seqs, 1000, max_loras=max_loras), CacheConfig(101, 4)
-    )
-    return made
+def driver(max_loras: int, max_num_seqs: int = 8, **options: Any) -> Driver:
+    return Driver(max_loras=max_loras, max_num_seqs=max_num_seqs, **options)
+
+
+def user(key: str) -> Request:
+    return make_request("user", lora_key=key)
 
 
 def test_a_request_whose_adapter_has_no_slot_waits_and_the_base_goes_on() -> None:
@@ -58,20 +58,20 @@ def test_counters_say_what_was_loaded_evicted_and_waited_for() -> None:
 def test_the_adapter_idle_for_the_longest_is_replaced() -> None:
     slots = LoRASlots(2)
     for key in "ab":
-        slots.acquire(key)
-    slots.release("b")
-    slots.release("a")
-    slots.acquire("c")
+        slots.acquire(user(key))
+    slots.release(user("b"))
+    slots.release(user("a"))
+    slots.acquire(user("c"))
     assert slots.slot_of == {"a": 0, "c": 1}
 
 
 def test_an_adapter_stays_while_somebody_uses_it_and_after() -> None:
     slots = LoRASlots(1)
-    slots.acquire("a")
-    slots.acquire("a")
-    slots.release("a")
+    slots.acquire(user("a"))
+    slots.acquire(user("a"))
+    slots.release(user("a"))
     assert not slots.has_room("b")
-    slots.release("a")
+    slots.release(user("a"))
     slots.begin_step()
     assert slots.has_room("a") and slots.loads == []
     assert slots.has_room("b")
@@ -109,12 +109,12 @@ def test_of_several_slots_only_one_closes_for_those_behind() -> None:
 
 def test_an_unloaded_adapter_frees_its_slot() -> None:
     slots = LoRASlots(1)
-    slots.acquire("a")
-    slots.forget("a")
+    slots.acquire(user("a"))
+    slots.unload("a")
     assert "a" in slots.slot_of, "it is in use"
-    slots.release("a")
-    slots.forget("a")
-    slots.acquire("b")
+    slots.release(user("a"))
+    slots.unload("a")
+    slots.acquire(user("b"))
     assert slots.slot_of == {"b": 0} and slots.num_evictions == 0
 
 
@@ -168,8 +168,7 @@ def test_the_closed_slot_gains_no_users_until_it_is_idle() -> None:
 
 @pytest.mark.parametrize("max_loras", [1, 2])
 def test_slots_are_free_again_after_aborts_and_preemptions(max_loras: int) -> None:
-    d = driver(max_loras)
-    d.scheduler = Scheduler(SchedulerConfig(64, 8, 1000, max_loras=max_loras), CacheConfig(9, 4))
+    d = driver(max_loras, num_blocks=8)
     for number in range(6):
         d.add(f"r{number}", prompt=6, lora_key=KEYS[number % max_loras], max_tokens=12)
     for _ in range(8):
@@ -177,4 +176,4 @@ def test_slots_are_free_again_after_aborts_and_preemptions(max_loras: int) -> No
     assert any(step.preempted_request_ids for step in d.steps)
     d.scheduler.abort(list(d.scheduler.requests))
     d.scheduler.check_integrity()
-    assert not d.scheduler.lora.num_users
+    assert not LoRASlots.of(d.scheduler).num_users

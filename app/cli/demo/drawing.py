@@ -36,7 +36,7 @@ WORDS = {
     Reason.BUDGET_EXHAUSTED: "this step's token budget is used up",
     Reason.MAX_NUM_SEQS: "as many run as may",
     Reason.NO_BLOCKS: "needs {need} blocks, {free} are free",
-    Reason.BEHIND_IN_QUEUE: "behind one that does not fit",
+    Reason.BEHIND_IN_QUEUE: "behind one that cannot start yet",
     Reason.LOWER_PRIORITY: "lost its blocks to an older request",
     Reason.PREFIX_IN_FLIGHT: "another request computes its prefix right now",
     Reason.GRAMMAR_COMPILING: "the grammar of its output is being compiled",

@@ -1,9 +1,8 @@
 from typing import Any
 
 from engine.config import CacheConfig
-from engine.core.encoder_cache import MultiModalFeature
 from engine.core.kv_manager import KVManager
-from engine.core.request import Request
+from engine.core.request import MultiModalFeature, Request
 from engine.sampling_params import SamplingParams
 from quizzes.experiments import Context, Result, arg, experiment
 

@@ -83,7 +83,7 @@ class BypassScheduler(Scheduler):
 
     def _schedule_waiting(self, plan: Any) -> None:
         passed: list[Request] = []
-        while self.waiting and self._why_closed(plan, 0) is None:
+        while self.waiting and self._why_closed(plan) is None:
             request = self.waiting.pop()
             refusal = self._admit(request, plan)
             if refusal is not None:
