@@ -33,7 +33,8 @@ class RopeConfig:
 
     theta: float
     scaling: dict[str, Any] | None = None
-    """`rope_scaling` as in config.json, with the key `rope_type`; None means plain rope."""
+    """`rope_scaling` as in config.json, with the key `rope_type` and what follows from max_model_len
+    (`engine/models/rope_config.py`); None means plain rope."""
 
 
 @dataclass(frozen=True)

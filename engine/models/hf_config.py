@@ -14,10 +14,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from engine.config import ConfigError, ExpertNames, ModelArgs, ModelConfig, MoEConfig, RopeConfig
+from engine.config import ConfigError, ExpertNames, ModelArgs, ModelConfig, MoEConfig
 from engine.config.quantization import CHECKPOINT_FORMATS, ONLINE_SCHEMES
 from engine.models.checkpoint import content_hash, read_headers, read_json, weight_files
 from engine.models.hub import download
+from engine.models.rope_config import parse_rope
 from engine.zoo import registry as zoo
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -82,7 +83,7 @@ def load_model_config(args: ModelArgs) -> ModelConfig:
     """
     folder = find_model(args)
     raw = _merged(read_json(folder / "config.json"), args.hf_overrides)
-    config = parse_config(raw, source=folder / "config.json")
+    config = parse_config(raw, source=folder / "config.json", max_model_len=args.max_model_len)
     config = replace(
         config,
         model=args.model,
@@ -127,10 +128,12 @@ def find_model(args: ModelArgs) -> Path:
     )
 
 
-def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> ModelConfig:
-    """A ModelConfig from the content of config.json. Path, dtype and identity are left for the caller.
+def parse_config(
+    raw: dict[str, Any], source: Path | str = "config.json", *, max_model_len: int | None = None
+) -> ModelConfig:
+    """Return a ModelConfig from the content of config.json; the caller adds path, dtype and identity.
 
-    `source` is named in errors.
+    Errors name `source`. max_model_len extends the context of some rope rules, see `rope_config.py`.
     """
     architecture = _architecture(raw, source)
     raw = {**_COMMON_DEFAULTS, **_CLASS_DEFAULTS[architecture], **raw}
@@ -152,6 +155,13 @@ def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> Mod
     if raw["head_dim"] % 2:
         raise ConfigError(f"{source}: head_dim ({raw['head_dim']}) must be even for rotary embeddings")
     num_layers = _positive_int(raw, "num_hidden_layers", source)
+    rope, positions = parse_rope(
+        raw,
+        source,
+        head_dim=_positive_int(raw, "head_dim", source),
+        positions=_positive_int(raw, "max_position_embeddings", source),
+        max_model_len=max_model_len,
+    )
     attention_bias = bool(raw.get("attention_bias", False))
     return ModelConfig(
         model="",
@@ -164,10 +174,10 @@ def parse_config(raw: dict[str, Any], source: Path | str = "config.json") -> Mod
         num_hidden_layers=num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_kv_heads,
-        head_dim=_positive_int(raw, "head_dim", source),
+        head_dim=raw["head_dim"],
         rms_norm_eps=float(raw["rms_norm_eps"]),
-        rope=_rope(raw, source),
-        max_position_embeddings=_positive_int(raw, "max_position_embeddings", source),
+        rope=rope,
+        max_position_embeddings=positions,
         tie_word_embeddings=bool(raw["tie_word_embeddings"]),
         # Qwen2 always has biases on q, k and v and never on o; Mistral has none; the others say so.
         attention_bias=architecture == "Qwen2ForCausalLM"
@@ -245,44 +255,6 @@ def _positive_int(raw: dict[str, Any], key: str, source: Path | str) -> int:
         found = "is missing" if key not in raw else f"is {value!r}"
         raise ConfigError(f"{source}: {key!r} {found}, expected a positive integer")
     return value
-
-
-def _rope(raw: dict[str, Any], source: Path | str) -> RopeConfig:
-    """Base frequency and scaling rule from either style; the newer one wins where both are present."""
-    parameters = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
-    if any(isinstance(value, dict) for value in parameters.values()):
-        raise ConfigError(
-            f"{source}: rope_parameters per layer type are not supported, only one rule for all layers"
-        )
-    theta = float(parameters.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
-    rope_type = parameters.pop("type", None)
-    rope_type = parameters.pop("rope_type", None) or rope_type or "default"
-    partial = parameters.pop("partial_rotary_factor", None) or raw.get("partial_rotary_factor") or 1.0
-    if partial != 1.0:
-        raise ConfigError(
-            f"{source}: partial_rotary_factor {partial} is not supported, heads rotate as a whole"
-        )
-    if rope_type == "default":
-        return RopeConfig(theta)
-
-    needed = _SCALING_KEYS.get(rope_type)
-    if needed is None:
-        raise ConfigError(
-            f"{source}: rope_type {rope_type!r} is not supported; supported: default, {', '.join(_SCALING_KEYS)}. "
-            "Up to the original context length, hf_overrides={'rope_parameters': {'rope_type': 'default'}} runs it"
-        )
-    if rope_type == "llama3":
-        parameters.setdefault("original_max_position_embeddings", raw["max_position_embeddings"])
-    missing = [key for key in needed if not isinstance(parameters.get(key), (int, float))]
-    if missing:
-        raise ConfigError(f"{source}: rope_type {rope_type!r} needs the number {', '.join(missing)}")
-    return RopeConfig(theta, {"rope_type": rope_type, **{key: parameters[key] for key in needed}})
-
-
-_SCALING_KEYS = {
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}
 
 
 def _mixture(architecture: str, raw: dict[str, Any], num_layers: int, source: Path | str) -> MoEConfig | None:
@@ -394,13 +366,10 @@ def _fingerprint(config: ModelConfig, raw: dict[str, Any]) -> str:
 
     A moved or renamed folder keeps it; other weights, another dtype or an override change it.
     """
-    digest = hashlib.sha256(
-        json.dumps(
-            [raw, config.quantization, config.dtype, config.load_format, config.seed],
-            sort_keys=True,
-            default=str,
-        ).encode()
-    )
+    identity = [raw, config.quantization, config.dtype, config.load_format, config.seed]
+    if config.rope.scaling and config.rope.scaling["rope_type"] in ("dynamic", "longrope"):
+        identity.append(config.rope.scaling)  # depends on max_model_len
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode())
     if config.load_format == "safetensors":
         for file in weight_files(config.path):
             digest.update(content_hash(file).encode())

@@ -37,6 +37,19 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0 + 0.05 * pair for pair in range(8)],
+    "long_factor": [1.0 + pair * pair for pair in range(8)],
+    "original_max_position_embeddings": 64,
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama, heads of 8": ("Llama", {"head_dim": 8}),
@@ -47,6 +60,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Llama",
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
     ),
+    "llama dynamic rope": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}},
+    ),
+    "llama longrope": ("Llama", {"rope_parameters": LONGROPE}),
+    "qwen2 yarn": ("Qwen2", {"rope_parameters": YARN}),
     "mistral, window of 8": ("Mistral", {"sliding_window": 8, "head_dim": 32}),
     "mistral, no window": ("Mistral", {"sliding_window": None, "num_key_value_heads": 1}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
@@ -191,3 +210,29 @@ def test_bfloat16_logits_stay_near_those_of_float32(case: Case, backend: str) ->
     # With experts a token near a tie goes elsewhere: transformers' own mixtral is 10 % off in bfloat16.
     limit = 0.05 if config.moe is None else 0.15
     assert (logits - expected).abs().mean() < limit * expected.abs().mean()
+
+
+BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
+    "yarn": ("Qwen2", {"rope_parameters": {**YARN, "original_max_position_embeddings": 20}}),
+    "dynamic": ("Llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}}),
+    "longrope": ("Llama", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 20}}),
+}
+
+
+@pytest.mark.parametrize("rule", BEYOND)
+def test_beyond_the_original_context_a_prompt_of_max_model_len_has_the_logits_of_transformers(
+    rule: str, tmp_path: Path
+) -> None:
+    family, overrides = BEYOND[rule]
+    positions = 20 if rule == "dynamic" else 80
+    theirs = write_checkpoint(family, {**overrides, "max_position_embeddings": positions}, tmp_path)
+    tokens = torch.randint(SHAPE["vocab_size"], (57,), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        expected = theirs(tokens[None]).logits[0]
+    config = load_model_config(EngineArgs(model=str(tmp_path), device="cpu", max_model_len=57))
+    model = PagedModel(load_model(config, "cpu"), config, "sdpa")
+    sequence = Sequence(tokens.tolist())
+    logits = model.step([(sequence, 40)])
+    for _ in range(17):
+        logits += model.step([(sequence, 1)])
+    assert_logits(torch.cat(logits), expected, rule)

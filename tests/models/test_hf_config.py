@@ -50,14 +50,69 @@ def test_plain_rope_in_every_spelling() -> None:
         assert parse(**changes).rope == RopeConfig(10000.0)
 
 
+LONG = {"short_factor": [1.0, 1.0], "long_factor": [2.0, 4.0]}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "asked", "served", "chosen"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0}, None, 256, {}),
+        ({"rope_type": "yarn", "original_max_position_embeddings": 16}, None, 64, {"factor": 4.0}),
+        ({"rope_type": "dynamic", "factor": 4.0}, None, 64, {}),
+        ({"rope_type": "dynamic", "factor": 4.0}, 64, 64, {}),
+        ({"rope_type": "dynamic", "factor": 4.0}, 100, 100, {"served_length": 100}),
+        ({"rope_type": "dynamic", "factor": 4.0}, 1000, 256, {"served_length": 256}),
+        (
+            {"rope_type": "longrope", "original_max_position_embeddings": 16, **LONG},
+            None,
+            16,
+            {"is_long": False},
+        ),
+        (
+            {"rope_type": "longrope", "original_max_position_embeddings": 16, **LONG},
+            16,
+            16,
+            {"is_long": False},
+        ),
+        (
+            {"rope_type": "longrope", "original_max_position_embeddings": 16, **LONG},
+            17,
+            64,
+            {"is_long": True},
+        ),
+    ],
+)
+def test_max_model_len_chooses_the_context_of_a_scaling_rule(
+    scaling: dict[str, Any], asked: int | None, served: int, chosen: dict[str, Any], tmp_path: Path
+) -> None:
+    write_config(tmp_path, rope_scaling=scaling)
+    config = read_config(tmp_path, max_model_len=asked, load_format="dummy")
+    assert config.max_position_embeddings == served
+    assert {key: config.rope.scaling[key] for key in chosen} == chosen
+    assert ("served_length" in config.rope.scaling) == ("served_length" in chosen)
+
+
+def test_frequencies_that_max_model_len_chooses_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+    write_config(tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 4.0})
+    prints = [
+        read_config(tmp_path, max_model_len=length, load_format="dummy").fingerprint
+        for length in (32, 64, 65, 66)
+    ]
+    assert prints[0] == prints[1] and len(set(prints)) == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
-            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-            "rope_type 'yarn' is not supported; supported: defa",
+            {"rope_scaling": {"rope_type": "mrope", "factor": 4.0}},
+            "rope_type 'mrope' is not supported; supported: default, linear, llama3, yarn, dynamic, longrope$",
         ),
-        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope_type 'dynamic' is not supported"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_type 'dynamic' needs the number factor"),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0, 1.0], "long_factor": [1.0]}},
+            "needs long_factor with 2 numbers, one for each pair of dimensions",
+        ),
         (
             {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
             "needs the number low_freq_factor, high_freq",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from engine.attention.backend import get_backend
 from engine.attention.forward_context import ForwardContext, get_forward_context, set_forward_context
-from engine.config import ConfigError, RopeConfig
+from engine.config import RopeConfig
 from engine.layers.linear import MergedLinear
 from engine.layers.norm import RMSNorm
-from engine.layers.rope import RotaryTable, inverse_frequencies
+from engine.layers.rope import RotaryTable, attention_factor, inverse_frequencies
+from engine.models.rope_config import parse_rope
 from kernels import ops
 from tests.differential.harness import make_metadata
 
@@ -77,9 +79,53 @@ def test_llama3_scaling_keeps_fast_pairs_and_slows_the_rest_by_the_factor() -> N
     )
 
 
-def test_an_unknown_rope_type_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="'yarn'; supported: default, linear, llama3"):
-        inverse_frequencies(RopeConfig(1e4, {"rope_type": "yarn", "factor": 2.0}), 8)
+HALF = 16  # pairs of a head of 32
+ROPE_RULES: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 4.0},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "yarn": {"factor": 4.0},
+    "yarn, betas": {"factor": 16.0, "beta_fast": 4.0, "beta_slow": 0.5},
+    "yarn, not truncated": {"factor": 4.0, "truncate": False},
+    "yarn, one pair": {"factor": 4.0, "beta_fast": 2.0, "beta_slow": 2.0, "truncate": False},
+    "yarn, mscale": {"factor": 40.0, "mscale": 0.7, "mscale_all_dim": 1.2},
+    "yarn, mscale alone": {"factor": 40.0, "mscale": 0.7},
+    "yarn, attention factor": {"factor": 4.0, "attention_factor": 1.5},
+    "yarn, factor from the lengths": {"original_max_position_embeddings": 64, "factor": None},
+    "dynamic": {"factor": 4.0},
+    "longrope": {
+        "short_factor": [1.0 + 0.1 * i for i in range(HALF)],
+        "long_factor": [1.0 + i * i for i in range(HALF)],
+        "original_max_position_embeddings": 64,
+    },
+    "longrope, factor": {
+        "short_factor": [1.0] * HALF,
+        "long_factor": [3.0] * HALF,
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+    },
+}
+
+
+@pytest.mark.parametrize("length", [None, 256, 300, 1024])
+@pytest.mark.parametrize("rule", ROPE_RULES)
+def test_frequencies_and_attention_factors_are_those_of_transformers(rule: str, length: int | None) -> None:
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope_type = rule.partition(",")[0]
+    parameters = {"rope_type": rope_type, "rope_theta": 10000.0, **ROPE_RULES[rule]}
+    shape = {"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 256}
+    theirs = LlamaConfig(**shape, rope_parameters=dict(parameters))
+    frequencies, factor = ROPE_INIT_FUNCTIONS[rope_type](theirs, "cpu", seq_len=length)
+    rope, served = parse_rope(
+        {"rope_parameters": parameters}, "config.json", head_dim=32, positions=256, max_model_len=length
+    )
+    assert served >= min(length or 0, 256)
+    torch.testing.assert_close(inverse_frequencies(rope, 32), frequencies, rtol=1e-6, atol=0)
+    assert attention_factor(rope) == pytest.approx(factor, rel=1e-6)
+    cos, sin = RotaryTable(rope, 32, 8)(torch.tensor([7]))
+    torch.testing.assert_close(cos[0], (7 * frequencies).cos() * factor, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(sin[0], (7 * frequencies).sin() * factor, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 17])
