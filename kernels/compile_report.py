@@ -1,4 +1,4 @@
-"""What the compiler made of a GPU kernel, and how much of an SM it can fill: all known without a GPU.
+"""Resources of a compiled GPU kernel and the occupancy they allow; none of it needs a GPU.
 
 A block is resident when the SM has room for its warps, its registers and its shared memory at once:
 
@@ -9,8 +9,8 @@ A block is resident when the SM has room for its warps, its registers and its sh
 
     occupancy = blocks * warps of a block / warp slots
 
-Registers belong to a warp (32 threads) and are handed out 256 at a time, from the quarter of the SM that the warp
-was put on: what is left over in one quarter helps no warp of another.
+A warp (32 threads) gets registers in units of 256, from the quarter of the SM that it runs on: registers left over in
+one quarter cannot serve a warp of another.
 
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (the limits), Ampere and
 Hopper tuning guides (1 KB of shared memory reserved for every block), and cuda_occupancy.h of the CUDA toolkit
@@ -40,7 +40,7 @@ _QUARTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What one SM holds. The numbers that do not differ between sm_80 and sm_90 are defaults."""
+    """Capacity of one SM; defaults are the figures that sm_80 and sm_90 share."""
 
     name: str
     shared_bytes: int
@@ -73,7 +73,7 @@ class KernelReport:
     """Per block, static and dynamic."""
     spill_store_bytes: int
     spill_load_bytes: int
-    """Per thread: registers that did not fit and travel through local memory instead."""
+    """Per thread, for values that did not fit into registers and go through local memory."""
     threads: int
     """Per block."""
     ptx: str
@@ -90,9 +90,9 @@ class Occupancy:
     blocks: int
     warps: int
     ratio: float
-    """Of the warp slots of the SM, 0 to 1."""
+    """Share of the warp slots of the SM, 0 to 1."""
     limited_by: str
-    """What runs out first: "blocks", "warps", "registers" or "shared memory"."""
+    """The resource that runs out first: "blocks", "warps", "registers" or "shared memory"."""
 
 
 def occupancy(arch: int, threads: int, registers: int, shared_bytes: int) -> Occupancy:
@@ -115,7 +115,7 @@ def occupancy(arch: int, threads: int, registers: int, shared_bytes: int) -> Occ
 
 @dataclass(frozen=True, slots=True)
 class PtxasUsage:
-    """What ptxas says about one entry function under `-v`."""
+    """Resources of one entry function in the log of `ptxas -v`."""
 
     registers: int
     static_shared_bytes: int
@@ -130,7 +130,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def parse_ptxas(log: str) -> dict[str, PtxasUsage]:
-    """The log of `ptxas -v` (or of NVRTC, which calls it), by entry function."""
+    """Parse the log of `ptxas -v` (or of NVRTC, which calls it) by entry function."""
     starts = list(_FUNCTION.finditer(log))
     ends = [match.start() for match in starts[1:]] + [len(log)]
     usage = {}
@@ -138,7 +138,7 @@ def parse_ptxas(log: str) -> dict[str, PtxasUsage]:
         section = log[start.end() : end]
         registers, spills, shared = (pattern.search(section) for pattern in (_REGISTERS, _SPILLS, _SHARED))
         if registers is None or spills is None:
-            raise ValueError(f"this log of ptxas does not say what {start['name']} uses: {section}")
+            raise ValueError(f"the log of ptxas has no registers or spills for {start['name']}: {section}")
         usage[start["name"]] = PtxasUsage(
             registers=int(registers[1]),
             static_shared_bytes=int(shared[1]) if shared else 0,

@@ -1,10 +1,10 @@
-"""Which implementation of an operation runs: the fastest that takes these inputs here, or the one asked for by name.
+"""Choose the implementation of an operation: the fastest that supports the inputs, or the one requested by name.
 
     ops.rms_norm(x, ...) --> dispatch("rms_norm", (x.device, x.dtype, ...)) --> kernels.cpu.norm.rms_norm
 
-Every implementation is a Python callable with the signature of its function in `ops.py`. A backend says why it
-cannot be used at all (`unavailable`), an implementation why it does not take certain inputs (`unsupported`). Both
-are asked once for each kind of input; afterwards a call costs one look-up in a dictionary.
+Every implementation is a Python callable with the signature of its function in `ops.py`. `unavailable`
+returns why a backend cannot run at all, `unsupported` why an implementation does not support certain inputs. Both are
+called once for each kind of input; after that a call costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from common.dotted_path import load_object
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("triton", "cuda", "reference")}
-"""By device type, the first that takes the inputs. Off its own device a backend runs only when it is asked for by name.
+"""Backends by device type in order of preference. On another device a backend runs only when requested by name.
 
-Triton goes before CUDA C++, which takes only batches of decode rows or a few tokens: were it first, a row would be
-computed by one or the other depending on the batch around it, and its bits would change with its company."""
+Triton goes before CUDA C++, which supports only decode batches or a few tokens: otherwise the batch would decide which
+of the two computes a row, and the row's bits would depend on the batch."""
 
 
 class UnsupportedInput(ValueError):
-    """No implementation, or not the one asked for, takes these inputs; the message says which does."""
+    """No implementation, or not the requested one, supports these inputs; the message names those that do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Implementation:
     backend: str
     entry: str
     """`module:function`, imported when first needed. The module may also hold `unsupported_<function>`, which
-    takes the same arguments and returns why it cannot take them, or None."""
+    takes the same arguments and returns why they are not supported, or None."""
     sources: tuple[str, ...]
     """Files to read, the kernel first, relative to this folder."""
 
@@ -48,7 +48,7 @@ class Implementation:
         return load_object(self.entry)
 
     def unsupported(self, *args: Any, **kwargs: Any) -> str | None:
-        """Why these inputs cannot be taken; None if they can."""
+        """Return why these inputs are not supported; None if they are."""
         module, function = self.entry.split(":")
         check = getattr(import_module(module), f"unsupported_{function}", None)
         return check(*args, **kwargs) if check else None
@@ -141,12 +141,12 @@ _forced: dict[str, str] = {}
 
 
 def implementations(op: str) -> list[Implementation]:
-    """All implementations of one operation, the reference first."""
+    """Return all implementations of one operation, the reference first."""
     return [each for each in IMPLEMENTATIONS if each.op == op]
 
 
 def get(op: str, backend: str) -> Implementation:
-    """One implementation by name."""
+    """Return one implementation; raises UnsupportedInput with the names that exist."""
     try:
         return _BY_NAME[op, backend]
     except KeyError:
@@ -158,7 +158,7 @@ def get(op: str, backend: str) -> Implementation:
 
 @cache
 def unavailable(backend: str) -> str | None:
-    """Why nothing of this backend can run in this process, in one line; None if it can."""
+    """Return in one line why this backend cannot run in this process; None if it can."""
     if backend == "reference":
         return None
     package = {"cpu": "kernels.cpu", "triton": "kernels.triton_ops", "cuda": "kernels.cuda"}[backend]
@@ -196,7 +196,7 @@ def _read_environment() -> None:
 
 
 def dispatch(op: str, key: Hashable, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """The callable for `op` on these inputs. `key` names the kind of input: its first element is the device type."""
+    """Return the callable for `op` on these inputs. `key` is the kind of input, the device type first."""
     try:
         return _chosen[op, key]
     except KeyError:
@@ -206,7 +206,7 @@ def dispatch(op: str, key: Hashable, *args: Any, **kwargs: Any) -> Callable[...,
 
 
 def preferred(op: str, device_type: str) -> str:
-    """The backend that inputs on this device get unless it does not take them."""
+    """Return the preferred backend of an operation on a device."""
     return next(_candidates(op, device_type)).backend
 
 
@@ -217,11 +217,11 @@ def _choose(op: str, device_type: str, args: tuple[Any, ...], kwargs: dict[str, 
     for candidate in _candidates(op, device_type):
         if not candidate.unsupported(*args, **kwargs):
             return candidate.load()
-    raise UnsupportedInput(f"{op}: no implementation takes these inputs on {device_type}")
+    raise UnsupportedInput(f"{op}: no implementation supports these inputs on {device_type}")
 
 
 def _candidates(op: str, device_type: str) -> Iterator[Implementation]:
-    """What can run here, the best first. A backend asked for with "*" goes before all others."""
+    """Yield the implementations that can run here, the best first; a backend forced with "*" goes first."""
     _read_environment()
     order = PREFERENCE.get(device_type, ("reference",))
     asked = [_forced[name] for name in (op, "*") if name in _forced]
@@ -243,7 +243,7 @@ def _load_forced(
         if not unavailable(each.backend) and not each.unsupported(*args, **kwargs)
     ]
     raise UnsupportedInput(
-        f"{candidate.op} with {candidate.backend}: {reason}. These inputs are taken by: {', '.join(takers)}"
+        f"{candidate.op} with {candidate.backend}: {reason}. These inputs are supported by: {', '.join(takers)}"
     )
 
 
@@ -254,6 +254,6 @@ def table() -> Iterator[tuple[str, dict[str, Implementation]]]:
 
 
 def kind(*tensors: torch.Tensor | None) -> tuple[Hashable, ...]:
-    """A dispatch key: device type of the first tensor, then every tensor's dtype."""
+    """Return a dispatch key: device type of the first tensor, then the dtype of each."""
     assert tensors[0] is not None
     return (tensors[0].device.type, *(None if each is None else each.dtype for each in tensors))

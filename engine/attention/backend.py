@@ -42,7 +42,7 @@ class AttentionMetadata(AttentionBatch):
 
 @runtime_checkable
 class AttentionBackend(Protocol):
-    """How queries meet the paged cache. One instance serves all layers of a model.
+    """Attention over the paged cache. One instance serves all layers of a model.
 
     Order of calls in a step: `build` once, then for each layer `write` and `attend`. A query sees
     its own key, so `write` comes first.
@@ -66,7 +66,7 @@ class AttentionBackend(Protocol):
 
         key, value: [T, kv_heads, head_dim]; kv: one layer of the cache,
         [num_blocks, 2, kv_heads, block_size, head_dim], usually a strided view. kv_scale: of a quantised
-        cache, see `ops.reshape_and_cache`; a backend that knows none need not take it.
+        cache, see `ops.reshape_and_cache`; a backend without quantised caches may leave the argument out.
         """
         ...
 
@@ -91,7 +91,7 @@ class AttentionBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """What of a model and its cache decides whether a kernel takes them."""
+    """The sizes and types of a model and its cache that decide whether a kernel supports them."""
 
     num_heads: int
     num_kv_heads: int
@@ -109,7 +109,7 @@ class AttentionShape:
         return query, kv, AttentionBatch(ints[0], ints[1], ints[2], max_query_len=1)
 
     def example_scale(self, device: torch.device, dtype: torch.dtype) -> Tensor | None:
-        """The scales that belong to `example`, if the cache is a quantised one."""
+        """Return the scales of `example`'s cache if it is quantised."""
         if dtype == torch.int8:
             return torch.ones(2, 2, self.num_kv_heads, self.block_size, device=device)
         return None if dtype.itemsize > 1 else torch.ones(2, device=device)
@@ -118,9 +118,9 @@ class AttentionShape:
 def kv_cache_shape(
     num_blocks: int, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int
 ) -> tuple[int, int, int, int, int, int]:
-    """Shape of the whole cache: block-major, so that one block is one contiguous run of bytes.
+    """Return the shape of the whole cache, block-major: one block is one contiguous run of bytes.
 
-    Swap, fork and transfer of a block are then one copy. `cache[:, layer]` is the view a backend gets.
+    So swap, fork and transfer of a block are one copy. `cache[:, layer]` is the view that a backend gets.
     """
     return (num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim)
 
@@ -132,10 +132,10 @@ BACKENDS: dict[str, str] = {
     "triton": "engine.attention.kernel_backends:TritonAttention",
     "cuda": "engine.attention.kernel_backends:CUDAAttention",
 }
-"""Name -> where the class lives; imported when asked for."""
+"""Name -> class, imported on demand."""
 
 _PREFERENCE = {"cpu": ("cpu", "sdpa"), "cuda": ("triton", "sdpa")}
-"""By device type, fastest first; SDPA takes every model on every device."""
+"""Backends for each device type, the fastest first; SDPA serves every model on every device."""
 
 
 def get_backend(
@@ -144,10 +144,10 @@ def get_backend(
     dtype: torch.dtype,
     shape: AttentionShape | None = None,
 ) -> AttentionBackend:
-    """A backend by name, by dotted path `package.module:Class`, or (None) the fastest that works here.
+    """Return a backend by name, by path `package.module:Class`, or (None) the fastest that works here.
 
-    The class is called with (device, dtype of the cache). Queries may be of another type, and so is the result.
-    One that cannot serve a model of `shape` is refused here, with the names of those that can.
+    The class is called with (device, dtype of the cache); queries and results may have another dtype. Raises
+    ConfigError for a backend that cannot serve a model of `shape`, and names those that can.
     """
     device = torch.device(device)
     if name is None:
@@ -169,7 +169,7 @@ def get_backend(
 
 
 def _working(device: torch.device, dtype: torch.dtype, shape: AttentionShape | None) -> list[str]:
-    """The backends for this device that run here and take this shape, fastest first."""
+    """Return the backends that run here and support this shape, the fastest first."""
     return [
         name
         for name in _PREFERENCE.get(device.type, ("sdpa",))

@@ -1,7 +1,7 @@
 """Attention by the kernels: C++ on a CPU, Triton or CUDA C++ on a GPU.
 
-The kernels take the batch as the metadata describes it, so there is nothing to build. Triton runs on a CPU
-too when TRITON_INTERPRET=1 is set, CUDA C++ through its host shim: slowly, to read and to test.
+The kernels take the step's metadata as their batch. Triton runs on a CPU
+too when TRITON_INTERPRET=1 is set, CUDA C++ through its host shim: slowly, for reading and testing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KernelAttention:
 
     @classmethod
     def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Why a model of this shape cannot be served; None if it can."""
+        """Return why a model of this shape cannot be served; None if it can."""
         example = shape.example(device, dtype)
         kv_scale = shape.example_scale(device, dtype)
         check = registry.get("paged_attention", cls.name).unsupported
@@ -83,7 +83,7 @@ class TritonAttention(KernelAttention):
 
 
 class CUDAAttention(KernelAttention):
-    """CUDA C++ for decode rows; longer queries are Triton's, or the reference's where there is no Triton."""
+    """CUDA C++ for decode rows; Triton, or without it the reference, for rows with more queries."""
 
     name = "cuda"
 

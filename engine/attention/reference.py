@@ -1,6 +1,6 @@
 """The reference backend: one request after the other, fp32, no preparation.
 
-What every other backend is tested against. Slow, and right on any device.
+Every other backend is tested against it. It is slow and runs on any device.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ same for all layers and planned once per step (`sdpa_plan.py`).
               the query heads that share a kv head lie where SDPA expects query positions
     prefill   row by row, queries in tiles, so that no tile looks at keys beyond its own end
 
-Slots past a row's end in its own last block are gathered and masked: they must hold finite numbers, as an
-earlier owner's keys and a zeroed cache do.
+Slots past a row's end in its last block are gathered and masked: they must hold finite numbers, as the keys of an
+earlier request and a zeroed cache do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SDPAAttention:
 
     @classmethod
     def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Why a model of this shape cannot be served; None if it can."""
+        """Return why a model of this shape cannot be served; None if it can."""
         return None if dtype.itemsize > 1 else "it reads no quantised KV cache"
 
     def build(self, metadata: AttentionMetadata) -> None:
@@ -110,7 +110,7 @@ class SDPAAttention:
     def _gather(self, kv: Tensor, pages: Tensor, dtype: torch.dtype) -> Tensor:
         """Copy pages behind each other: [len(pages), block_size * head_dim] in dtype, valid until the next call.
 
-        One buffer is used over and over: fresh memory of this size costs more than the copy.
+        The buffer is reused: fresh memory of this size costs more than the copy.
         """
         page_size = kv.shape[3] * kv.shape[4]
         size = pages.shape[0] * page_size

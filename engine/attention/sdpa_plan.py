@@ -1,4 +1,4 @@
-"""What the SDPA backend works out once per step: which pages to gather, and which of their slots are visible.
+"""Plan of a step for the SDPA backend: the pages to gather, and the visible slots in them.
 
 A page is one block of one head, keys or values: block_size * head_dim numbers that lie together in the cache.
 """
@@ -23,7 +23,7 @@ GATHER_BYTES = 2 << 20
 
 
 class WriteTargets(NamedTuple):
-    """Where this step's tokens go in any layer, padding left out."""
+    """The slots of this step's tokens in any layer, without padding."""
 
     tokens: Tensor | None
     """int64 [n]: the tokens that have a slot; None when all have."""
@@ -42,7 +42,7 @@ class WriteTargets(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CacheGeometry:
-    """Where the pages of a layer lie, counted in pages from the layer's first.
+    """Positions of a layer's pages, counted in pages from the layer's first.
 
     page(block, kind, head) = block * block_stride + kind * kind_stride + head, with kind 0 for keys, 1 for values
     """
@@ -120,13 +120,13 @@ class PrefillRow:
 
 @dataclass(slots=True)
 class Plan:
-    """What the layers with one window size share in one step."""
+    """The plan that all layers with one window size share in a step."""
 
     decode: list[DecodePortion]
     order: Tensor | None
     """int64 [num_decode_rows]: decode rows sorted by padded length; None when they are already."""
     inverse_order: Tensor | None
-    """Where each decode row lies in `order`."""
+    """Index of each decode row in `order`."""
     prefill: list[PrefillRow]
 
 
@@ -244,7 +244,7 @@ def padded_num_blocks(num_blocks: np.ndarray, block_size: int) -> np.ndarray:
     """Round up to 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, … tokens.
 
     Few sizes, so that rows share a call; from 256 tokens on four per doubling, so that padding adds
-    at most a quarter. A row's size depends on its own length alone: it computes the same numbers in any company.
+    at most a quarter. A row's size depends on its own length alone: its results do not depend on the batch.
     """
     quarter = 2 ** np.maximum(np.frexp(num_blocks)[1] - 3, 0)
     step = np.maximum(quarter, -(-64 // block_size))
@@ -254,7 +254,7 @@ def padded_num_blocks(num_blocks: np.ndarray, block_size: int) -> np.ndarray:
 def _gathered_blocks(table: Tensor, first: Tensor, count: Tensor, width: int) -> Tensor:
     """int64 [rows, width]: a row's `count` blocks from column `first` on, then the null block.
 
-    Stale columns of the table, past a row's last block, go no further than here.
+    This drops stale columns of the table, which lie behind a row's last block.
     """
     column = torch.arange(width, device=table.device)
     columns = (first + column).clamp_max(table.shape[1] - 1)

@@ -20,7 +20,6 @@ class EngineArgs(ModelArgs):
 
     tokenizer: str | None = None
     skip_tokenizer_init: bool = False
-    max_model_len: int | None = None
     block_size: int = 16
     gpu_memory_utilization: float = 0.92
     """Share of the device's memory that the engine may use, weights included. On a CPU, of what is free."""

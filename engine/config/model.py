@@ -18,6 +18,8 @@ class ModelArgs:
     seed: int = 0
     load_format: Literal["auto", "safetensors", "dummy"] = "auto"
     hf_overrides: dict[str, Any] = field(default_factory=dict)
+    max_model_len: int | None = None
+    """None: all positions of the model; for longrope those of pre-training (`engine/models/rope_config.py`)."""
     revision: str | None = None
     download_dir: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -62,7 +62,7 @@ class LinearMethod(Protocol):
 
 
 class LinearAdapter(Protocol):
-    """What multi-LoRA adds to a layer's output (`engine/lora`)."""
+    """The part of a layer's output that LoRA adapters add (`engine/lora`)."""
 
     def add(self, y: Tensor, x: Tensor) -> None:
         """y [T, out] += what the rows' adapters make of x [T, in], in place."""
@@ -112,7 +112,7 @@ class Linear(nn.Module):
         self.method.create_weights(self)
 
     def part_names(self, module_name: str) -> list[str]:
-        """What the checkpoint calls the parts of this layer, which the model calls `module_name`."""
+        """Return the checkpoint's names of the parts of this layer, which the model calls `module_name`."""
         parent = module_name.rpartition(".")[0]
         return [f"{parent}.{part}" if part else module_name for part in self.parts]
 
@@ -130,7 +130,7 @@ class Linear(nn.Module):
                 yield f"{name}.{tensor_name}", tensor
 
     def shard_of(self, name: str) -> Shard | None:
-        """Which part of the checkpoint's tensor this rank holds; None: all of it.
+        """Return the part of the checkpoint's tensor that this rank holds; None for all of it.
 
         name: of the tensor, and in a merged layer of its part before it (`q_proj.weight`).
         """

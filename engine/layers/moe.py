@@ -65,7 +65,7 @@ class FusedMoE(nn.Module):
             yield f"{expert}.{names.down}.weight", self.down.data[index]
 
     def shard_of(self, name: str) -> Shard | None:
-        """Which part of the checkpoint's tensor `name` this rank holds; None: all of it."""
+        """Return the part of the checkpoint's tensor `name` that this rank holds; None for all of it."""
         if "experts." not in name or self.shares_out_experts:
             return None
         return self.group.shard(1 if name.endswith(f"{self.moe.names.down}.weight") else 0)

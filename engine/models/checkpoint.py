@@ -1,4 +1,4 @@
-"""What lies in a checkpoint folder: which files hold which tensors, and whether they are whole.
+"""Content of a checkpoint folder: the tensors of each file, and whether the files are whole.
 
 Only headers are read here, so a damaged or foreign checkpoint is refused before the model is built. A
 safetensors file is 8 bytes of header length, a JSON header with every tensor's type, shape and byte range, then

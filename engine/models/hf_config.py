@@ -1,7 +1,7 @@
-"""From what a user typed to a ModelConfig: find the checkpoint, read its config.json, refuse what cannot work.
+"""From a model's name to a ModelConfig: find the checkpoint, read its config.json, reject what cannot work.
 
 Both styles of config.json are read: transformers 5 (`rope_parameters`, `dtype`, `layer_types`) and the
-older one (`rope_theta`, `rope_scaling`, `torch_dtype`). A key that a config leaves out has the default of its
+older one (`rope_theta`, `rope_scaling`, `torch_dtype`). An absent key has the default of its
 transformers config class.
 """
 
@@ -73,13 +73,13 @@ _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
         "max_window_layers": 28,
     },
 }
-"""Supported architectures, and what their config classes in transformers assume for absent keys."""
+"""Supported architectures, with the defaults of their config classes in transformers."""
 
 
 def load_model_config(args: ModelArgs) -> ModelConfig:
-    """The resolved configuration of `args.model`: its folder, its shape, its dtype and its identity.
+    """Return the configuration of `args.model`: folder, shape, dtype and identity.
 
-    Reads JSON files and the headers of the weight files; no tensor is loaded.
+    Reads JSON files and the headers of the weight files, but no tensors. Raises ConfigError.
     """
     folder = find_model(args)
     raw = _merged(read_json(folder / "config.json"), args.hf_overrides)
@@ -101,7 +101,7 @@ def load_model_config(args: ModelArgs) -> ModelConfig:
 
 
 def find_model(args: ModelArgs) -> Path:
-    """The folder of a shipped model, a local folder, or a Hub repository (downloaded when needed)."""
+    """Return the folder of a shipped model, a local folder, or a Hub repository (downloaded when needed)."""
     name = args.model
     if not name:
         raise ConfigError("the model's name is empty; give a shipped model, a folder or a Hub id (org/name)")
@@ -205,7 +205,7 @@ def _check_quantization(quantization: Any, source: Path | str) -> None:
 
 
 def _resolve_quantization(args: ModelArgs, config: ModelConfig) -> dict[str, Any] | None:
-    """What the checkpoint says; for a float checkpoint, what the user wants it rounded to while it is loaded."""
+    """Return the checkpoint's format; for a float checkpoint, the format to round to while loading."""
     asked, stored = args.quantization, config.quantization
     if config.moe is not None and (asked or stored):
         raise ConfigError(
@@ -283,7 +283,7 @@ def _mixture(architecture: str, raw: dict[str, Any], num_layers: int, source: Pa
 
 
 def _share_out_experts(config: ModelConfig, args: ModelArgs) -> ModelConfig:
-    """`enable_expert_parallel`, and whether the experts can be shared out as asked."""
+    """Apply `enable_expert_parallel`; raise ConfigError if the experts cannot be divided so."""
     moe, size = config.moe, args.tensor_parallel_size
     if moe is None:
         if args.enable_expert_parallel:
@@ -318,9 +318,9 @@ def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) ->
 
 
 def _resolve_dtype(args: ModelArgs, raw: dict[str, Any]) -> str:
-    """The dtype to compute in. `auto` is the checkpoint's own, except that a CPU gets float32.
+    """Return the dtype to compute in. `auto` is the checkpoint's, but float32 on a CPU.
 
-    Most CPUs have no fast 16-bit arithmetic, and in float32 a request is known to give the same bits
+    Most CPUs have no fast 16-bit arithmetic, and in float32 a request gives the same bits
     alone and in a batch (tests/models/test_batch_invariance.py).
     """
     if args.dtype != "auto":
@@ -343,7 +343,7 @@ def _runs_on_cpu(args: ModelArgs) -> bool:
 
 
 def _eos_token_ids(raw: dict[str, Any], folder: Path) -> tuple[int, ...]:
-    """Ids that end a sequence: config.json's and generation_config.json's, which may name more (Llama 3)."""
+    """Return the ids that end a sequence, from config.json and generation_config.json (Llama 3 has more there)."""
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file) if generation_file.exists() else {}
     ids: list[int] = []
@@ -362,9 +362,9 @@ def _merged(raw: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(config: ModelConfig, raw: dict[str, Any]) -> str:
-    """Identity of the weights and of everything that shapes their KV: 32 hex digits.
+    """Return the identity of the weights and of everything that shapes their KV: 32 hex digits.
 
-    A moved or renamed folder keeps it; other weights, another dtype or an override change it.
+    It survives moving the folder and changes with weights, dtype and overrides.
     """
     identity = [raw, config.quantization, config.dtype, config.load_format, config.seed]
     if config.rope.scaling and config.rope.scaling["rope_type"] in ("dynamic", "longrope"):

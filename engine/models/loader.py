@@ -63,7 +63,7 @@ def checkpoint_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def checkpoint_shards(model: nn.Module) -> dict[str, Shard]:
-    """Which part of the checkpoint's tensor fills the storage, for those of which this rank has a part only."""
+    """Return the part of each checkpoint tensor that this rank holds, where it does not hold all of it."""
     shards: dict[str, Shard] = {}
     for module_name, module in model.named_modules():
         if isinstance(module, Linear):

@@ -26,7 +26,7 @@ MODELS: dict[str, str] = {
 
 
 class CausalLM(Protocol):
-    """What the worker needs of a model. Between the two calls it picks the rows that need logits."""
+    """Interface of a model for the worker, which picks the rows that need logits between the two calls."""
 
     def __call__(
         self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Which layer of a model is quantised, and how: `quantization_config` in config.json -> a LinearMethod for each layer.
+"""Choose a LinearMethod for each layer of a model from `quantization_config` in config.json.
 
     config.json                                          this folder
     {"quant_method": "awq", ...}                         awq.py

@@ -1,4 +1,4 @@
-"""What rounding to each format does to the outputs of a model's own matrices, on inputs that the model gives them.
+"""Error that rounding to each format causes in the outputs of a model's matrices, on the model's own inputs.
 
     error of a format = mean over the matrices of |y - y_float| / |y_float|,   y = what the rounded layer puts out
 
@@ -43,7 +43,7 @@ class FormatError:
     bits_per_weight: float
     """Scales and zero points included."""
     activations: str
-    """What they are rounded to: int8, fp8 or float."""
+    """Format of the activations: int8, fp8 or float."""
     error: float
     """Mean over the matrices of the relative error of their outputs."""
 
@@ -106,7 +106,7 @@ def with_large_weights(weight: Tensor, factor: float = 32.0) -> Tensor:
 
 @contextmanager
 def _recorded_inputs(modules: dict[str, nn.Linear]) -> Iterator[dict[str, list[Tensor]]]:
-    """What goes into the modules while the block runs, [tokens, K] for each call."""
+    """Collect the inputs of the modules while the block runs, [tokens, K] for each call."""
     inputs: dict[str, list[Tensor]] = {name: [] for name in modules}
     handles = [
         module.register_forward_pre_hook(

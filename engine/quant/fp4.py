@@ -32,10 +32,10 @@ from engine.quant.fp8 import E4M3
 FP4_BLOCKS = {"mxfp4": 32, "nvfp4": 16}
 """Columns that share a scale, of each format."""
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""What the codes 0 to 7 stand for; 8 to 15 are the same below zero."""
+"""Values of the codes 0 to 7; codes 8 to 15 are their negatives."""
 E2M1_MAX = 6.0
 E2M1_MAX_EXPONENT = 2
-"""Of the largest power of two in it, 4."""
+"""Exponent of 4, the largest power of two among the values."""
 E4M3_MAX = 448.0
 E8M0_BIAS = 127
 SIGN = 8
@@ -77,7 +77,7 @@ def to_e2m1(x: Tensor) -> Tensor:
 
 
 def from_e2m1(codes: Tensor) -> Tensor:
-    """What codes stand for, fp32."""
+    """Return the values of codes in fp32."""
     values = torch.tensor(E2M1_VALUES, device=codes.device)
     return torch.cat((values, -values))[codes.int()]
 

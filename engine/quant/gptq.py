@@ -32,7 +32,7 @@ class GPTQLayout:
 
     group_size: int
     zero_offset: int
-    """What was taken off the zero points before they were stored: 1 in version 1, 0 in version 2."""
+    """Subtracted from the zero points before they were stored: 1 in version 1, 0 in version 2."""
     bits: int = 4
 
     def empty(self, rows: int, columns: int) -> dict[str, Tensor]:

@@ -66,7 +66,7 @@ class Int4Weight:
 
     @property
     def nbytes(self) -> int:
-        """Of nibbles, scales, zero points and the permutation."""
+        """Bytes of nibbles, scales, zero points and permutation."""
         tensors = (self.qweight, self.scale, self.zero, self.permutation)
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
@@ -131,7 +131,7 @@ class Int4Layout(Protocol):
         ...
 
     def unpack(self, tensors: dict[str, Tensor], rows: int, columns: int) -> Int4Weight:
-        """What the filled storage means."""
+        """Return the weights that the filled storage holds."""
         ...
 
 

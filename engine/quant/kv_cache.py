@@ -3,8 +3,8 @@
     fp8 (e4m3)            one scale per layer for keys, one for values, fixed    half of bf16's bytes
     int8_per_token_head   max|x| / 127 of every token's head, stored beside it   the same, and 4 bytes per head
 
-The scales of an int8 cache lie at the end of the block they belong to, so a block stays one run of bytes: whoever
-copies a block (swap, disk, another engine) copies its scales with it.
+The scales of an int8 cache lie at the end of the block they belong to, so a block stays one run of bytes: a copy
+of a block (swap, disk, another engine) has its scales.
 
     block    [ layer 0: keys, values | layer 1: keys, values | ... ][ scales of layer 0 | scales of layer 1 | ... ]
                int8 [2, kv_heads, block_size, head_dim] each         fp32 [2, kv_heads, block_size] each

@@ -134,11 +134,11 @@ def _say_emulated(scheme: str) -> None:
 
 @dataclass(frozen=True)
 class OnlineConfig:
-    """What to round to, and whether the output head too."""
+    """Target of rounding while loading."""
 
     scheme: str
     group_size: int | None = None
-    """Of rtn; None: chosen for each layer."""
+    """Group size of rtn; None chooses one for each layer."""
     lm_head: bool = False
 
     @classmethod

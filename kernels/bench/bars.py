@@ -1,4 +1,4 @@
-"""What the kernels are meant to reach, and what a run measured."""
+"""Targets of the kernels, compared with a run."""
 
 from __future__ import annotations
 

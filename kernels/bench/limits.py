@@ -1,4 +1,4 @@
-"""What this machine can do: bandwidth of memory and rates of matrix products, measured, not looked up.
+"""Measured limits of this machine: memory bandwidth and rates of matrix products.
 
 Data sheets promise what no program reaches, and a laptop shares its memory with a browser. So the limits are
 measured in the same run as the kernels: torch copies and sums a buffer far larger than any cache, and multiplies
@@ -20,7 +20,7 @@ from kernels.reference import linear as reference
 
 GPU_BUFFER_BYTES, CPU_BUFFER_BYTES = 2**31, 2**28
 GPU_SIDE, CPU_SIDE = 8192, 1024
-"""Of the matrices."""
+"""Rows and columns of the matrices."""
 MIN_TRIES = 5
 MIN_SECONDS = 0.4
 
@@ -34,7 +34,7 @@ class Limits:
     read_bandwidth: float
     """Bytes read, when summing up."""
     flops: dict[str, float] = field(default_factory=dict)
-    """By type of the factors: float32, bfloat16, float16, int8, float8_e4m3fn, those that torch multiplies here."""
+    """FLOP/s by type of the factors: float32, bfloat16, float16, int8, float8_e4m3fn, as far as torch has them here."""
     link_bandwidth: float | None = None
     """Bytes from pinned host memory to the GPU."""
 

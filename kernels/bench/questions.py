@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Where and with what the questions are asked."""
+    """Device, data and backends that answer the questions."""
 
     maker: Maker
     backends: tuple[str, ...]
@@ -195,7 +195,7 @@ def int4_crossover(experiment: Experiment, rows: Sequence[int] = ROWS) -> Answer
 
 
 def sampling_cost(experiment: Experiment) -> Answer:
-    """What do noise and filters cost beside one look at the logits?"""
+    """Compare the cost of noise and filters with one pass over the logits."""
     settings: dict[str, dict[str, Any]] = {
         "greedy": {"temperature": 0.0},
         "noise": {},

@@ -1,4 +1,4 @@
-"""What an operation must move and compute at least, from its arguments: the roofline model (Williams et al. 2009).
+"""Least bytes and FLOPs of an operation, from its arguments: the roofline model (Williams et al. 2009).
 
     limit = max( bytes / bandwidth,  FLOPs / FLOP rate )          share = limit / measured time
 
@@ -40,7 +40,7 @@ from kernels.attention_batch import AttentionBatch
 from kernels.bench.limits import Limits
 
 READ_MOSTLY = 8
-"""With this many bytes read for one written, the bandwidth of reading is the limit, otherwise that of copying."""
+"""From this many bytes read per byte written the read bandwidth is the limit, otherwise the copy bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class Limit:
 
 
 def work(op: str, *args: Any, **kwargs: Any) -> Work:
-    """What this call has to move and compute."""
+    """Return the least bytes and FLOPs of a call."""
     return _WORK[op](*args, **kwargs)
 
 
 def limit(of: Work, limits: Limits) -> Limit:
-    """The time below which the call cannot come on a machine with these limits."""
+    """Return the least time of a call on a machine with these limits."""
     if of.over_link and limits.link_bandwidth:
         return Limit(of.read / limits.link_bandwidth, "link")
     bandwidth = limits.read_bandwidth if of.read >= READ_MOSTLY * of.written else limits.copy_bandwidth

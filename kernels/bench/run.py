@@ -22,7 +22,7 @@ from kernels.check.case import Case
 Tell = Callable[[str], None]
 MAX_COPIES = 32
 MAX_BYTES = 2**30
-"""Of all copies of a small workload; a single one may need more."""
+"""Bytes of all copies of a small workload; a single copy may need more."""
 NATIVE = {"cpu": ("reference", "cpu"), "cuda": ("reference", "triton", "cuda")}
 """Backends worth measuring, by device; the interpreter and the host shim are not."""
 
@@ -65,7 +65,7 @@ class BenchReport:
     measurements: list[Measurement] = field(default_factory=list)
     omitted: list[Omitted] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
-    """To the questions of questions.py."""
+    """Answers to the questions of questions.py."""
     interrupted: bool = False
     seconds: float = 0.0
 

@@ -46,13 +46,13 @@ class Workload:
     op: str
     name: str
     make: Callable[[int], list[Case]]
-    """That many copies with their own memory."""
+    """Return this many copies, each in its own memory."""
     without: tuple[str, ...] = ()
     """Implementations and yardsticks that would need too much memory or time here."""
 
 
 def workloads(op: str, device: str) -> list[Workload]:
-    """What is measured of an operation on this kind of device."""
+    """Return the workloads of an operation on a kind of device."""
     maker = Maker(device, torch.bfloat16 if device == "cuda" else torch.float32)
     return list(_WORKLOADS[op](maker))
 

@@ -1,4 +1,4 @@
-"""What else computes the same: torch's own ways, and FlashInfer where it is installed.
+"""Other implementations of the operations: torch's, and FlashInfer's where it is installed.
 
 A yardstick gets its data in the form it likes best before the clock starts (dense weights, indices, plans), except
 where bringing it into that form is what a paged cache costs: gathering pages is inside the clock.
@@ -26,9 +26,9 @@ Prepared = Callable[[], object]
 
 
 def yardsticks(cases: Sequence[Case]) -> tuple[dict[str, Call], dict[str, str]]:
-    """(those that fit the case, each able to run on any of the copies; those that failed, with the reason)
+    """Return the yardsticks of a case, each able to run on any copy, and those that failed with the reason.
 
-    A library that is broken or too old here is a reason to leave it out, not to stop.
+    A broken or outdated library is left out.
     """
     working: dict[str, Call] = {}
     failed: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Random calls of every operation, with what breaks kernels in practice.
 
 What is in them, where an operation can meet it: 0 and 1 rows, a page boundary and one token on either side of it,
-padding slots (-1) and padding tokens, block table columns that hold ids of other days, NaN in slots nobody wrote, q, k
+padding slots (-1) and padding tokens, block table columns with stale ids, NaN in unwritten slots, q, k
 and v as slices of one fused tensor, the cache of one layer as a strided view, 1 to 8 query heads per kv head, head_dim
 32 to 128 and 80 among them, sliding windows, quantised caches, sizes that no tile divides, a row of NaN.
 
@@ -454,8 +454,8 @@ def _lora_shrink(draw: Draw) -> Iterator[Case]:
         for name, other in _as_slots(lora_a):
             args = (args[0], other, args[2])
             yield Case("lora_shrink", f"{tokens} tokens, {slices} slices, rank {rank}, {name}", args)
-    nobody = torch.full((4,), -1, dtype=torch.int32)
-    yield Case("lora_shrink", "nobody has an adapter", (draw.normal(4, width), lora_a, nobody))
+    none = torch.full((4,), -1, dtype=torch.int32)
+    yield Case("lora_shrink", "no row has an adapter", (draw.normal(4, width), lora_a, none))
     ids = torch.tensor([0, 1, -1], dtype=torch.int32)
     yield _with_nan_row(Case("lora_shrink", "a row of NaN", (draw.normal(3, width), lora_a, ids)), 1)
 
@@ -472,8 +472,8 @@ def _lora_expand(draw: Draw) -> Iterator[Case]:
             args = (shrunk, [other for _, other in others], args[2], y.clone(), scaling)
             yield Case("lora_expand", f"{tokens} tokens, {slices} slices, rank {rank}, {others[0][0]}", args)
     shrunk, y = draw.normal(slices, 4, rank, dtype=torch.float32), draw.strided(4, sum(widths[:slices]))
-    nobody = torch.full((4,), -1, dtype=torch.int32)
-    yield Case("lora_expand", "nobody has an adapter", (shrunk, lora_b, nobody, y, scaling))
+    none = torch.full((4,), -1, dtype=torch.int32)
+    yield Case("lora_expand", "no row has an adapter", (shrunk, lora_b, none, y, scaling))
 
 
 # --- choosing tokens -----------------------------------------------------------------------------------------
@@ -621,4 +621,4 @@ GENERATORS: dict[str, Callable[[Draw], Iterator[Case]]] = {
     "gather_logprobs": _gather_logprobs,
     "apply_token_bitmask": _apply_token_bitmask,
 }
-"""By operation, in the order of `ops.py`."""
+"""Generators by operation, in the order of `ops.py`."""

@@ -1,4 +1,4 @@
-"""What an implementation made of a case, beside what the reference made of it."""
+"""Compare an implementation's result of a case with the reference's."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ IN_PLACE: dict[str, tuple[str, ...]] = {
     "apply_penalties": ("logits",),
     "apply_token_bitmask": ("logits",),
 }
-"""Arguments that an operation writes to. Everything else it is given has to stay as it is, bit for bit."""
+"""Arguments that an operation writes to; all others must keep their bits."""
 
 EXACT = ("embedding", "reshape_and_cache", "copy_blocks", "apply_token_bitmask")
-"""No arithmetic, or arithmetic that the contract fixes: the reference runs in the types that are given."""
+"""Operations without arithmetic, or with arithmetic that the contract fixes: the reference runs in the given types."""
 
 
 class Mismatch(AssertionError):
@@ -132,7 +132,7 @@ def _shown(value: Tensor) -> str:
 
 
 def _targets(before: Case, after: Case, reference: Case, worst: Worst) -> None:
-    """The whole memory of what is written to: what was not to be written must not have changed."""
+    """Compare the whole memory of the targets, unwritten parts included."""
     for name in IN_PLACE.get(before.op, ()):
         old, got, want = (case.arguments().get(name) for case in (before, after, reference))
         if old is None:
@@ -147,7 +147,7 @@ def _targets(before: Case, after: Case, reference: Case, worst: Worst) -> None:
 
 
 def _untouched_outside(name: str, old: Tensor, got: Tensor, want: Tensor) -> None:
-    """What the reference leaves alone, also between the elements of a view, has its old bits."""
+    """Memory that the reference leaves alone keeps its bits, also between the elements of a view."""
     old, got, want = whole(old), whole(got), whole(want)
     kept = (
         (want == old.to(want.dtype)) | (want.isnan() & old.isnan())

@@ -34,13 +34,13 @@ ROW_DIMENSION: dict[str, dict[str, int]] = {
     "gather_logprobs": {"logits": 0, "token_ids": 0},
     "apply_token_bitmask": {"logits": 0, "bitmask": 0},
 }
-"""Arguments that have rows, and in which dimension."""
+"""Arguments with rows, and the dimension of the rows."""
 
 RESULT_DIMENSION = {"lora_shrink": 1}
 
 
 def num_rows(case: Case) -> int:
-    """Rows that can be computed alone; 0 where an operation has none, or no arithmetic."""
+    """Return the number of rows that can be computed alone; 0 for operations without rows or arithmetic."""
     arguments = case.arguments()
     if case.op == "paged_attention":
         return arguments["seq_lens"].shape[0]
@@ -49,7 +49,7 @@ def num_rows(case: Case) -> int:
 
 
 def alone(case: Case, row: int) -> Case:
-    """The case with nothing but this row."""
+    """Return the case with this row only."""
     arguments = dict(case.arguments())
     if case.op == "paged_attention":
         return _request_alone(case, row)
@@ -61,7 +61,7 @@ def alone(case: Case, row: int) -> Case:
 
 
 def _request_alone(case: Case, row: int) -> Case:
-    """Also where alone it is a decode batch and was not before: a row's company must not choose its kernel."""
+    """Cut one request out. Alone it may be a decode batch: the other rows must not choose its kernel."""
     query, kv, batch = case.args
     starts, rows = batch.query_start_loc[row : row + 2], slice(row, row + 1)
     start, end = starts.tolist()
@@ -71,7 +71,7 @@ def _request_alone(case: Case, row: int) -> Case:
 
 
 def row_of(case: Case, row: int, result: Any) -> tuple[Tensor, ...]:
-    """What belongs to this row in the result of the whole batch (for operations in place: in their target)."""
+    """Return this row's part of the batch's result (for operations in place, of their target)."""
     tensors = result if isinstance(result, tuple) else (result,)
     if case.op == "paged_attention":
         start, end = case.args[2].query_start_loc[row : row + 2].tolist()
@@ -80,6 +80,6 @@ def row_of(case: Case, row: int, result: Any) -> tuple[Tensor, ...]:
 
 
 def equal_bits(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
-    """NaN equals NaN, whatever its bits: hardware and compilers choose those."""
+    """Compare bits; any NaN equals any other, since hardware and compilers choose the bits of a NaN."""
     pairs = list(zip(one, other, strict=True))
     return all(a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)

@@ -1,4 +1,4 @@
-"""What to check, as jobs that are done here or in a child process.
+"""Checks as jobs that run here or in a child process.
 
 Triton decides when a kernel is defined whether it will be interpreted: a process either interprets or compiles.
 So jobs that need a variable in the environment go to a child, `python -m kernels.check`. Both sides speak

@@ -12,9 +12,9 @@ from kernels.check.case import Case
 from kernels.registry import get
 
 SUM_ERROR = 1e-5
-"""Of a probability summed in fp32 over a vocabulary."""
+"""Error of a probability summed in fp32 over a vocabulary."""
 SCORE_ERROR = 1e-6
-"""Of (logit - peak) / temperature + noise, relative to the size of both; the noise is below 23."""
+"""Error of (logit - peak) / temperature + noise, relative to both; the noise is below 23."""
 NOISE = 23.0
 
 

@@ -37,7 +37,7 @@ class CaseResult:
     share: float = 0.0
     """The largest error as a share of the tolerance."""
     arguments: str = ""
-    """Of a failed case: every argument on a line."""
+    """Arguments of a failed case, one per line."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing failed, and something was computed."""
+        """True if no case failed and at least one passed."""
         return not self.failures and self.count("passed") > 0
 
     @property
@@ -165,7 +165,7 @@ def _same_alone(case: Case, row: int, function: Function) -> None:
 
 
 def _result(case: Case, function: Function) -> Any:
-    """What the call returns, or what it wrote to."""
+    """Return the call's result, or the argument it wrote to."""
     result = function(*case.args, **case.kwargs)
     targets = IN_PLACE.get(case.op, ())
     return result if not targets else case.arguments()[targets[0]]

@@ -154,7 +154,7 @@ def build_key(compiler: str) -> str:
 
 
 def _processor() -> str:
-    """What -march=native looks at."""
+    """Return the processor's features, which -march=native depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where the time of the C++ kernels goes, measured inside them: replayed graphs included."""
+"""Time spent in each C++ kernel, measured inside the kernels, replayed graphs included."""
 
 from __future__ import annotations
 

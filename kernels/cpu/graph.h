@@ -17,7 +17,7 @@ enum Kernel : int64_t {
 using Graph = std::vector<std::function<void()>>;
 
 inline thread_local Graph* recording = nullptr;
-inline double* seconds_by_kernel = nullptr;  // [NUM_KERNELS] while somebody measures, otherwise null
+inline double* seconds_by_kernel = nullptr;  // [NUM_KERNELS] while kernels are timed, otherwise null
 
 template <typename Work>
 inline void run_timed(Kernel kernel, const Work& work) {

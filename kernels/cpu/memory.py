@@ -1,8 +1,8 @@
-"""Where the C++ kernels' results go: ordinary memory, or the arena of a graph while one is recorded.
+"""Memory for the results of C++ kernels: ordinary memory, or an arena while a graph is recorded.
 
-A recorded call writes to the same addresses each time it is replayed. So its results must not lie in memory that
-torch gives to somebody else in between: while recording, they are cut one after the other from an arena that the
-owner of the graph keeps. Graphs that are never replayed at the same time can share one.
+A replayed call writes to the same addresses each time. So its results must not lie in memory that torch reuses in
+between: while recording, they are cut one after the other from an arena that the owner of the graph keeps. Graphs
+that are never replayed at the same time can share an arena.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def keep_freed_memory() -> None:
 
 
 class ArenaFull(MemoryError):
-    """What is recorded needs more memory than the arena has."""
+    """A recording needs more memory than its arena has."""
 
 
 class Arena:
-    """A piece of memory that is given out from its start to its end; `reset` begins anew."""
+    """A piece of memory, allocated from its start to its end; `reset` frees all of it."""
 
     def __init__(self, num_bytes: int) -> None:
         self._memory = torch.empty(num_bytes + _ALIGNMENT, dtype=torch.uint8)

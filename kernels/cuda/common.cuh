@@ -184,7 +184,7 @@ __device__ inline void copy_async(void* to, const void* from, bool wanted) {
 #else
     const unsigned target = unsigned(__cvta_generic_to_shared(to));
     const int bytes = wanted ? BYTES : 0;
-    if constexpr (BYTES == 16) {  // .cg: past the L1, into which nobody will look again
+    if constexpr (BYTES == 16) {  // .cg: bypasses L1: the data is read once
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(bytes) : "memory");
     } else {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(target), "l"(from), "r"(bytes), "n"(BYTES)

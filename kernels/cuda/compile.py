@@ -43,16 +43,16 @@ class Compiled:
     cubin: bytes
     ptx: str
     log: str
-    """What ptxas says under -v about every kernel in the file."""
+    """Log of ptxas -v for every kernel in the file."""
 
 
 def source_folder() -> Path:
-    """Where the `.cu` files lie."""
+    """Return the folder of the `.cu` files."""
     return Path(__file__).parent
 
 
 def problem() -> str | None:
-    """Why nothing can be compiled here; None if it can."""
+    """Return why kernels cannot be compiled here; None if they can."""
     try:
         _nvrtc_version()
     except ImportError as error:

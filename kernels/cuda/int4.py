@@ -13,7 +13,7 @@ from kernels.cuda.launch import DTYPES, Kernel, launch
 WARP = 32
 WARPS = 4
 COLUMNS = 8
-"""Of a 32-bit word, what a lane takes at a time."""
+"""Weights in a 32-bit word, the unit that a lane loads."""
 MAX_TOKENS = 8
 WORDS_IN_FLIGHT = 8
 """ROWS * UNROLL of a lane: a kilobyte for each warp."""

@@ -66,7 +66,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What one call of `launch` asked for."""
+    """One call of `launch`, recorded."""
 
     kernel: Kernel
     grid: tuple[int, int, int]

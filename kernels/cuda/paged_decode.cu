@@ -234,7 +234,7 @@ __device__ inline const WarpResults& attend(const Problem& p, int sequence, int6
     }
     for (int step = 0; step < steps; ++step) {
         const int next = step + STAGES - 1;
-        // Into the slot of step - 1: this lane has read it, and nobody else does.
+        // Into the slot of step - 1, which only this lane reads, and has read.
         if (next < steps) fetch(p, table_row, kv_head, start_of(next), last, queue[next % STAGES]);
         commit_copies();  // an empty group where there was nothing to fetch: the count stays right
         wait_copies<STAGES - 1>();

@@ -22,7 +22,7 @@ extern "C" __global__ void BLOCKS_PER_SM(THREADS, MIN_BLOCKS)
     if (token < 0) return;
     const int seq_len = p.seq_lens[sequence];
     const int first = max(first_visible(p, seq_len), split * SPLIT), last = min(seq_len, (split + 1) * SPLIT);
-    if (first >= last) return;  // nobody will read this split
+    if (first >= last) return;  // an empty split is never read
 
     const WarpResults& results = attend(p, sequence, token, first_head, first, last);
     for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += THREADS) {

@@ -16,7 +16,7 @@ BINS = 32
 SHARED_BYTES = BINS * THREADS * (4 + 2)
 """Columns of bins: a sum in fp32 and a count in 16 bits for each thread."""
 MAX_VOCAB = 1 << 23
-"""Where 16 bits suffice for what one thread counts, and fp32 for what all count."""
+"""Up to here 16 bits hold a thread's count, and fp32 the count of all threads."""
 
 
 def sample(

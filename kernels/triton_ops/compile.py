@@ -86,7 +86,7 @@ def report_module(module: str, arch: int) -> Iterator[KernelReport]:
 
 
 def launches(call: Callable[[], object]) -> list[Launch]:
-    """What `call` launches, in order; nothing runs."""
+    """Return the launches of `call` in order, without running them."""
     with _recording() as recorded:
         call()
     return recorded
@@ -139,7 +139,7 @@ def _type_of(value: object) -> str:
 
 
 def compile_launch(launch: Launch, arch: int, file: str, label: str) -> KernelReport:
-    """Compile one recorded launch for sm_<arch>, and read what ptxas says about it."""
+    """Compile one recorded launch for sm_<arch> and parse the log of ptxas."""
     if not isinstance(launch.kernel, JITFunction):
         raise RuntimeError(
             "the kernels are interpreted here: compile in a process without TRITON_INTERPRET=1"

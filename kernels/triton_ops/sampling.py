@@ -225,7 +225,7 @@ def sample_kernel(
         row = logits + tl.cast(index, tl.int64) * row_stride
         peak, token = row_peak(row, vocab_size, BLOCK)
         temperature = tl.load(temperatures + index)
-        if (temperature > 0) & (tl.abs(peak) < float("inf")):  # nothing to draw where the peak is no number
+        if (temperature > 0) & (tl.abs(peak) < float("inf")):  # no draw where the peak is NaN or infinite
             top_k, top_p = tl.load(top_ks + index), tl.load(top_ps + index)
             min_p_depth = tl.maximum(0.0 - tl.log(tl.load(min_ps + index)), 0.0)
             ceiling = tl.minimum(min_p_depth.to(tl.int32, bitcast=True), _LARGEST_FINITE)

@@ -1,4 +1,4 @@
-"""What the matrix products here share: the order of their tiles, and a bracket around K that never moves.
+"""Common parts of the matrix products: the order of tiles, and a fixed bracketing of the sums over K.
 
 A product of a few tokens has too few output tiles for 132 multiprocessors: 4096 columns in tiles of 64 are 64
 programs. So K is cut into `num_splits` parts, each with its own program, and a second kernel adds the parts.
@@ -33,7 +33,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 class Tile(NamedTuple):
-    """What may differ between few and many tokens."""
+    """Tile sizes, which may differ between few and many tokens."""
 
     block_t: int
     block_n: int

@@ -27,7 +27,7 @@ def test_the_log_of_ptxas_is_read_function_by_function() -> None:
 
 
 def test_a_log_without_figures_is_an_error_not_a_zero() -> None:
-    with pytest.raises(ValueError, match="does not say what cut uses"):
+    with pytest.raises(ValueError, match="has no registers or spills for cut"):
         parse_ptxas("ptxas info : Compiling entry function 'cut' for 'sm_80'\n")
 
 

@@ -83,7 +83,7 @@ def test_nothing_that_takes_the_input_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(registry.Implementation, "unsupported", lambda self, *args: "too large")
     registry._chosen.clear()
     with pytest.raises(
-        registry.UnsupportedInput, match="rms_norm: no implementation takes these inputs on cpu"
+        registry.UnsupportedInput, match="rms_norm: no implementation supports these inputs on cpu"
     ):
         registry.dispatch("rms_norm", ("cpu",), *normed())
 
@@ -122,7 +122,7 @@ def test_a_forced_backend_that_does_not_take_the_input_says_who_does(monkeypatch
     monkeypatch.setattr(registry, "unavailable", lambda name: None if name in available else "not here")
     monkeypatch.setattr(registry.Implementation, "unsupported", unsupported)
     registry.force("rms_norm", "cpu")
-    message = r"rms_norm with cpu: rows of 64; supported: 32. These inputs are taken by: reference$"
+    message = r"rms_norm with cpu: rows of 64; supported: 32. These inputs are supported by: reference$"
     with pytest.raises(registry.UnsupportedInput, match=message):
         ops.rms_norm(*normed())
 

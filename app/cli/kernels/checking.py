@@ -162,7 +162,7 @@ def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
 
 @contextmanager
 def _progress(total: int) -> Iterator:
-    """A line that says which operation is being checked; silent where nobody watches."""
+    """Show on a terminal which operation is being checked."""
     console = terminal.err()
     if not terminal.is_live(console):
         yield lambda number, job: None
@@ -254,5 +254,5 @@ def _finish(reports: list[CheckReport], interrupted: bool, *, quiet: bool) -> No
                 f"prep kernels explain {wrong[0].op}", "read the implementations side by side"
             )
         else:
-            terminal.next_command("prep kernels bench", "how far from this machine's limit are they?")
+            terminal.next_command("prep kernels bench", "measure them against this machine's limits")
     raise typer.Exit(terminal.CHECKS_FAILED if wrong else 0)

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from kernels.registry import Implementation
 
 COLUMN_WIDTH = 84
-"""A source needs about this much to stand beside another one."""
+"""Width in columns of one source beside another."""
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".cu": "cuda"}
 GPU_BACKENDS = ("triton", "cuda")
 
 
 @dataclass(frozen=True)
 class Focus:
-    """What of an operation a name means: `paged_decode` is one half of paged attention."""
+    """The part of an operation that a name stands for: `paged_decode` is one half of paged attention."""
 
     without_files: tuple[str, ...] = ()
     kernels: str = ""
-    """Text that a kernel's name holds."""
+    """Text that the names of its kernels contain."""
 
 
 FOCUS = {
@@ -87,7 +87,7 @@ def explain(
         if arches:
             _show_compiled(console, name, reports)
         _show_sources(console, implementations, focus)
-    terminal.next_command(f"prep kernels check --op {name}", "after a change: is it still right?")
+    terminal.next_command(f"prep kernels check --op {name}", "check it after a change")
 
 
 def _chosen(op: str, source: str) -> list[Implementation]:
@@ -159,7 +159,7 @@ def _show_sources(console: Console, implementations: Sequence[Implementation], f
 
 
 def _print_plain(implementations: Sequence[Implementation], focus: Focus) -> None:
-    """For a pipe: nothing but text, lines as they are in the file."""
+    """Print plain text with the lines of the files, for a pipe."""
     for implementation in implementations:
         for path in _files(implementation, focus):
             print(f"\n==== {implementation.backend}: {_shown(path)}\n")
@@ -289,7 +289,7 @@ def _used(report: KernelReport) -> str:
 
 
 def _print_ptx(op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool) -> None:
-    """A file holds several kernels, and its PTX all of them: it is printed once."""
+    """Print the PTX of each file once: it holds all kernels of the file."""
     reports = _all_compiled(op, focus, arches, wanted, every)
     for ptx in dict.fromkeys(report.ptx for report in reports):
         names = ", ".join(f"{each.name}, sm_{each.arch}" for each in reports if each.ptx == ptx)

@@ -33,7 +33,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scri
         terminal.print_json({"backends": told, "operations": rows})
         return
     _show(rows, ways)
-    terminal.next_command("prep kernels check", "is what they compute right?")
+    terminal.next_command("prep kernels check", "compare them with the reference")
 
 
 def _row(op: str, ways: dict[str, How]) -> dict[str, Any]:

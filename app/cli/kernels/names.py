@@ -30,14 +30,14 @@ ALIASES = {
     "logprobs": "gather_logprobs",
     "bitmask": "apply_token_bitmask",
 }
-"""Names that people use for them elsewhere."""
+"""Common names of operations."""
 
 INTERPRETED = (("TRITON_INTERPRET", "1"),)
-"""What Triton must find in the environment to run kernels without a GPU."""
+"""Environment in which Triton runs kernels without a GPU."""
 
 
 def operation(name: str) -> str:
-    """The operation's name in `kernels/ops.py`; dashes, capitals and common aliases are understood."""
+    """Return the operation's name in `kernels/ops.py`, from any case, with dashes, or from an alias."""
     from kernels import registry
 
     plain = name.strip().lower().replace("-", "_")
@@ -53,7 +53,7 @@ def operation(name: str) -> str:
 
 
 def backends(name: str) -> list[str]:
-    """One backend, or all that are not the reference."""
+    """Return one backend, or for "all" every one but the reference."""
     from kernels import registry
 
     plain = name.strip().lower()
@@ -69,15 +69,15 @@ class How:
     """How the kernels of a backend run on this machine."""
 
     state: Literal["native", "slow", "not"]
-    """slow: on the CPU, thread by thread, good for checking only."""
+    """slow: on the CPU, thread by thread, for checking only."""
     text: str
     device: str = "cpu"
     environment: tuple[tuple[str, str], ...] = ()
-    """What a process needs from its start."""
+    """Variables that a process needs from its start."""
 
 
 def how(backend: str) -> How:
-    """Native, in slow motion, or not at all, with the reason."""
+    """Return how a backend runs here: natively, slowly for checking, or not at all and why."""
     import torch
 
     from kernels import registry

@@ -1,4 +1,4 @@
-"""What the layers see: texts through the model, and sums over the inputs of every matrix.
+"""Calibration: run texts through the model and sum over the inputs of every matrix.
 
 For a matrix with inputs x (one row for each token) three figures are enough for all the methods here:
 
@@ -29,7 +29,7 @@ from engine.zoo.tokenizer import render_chat
 
 CORPUS_SEED = 7
 MAX_TOKENS = 512
-"""Of one sample; the rest of a longer text is left out."""
+"""Tokens of one sample; longer texts are cut."""
 
 
 @dataclass

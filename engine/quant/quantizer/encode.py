@@ -27,9 +27,9 @@ class EncodedMatrix:
     """A matrix as the checkpoint stores it."""
 
     tensors: dict[str, Tensor]
-    """By the last part of their names: qweight, weight_scale, ..."""
+    """Tensors by the last part of their names: qweight, weight_scale, ..."""
     restored: Tensor
-    """The matrix [N, K] that they stand for, in fp32."""
+    """The matrix [N, K] that the tensors represent, in fp32."""
 
 
 def stored_dtype(recipe: Recipe, original: torch.dtype) -> torch.dtype:
@@ -103,7 +103,7 @@ def group_of(recipe: Recipe, name: str, shape: tuple[int, ...]) -> int:
 
 
 def quantization_config(recipe: Recipe) -> dict[str, Any]:
-    """What goes into config.json, as the tools that own the formats write it."""
+    """Return `quantization_config` of config.json as AutoAWQ, AutoGPTQ and compressed-tensors write it."""
     if recipe.method == "awq":
         return {
             "quant_method": "awq",

@@ -1,4 +1,4 @@
-"""What to make: method, bits, group size, and the format that each method is written in.
+"""Recipe of a quantised checkpoint: method, bits, group size and file format.
 
     method        weights                                        activations     written as
     rtn           int4 or int8 by group, rounded to nearest      floats          compressed-tensors, pack-quantized

@@ -64,7 +64,7 @@ class MatrixReport:
 
 @dataclass
 class Report:
-    """What was made, and how good it is on the calibration samples."""
+    """Sizes of a quantised checkpoint, and its errors on the calibration samples."""
 
     model: str
     recipe: Recipe
@@ -84,7 +84,7 @@ class Report:
 
     @property
     def bits_per_weight(self) -> float:
-        """Of the quantised matrices, scales and zero points included."""
+        """Bits per weight of the quantised matrices, scales and zero points included."""
         numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in self.matrices)
         return 8 * sum(matrix.stored_bytes for matrix in self.matrices) / numbers
 

@@ -197,7 +197,7 @@ void report_deadlock() {
     report(text);
 }
 
-// Memory of a block starts unset: what a kernel reads before anybody wrote it is NaN.
+// Memory of a block starts unset: reads before the first write yield NaN.
 void reset_memory() {
     if (launched->static_shared_bytes) memset(launched->static_shared, UNSET, launched->static_shared_bytes);
     dynamic_memory.assign(launched->shared_bytes + 2 * GUARD_BYTES, UNSET);
