@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -349,3 +350,32 @@ def test_a_read_only_checkout_is_named(machine: Machine) -> None:
     machine.checkout.chmod(0o755)
     assert result.returncode == 3
     assert "cannot write to" in result.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton and NVRTC exist for Linux")
+def test_kernels_explain_installs_the_compilers_once_and_says_how_much(machine: Machine) -> None:
+    machine.run("doctor")
+    machine.asked()
+    first = machine.run("kernels", "explain", "rms_norm")
+    assert first.stdout == "prep ran: kernels explain rms_norm\n"
+    assert "installing Triton and NVRTC (once; about 1.3 GB of disk)" in first.stderr
+    assert machine.asked() == [f"pip {machine.checkout}[cuda]"]
+    assert machine.run("kernels", "explain", "rms_norm").stderr == ""
+    assert machine.asked() == []
+
+
+@pytest.mark.parametrize(
+    "arguments", ["kernels list", "kernels explain -h", "kernels explain rms_norm --arch none", "explain x"]
+)
+def test_commands_that_compile_nothing_install_no_compilers(machine: Machine, arguments: str) -> None:
+    machine.run(*arguments.split())
+    assert f"pip {machine.checkout}[cuda]" not in machine.asked()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton and NVRTC exist for Linux")
+def test_without_a_network_kernels_explain_still_runs(machine: Machine) -> None:
+    machine.run("doctor")
+    result = machine.run("kernels", "explain", "x", FAKE_FAIL="*cuda*", FAKE_ERROR="NewConnectionError")
+    assert result.returncode == 0 and result.stdout == "prep ran: kernels explain x\n"
+    assert "could not be installed, so no registers are shown" in result.stderr
+    assert machine.run("doctor").stderr == "", "the environment itself is complete"
