@@ -76,9 +76,22 @@ class Bank:
             )
         return Question.model_validate(self._data[question_id])
 
+    def covering(self, number: str) -> list[str]:
+        """Return the ids of the questions that cover a numbered one, those with an interview answer first."""
+        found = [entry.id for entry in self if number in entry.covers]
+        return sorted(found, key=lambda question_id: "interview" not in self._data[question_id])
+
     def file(self, question_id: str) -> str:
         """Its file, relative to the bank's folder."""
         return self._files[question_id]
+
+
+def numbered_questions() -> dict[str, str]:
+    """Return the text of each numbered interview question: {"Q001": "Why did vLLM ..."}."""
+    import yaml
+
+    text = (BANK.parent / "numbered_questions.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
 
 
 def load_bank(folder: Path = BANK) -> Bank:

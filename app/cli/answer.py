@@ -1,4 +1,4 @@
-"""`prep answer`: how to say it across the table."""
+"""`prep answer`: interview answers, by question or by number."""
 
 from __future__ import annotations
 
@@ -16,22 +16,29 @@ app = terminal.command_app()
 
 @app.command()
 def answer(
-    which: Annotated[str, typer.Argument(metavar="ID", help="A question's id, or a numbered one: Q021.")],
+    which: Annotated[
+        str, typer.Argument(metavar="ID", help="A question's id, or a numbered interview question: Q021.")
+    ] = "",
+    list_: Annotated[bool, typer.Option("--list", help="List the numbered interview questions.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="For the figures in it.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """An interview answer: what they want to know, 30 seconds, 2 minutes, deeper, follow-ups, mistakes, rubric.
+    """Show an interview answer: what they want to know, 30 seconds, 2 minutes, deeper, follow-ups, mistakes, rubric.
 
     \b
     Examples:
+      prep answer --list
       prep answer Q021
-      prep answer memory.explain_paging
+      prep answer memory.paged_attention
     """
     from app.cli.quiz import showing
     from app.cli.quiz.start import open_bank
     from quizzes.instance import draw
 
     bank = open_bank()
+    if list_ or not which:
+        _list(bank, json)
+        return
     ids = _find(bank, which)
     shown: list[dict[str, Any]] = []
     for question_id in ids:
@@ -65,13 +72,33 @@ def answer(
         terminal.next_command(f"prep quiz --question {shown[0]['id']}", "say it yourself")
 
 
+def _list(bank: Bank, json: bool) -> None:
+    """Print every numbered interview question with the questions of the bank that cover it."""
+    from rich.markup import escape
+
+    from quizzes.question_bank import numbered_questions
+
+    rows: list[dict[str, Any]] = [
+        {"id": number, "question": text, "covered_by": bank.covering(number)}
+        for number, text in numbered_questions().items()
+    ]
+    if json:
+        terminal.print_json(rows)
+        return
+    where = terminal.out()
+    for row in rows:
+        where.print(f"[bold cyan]{row['id']}[/] {escape(row['question'])}", soft_wrap=True)
+        where.print(f"     [dim]{', '.join(row['covered_by'])}[/]", soft_wrap=True)
+    terminal.next_command("prep answer Q021")
+
+
 def _find(bank: Bank, which: str) -> list[str]:
-    """Questions by id or by the numbered question they cover; those with an interview answer first."""
+    """Return the ids of one question or of all that cover a numbered one, those with an interview answer first."""
     number = which.upper()
     if not (number.startswith("Q") and number[1:].isdigit()):
         bank.question(which)
         return [which]
-    found = [entry.id for entry in bank if number in entry.covers]
+    found = bank.covering(number)
     if not found:
-        raise terminal.Problem(f"no question covers {number}", next_step="prep bank stats --covers")
-    return sorted(found, key=lambda question_id: bank.question(question_id).interview is None)
+        raise terminal.Problem(f"no question covers {number}", next_step="prep answer --list")
+    return found

@@ -373,3 +373,24 @@ def test_prose_is_marked_by_its_author_and_probed_by_the_engine(home: Path, tmp_
     with State.open() as state:
         attempt = next(a for a in state.attempts() if a.question_id == question.id)
         assert {mark.by for mark in attempt.marks} == {"self"} and attempt.grader == "self"
+
+
+def test_answer_lists_the_numbered_questions_with_the_items_that_cover_them(home: Path) -> None:
+    rows = json.loads(prep("answer", "--list", "--json").stdout)
+    assert [row["id"] for row in rows] == [f"Q{number:03d}" for number in range(1, 151)]
+    (row,) = [row for row in rows if row["id"] == "Q052"]
+    assert row["question"] == "What is chunked prefill? (short form)"
+    assert row["covered_by"][0] == "scheduling.explain_chunked_prefill"
+    shown = prep("answer", "--list").stdout
+    assert shown == prep("answer").stdout and "Q150 Mend it: a CUDA loop" in shown
+    unknown = prep("answer", "Q999")
+    assert unknown.returncode == 2 and "prep answer --list" in unknown.stderr
+
+
+def test_bank_lint_names_files_that_are_not_formatted(home: Path) -> None:
+    """`--fix` on a formatted file changes nothing; the tests of the formatter cover the rest."""
+    path = ROOT / "quizzes/bank/memory/os_paging.yaml"
+    before = path.read_text()
+    done = prep("bank", "lint", "--fix", "memory.os_paging")
+    assert done.returncode == 0 and "formatted 0 of 1 files" in done.stdout
+    assert path.read_text() == before

@@ -13,11 +13,12 @@ from quizzes.experiments import registry
 from quizzes.experiments.running import run_here
 from quizzes.instance import draw
 from quizzes.question import Question
-from quizzes.question_bank import load_bank
+from quizzes.question_bank import load_bank, numbered_questions
 
 BANK = load_bank()
-NUMBERED = {f"Q{number:03d}" for number in range(1, 151)}
-"""The numbered interview questions, follow-ups, traps, reverse questions and repairs."""
+NUMBERED = numbered_questions()
+REVERSE = [f"Q{number}" for number in range(128, 135)]
+"""Questions that the candidate asks."""
 PAIRS = {f"X{number}" for number in range(1, 31)} | {f"Y{number}" for number in range(1, 25)}
 """Pairs of statements in prep guides that contradict each other."""
 SCHEMA = Path(__file__).resolve().parents[2] / "quizzes" / "question.schema.json"
@@ -50,10 +51,30 @@ def test_there_are_enough_and_machines_decide_most() -> None:
 
 def test_every_numbered_question_is_covered() -> None:
     covered = {number for entry in BANK for number in entry.covers}
-    assert sorted(NUMBERED - covered) == [] and sorted(covered - NUMBERED) == []
+    assert list(NUMBERED) == [f"Q{number:03d}" for number in range(1, 151)]
+    assert sorted(NUMBERED.keys() - covered) == [] and sorted(covered - NUMBERED.keys()) == []
 
 
-def test_every_contradiction_is_somebodys_question() -> None:
+def test_every_numbered_question_has_an_interview_answer() -> None:
+    silent = [number for number in NUMBERED if BANK.question(BANK.covering(number)[0]).interview is None]
+    assert silent == []
+
+
+def test_reverse_questions_say_what_good_and_bad_replies_reveal() -> None:
+    asked = [
+        entry.id
+        for entry in BANK
+        if entry.kind == "free" and "reverse-question" in BANK.question(entry.id).tags
+    ]
+    assert sorted(number for name in asked for number in BANK.entries[name].covers) == REVERSE
+    for name in asked:
+        question = BANK.question(name)
+        assert "What does each reply reveal" in question.prompt, name
+        short = question.interview.short.lower()
+        assert all(word in short for word in ("good", "mediocre", "alarming")), name
+
+
+def test_every_contradiction_has_a_question() -> None:
     covered = {pair for entry in BANK for pair in BANK.question(entry.id).contradictions}
     assert sorted(PAIRS - covered, key=lambda pair: (pair[0], int(pair[1:]))) == []
 
