@@ -1,1 +1,1 @@
-"""Helpers that several floors share. Imports the standard library only; see README.md."""
+"""Helpers that several floors share. See README.md."""

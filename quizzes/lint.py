@@ -22,11 +22,11 @@ from typing import Any
 
 import yaml
 
+from common.paths import write_atomically
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
 from quizzes.grading.typed import typed_replies
 from quizzes.instance import Instance, draw
-from quizzes.paths import write_atomically
 from quizzes.question import Answer, Question
 from quizzes.question_bank import BANK, Bank
 from quizzes.yaml_format import WIDTH, formatted, long_lines

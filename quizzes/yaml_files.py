@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from quizzes.paths import cache_dir, write_atomically
+from common.paths import cache_dir, write_atomically
 
 logger = logging.getLogger(__name__)
 _FORMAT = 1

@@ -50,8 +50,8 @@ def chat(
       prep chat shop --lora shop-lora-recommend
       printf 'What do you recommend?\\nWho wrote it?\\n' | prep chat shop
     """
-    from app.cli.shop import is_shop_model, open_shop
     from engine.sampling_params import SamplingParams
+    from engine.zoo.shop import is_shop_model, open_shop
 
     params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
     questions: list[str] = []

@@ -207,9 +207,9 @@ def _claims() -> Check:
 
 def _state() -> Check:
     """Opened only if it is there: looking must not make one."""
+    from common.paths import state_path
     from quizzes.state import State, StateError
     from quizzes.state.backup import backups
-    from quizzes.state.paths import state_path
     from quizzes.state.schema import SCHEMA
 
     path = state_path()
@@ -286,9 +286,9 @@ def _golden_answers(llm: LLM) -> Check:
 def _engine() -> Iterator[Check]:
     """Load the shipped model and let it answer; stops at the first thing that does not work."""
     try:
-        from app.cli.shop import open_shop
         from engine.llm import LLM
         from engine.sampling_params import SamplingParams
+        from engine.zoo.shop import open_shop
 
         start = time.perf_counter()
         llm = LLM("shop")

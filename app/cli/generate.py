@@ -152,7 +152,7 @@ def _from_stdin() -> str:
 
 
 def _as_chat(llm: LLM, model: str, system: str | None, text: str) -> Any:
-    from app.cli.shop import is_shop_model, open_shop
+    from engine.zoo.shop import is_shop_model, open_shop
 
     if system is None and is_shop_model(model):
         system = open_shop().system

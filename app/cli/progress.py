@@ -174,9 +174,9 @@ def _print_json(bank: Bank, state: State) -> None:
 
 def _write_page(path: Path, bank: Bank, state: State) -> None:
     from app.cli.progress_page import page
+    from common.paths import write_atomically
     from quizzes.learning.calibration import calibration as calibrate
     from quizzes.learning.progress import progress as standing
-    from quizzes.paths import write_atomically
 
     found = page(standing(bank, state), calibrate(state.attempts(scored=True), state.votes()), state.settings)
     write_atomically(path, found)

@@ -25,9 +25,9 @@ def where(json: Json = False) -> None:
 
     Example: prep state where
     """
+    from common.paths import state_path
     from quizzes.state import State
     from quizzes.state.backup import backups
-    from quizzes.state.paths import state_path
     from quizzes.state.schema import FACTS, SCHEMA
 
     path = state_path()
@@ -145,9 +145,9 @@ def backup(json: Json = False) -> None:
 
     Example: prep state backup
     """
+    from common.paths import state_path
     from quizzes.state import State, StateError
     from quizzes.state.backup import backups, by_hand
-    from quizzes.state.paths import state_path
 
     path = state_path()
     problem: StateError | None = None
@@ -187,8 +187,8 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False, js
 
     Example: prep state reset --yes
     """
+    from common.paths import state_path
     from quizzes.state.backup import set_aside
-    from quizzes.state.paths import state_path
 
     path = state_path()
     if not path.exists():

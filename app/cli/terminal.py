@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from common.text import rough_duration
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -163,17 +165,10 @@ def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[
         if done and now - last >= every:
             last = now
             console.print(
-                f"{done} of {total} {what}, about {duration((now - began) / done * (total - done))} left"
+                f"{done} of {total} {what}, about {rough_duration((now - began) / done * (total - done))} left"
             )
 
     yield tell
-
-
-def duration(seconds: float) -> str:
-    """40 s, 3 min, 1.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def next_command(command: str, why: str = "") -> None:

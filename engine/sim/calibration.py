@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from common.paths import cache_dir, write_atomically
 from engine.sim.cost import Rates
 from engine.sim.models import MODELS, ModelShape
 
@@ -33,19 +33,15 @@ class Calibration:
 
 
 def calibration_file() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "prep" / "simulator.json"
+    return cache_dir() / "simulator.json"
 
 
 def save_calibration(found: Calibration) -> Path:
-    """Add to what is known, or replace it. Written beside the file and moved, so that it is whole at all times."""
+    """Add to what is known, or replace it."""
     known = {**load_calibrations(), found.model: found}
     path = calibration_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {"format": FORMAT, "models": {name: asdict(entry) for name, entry in known.items()}}
-    beside = path.with_suffix(f".{os.getpid()}.tmp")
-    beside.write_text(json.dumps(content, indent=2))
-    beside.replace(path)
+    write_atomically(path, json.dumps(content, indent=2))
     return path
 
 

@@ -23,6 +23,8 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from common.paths import cache_dir
+
 from .corpus import Sample, draw_conversation, tokenize, tokenizer_texts
 from .export import export_model
 from .model import ShopModel
@@ -215,8 +217,7 @@ class Trainer:
 
 def checkpoint_path(recipe: str) -> Path:
     """Return the path of a recipe's checkpoint, in the user's cache: checkpoints are too large for the repository."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "prep" / "zoo" / f"{recipe}.pt"
+    return cache_dir() / "zoo" / f"{recipe}.pt"
 
 
 class Run(Protocol):

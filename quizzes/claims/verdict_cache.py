@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from common.paths import cache_dir, write_atomically
 from quizzes.claims.court import Ruling
 from quizzes.experiments.results_cache import source_revision
-from quizzes.paths import cache_dir, write_atomically
 
 
 def known() -> dict[str, dict[str, Any]]:

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from common.paths import cache_dir, write_atomically
 from quizzes.experiments.registry import Experiment
-from quizzes.paths import cache_dir, write_atomically
 
 logger = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parents[2]

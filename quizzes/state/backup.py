@@ -7,7 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from quizzes.state.paths import backup_folder
+from common.paths import backup_folder
 
 DAILY_KEPT = 7
 

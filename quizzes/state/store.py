@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from common.paths import state_path
 from quizzes.state import backup, database, rows
 from quizzes.state.errors import StateError
-from quizzes.state.paths import state_path
 from quizzes.state.records import (
     SESSION_KINDS,
     Attempt,

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from app.cli.start import read_date, read_hours
+from common.paths import state_path
 from quizzes.experiments.running import run_here
 from quizzes.instance import draw
 from quizzes.learning.review import AGAIN, GOOD, cards
 from quizzes.learning.selection import due, local_now
 from quizzes.question_bank import load_bank
 from quizzes.state import Attempt, IntervalForecast, State
-from quizzes.state.paths import state_path
 from quizzes.state.schema import SCHEMA
 
 ROOT = Path(__file__).resolve().parents[2]

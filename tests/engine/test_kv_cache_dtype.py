@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from app.cli.shop import open_shop
 from engine import LLM, SamplingParams
 from engine.attention.backend import AttentionShape, get_backend
 from engine.config import ConfigError
 from engine.quant.kv_cache import KVCacheLayout, cache_dtype
+from engine.zoo.shop import open_shop
 from kernels import ops
 from tests.differential.harness import make_metadata
 

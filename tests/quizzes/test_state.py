@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from common.paths import state_path
 from quizzes.state import (
     ArchiveRefused,
     Attempt,
@@ -29,7 +30,6 @@ from quizzes.state import (
     archive,
     backup,
 )
-from quizzes.state.paths import state_path
 from quizzes.state.records import utc_now
 from quizzes.state.schema import FACTS, MIGRATIONS, SCHEMA
 from quizzes.state.ulid import is_id, new_id

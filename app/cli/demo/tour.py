@@ -28,13 +28,13 @@ from app.cli.demo.pool import (
     WatchedScheduler,
     choose_pool,
 )
-from app.cli.shop import open_shop
 from engine.config import EngineArgs
 from engine.core.request import Request
 from engine.engine_core import EngineCore
 from engine.frontend.tokenizer import Tokenizer
 from engine.sampling_params import SamplingParams
 from engine.zoo.registry import count_parameters
+from engine.zoo.shop import open_shop
 
 MAX_TOKENS_RACED, RACE_SECONDS = 48, 12.0
 """Part 1 generates so many tokens twice, fewer on a machine where that would take longer."""

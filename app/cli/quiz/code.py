@@ -11,10 +11,10 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Skip
+from common.paths import data_dir
 from quizzes.autopsies.programs import read
 from quizzes.experiments.runner import RunFailed
 from quizzes.grading import Graded, Part
-from quizzes.paths import data_dir
 
 if TYPE_CHECKING:
     from app.cli.quiz.sitting import Record, Sitting

@@ -1,10 +1,10 @@
 """`prep sim`: the engine's scheduler under load, with a cost model in place of a GPU.
 
 options.py    options that several commands share
-running.py    prep sim run
+run.py        prep sim run
 memory.py     prep sim kv
-fleets.py     prep sim fleet
-sizes.py      prep sim size
+fleet.py      prep sim fleet
+size.py       prep sim size
 rooflines.py  prep sim roofline
 listing.py    prep sim list
 live.py       prep sim calibrate, prep sim check

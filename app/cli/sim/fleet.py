@@ -2,117 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import terminal
-from app.cli.sim.options import (
-    BlockSize,
-    Dtype,
-    Gpu,
-    Json,
-    KvCacheDtype,
-    MaxModelLen,
-    MaxNumBatchedTokens,
-    MaxNumSeqs,
-    Model,
-    Pp,
-    Seed,
-    Tp,
-    Utilization,
-    describe,
-    gib,
-    make_deployment,
-    read_work,
-    seconds,
-)
-from app.cli.sim.run import (
-    Arrivals,
-    Cv,
-    NumPrefixes,
-    NumRequests,
-    Output,
-    PrefixCaching,
-    PrefixLen,
-    Prompt,
-    Rate,
-    Requests,
-    calibrated_rates,
-    show_report,
-    telling,
-)
+from app.cli.option_groups import option_groups
+from app.cli.sim.options import DeploymentOptions, Json, WorkOptions, describe
+from app.cli.sim.run import show_report, telling
+from common.text import duration, gib
 
 if TYPE_CHECKING:
-    from engine.sim.autoscaler import Schedule
+    from engine.sim.autoscaler import AutoscalerConfig, Schedule
     from engine.sim.disaggregation import DisaggregatedReport
     from engine.sim.engine import SimEngine
     from engine.sim.fleet import FleetReport
     from engine.sim.replica import ReplicaReport
 
 
-def fleet(
-    model: Model = "llama-3-8b",
-    gpu: Gpu = "h100",
-    tp: Tp = 1,
-    pp: Pp = 1,
-    replicas: Annotated[int, typer.Option(min=1, help="Replicas at the start.")] = 4,
+@dataclass(frozen=True)
+class PoolOptions:
+    """Replicas and what sends them requests."""
+
+    replicas: Annotated[int, typer.Option(min=1, help="Replicas at the start.")] = 4
     router: Annotated[
         str,
         typer.Option(
             help="round-robin, least-loaded, token-aware, prefix-affinity, consistent-hash or bounded-load."
         ),
-    ] = "least-loaded",
+    ] = "least-loaded"
     prefill_replicas: Annotated[
         int, typer.Option(min=0, help="A pool for prompts; with --decode-replicas.")
-    ] = 0,
-    decode_replicas: Annotated[int, typer.Option(min=0, help="A pool for answers.")] = 0,
+    ] = 0
+    decode_replicas: Annotated[int, typer.Option(min=0, help="A pool for answers.")] = 0
     link: Annotated[
         str, typer.Option(help="What KV is sent over: ib-ndr, ib-hdr, nvlink4, ethernet-100g, ...")
-    ] = "ib-ndr",
+    ] = "ib-ndr"
+
+
+@dataclass(frozen=True)
+class ScalingOptions:
+    """The autoscaler. Its fields but the first and the last are those of AutoscalerConfig."""
+
     autoscale: Annotated[
         str | None, typer.Option(help="Signal: queue, load (unfinished), kv (usage) or rate, per replica.")
-    ] = None,
-    out_above: Annotated[float, typer.Option(help="Add a replica when the signal is above this.")] = 20.0,
-    in_below: Annotated[float, typer.Option(help="Drain one when it is below this.")] = 5.0,
-    min_replicas: Annotated[int, typer.Option(min=1)] = 1,
-    max_replicas: Annotated[int, typer.Option(min=1)] = 16,
-    sustain_out: Annotated[float, typer.Option(help="Seconds above before adding.")] = 30.0,
-    sustain_in: Annotated[float, typer.Option(help="Seconds below before draining.")] = 60.0,
-    cooldown_out: Annotated[float, typer.Option(help="Seconds after a change before adding.")] = 120.0,
-    cooldown_in: Annotated[float, typer.Option(help="Seconds after a change before draining.")] = 600.0,
-    cold_start: Annotated[float, typer.Option(help="Seconds until a new replica serves.")] = 120.0,
-    warm_start: Annotated[float, typer.Option(help="The same from the warm pool.")] = 5.0,
-    warm_pool: Annotated[int, typer.Option(min=0, help="Replicas that wait, loaded.")] = 0,
+    ] = None
+    out_above: Annotated[float, typer.Option(help="Add a replica when the signal is above this.")] = 20.0
+    in_below: Annotated[float, typer.Option(help="Drain one when it is below this.")] = 5.0
+    min_replicas: Annotated[int, typer.Option(min=1)] = 1
+    max_replicas: Annotated[int, typer.Option(min=1)] = 16
+    sustain_out: Annotated[float, typer.Option(help="Seconds above before adding.")] = 30.0
+    sustain_in: Annotated[float, typer.Option(help="Seconds below before draining.")] = 60.0
+    cooldown_out: Annotated[float, typer.Option(help="Seconds after a change before adding.")] = 120.0
+    cooldown_in: Annotated[float, typer.Option(help="Seconds after a change before draining.")] = 600.0
+    cold_start: Annotated[float, typer.Option(help="Seconds until a new replica serves.")] = 120.0
+    warm_start: Annotated[float, typer.Option(help="The same from the warm pool.")] = 5.0
+    warm_pool: Annotated[int, typer.Option(min=0, help="Replicas that wait, loaded.")] = 0
     schedule: Annotated[
         list[str] | None,
         typer.Option(help="START-END:N, seconds: at least N replicas then. May be repeated."),
-    ] = None,
-    rate: Rate = 20.0,
+    ] = None
+
+    def config(self) -> AutoscalerConfig | None:
+        from engine.sim.autoscaler import AutoscalerConfig
+
+        settings: dict[str, Any] = dict(vars(self))
+        signal, schedules = settings.pop("autoscale"), settings.pop("schedule")
+        if not signal:
+            return None
+        return AutoscalerConfig(signal, **settings, schedules=tuple(map(_schedule, schedules or ())))
+
+
+@option_groups
+def fleet(
+    options: DeploymentOptions,
+    pools: PoolOptions,
+    scaling: ScalingOptions,
+    traffic: WorkOptions = WorkOptions(rate=20.0, num_requests=2000),  # noqa: B008 - frozen
     phases: Annotated[
         str | None, typer.Option(help="Instead of --rate: SECONDS:RATE,SECONDS:RATE,... again and again.")
     ] = None,
-    num_requests: NumRequests = 2000,
-    prompt: Prompt = "1000",
-    output: Output = "200",
-    arrivals: Arrivals = "poisson",
-    cv: Cv = 2.0,
-    num_prefixes: NumPrefixes = 0,
-    prefix_len: PrefixLen = 0,
-    requests: Requests = None,
-    dtype: Dtype = None,
-    kv_cache_dtype: KvCacheDtype = "auto",
-    gpu_memory_utilization: Utilization = 0.92,
-    block_size: BlockSize = 16,
-    max_model_len: MaxModelLen = None,
-    max_num_seqs: MaxNumSeqs = None,
-    max_num_batched_tokens: MaxNumBatchedTokens = None,
     num_gpu_blocks_override: Annotated[
         int | None, typer.Option(min=2, help="KV blocks of each replica, instead of what the memory allows.")
     ] = None,
-    enable_prefix_caching: PrefixCaching = True,
-    seed: Seed = 0,
+    enable_prefix_caching: Annotated[
+        bool, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Several replicas behind a router: hit rates, balance, prefill and decode pools, autoscaling.
@@ -123,32 +99,18 @@ def fleet(
       prep sim fleet --prefill-replicas 2 --decode-replicas 2 --link ib-ndr --prompt 4000
       prep sim fleet --replicas 2 --autoscale load --phases 600:5,600:40 --num-requests 20000
     """
+    from engine.sim.deployment import calibrated_rates
     from engine.sim.memory import plan_memory
     from engine.sim.router import make_router
     from engine.sim.run import make_engine
-    from engine.sim.workload import Workload, parse_phases
 
-    if bool(prefill_replicas) != bool(decode_replicas):
+    if bool(pools.prefill_replicas) != bool(pools.decode_replicas):
         raise terminal.Problem("a fleet of pools needs both --prefill-replicas and --decode-replicas")
-    if prefill_replicas and autoscale:
+    if pools.prefill_replicas and scaling.autoscale:
         raise terminal.Problem(
             "--autoscale works on one pool; leave --prefill-replicas and --decode-replicas out"
         )
-    prompts, outputs, listed, longest = read_work(prompt, output, requests)
-    deployment = make_deployment(
-        model=model,
-        gpu=gpu,
-        tp=tp,
-        pp=pp,
-        dtype=dtype,
-        kv_cache_dtype=kv_cache_dtype,
-        gpu_memory_utilization=gpu_memory_utilization,
-        block_size=block_size,
-        max_model_len=max_model_len,
-        longest=longest,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-    )
+    deployment = options.deployment(traffic.longest)
     plan = plan_memory(deployment)
     rates = calibrated_rates(deployment)
 
@@ -161,58 +123,27 @@ def fleet(
             enable_prefix_caching=enable_prefix_caching,
         )
 
-    work = listed or Workload(
-        num_requests,
-        rate,
-        prompts,
-        outputs,
-        arrivals,  # type: ignore[arg-type]
-        cv,
-        num_prefixes,
-        prefix_len,
-        deployment.max_model_len,
-        seed,
-        parse_phases(phases) if phases else (),
-    )
-    title = f"{describe(deployment)}, {router}"
-    with telling(len(listed) if listed else num_requests) as tell:
-        if prefill_replicas:
+    work = traffic.work(deployment.max_model_len, phases)
+    title = f"{describe(deployment)}, {pools.router}"
+    with telling(traffic.total) as tell:
+        if pools.prefill_replicas:
             from engine.sim.disaggregation import DisaggregatedFleet
             from engine.sim.hardware import get_link
 
-            pools = DisaggregatedFleet(
+            apart = DisaggregatedFleet(
                 engine,
                 engine,
-                prefill_replicas,
-                decode_replicas,
-                make_router(router),
-                make_router(router),
-                get_link(link),
+                pools.prefill_replicas,
+                pools.decode_replicas,
+                make_router(pools.router),
+                make_router(pools.router),
+                get_link(pools.link),
             )
-            _show_pools(pools.run(work, tell), title, gib(plan.kv_budget), json)
+            _show_pools(apart.run(work, tell), title, gib(plan.kv_budget), json)
             return
         from engine.sim.fleet import Fleet
 
-        scaling = None
-        if autoscale:
-            from engine.sim.autoscaler import AutoscalerConfig
-
-            scaling = AutoscalerConfig(
-                autoscale,  # type: ignore[arg-type]
-                out_above,
-                in_below,
-                min_replicas,
-                max_replicas,
-                sustain_out,
-                sustain_in,
-                cooldown_out,
-                cooldown_in,
-                cold_start,
-                warm_start,
-                warm_pool,
-                schedules=tuple(map(_schedule, schedule or ())),
-            )
-        report = Fleet(engine, replicas, make_router(router), scaling).run(work, tell)
+        report = Fleet(engine, pools.replicas, make_router(pools.router), scaling.config()).run(work, tell)
     _show_fleet(report, title, gib(plan.kv_budget), json)
 
 
@@ -249,11 +180,11 @@ def _show_fleet(report: FleetReport, title: str, kv: str, json: bool) -> None:
             )
         if len(report.events) > 40:
             console.print(f"  [dim]and {len(report.events) - 40} more events (--json has them)[/]")
-        reaction = seconds(report.reaction_seconds) if report.reaction_seconds is not None else "-"
+        reaction = duration(report.reaction_seconds) if report.reaction_seconds is not None else "-"
         console.print(
             f"out {report.num_out}, in {report.num_in}, undone within 15 minutes {report.thrash}; "
             f"{report.replica_seconds / 3600:,.1f} replica hours; overloaded and unable to grow "
-            f"{seconds(report.overload_seconds)}; new replicas serve after {reaction}",
+            f"{duration(report.overload_seconds)}; new replicas serve after {reaction}",
             soft_wrap=True,
         )
     terminal.next_command("prep sim fleet --help", "other routers, pools, autoscaling")
@@ -268,7 +199,7 @@ def _show_pools(report: DisaggregatedReport, title: str, kv: str, json: bool) ->
     _show_replicas({"prefill": report.prefill, "decode": report.decode}, report.run.seconds)
     terminal.out().print(
         f"{report.transfers:,} transfers, {gib(report.transfer_bytes)}, "
-        f"{seconds(report.mean_transfer_seconds)} each on average",
+        f"{duration(report.mean_transfer_seconds)} each on average",
         soft_wrap=True,
     )
     terminal.next_command("prep sim fleet --replicas N", "the same GPUs without pools")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.cli import terminal
 from app.cli.sim.options import Json
+from common.text import gib
 
 
 def list_(json: Json = False) -> None:
@@ -75,7 +76,7 @@ def list_(json: Json = False) -> None:
         rate = machine.flops[wide] / 1e12
         table.add_row(
             machine.name,
-            f"{machine.memory_bytes / 2**30:,.1f} GiB",
+            gib(machine.memory_bytes),
             f"{machine.bytes_per_s / 1e9:,.0f}",
             f"{rate:,.0f}" if wide == "bfloat16" else f"{rate:.2f} (fp32)",
             fp8,

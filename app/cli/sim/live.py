@@ -9,7 +9,8 @@ import typer
 
 from app.cli import terminal
 from app.cli.bench.common import status
-from app.cli.sim.options import Json, seconds
+from app.cli.sim.options import Json
+from common.text import duration
 
 CpuTime = Annotated[
     bool,
@@ -120,8 +121,8 @@ def check(
             verdict = terminal.mark(figure.is_within) if figure.bar else ""
             table.add_row(
                 figure.name,
-                seconds(figure.live),
-                seconds(figure.simulated),
+                duration(figure.live),
+                duration(figure.simulated),
                 f"{figure.error:+.1%}",
                 allowed,
                 f"{figure.spread:.0%}",

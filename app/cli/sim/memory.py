@@ -8,40 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.sim.options import (
-    BlockSize,
-    Dtype,
-    Gpu,
-    Json,
-    KvCacheDtype,
-    MaxModelLen,
-    MaxNumBatchedTokens,
-    MaxNumSeqs,
-    Model,
-    Pp,
-    Tp,
-    Utilization,
-    describe,
-    gib,
-    make_deployment,
-)
+from app.cli.option_groups import option_groups
+from app.cli.sim.options import DeploymentOptions, Json, describe
+from common.text import gib
 
 if TYPE_CHECKING:
-    from engine.sim.memory import Deployment
+    from rich.table import Table
+
+    from engine.sim.memory import Deployment, MemoryPlan
 
 
+@option_groups
 def kv(
-    model: Model = "llama-3-8b",
-    gpu: Gpu = "h100",
-    tp: Tp = 1,
-    pp: Pp = 1,
-    dtype: Dtype = None,
-    kv_cache_dtype: KvCacheDtype = "auto",
-    gpu_memory_utilization: Utilization = 0.92,
-    block_size: BlockSize = 16,
-    max_model_len: MaxModelLen = None,
-    max_num_seqs: MaxNumSeqs = None,
-    max_num_batched_tokens: MaxNumBatchedTokens = None,
+    options: DeploymentOptions,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="How many tokens each of this many requests can have.")
     ] = None,
@@ -59,20 +38,8 @@ def kv(
     """
     from engine.sim.memory import plan_memory
 
-    deployment = make_deployment(
-        model=model,
-        gpu=gpu,
-        tp=tp,
-        pp=pp,
-        dtype=dtype,
-        kv_cache_dtype=kv_cache_dtype,
-        gpu_memory_utilization=gpu_memory_utilization,
-        block_size=block_size,
-        max_model_len=max_model_len,
-        longest=None if max_model_len else 8192,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-    )
+    deployment = options.deployment(longest=8192)
+    block_size = deployment.block_size
     plan = plan_memory(deployment)
     shape = deployment.model
     lengths = [
@@ -100,20 +67,7 @@ def kv(
             }
         )
         return
-    table = terminal.table("one device", "", "why", left=("why",))
-    table.add_row("memory", gib(plan.total), deployment.hardware.source)
-    table.add_row(
-        "usable", gib(plan.usable), f"x {deployment.gpu_memory_utilization:g} gpu_memory_utilization"
-    )
-    table.add_row("- weights", gib(plan.weights), _weights(deployment))
-    table.add_row("- runtime", gib(plan.runtime), "context, communication buffers, graphs: an estimate")
-    table.add_row(
-        "- activations",
-        gib(plan.activations),
-        f"{deployment.max_num_batched_tokens:,} tokens a step: an estimate",
-    )
-    table.add_row("= KV budget", gib(plan.kv_budget), f"{plan.num_blocks:,} blocks of {block_size} tokens")
-    terminal.show(describe(deployment), table)
+    terminal.show(describe(deployment), _memory_table(deployment, plan))
     per_layer = deployment.kv_bytes_per_token / shape.num_layers
     console = terminal.out()
     console.print(
@@ -131,8 +85,28 @@ def kv(
         )
     console.print(table)
     terminal.next_command(
-        f"prep sim run --model {shape.name} --gpu {deployment.hardware.name} --tp {tp}", "the same under load"
+        f"prep sim run --model {shape.name} --gpu {deployment.hardware.name} --tp {deployment.tp}",
+        "the same under load",
     )
+
+
+def _memory_table(deployment: Deployment, plan: MemoryPlan) -> Table:
+    table = terminal.table("one device", "", "why", left=("why",))
+    table.add_row("memory", gib(plan.total), deployment.hardware.source)
+    table.add_row(
+        "usable", gib(plan.usable), f"x {deployment.gpu_memory_utilization:g} gpu_memory_utilization"
+    )
+    table.add_row("- weights", gib(plan.weights), _weights(deployment))
+    table.add_row("- runtime", gib(plan.runtime), "context, communication buffers, graphs: an estimate")
+    table.add_row(
+        "- activations",
+        gib(plan.activations),
+        f"{deployment.max_num_batched_tokens:,} tokens a step: an estimate",
+    )
+    table.add_row(
+        "= KV budget", gib(plan.kv_budget), f"{plan.num_blocks:,} blocks of {deployment.block_size} tokens"
+    )
+    return table
 
 
 def _sequences(num_tokens: int, length: int, block_size: int) -> int:

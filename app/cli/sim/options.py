@@ -2,107 +2,138 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.terminal import Problem
-from engine.sim.hardware import GIB, get_hardware
-from engine.sim.memory import Deployment
-from engine.sim.models import get_model
-from engine.sim.workload import Lengths, SimRequest, read_trace
+if TYPE_CHECKING:
+    from engine.sim.memory import Deployment
+    from engine.sim.workload import SimRequest, Workload
 
-Model = Annotated[str, typer.Option("--model", help="A name from prep sim list, or its Hugging Face id.")]
-Gpu = Annotated[str, typer.Option("--gpu", help="A name from prep sim list; cpu is this machine.")]
-Tp = Annotated[int, typer.Option("--tp", min=1, help="GPUs that share each layer.")]
-Pp = Annotated[int, typer.Option("--pp", min=1, help="Groups of layers, each on its own GPUs.")]
-Dtype = Annotated[
-    str | None,
-    typer.Option(
-        help="Of the weights: bfloat16, float16, float32, fp8, int8, int4; by default what the device is for."
-    ),
-]
-KvCacheDtype = Annotated[
-    str, typer.Option(help="auto (as the activations), bfloat16, fp8, int8_per_token_head, ...")
-]
-MaxModelLen = Annotated[
-    int | None, typer.Option(min=2, help="Longest prompt plus output; by default enough for the workload.")
-]
-MaxNumSeqs = Annotated[
-    int | None, typer.Option(min=1, help="Most requests that run at once; vLLM's default for the card.")
-]
-MaxNumBatchedTokens = Annotated[
-    int | None, typer.Option(min=1, help="Token budget of one step; vLLM's default for the card.")
-]
-Utilization = Annotated[
-    float, typer.Option("--gpu-memory-utilization", help="Share of the memory that the engine may use.")
-]
-BlockSize = Annotated[int, typer.Option(min=1, help="Tokens per KV block.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
-_LARGE_CARD = 70 * GIB
-"""From here on vLLM (arg_utils.py, get_batch_defaults) and engine/resolve.py take the larger defaults."""
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """A model on devices, as far as the time of a step goes."""
 
-def read_work(
-    prompt: str, output: str, requests: Path | None
-) -> tuple[Lengths, Lengths, list[SimRequest] | None, int]:
-    """--prompt, --output and --requests: two distributions, the requests of the file if there is one, and the tokens of
-    the longest request."""
-    prompts, outputs = Lengths.parse(prompt), Lengths.parse(output)
-    if requests is None:
-        return prompts, outputs, None, prompts.longest + outputs.longest
-    listed = read_trace(requests)
-    return prompts, outputs, listed, max(r.prompt_len + r.output_len for r in listed)
-
-
-def make_deployment(
-    *,
-    model: str,
-    gpu: str,
-    tp: int = 1,
-    pp: int = 1,
-    dtype: str | None = None,
-    kv_cache_dtype: str = "auto",
-    gpu_memory_utilization: float = 0.92,
-    block_size: int = 16,
-    max_model_len: int | None = None,
-    longest: int | None = None,
-    max_num_seqs: int | None = None,
-    max_num_batched_tokens: int | None = None,
-) -> Deployment:
-    """Names looked up, defaults filled in. `longest`: what the workload needs; None: as long as the model goes."""
-    shape, hardware = get_model(model), get_hardware(gpu)
-    most = shape.max_position_embeddings
-    if max_model_len is None:
-        max_model_len = most if longest is None else min(most, -(-longest // 1024) * 1024)
-    if max_model_len > most:
-        raise Problem(
-            f"--max-model-len {max_model_len} is more than the {most} positions of {shape.name}",
-            next_step=f"--max-model-len {most}",
-        )
-    seqs, tokens = (1024, 16384) if hardware.memory_bytes >= _LARGE_CARD else (256, 8192)
-    if hardware.is_cpu:
-        seqs, tokens = 256, 4096
-    tokens = max_num_batched_tokens or max(tokens, max_num_seqs or 0)
-    return Deployment(
-        shape,
-        hardware,
-        tp,
-        pp,
-        dtype or ("float32" if hardware.is_cpu else "bfloat16"),
-        kv_cache_dtype,
-        gpu_memory_utilization,
-        block_size,
-        tokens,
-        min(max_num_seqs or seqs, tokens),
-        max_model_len,
+    model: Annotated[str, typer.Option(help="A name from prep sim list, or its Hugging Face id.")] = (
+        "llama-3-8b"
     )
+    gpu: Annotated[str, typer.Option(help="A name from prep sim list; cpu is this machine.")] = "h100"
+    tp: Annotated[int, typer.Option(min=1, help="GPUs that share each layer.")] = 1
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Type of the weights: bfloat16, float16, float32, fp8, int8, int4; default: the device's own."
+        ),
+    ] = None
+
+    def deployment(self, longest: int | None = None) -> Deployment:
+        """Look up the names. longest: tokens of the workload's longest request. Raises ConfigError."""
+        from engine.sim.deployment import make_deployment
+
+        return make_deployment(**vars(self), longest=longest)
+
+
+@dataclass(frozen=True)
+class DeploymentOptions(ModelOptions):
+    """A model on devices with its engine's limits."""
+
+    pp: Annotated[int, typer.Option(min=1, help="Groups of layers, each on its own GPUs.")] = 1
+    kv_cache_dtype: Annotated[
+        str, typer.Option(help="auto (as the activations), bfloat16, fp8, int8_per_token_head, ...")
+    ] = "auto"
+    gpu_memory_utilization: Annotated[
+        float, typer.Option(help="Share of the memory that the engine may use.")
+    ] = 0.92
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(min=2, help="Longest prompt plus output; by default enough for the workload."),
+    ] = None
+    max_num_seqs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum requests that run at once; vLLM's default for the card."),
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Token budget of one step; vLLM's default for the card.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """Requests, drawn or listed in a file."""
+
+    rate: Annotated[float, typer.Option(help="Requests per second; inf: all at once.")] = 4.0
+    num_requests: Annotated[int, typer.Option(min=1, help="Requests to simulate.")] = 1000
+    prompt: Annotated[str, typer.Option(help="Prompt tokens: 1000, 500-1500 or lognormal:MEAN:SIGMA.")] = (
+        "1000"
+    )
+    output: Annotated[str, typer.Option(help="Generated tokens, in the same forms.")] = "200"
+    arrivals: Annotated[str, typer.Option(help="poisson, gamma (bursty, see --cv) or constant.")] = "poisson"
+    cv: Annotated[float, typer.Option(help="Gamma: standard deviation over mean of the gaps.")] = 2.0
+    num_prefixes: Annotated[
+        int, typer.Option(min=0, help="Different prompt beginnings that requests share; 0: none.")
+    ] = 0
+    prefix_len: Annotated[int, typer.Option(min=0, help="Tokens of a shared beginning.")] = 0
+    requests: Annotated[
+        Path | None,
+        typer.Option(
+            help='Instead of drawn ones: a file of lines {"arrival": 0.5, "prompt": 800, "output": 100}.'
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0
+
+    @cached_property
+    def listed(self) -> list[SimRequest] | None:
+        """Requests of the file, if there is one."""
+        from engine.sim.workload import read_trace
+
+        return read_trace(self.requests) if self.requests else None
+
+    @property
+    def total(self) -> int:
+        return len(self.listed) if self.listed else self.num_requests
+
+    @cached_property
+    def _drawn(self) -> Workload:
+        from engine.sim.workload import Lengths, Workload
+
+        return Workload(
+            self.num_requests,
+            self.rate,
+            Lengths.parse(self.prompt),
+            Lengths.parse(self.output),
+            self.arrivals,  # type: ignore[arg-type]
+            self.cv,
+            self.num_prefixes,
+            self.prefix_len,
+            seed=self.seed,
+        )
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+        if self.listed:
+            return max(request.prompt_len + request.output_len for request in self.listed)
+        return self._drawn.prompt.longest + self._drawn.output.longest
+
+    def work(self, max_model_len: int, phases: str | None = None) -> list[SimRequest] | Workload:
+        """Return the requests of the file, or the distributions to draw them from. phases: see prep sim fleet."""
+        from dataclasses import replace
+
+        from engine.sim.workload import parse_phases
+
+        phased = parse_phases(phases) if phases else ()
+        return self.listed or replace(self._drawn, max_model_len=max_model_len, phases=phased)
 
 
 def describe(deployment: Deployment) -> str:
+    """Return a title: model, type, devices."""
     count = f"{deployment.num_devices} x " if deployment.num_devices > 1 else ""
     split = ", ".join(
         f"{name}={size}" for name, size in (("tp", deployment.tp), ("pp", deployment.pp)) if size > 1
@@ -110,20 +141,3 @@ def describe(deployment: Deployment) -> str:
     return f"{deployment.model.name} in {deployment.dtype} on {count}{deployment.hardware.name}" + (
         f" ({split})" if split else ""
     )
-
-
-def seconds(value: float) -> str:
-    """A duration for people."""
-    if value >= 100:
-        return f"{value:,.0f} s"
-    return (
-        f"{value:.2f} s"
-        if value >= 1
-        else f"{1000 * value:.1f} ms"
-        if value >= 0.001
-        else f"{1e6 * value:.0f} µs"
-    )
-
-
-def gib(num_bytes: float) -> str:
-    return f"{num_bytes / GIB:,.1f} GiB"

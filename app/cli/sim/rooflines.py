@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli import terminal
-from app.cli.sim.options import Dtype, Gpu, Json, Model, Tp, describe, make_deployment, seconds
-from app.cli.sim.run import calibrated_rates
+from app.cli.option_groups import option_groups
+from app.cli.sim.options import Json, ModelOptions, describe
+from common.text import duration
+
+if TYPE_CHECKING:
+    from engine.sim.cost import CostModel
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,9 @@ class Point:
     mbu: float
 
 
+@option_groups
 def roofline(
-    model: Model = "llama-3-8b",
-    gpu: Gpu = "h100",
-    tp: Tp = 1,
-    dtype: Dtype = None,
+    options: ModelOptions,
     context: Annotated[int, typer.Option(min=1, help="Tokens that each decoding request has.")] = 1000,
     tokens: Annotated[
         str, typer.Option(help="Tokens per step, comma-separated.")
@@ -49,7 +51,8 @@ def roofline(
       prep sim roofline --model llama-3-8b --gpu h100
       prep sim roofline --model shop --gpu cpu --tokens 1,4,16,64
     """
-    from engine.sim.cost import CostModel, StepLoad, pairs_of
+    from engine.sim.cost import CostModel
+    from engine.sim.deployment import calibrated_rates
 
     try:
         counts = [int(part) for part in tokens.split(",")]
@@ -59,32 +62,11 @@ def roofline(
         raise terminal.Problem(
             f"--tokens must be whole numbers of at least 1, got {tokens!r}", next_step="--tokens 1,32,1024"
         )
-    deployment = make_deployment(model=model, gpu=gpu, tp=tp, dtype=dtype, longest=1)
+    deployment = options.deployment(longest=1)
     cost = CostModel(deployment, calibrated_rates(deployment))
     hardware = deployment.hardware
     compute = deployment.precision.compute_dtype(hardware)
-    points = []
-    for phase in ("decode", "prefill"):
-        for count in counts:
-            load = StepLoad(count, count, count, count * context)
-            if phase == "prefill":
-                load = StepLoad(1, count, 1, 0, pairs_of(0, count, cost.window), count)
-            num_bytes, flops = cost.bytes_and_flops(load)
-            kv, attention = cost.attention_work(load)
-            time = cost.seconds(load)
-            points.append(
-                Point(
-                    phase,
-                    count,
-                    intensity=flops / num_bytes,
-                    bound="compute" if flops / num_bytes > hardware.ridge(compute) else "memory",
-                    seconds=time,
-                    tokens_per_s=count / time,
-                    flops_per_s=(flops + attention) / time,
-                    mfu=(flops + attention) / time / hardware.peak(compute),
-                    mbu=(num_bytes + kv) / time / hardware.bytes_per_s,
-                )
-            )
+    points = [_point(cost, phase, count, context) for phase in ("decode", "prefill") for count in counts]
     if json:
         steps = [asdict(point) for point in points]
         terminal.print_json({"ridge": hardware.ridge(compute), "compute_dtype": compute, "steps": steps})
@@ -98,7 +80,7 @@ def roofline(
             f"{point.tokens:,}",
             f"{point.intensity:,.0f}",
             point.bound,
-            seconds(point.seconds),
+            duration(point.seconds),
             f"{point.tokens_per_s:,.0f}",
             f"{point.mfu:.1%}",
             f"{point.mbu:.0%}",
@@ -107,3 +89,27 @@ def roofline(
         f"{describe(deployment)}: ridge at {hardware.ridge(compute):,.0f} FLOP per byte ({compute})", table
     )
     terminal.next_command("prep sim run", "what that means for requests")
+
+
+def _point(cost: CostModel, phase: str, count: int, context: int) -> Point:
+    from engine.sim.cost import StepLoad, pairs_of
+
+    hardware = cost.deployment.hardware
+    compute = cost.deployment.precision.compute_dtype(hardware)
+    load = StepLoad(count, count, count, count * context)
+    if phase == "prefill":
+        load = StepLoad(1, count, 1, 0, pairs_of(0, count, cost.window), count)
+    num_bytes, flops = cost.bytes_and_flops(load)
+    kv, attention = cost.attention_work(load)
+    time = cost.seconds(load)
+    return Point(
+        phase,
+        count,
+        intensity=flops / num_bytes,
+        bound="compute" if flops / num_bytes > hardware.ridge(compute) else "memory",
+        seconds=time,
+        tokens_per_s=count / time,
+        flops_per_s=(flops + attention) / time,
+        mfu=(flops + attention) / time / hardware.peak(compute),
+        mbu=(num_bytes + kv) / time / hardware.bytes_per_s,
+    )

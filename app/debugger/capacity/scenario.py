@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from app.cli.sim.options import make_deployment
+from common.paths import data_dir, write_atomically
 from engine.config import ConfigError
+from engine.sim.deployment import make_deployment
 from engine.sim.memory import Deployment
 from engine.sim.workload import Lengths, Workload
-from quizzes.paths import data_dir, write_atomically
 
 ASSUMED_PRICES = {
     "a10g": 1.0,

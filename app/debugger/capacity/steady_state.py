@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from app.cli.sim.run import calibrated_rates
 from app.debugger.capacity.scenario import Scenario
 from engine.sim.cost import CostModel, StepLoad, pairs_of
+from engine.sim.deployment import calibrated_rates
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
-from app.cli.shop import Shop, open_shop
 from app.debugger.live.settings import Arrival
+from engine.zoo.shop import Shop, open_shop
 
 
 class Traffic(NamedTuple):

@@ -13,11 +13,11 @@ from app.debugger.page_frame import plain, told
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
 from app.debugger.tours import Stop, Tour, caption, load_tours, step_of
+from common.paths import state_path
 from engine.trace.sentence import sentence
 from quizzes.learning.progress import Progress, progress
 from quizzes.question_bank import Bank, load_bank
 from quizzes.state import State, StateError
-from quizzes.state.paths import state_path
 
 _KEY = "tour"
 _QUIZ_STEP = "step of the quiz in a tour"

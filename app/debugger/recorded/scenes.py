@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.cli.shop import Shop, open_shop
+from engine.zoo.shop import Shop, open_shop
 
 CUSTOMERS = ("ana", "ben", "cleo", "dan", "eve", "finn", "gus", "hana", "ivo", "june", "kim", "leo")
 

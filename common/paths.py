@@ -1,4 +1,4 @@
-"""Where the workbench keeps its files: what a learner did, and what can be made again."""
+"""Where the workbench keeps its files: what a learner did, and what can be made again. `PREP_HOME` moves both."""
 
 from __future__ import annotations
 
@@ -9,19 +9,29 @@ from platformdirs import user_cache_path, user_data_path
 
 
 def data_dir() -> Path:
-    """What must not be lost: the learner's state, settings. `PREP_HOME` moves it."""
+    """Return the folder of what must not be lost: the learner's state and settings."""
     home = os.environ.get("PREP_HOME")
     return Path(home) if home else user_data_path("prep", appauthor=False)
 
 
 def cache_dir() -> Path:
-    """What can be made again: compiled banks, results of experiments."""
+    """Return the folder of what can be made again: compiled banks, results of experiments."""
     home = os.environ.get("PREP_HOME")
     return Path(home) / "cache" if home else user_cache_path("prep", appauthor=False)
 
 
+def state_path() -> Path:
+    """Return the file of the learner's state."""
+    return data_dir().absolute() / "state.sqlite3"
+
+
+def backup_folder(state_file: Path) -> Path:
+    """Return the folder of the backups of a state file, beside it."""
+    return state_file.parent / "backups"
+
+
 def write_atomically(path: Path, text: str) -> None:
-    """All of it or nothing, also if somebody else writes the same file. Raises OSError."""
+    """Write a whole file or nothing, also while another process writes the same file. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,0 +1,31 @@
+"""Numbers as text for people: sizes, durations, counts."""
+
+from __future__ import annotations
+
+GIB = 1 << 30
+
+
+def gib(num_bytes: float, digits: int = 1) -> str:
+    """Return 14.9 GiB."""
+    return f"{num_bytes / GIB:,.{digits}f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """Return a measured time with three digits or so: 850 µs, 12.3 ms, 1.23 s, 245 s."""
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{1000 * seconds:.1f} ms" if seconds >= 0.001 else f"{1e6 * seconds:.0f} µs"
+
+
+def rough_duration(seconds: float) -> str:
+    """Return an expected time: 40 s, 3 min, 1.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return "1 block", "2 blocks", "1,200 blocks"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

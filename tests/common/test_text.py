@@ -1,0 +1,29 @@
+"""Numbers as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.text import count, duration, gib, rough_duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 µs"), (0.00085, "850 µs"), (0.0123, "12.3 ms"), (1.234, "1.23 s"), (12345.0, "12,345 s")],
+)
+def test_a_measured_time_has_about_three_digits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (170, "3 min"), (5400, "1.5 h")])
+def test_an_expected_time_is_rough(seconds: float, text: str) -> None:
+    assert rough_duration(seconds) == text
+
+
+def test_counts_agree_in_number() -> None:
+    assert [count(n, "block") for n in (0, 1, 2, 1200)] == ["0 blocks", "1 block", "2 blocks", "1,200 blocks"]
+    assert count(2, "entry", "entries") == "2 entries"
+
+
+def test_sizes_are_in_gib() -> None:
+    assert gib(1.5 * 2**30) == "1.5 GiB" and gib(2**30, 2) == "1.00 GiB"
