@@ -55,4 +55,4 @@ def test_a_command_may_have_defaults_of_its_own() -> None:
 
 
 def test_limits_hold() -> None:
-    assert "not in the range" in said("fast", "--size", "0")
+    assert "greater than or equal to 1" in said("fast", "--size", "0")
