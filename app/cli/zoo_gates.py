@@ -22,10 +22,9 @@ EXIT = {"pass": 0, "fail": terminal.CHECKS_FAILED, "inconclusive": terminal.INCO
 def run_gates(
     model: str, reference: str, engine: dict[str, Any], *, n: int, seed: int, split: str, as_json: bool
 ) -> None:
-    """Ask both models the same questions and exit as the gates say. `engine` is for the candidate only."""
+    """Ask both models the same questions and exit with the gates' verdict. `engine` applies to the candidate only."""
     from engine.config import EngineArgs
-    from engine.zoo.evaluate import draw_cases
-    from engine.zoo.gates import as_dict, judge, overall
+    from engine.zoo.gates import as_dict, draw_gate_cases, judge, overall
     from engine.zoo.registry import resolve
 
     resolve(reference)
@@ -37,12 +36,12 @@ def run_gates(
             next_step=f"prep zoo eval {model} --gates --kv-cache-dtype fp8",
             code=terminal.USAGE,
         )
-    cases = draw_cases(n, seed, split)
+    cases = draw_gate_cases(n, seed, split)
     answers = []
     for name, settings in ((reference, {}), (model, engine)):
         with open_llm(name, settings) as llm:
             answers.append(_ask(llm, cases))
-    gates = judge(cases, *answers)
+    gates = judge(cases, *answers, num_drawn=n)
     verdict = overall(gates)
     if as_json:
         terminal.print_json({"model": model, "reference": reference, "n": len(cases), **as_dict(gates)})

@@ -1,7 +1,7 @@
-"""Quality gates: may this changed model replace that one?
+"""Quality gates: compare a changed model with its reference, and decide whether it may replace it.
 
-A quantised model, a smaller KV cache or a new checkpoint answers the same unseen questions as its reference, and every
-group of answers gets a verdict from the confidence interval of the difference, not from the difference:
+A quantised model, a smaller KV cache or a new checkpoint answers the same unseen questions as its reference. Each group
+of answers gets a verdict from the confidence interval of the difference, not from the difference:
 
     limit -2 points        -3    -2    -1     0    +1
                             |     :     |     |     |
@@ -10,7 +10,8 @@ group of answers gets a verdict from the confidence interval of the difference, 
     inconclusive             [----:--x--]               ask more questions (-n)
 
 The answers are pairs, one question answered twice, so only the questions on which the two differ count: with few
-of those the interval is narrow, whatever the share of right answers.
+of those the interval is narrow, whatever the share of right answers. A group must still be large enough that two equal
+models pass: `draw_gate_cases` adds questions to the rare groups.
 
 Sources: Wilson 1927 (interval of a share), Agresti & Min 2005 (interval of a paired difference), Efron & Tibshirani
 1993 (bootstrap, for perplexity).
@@ -20,34 +21,37 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from random import Random
 from statistics import NormalDist
 from typing import Literal
 
-from .corpus import Case
+from .corpus import ROWS, Case, draw_conversation, to_cases
 from .dialogue import KIND_TO_TYPE
+from .evaluate import draw_cases
 
 Verdict = Literal["pass", "fail", "inconclusive"]
 Z95 = NormalDist().inv_cdf(0.975)
 
 EXACT_MATCH_LIMIT = -0.02
-"""Points of exact match that may be lost over all questions; for a part of them twice as many."""
+"""Share of exact matches that may be lost over all questions; a group of them may lose twice as much."""
 JSON_LIMIT = -0.05
+TOOL_CALLS = "tool calls that parse"
 PERPLEXITY_LIMIT = 1.03
 BOOTSTRAPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one model said to the cases, and what it thought of the right answers."""
+    """One model's answers to the cases, and its log-probabilities of the right answers."""
 
     texts: list[str]
     logprobs: list[float]
     """Summed log-probability of the right answer's tokens, for the first cases."""
     num_tokens: list[int]
-    """Of those right answers."""
+    """Tokens of each of those right answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +87,54 @@ def paired_difference(won: int, lost: int, total: int) -> tuple[float, float]:
     return max(-1.0, difference - half), min(1.0, difference + half)
 
 
-def judge(cases: Sequence[Case], reference: Answers, candidate: Answers) -> list[Gate]:
-    """Every gate, over the same cases for both."""
+def least_answers(limit: float) -> int:
+    """Return the smallest group that passes a gate at `limit` although one answer was won and one was lost."""
+    return next(total for total in range(2, 10_000) if paired_difference(1, 1, total)[0] >= limit)
+
+
+def draw_gate_cases(n: int, seed: int, split: str) -> list[Case]:
+    """Draw at least `n` cases in whole conversations, then more cases of each group that is still too small."""
+    cases = draw_cases(n, seed, split)
+    counts = Counter(group for case in cases for group in _groups(case))
+    wanted = {
+        group: least_answers(JSON_LIMIT if group == TOOL_CALLS else 2 * EXACT_MATCH_LIMIT) for group in counts
+    }
+    index = 0
+    while any(counts[group] < number for group, number in wanted.items()):
+        for case in to_cases(draw_conversation(split, seed + 1, index, ROWS)):
+            if any(counts[group] < wanted.get(group, 0) for group in _groups(case)):
+                cases.append(case)
+                counts.update(_groups(case))
+        index += 1
+    return cases
+
+
+def _groups(case: Case) -> list[str]:
+    """Return the names of the gates that a case counts for, besides the gate over all cases."""
+    groups = [f"exact match, {KIND_TO_TYPE[case.kind]}", f"exact match, {case.language}"]
+    return [*groups, TOOL_CALLS] if _is_json(case.answer) else groups
+
+
+def judge(
+    cases: Sequence[Case], reference: Answers, candidate: Answers, num_drawn: int | None = None
+) -> list[Gate]:
+    """Return all gates over the same cases for both models. The gate over everything reads the first `num_drawn`."""
     right = [
         [text == case.answer for case, text in zip(cases, answers.texts, strict=True)]
         for answers in (reference, candidate)
     ]
     parses = [[_is_json(text) for text in answers.texts] for answers in (reference, candidate)]
-    everything = list(range(len(cases)))
+    everything = range(num_drawn or len(cases))
     gates = [_share_gate("exact match", everything, *right, EXACT_MATCH_LIMIT)]
     groups: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
-        groups.setdefault(f"exact match, {KIND_TO_TYPE[case.kind]}", []).append(index)
-        groups.setdefault(f"exact match, {case.language}", []).append(index)
+        for group in _groups(case):
+            groups.setdefault(group, []).append(index)
+    calls = groups.pop(TOOL_CALLS, [])
     for name in sorted(groups):
         gates.append(_share_gate(name, groups[name], *right, 2 * EXACT_MATCH_LIMIT))
-    calls = [index for index, case in enumerate(cases) if _is_json(case.answer)]
     if calls:
-        gates.append(_share_gate("tool calls that parse", calls, *parses, JSON_LIMIT))
+        gates.append(_share_gate(TOOL_CALLS, calls, *parses, JSON_LIMIT))
     if reference.logprobs:
         gates.append(_perplexity_gate(reference, candidate))
     return gates

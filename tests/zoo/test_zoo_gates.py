@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from engine.zoo.evaluate import draw_cases
-from engine.zoo.gates import Answers, judge, overall, paired_difference, wilson
+from engine.zoo.gates import Answers, draw_gate_cases, judge, overall, paired_difference, wilson
 
 CASES = draw_cases(400)
 RIGHT = [case.answer for case in CASES]
@@ -61,6 +61,15 @@ def test_a_model_that_answers_alike_passes_everything_with_enough_questions() ->
     assert all(gate.verdict != "fail" for gate in gates)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_two_equal_models_pass_every_gate_at_the_smallest_size(seed: int) -> None:
+    """Also with one answer of each group won and another one lost."""
+    cases = draw_gate_cases(200, seed, "test")
+    equal = [answers([case.answer for case in cases]) for _ in range(2)]
+    assert {gate.verdict for gate in judge(cases, *equal, num_drawn=200)} == {"pass"}
+    assert len(cases) < 2 * 200
+
+
 def test_a_model_that_lost_a_fifth_fails() -> None:
     candidate = verdicts(answers(spoiled(80)))
     assert candidate["exact match"] == "fail"
@@ -91,6 +100,7 @@ def test_one_failure_fails_the_whole() -> None:
     assert overall(judge(CASES, answers(RIGHT), answers(spoiled(80)))) == "fail"
 
 
+@pytest.mark.slow
 def test_the_command_compares_a_smaller_cache_and_exits_as_the_gates_say() -> None:
     result = CliRunner().invoke(
         app,
@@ -100,7 +110,7 @@ def test_the_command_compares_a_smaller_cache_and_exits_as_the_gates_say() -> No
     assert result.exit_code == {"pass": 0, "fail": 1, "inconclusive": 4}[report["verdict"]]
     by_name = {gate["name"]: gate for gate in report["gates"]}
     assert by_name["perplexity (ratio)"]["difference"] == pytest.approx(1, abs=0.02)
-    assert by_name["exact match"]["num_cases"] == report["n"] >= 30
+    assert by_name["exact match"]["num_cases"] == 30 <= report["n"]
 
 
 def test_a_model_is_not_compared_with_itself() -> None:
