@@ -44,7 +44,7 @@ RunExperiment = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a question."""
+    """A fault of a question, for one seed or for all."""
 
     question: str
     seed: int | None
@@ -56,7 +56,7 @@ class Finding:
 
 
 def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]:
-    """What can be seen without drawing. `bank`: to look references up."""
+    """Yield the faults that show without a draw. bank: resolves references to other questions."""
 
     def found(message: str) -> Finding:
         return Finding(question.id, None, message)
@@ -97,7 +97,7 @@ def hints_needed(question: Question) -> int:
 
 
 def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> Iterator[Finding]:
-    """What only running shows."""
+    """Yield the faults that show only when the question is drawn and its experiment runs."""
     seeds = list(seeds)
     trivial = 0
     harmless = {mistake.id: 0 for mistake in question.mistakes}
@@ -161,7 +161,7 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
 
 
 def _refused(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
-    """Right answers that a learner could type and would not get the points for."""
+    """Yield right answers that get refused or lose points when a learner types them."""
     if instance.question.kind == "code" or not reply_keys(instance):
         return
     replies = typed_replies(instance, expected)
@@ -176,7 +176,7 @@ def _refused(instance: Instance, result: dict[str, Any] | None, expected: dict[s
 
 
 def ask_oracle(oracle: str, instance: Instance) -> Any:
-    """The second opinion: an =expression over the params, or `module.function` in quizzes/oracles."""
+    """Return the oracle's answer: an =expression over the params, or `module.function` in quizzes/oracles."""
     if is_expression(oracle):
         return evaluate(oracle, instance.params)
     module_name, function_name = oracle.rsplit(".", 1)
@@ -192,7 +192,7 @@ def ask_oracle(oracle: str, instance: Instance) -> Any:
 
 
 def needs_model(experiment: str) -> bool:
-    """Whether it loads a model or computes tensors: seconds instead of milliseconds."""
+    """Whether an experiment loads a model or computes tensors, and so takes seconds instead of milliseconds."""
     from quizzes.experiments.registry import source_file
 
     text = source_file(experiment).read_text(encoding="utf-8")
@@ -235,8 +235,10 @@ def _given_away(value: Any, hints: list[str]) -> bool:
 
 
 def _is_guessable(instance: Instance, expected: dict[str, Any], result: dict[str, Any] | None) -> bool:
-    """0, 1 or a figure that the question itself shows: right by guessing, for every answer. Unless another such figure
-    is a mistake that people make: then choosing between the two is what is asked."""
+    """Whether each answer is 0, 1 or a figure that the question shows, so that a guess is right.
+
+    Not if another shown figure is a listed mistake: then the question is which of the two to choose.
+    """
     question = instance.question
     numbers = [a for a in question.answers if a.type in ("int", "float")]
     if not numbers or len(numbers) < len(question.answers):
@@ -308,7 +310,7 @@ def fix_format(path: Path) -> bool:
 
 
 def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -> list[str]:
-    """Complaints about files, for authors at work; the experiments run in this process."""
+    """Return complaints about files, for authors; the experiments run in this process."""
     from quizzes.experiments.running import run_here
     from quizzes.question_bank import load_bank
     from quizzes.yaml_files import read_file

@@ -76,22 +76,25 @@ class Bank:
             )
         return Question.model_validate(self._data[question_id])
 
-    def covering(self, number: str) -> list[str]:
-        """Return the ids of the questions that cover a numbered one, those with an interview answer first."""
-        found = [entry.id for entry in self if number in entry.covers]
-        return sorted(found, key=lambda question_id: "interview" not in self._data[question_id])
+    def covering(self, code: str) -> list[str]:
+        """Return the ids of the questions that cover a code (Q021, X5), those with an interview answer first."""
+        found = [
+            name
+            for name, data in self._data.items()
+            if code in data.get("covers", ()) or code in data.get("contradictions", ())
+        ]
+        return sorted(found, key=lambda name: "interview" not in self._data[name])
 
     def file(self, question_id: str) -> str:
         """Its file, relative to the bank's folder."""
         return self._files[question_id]
 
 
-def numbered_questions() -> dict[str, str]:
-    """Return the text of each numbered interview question: {"Q001": "Why did vLLM ..."}."""
+def codes() -> dict[str, str]:
+    """Return the texts of the numbered interview questions (Q021) and of the contradictions (X5, Y3)."""
     import yaml
 
-    text = (BANK.parent / "numbered_questions.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return dict(yaml.safe_load((BANK.parent / "codes.yaml").read_text(encoding="utf-8")))
 
 
 def load_bank(folder: Path = BANK) -> Bank:

@@ -1,7 +1,7 @@
-"""YAML folders, read fast: parsed and checked once, then kept as one JSON file until a file changes.
+"""Read folders of YAML: parse and check them once, then keep them as one JSON file until a file changes.
 
-Parsing and checking 300 question files takes more than a second; the JSON takes a few hundredths. A file that is broken
-is named with its line and left out, and the others go on.
+Parsing and checking 400 question files takes more than a second, reading the JSON a few hundredths. A broken file is
+reported with its line and left out; the others load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Checker = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that cannot be used, where, and why."""
+    """A file that cannot be used: its path, the line of the fault, and the reason."""
 
     path: str
     line: int
@@ -35,17 +35,17 @@ class BadFile:
 
 @dataclass(frozen=True)
 class Document:
-    """One checked entry and the file it is from."""
+    """A checked entry and its file."""
 
     path: str
     data: dict[str, Any]
 
 
 def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[list[Document], list[BadFile]]:
-    """Every document in `folder/**/*.yaml`: a file holds one mapping, or a list of them.
+    """Return the documents of `folder/**/*.yaml` and the bad files; a file holds one mapping or a list of them.
 
-    check: raises ValueError (pydantic's, for instance) for data that does not fit. schema_files: if one of these
-    changes, everything is read again.
+    check: raises ValueError (pydantic's, for instance) for invalid data. schema_files: a change in one of them
+    invalidates the cache.
     """
     files = sorted(folder.glob("**/*.yaml"))
     key = _fingerprint([*files, *schema_files])
@@ -59,7 +59,7 @@ def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[li
 
 
 def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[list[Document], list[BadFile]]:
-    """The documents of one file, past any cache."""
+    """Return the documents of one file, without the cache."""
     import yaml
 
     shown = shown or str(path)
@@ -89,7 +89,7 @@ def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[lis
 
 
 def _complaints(error: ValueError) -> list[tuple[list[Any], str]]:
-    """(place in the document, what is wrong there) of a pydantic error, or of any other."""
+    """Return (place in the document, message) for each complaint of a pydantic error, or for any other error."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return [([], str(error))]
@@ -100,7 +100,7 @@ def _complaints(error: ValueError) -> list[tuple[list[Any], str]]:
 
 
 def _line(text: str, path: list[Any]) -> int:
-    """The line of the value at `path`, or of the last part of it that exists."""
+    """Return the line of the value at `path`, or of the last part of the path that exists."""
     import yaml
 
     node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -121,7 +121,7 @@ def _line(text: str, path: list[Any]) -> int:
 
 
 def _fingerprint(files: Iterable[Path]) -> str:
-    """Changes when a file comes, goes or is written."""
+    """Return a digest that changes when a file is added, removed or written."""
     digest = hashlib.sha1(str(_FORMAT).encode())
     for path in files:
         try:
@@ -143,7 +143,7 @@ def _read_all(folder: Path, files: list[Path], check: Checker) -> tuple[list[Doc
 
 
 def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | None:
-    """None if it is missing, of another state of the files, or damaged: then it is made anew."""
+    """Return the cached result; None if it is missing, outdated or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["key"] != key:
@@ -152,7 +152,7 @@ def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | 
     except OSError:
         return None
     except (ValueError, KeyError, TypeError):
-        logger.warning("%s is damaged; it is made anew", path)
+        logger.warning("%s is damaged; rebuilding it", path)
         return None
 
 
@@ -161,4 +161,4 @@ def _write_cache(path: Path, key: str, documents: list[Document], bad: list[BadF
     try:
         write_atomically(path, json.dumps(kept, ensure_ascii=False))
     except (OSError, TypeError):
-        pass  # a cache that cannot be written only costs time
+        pass  # without a cache only time is lost

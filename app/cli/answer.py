@@ -17,9 +17,11 @@ app = terminal.command_app()
 @app.command()
 def answer(
     which: Annotated[
-        str, typer.Argument(metavar="ID", help="A question's id, or a numbered interview question: Q021.")
+        str, typer.Argument(metavar="ID", help="A question's id, or a code of --list: Q021, X5.")
     ] = "",
-    list_: Annotated[bool, typer.Option("--list", help="List the numbered interview questions.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the codes: Q001 to Q150, X1 to X30, Y1 to Y24.")
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="For the figures in it.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
@@ -73,14 +75,13 @@ def answer(
 
 
 def _list(bank: Bank, json: bool) -> None:
-    """Print every numbered interview question with the questions of the bank that cover it."""
+    """Print every numbered interview question and contradiction with the questions of the bank that cover it."""
     from rich.markup import escape
 
-    from quizzes.question_bank import numbered_questions
+    from quizzes.question_bank import codes
 
     rows: list[dict[str, Any]] = [
-        {"id": number, "question": text, "covered_by": bank.covering(number)}
-        for number, text in numbered_questions().items()
+        {"id": code, "question": text, "covered_by": bank.covering(code)} for code, text in codes().items()
     ]
     if json:
         terminal.print_json(rows)
@@ -93,12 +94,12 @@ def _list(bank: Bank, json: bool) -> None:
 
 
 def _find(bank: Bank, which: str) -> list[str]:
-    """Return the ids of one question or of all that cover a numbered one, those with an interview answer first."""
-    number = which.upper()
-    if not (number.startswith("Q") and number[1:].isdigit()):
+    """Return the ids of one question, or of all that cover a code, those with an interview answer first."""
+    code = which.upper()
+    if not (code[:1] in ("Q", "X", "Y") and code[1:].isdigit()):
         bank.question(which)
         return [which]
-    found = bank.covering(number)
+    found = bank.covering(code)
     if not found:
-        raise terminal.Problem(f"no question covers {number}", next_step="prep answer --list")
+        raise terminal.Problem(f"no question covers {code}", next_step="prep answer --list")
     return found

@@ -247,7 +247,7 @@ def schema() -> None:
 
 
 def _positions(bank: Any) -> dict[int, int]:
-    """Where the right option of choice questions stands, over three seeds each: no position may be a good guess."""
+    """Count the positions of right options over three seeds each: no position may be a good guess."""
     from quizzes.instance import draw
 
     found: Counter[int] = Counter()
