@@ -65,7 +65,7 @@ class StepView:
     index: int
     plan: SchedulerOutput = field(repr=False)
     rows: dict[str, tuple[int, int]]
-    """By request id: (first token computed, count)."""
+    """(First token computed, count) by request id."""
     preempted: list[str]
     stats: StepStats
     """Statistics at the end of this step (a copy)."""

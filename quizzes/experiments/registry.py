@@ -37,19 +37,19 @@ _FIELDS = re.compile(r"(\w+(?:, \w+)*)(?: \[([^\]]+)\])?(?:: (.+))?$")
 
 
 class UnknownExperiment(ValueError):
-    """No experiment has that name; the message names a close one."""
+    """No experiment has that name; the message suggests a similar one."""
 
 
 class BadArguments(ValueError):
-    """An argument that an experiment does not take or cannot use; nothing was run."""
+    """An argument is unknown or not valid; nothing was run."""
 
 
 class Inconclusive(Exception):
-    """The measurement cannot decide here and now: too noisy. Not a failure, and never scored."""
+    """The measurement is too noisy to decide. Not a failure, and never scored."""
 
 
 class NeedsHardware(Exception):
-    """This machine lacks what the experiment needs, a GPU for instance. Not a failure."""
+    """This machine lacks hardware that the experiment needs, such as a GPU. Not a failure."""
 
 
 class Result(SimpleNamespace):
@@ -121,11 +121,11 @@ def arg(
 
 @dataclass(frozen=True)
 class Experiment:
-    """A registered function and what is promised about it."""
+    """A registered function with its limits."""
 
     name: str
     version: int
-    """Raise it when results change meaning: cached ones are then not used."""
+    """Raise it when results change meaning, to discard cached ones."""
     catalogue: tuple[str, ...]
     """Rows of the experiment catalogue it realises, such as E13."""
     determinism: Determinism
@@ -172,7 +172,7 @@ class Experiment:
 
     @property
     def result_note(self) -> str:
-        """What holds for all fields: the sentences before the first one in the Returns section."""
+        """Sentences that hold for all fields, from the start of the Returns section."""
         return self._returns[0]
 
     @property
@@ -198,10 +198,10 @@ class Experiment:
         return {field.name: field.unit for field in self.result_fields}
 
     def check(self, args: dict[str, Any]) -> dict[str, Any]:
-        """All arguments, defaults filled in and every value of its type.
+        """Return all arguments, with defaults filled in and types checked.
 
         Raises:
-            BadArguments: an unknown name, or a value that does not fit.
+            BadArguments: an unknown name, or a value that is not valid.
         """
         from pydantic import TypeAdapter, ValidationError
 
@@ -258,13 +258,13 @@ def experiment(
 
 
 def folders() -> list[Path]:
-    """Where experiments are: here, and where the user says."""
+    """Return the folders of experiments: this one, and the user's."""
     extra = os.environ.get(EXTRA)
     return [FOLDER, Path(extra)] if extra else [FOLDER]
 
 
 def names() -> list[str]:
-    """Names of all experiments, by file: nothing is imported."""
+    """Return the names of all experiments from their files, without importing them."""
     return sorted(
         f"{path.parent.name}.{path.stem}"
         for folder in folders()
@@ -274,7 +274,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Experiment:
-    """The experiment of that name. Raises UnknownExperiment."""
+    """Return an experiment by name. Raises UnknownExperiment."""
     if name not in _registered:
         if name not in names():
             close = get_close_matches(name, names(), n=1)
@@ -289,7 +289,7 @@ def get(name: str) -> Experiment:
 
 
 def source_file(name: str) -> Path:
-    """Where an experiment is written."""
+    """Return the file of an experiment."""
     paths = [folder.joinpath(*name.split(".")).with_suffix(".py") for folder in folders()]
     return next((path for path in paths if path.is_file()), paths[0])
 

@@ -1,5 +1,5 @@
-"""Second answers, worked out without the engine: closed forms and small simulations on paper.
+"""Second answers, computed without the engine: closed forms and small simulations.
 
-An oracle imports neither the engine nor an experiment (import-linter checks it), so that the two can only agree by
-both being right.
+An oracle imports neither the engine nor an experiment (import-linter checks it), so an error in one shows as a
+difference.
 """

@@ -116,7 +116,7 @@ def reserved_at_once(slots: int, max_len: int, prompts: list[int]) -> int:
 
 
 def buddies_at_once(slots: int, prompts: list[int], outputs: list[int]) -> int:
-    """With powers of two that are only handed out, whatever fits into the sum fits: the free ones all differ."""
+    """Powers of two without frees: a size that fits into the sum fits, since all free sizes differ."""
     left, count = slots, 0
     for prompt, output in zip(prompts, outputs, strict=True):
         size = 1

@@ -226,7 +226,7 @@ def tiered_host_tokens(prompt_blocks: int, others_blocks: int, pool: int) -> int
 
 
 def window_most(window: int, prompt: int, output: int, chunk: int, block_size: int = 16) -> int:
-    """By brute force: blocks that the tokens seen by some step, and the tokens it writes, lie in."""
+    """Brute force: blocks that the tokens seen by some step, and the tokens it writes, lie in."""
     most, start, total = 0, 0, prompt + output - 1
     while start < total:
         end = min(start + chunk, prompt) if start < prompt else start + 1

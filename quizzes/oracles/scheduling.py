@@ -63,7 +63,7 @@ def prompts_that_fit(blocks: int, prompt: int, block_size: int) -> int:
 
 
 def lifetimes_that_fit(blocks: int, prompt: int, max_tokens: int, block_size: int) -> int:
-    """With room promised for every token; the last one needs no slot."""
+    """Room for every token is reserved; the last one needs no slot."""
     return blocks // math.ceil((prompt + max_tokens - 1) / block_size)
 
 

@@ -16,8 +16,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (".py", ".md", ".yaml", ".js", ".html", ".css", ".cpp", ".h", ".cu", ".cuh", ".toml")
-QUOTES_BAD_EXAMPLES = {"CONTRIBUTING.md", "tests/packaging/test_language.py", "quizzes/claims/FOUND.md"}
-"""Files that show what not to write, or quote other authors."""
+QUOTES_BAD_EXAMPLES = {
+    "CONTRIBUTING.md",
+    "tests/packaging/test_language.py",
+    "quizzes/claims/FOUND.md",
+    "quizzes/experiments/speculation/_shop.py",
+}
+"""Files that show what not to write, quote other authors, or hold prompts."""
 
 NOT_LITERAL = re.compile(
     r"\b(nobody|somebody|whoever|whomever|anybody|everybody|one who|those who|he who)\b"

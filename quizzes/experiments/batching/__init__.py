@@ -1,1 +1,1 @@
-"""Batching: E13, E15, E16, E29."""
+"""Batching: static, continuous, padded and packed."""

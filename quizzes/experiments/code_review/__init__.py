@@ -1,1 +1,1 @@
-"""Programs of prep guides, run and checked: E55."""
+"""Programs of prep guides, run and checked."""

@@ -1,1 +1,1 @@
-"""Prefill and decode on different replicas: E45."""
+"""Prefill and decode on different replicas."""

@@ -1,1 +1,1 @@
-"""One request from its prompt to its last byte: E14, E66."""
+"""One request from its prompt to its last byte."""

@@ -1,1 +1,1 @@
-"""Adapters: E21, E43, E44."""
+"""LoRA adapters."""

@@ -1,1 +1,1 @@
-"""Tensor, pipeline, data and expert parallel: E46."""
+"""Tensor, pipeline, data and expert parallelism."""

@@ -1,1 +1,1 @@
-"""Where a step's time goes: bytes, arithmetic, launches, the host."""
+"""Time of a step: bytes, arithmetic, launches, the host."""

@@ -1,1 +1,1 @@
-"""Running out of memory: E17, E18, E53."""
+"""Preemption and other ways to run out of memory."""

@@ -1,1 +1,1 @@
-"""Fewer bits: grids, outliers, blocks of scales, calibration."""
+"""Quantisation: grids, outliers, scales, calibration."""

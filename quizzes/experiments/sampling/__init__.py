@@ -1,1 +1,1 @@
-"""Sampling: E39, E40."""
+"""Sampling filters, seeds, penalties and beam search."""

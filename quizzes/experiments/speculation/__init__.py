@@ -1,1 +1,1 @@
-"""Speculative decoding: E36, E37, E38."""
+"""Speculative decoding."""

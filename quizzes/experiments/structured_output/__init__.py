@@ -1,1 +1,1 @@
-"""Structured output and tool calls: E41, E42."""
+"""Structured output and tool calls."""
