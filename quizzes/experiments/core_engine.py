@@ -83,13 +83,13 @@ class StepView:
 
 @dataclass
 class Outcome:
-    """History of one request. Steps count from 0; None if an event never happened."""
+    """History of one request. Steps count from 0; `admitted` and `finished` are None if it never happened."""
 
     arrival: int
-    admitted: int | None = None
+    admitted: Any = None
     token_steps: list[int] = field(default_factory=list)
     """Step of each output token."""
-    finished: int | None = None
+    finished: Any = None
     preemptions: list[int] = field(default_factory=list)
     cached_tokens: int = 0
     """Prefix-cache hit at the first admission."""

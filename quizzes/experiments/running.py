@@ -37,6 +37,6 @@ def run_here(
     if set(plain) != set(declared):
         raise BadResult(f"{name} returned {', '.join(plain)}; its docstring declares {', '.join(declared)}")
     try:
-        return json.loads(json.dumps({field: plain[field] for field in declared}, allow_nan=False))
+        return dict(json.loads(json.dumps({field: plain[field] for field in declared}, allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise BadResult(f"{name}: a field of the result is not a plain value: {error}") from error

@@ -92,7 +92,7 @@ def imbalance_of_load(load: list[int], per_rank: int) -> float:
 def imbalance_of_load_with_copy(load: list[int], per_rank: int) -> float:
     """The same when the most visited expert is copied to the idlest rank and each copy serves half."""
     hot = load.index(max(load))
-    ranks = [sum(load[start : start + per_rank]) for start in range(0, len(load), per_rank)]
+    ranks: list[float] = [sum(load[start : start + per_rank]) for start in range(0, len(load), per_rank)]
     idlest = ranks.index(min(ranks))
     ranks[hot // per_rank] -= load[hot] / 2
     ranks[idlest] += load[hot] / 2

@@ -155,7 +155,7 @@ def overlapped_ms(host_ms: float, device_ms: float, steps: int) -> float:
 
 def graph_size(rows: int) -> int:
     """The smallest recorded size that holds the batch: 1, 2, 4 to 8, then multiples of 8."""
-    recorded = [1, 2, 4, 5, 6, 7, 8, *range(16, 513, 8)]
+    recorded: list[int] = [1, 2, 4, 5, 6, 7, 8, *range(16, 513, 8)]
     return next(size for size in recorded if size >= rows)
 
 

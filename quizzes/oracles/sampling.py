@@ -56,7 +56,7 @@ def penalised(
 def softmax_top(probs: list[float], temperature: float) -> float:
     """Share of the most likely token when odds are raised to 1 / temperature."""
     best = max(probs)
-    return 1 / sum((p / best) ** (1 / temperature) for p in probs)
+    return 1 / sum(float((p / best) ** (1 / temperature)) for p in probs)
 
 
 def prefill_tokens(copies: int, prompt: int, block_size: int) -> int:

@@ -80,7 +80,8 @@ def steady_wait(slots: int, service: int, every: int, number: int) -> int:
 
 def turned_away(slots: int, service: int, every: int, arrivals: int, bound: int) -> int:
     """Arrivals that find `bound` waiting, constant gaps and service."""
-    free_at, starts, rejected = [0] * slots, [], 0
+    free_at, rejected = [0] * slots, 0
+    starts: list[int] = []
     for index in range(arrivals):
         now = index * every
         waiting = sum(start > now for start in starts)

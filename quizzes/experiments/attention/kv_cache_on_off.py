@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -27,7 +29,11 @@ def kv_cache_on_off(
     from engine.sim.cost import pairs_of
     from engine.sim.models import get_model
 
-    settings = {"enable_prefix_caching": False, "max_num_batched_tokens": 100_000, "num_blocks": 20_000}
+    settings: dict[str, Any] = {
+        "enable_prefix_caching": False,
+        "max_num_batched_tokens": 100_000,
+        "num_blocks": 20_000,
+    }
     cached = ctx.core(**settings)
     cached.run([Ask("r", prompt, generated)])
     chunks = [chunk for step in cached.steps for chunk in step.rows.values()]

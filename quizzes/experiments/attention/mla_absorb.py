@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-9
@@ -66,8 +68,8 @@ def _difference(ctx: Context, heads: int, latent: int, rope: int, nope: int, val
     return float(np.abs(expanded - absorbed).max())
 
 
-def _softmax(x: object) -> object:
+def _softmax(x: Any) -> Any:
     import numpy as np
 
-    weights = np.exp(x - x.max(-1, keepdims=True))  # type: ignore[attr-defined]
+    weights = np.exp(x - x.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)

@@ -93,7 +93,7 @@ class _Case:
             slots = own[positions // block_size] * block_size + positions % block_size
             ops.reshape_and_cache(key, value, self.kv, slots)
             self.keys_values.append((key, value))
-        self.query = torch.randn(sum(self.counts), heads, head_dim, generator=generator)
+        self.query: Any = torch.randn(sum(self.counts), heads, head_dim, generator=generator)
 
     def paged(self) -> Any:
         import torch

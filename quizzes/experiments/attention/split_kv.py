@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-12
@@ -60,10 +62,10 @@ def split_kv(
     )
 
 
-def _attend(scores: object, values: object) -> tuple:
+def _attend(scores: Any, values: Any) -> tuple[Any, Any, Any]:
     """(m, l, acc): maximum, sum of exponentials, weighted sum of values, the last two relative to m."""
     import numpy as np
 
-    peak = np.max(scores)  # type: ignore[arg-type]
-    weights = np.exp(scores - peak)  # type: ignore[operator]
+    peak = np.max(scores)
+    weights = np.exp(scores - peak)
     return peak, weights.sum(), weights @ values

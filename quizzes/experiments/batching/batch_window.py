@@ -71,8 +71,8 @@ def _serve(
         engine.step()
     engine.close()
     outcomes = [engine.outcomes[f"r{index}"] for _, index, _ in jobs]
-    waits = [outcome.admitted - job[0] for outcome, job in zip(outcomes, jobs, strict=True)]  # type: ignore[operator]
-    return waits, [outcome.finished for outcome in outcomes]  # type: ignore[misc]
+    waits = [outcome.admitted - job[0] for outcome, job in zip(outcomes, jobs, strict=True)]
+    return waits, [outcome.finished for outcome in outcomes]
 
 
 def _is_due(outside: list[tuple[int, int, int]], slots: int, window: int, now: int) -> bool:

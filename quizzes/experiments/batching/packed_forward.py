@@ -50,6 +50,6 @@ def packed_forward(
 def _watch(llm: LLM) -> list[tuple[int, ...]]:
     """Shapes of the token ids that the model gets from now on, in order."""
     shapes: list[tuple[int, ...]] = []
-    runner: Any = worker_of(llm).runner  # type: ignore[attr-defined]
+    runner: Any = worker_of(llm).runner
     runner.model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
     return shapes

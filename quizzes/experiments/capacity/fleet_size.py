@@ -48,12 +48,7 @@ def fleet_size(
     )
     limit = None if tpot_limit_ms is None else tpot_limit_ms / 1000
     found = size(
-        deployment,
-        rate=rate,
-        prompt=prompt,
-        output=output,
-        tpot_limit=limit,
-        utilisation=utilisation,
+        deployment, rate=rate, prompt=prompt, output=output, tpot_limit=limit, utilisation=utilisation
     )
     devices = deployment.num_devices
     return Result(

@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -53,17 +55,17 @@ def compare(
         seed=7,
     )
 
-    def engine() -> object:
+    def engine() -> Any:
         return make_engine(deployment)
 
-    together = Fleet(engine, prefill + decode, LeastLoaded()).run(load).run
+    together: Any = Fleet(engine, prefill + decode, LeastLoaded()).run(load).run
     apart = DisaggregatedFleet(
         engine, engine, prefill, decode, LeastLoaded(), LeastLoaded(), get_link(link)
     ).run(load)
-    split = apart.run
+    split: Any = apart.run
 
-    def busy(replicas: list) -> float:
-        return sum(replica.busy_seconds for replica in replicas) / len(replicas) / split.seconds
+    def busy(replicas: list[Any]) -> float:
+        return float(sum(replica.busy_seconds for replica in replicas) / len(replicas) / split.seconds)
 
     return Result(
         colocated_ttft_ms=1e3 * together.ttft.mean,

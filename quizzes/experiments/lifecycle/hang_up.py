@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -27,7 +29,7 @@ def hang_up(
         next_would_start [step]: The same without the abort.
         saved_tokens [tokens]: Positions that r0 would still have computed.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "num_blocks": num_blocks,
         "block_size": block_size,
         "max_num_batched_tokens": budget,

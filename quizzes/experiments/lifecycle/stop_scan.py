@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -29,7 +31,7 @@ def stop_scan(
     from engine.frontend.llm_engine import load_tokenizer
     from engine.sampling_params import SamplingParams
 
-    tokenizer = load_tokenizer(EngineArgs.create(model="shop"))
+    tokenizer: Any = load_tokenizer(EngineArgs.create(model="shop"))
     ids = tokenizer.encode(text, add_special_tokens=False)
     params = SamplingParams(
         stop=list(stop), max_tokens=1000, min_tokens=min_tokens, include_stop_str_in_output=include

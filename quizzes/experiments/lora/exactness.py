@@ -1,6 +1,6 @@
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy, worker_of
 from quizzes.experiments.lora._peft import ATTENTION, MLP, merge, write
@@ -43,8 +43,13 @@ def exactness(
         paths = [write(folder / f"a{i}", rank, modules[i], 10 + i) for i, rank in enumerate(ranks)]
         large = write(folder / "large", too_large, ATTENTION + MLP, 77)
         message, widest = "", 0
-        settings = {"enable_lora": True, "max_loras": 3, "max_lora_rank": max_lora_rank, "dtype": "float32"}
-        everything = {"max_logprobs": 2048, "max_num_seqs": 8}
+        settings: dict[str, Any] = {
+            "enable_lora": True,
+            "max_loras": 3,
+            "max_lora_rank": max_lora_rank,
+            "dtype": "float32",
+        }
+        everything: dict[str, Any] = {"max_logprobs": 2048, "max_num_seqs": 8}
         with ctx.llm(**everything, **settings) as llm:
             adapters = [llm.load_lora_adapter(path.name, str(path)) for path in paths]
             mixed = llm.generate([prompt] * 3, params, lora_request=[None, *adapters], use_tqdm=False)
@@ -54,7 +59,7 @@ def exactness(
             except InvalidRequestError as error:
                 message = str(error).replace(place, "")
 
-        def merged(path: Path) -> object:
+        def merged(path: Path) -> Any:
             with LLM(str(path), dtype="float32", num_gpu_blocks_override=64, **everything) as llm:
                 return llm.generate([prompt], params, use_tqdm=False)[0]
 
@@ -90,15 +95,15 @@ def truncate(adapter: Path, folder: Path, rank: int) -> Path:
     return folder
 
 
-def tokens(output: object) -> list[int]:
-    return output.outputs[0].token_ids  # type: ignore[attr-defined]
+def tokens(output: Any) -> list[int]:
+    return list(output.outputs[0].token_ids)
 
 
-def first_logprob(output: object) -> float:
-    return next(iter(output.outputs[0].logprobs[0].values())).logprob  # type: ignore[attr-defined]
+def first_logprob(output: Any) -> float:
+    return float(next(iter(output.outputs[0].logprobs[0].values())).logprob)
 
 
-def difference(a: object, b: object) -> float:
+def difference(a: Any, b: Any) -> float:
     """Return the largest difference of log-probabilities at the first position; later ones may follow other tokens."""
-    ours, theirs = a.outputs[0].logprobs[0], b.outputs[0].logprobs[0]  # type: ignore[attr-defined]
-    return max(abs(ours[token].logprob - theirs[token].logprob) for token in ours)
+    ours, theirs = a.outputs[0].logprobs[0], b.outputs[0].logprobs[0]
+    return float(max(abs(ours[token].logprob - theirs[token].logprob) for token in ours))

@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment, greedy, paired_ratio
 
@@ -33,12 +33,17 @@ def overhead(
         raise NeedsHardware("this asks what adapters cost on a GPU, and there is none (CUDA)")
     prompts = [[30 + (11 * row + i) % 1500 for i in range(8)] for row in range(batch)]
     params = greedy(tokens)
-    settings = {"enable_lora": True, "max_loras": 3, "enable_prefix_caching": False, "device": device}
+    settings: dict[str, Any] = {
+        "enable_lora": True,
+        "max_loras": 3,
+        "enable_prefix_caching": False,
+        "device": device,
+    }
     with ctx.llm(max_num_seqs=batch, **settings) as llm:
         loaded = [llm.load_lora_adapter(name, f"shop-lora-{name}") for name in SHIPPED[:adapters]]
         with_adapters = [loaded[row % adapters] for row in range(batch)]
 
-        def run(loras: list | None) -> None:
+        def run(loras: list[Any] | None) -> None:
             llm.generate(prompts, params, lora_request=loras, use_tqdm=False)
 
         ratio = paired_ratio(lambda: run(with_adapters), lambda: run(None), seconds=seconds)

@@ -1,4 +1,4 @@
-from quizzes.experiments import Ask, Context, Result, arg, experiment
+from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
 
 
 @experiment("E21")
@@ -35,7 +35,7 @@ def slots(
         for i, (name, when) in enumerate(zip(adapters, times, strict=True))
     ]
 
-    def serve(num_slots: int, traced: bool) -> object:
+    def serve(num_slots: int, traced: bool) -> CoreEngine:
         settings = {"max_num_seqs": max_num_seqs, "scheduler": {"max_loras": num_slots}}
         return ctx.core(traced=traced, **settings).run(asks)
 

@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.memory._shapes import KvDtype
@@ -25,7 +25,7 @@ def real_pool(
         usable_tokens [tokens]
         kv_shape: [num_blocks, layers, 2, kv_heads, block_size, head_dim]
     """
-    settings: dict[str, object] = {}
+    settings: dict[str, Any] = {}
     if draft:
         settings["speculative_config"] = {"model": "shop-draft", "num_speculative_tokens": 3}
     with ctx.llm(

@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, experiment, worker_of
 from quizzes.experiments.memory._shapes import KvDtype
@@ -29,7 +29,7 @@ def which_flag(
 def _bytes(ctx: Context, quantization: str, kv_cache_dtype: str) -> tuple[int, int]:
     from engine.quant.size import weight_bytes
 
-    settings = {} if quantization == "none" else {"quantization": quantization}
+    settings: dict[str, Any] = {} if quantization == "none" else {"quantization": quantization}
     with ctx.llm(kv_cache_dtype=kv_cache_dtype, num_gpu_blocks_override=64, **settings) as llm:
         worker = worker_of(llm)
         return weight_bytes(worker.model)[0], worker.block_bytes() // 16

@@ -1,6 +1,6 @@
 from dataclasses import asdict, dataclass, replace
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 
@@ -110,12 +110,12 @@ def _panel(fault: Fault, seed: int, minutes: float) -> Panel:
     )
 
 
-def _requests(fault: Fault, seed: int, minutes: float) -> list[object]:
+def _requests(fault: Fault, seed: int, minutes: float) -> list[Any]:
     from engine.sim.workload import SimRequest
 
     rng = Random(f"incident:{seed}")
     rate = RATE * (8 if fault == "overload" else 1)
-    requests: list[object] = []
+    requests: list[Any] = []
     now, index = 0.0, 0
     while now < 60 * minutes:
         now += rng.expovariate(rate)

@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -33,9 +35,9 @@ def latency_parts(
     engine.run(Workload(requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=ctx.seed))
     records = engine.recorder.finished
     prefills = [record.first_token - record.scheduled for record in records]
-    ttft = percentiles([record.ttft for record in records])
-    queue = percentiles([record.queue_time for record in records])
-    prefill = percentiles(prefills)
+    ttft: Any = percentiles([record.ttft for record in records])
+    queue: Any = percentiles([record.queue_time for record in records])
+    prefill: Any = percentiles(prefills)
     errors = [abs(r.ttft - r.queue_time - p) for r, p in zip(records, prefills, strict=True)]
     errors += [abs(r.e2e - r.ttft - (r.num_tokens - 1) * r.tpot) for r in records]
     seconds = max(record.last_token for record in records) - min(record.arrival for record in records)

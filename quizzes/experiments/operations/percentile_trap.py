@@ -30,10 +30,8 @@ def percentile_trap(
         p99_histogram_ms [ms]: p99 of all requests as PromQL's histogram_quantile interpolates it from the buckets.
         bucket_low_ms, bucket_high_ms [ms]
     """
-    from engine.sim.report import percentiles
-
     fast, slow = [fast_ms / 1000] * fast_n, [slow_ms / 1000] * slow_n
-    p_fast, p_slow, p_all = (percentiles(values).p99 for values in (fast, slow, fast + slow))
+    p_fast, p_slow, p_all = (_p99(values) for values in (fast, slow, fast + slow))
     guess, low, high = histogram_quantile(0.99, fast + slow)
     return Result(
         p99_all_ms=1000 * p_all,
@@ -44,6 +42,14 @@ def percentile_trap(
         bucket_low_ms=1000 * low,
         bucket_high_ms=1000 * high,
     )
+
+
+def _p99(values: list[float]) -> float:
+    from engine.sim.report import percentiles
+
+    found = percentiles(values)
+    assert found is not None
+    return found.p99
 
 
 def histogram_quantile(share: float, values: list[float]) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 
@@ -59,7 +59,7 @@ def scaling_signal(
     report = fleet.run(
         Workload(requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=ctx.seed)
     )
-    run = report.run
+    run: Any = report.run
     times = [event.time for event in report.events if event.kind == "out"]
     return Result(
         outs=report.num_out,

@@ -1,7 +1,7 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy
-from quizzes.experiments.operations._gateway import Gateway
+from quizzes.experiments.operations._gateway import Backend, Gateway
 
 TITLES = ("lamps", "shelves", "chairs", "tables", "clocks", "mirrors", "carpets", "curtains")
 
@@ -29,16 +29,16 @@ def shadow(
         after_rollback_from_old [requests]
         lines_changed_in_application
     """
-    settings = {
+    candidates: dict[str, dict[str, Any]] = {
         "same": {"max_num_batched_tokens": 64},
         "preempting": {"num_gpu_blocks_override": 8},
         "other_model": {"model": "shop-draft"},
-    }[candidate]
+    }
     params = greedy(max_tokens)
-    common = {"max_model_len": 96}
-    with ctx.llm(**common) as old, ctx.llm(**{**common, **settings}) as new:
+    common: dict[str, Any] = {"max_model_len": 96}
+    with ctx.llm(**common) as old, ctx.llm(**common | candidates[candidate]) as new:
 
-        def backend(llm):  # type: ignore[no-untyped-def]
+        def backend(llm: Any) -> Backend:
             return lambda user, prompt: llm.generate(prompt, params, use_tqdm=False)[0].outputs[0].text
 
         gateway = Gateway({"old": backend(old), "new": backend(new)}, {"old": 1.0, "new": 0.0})

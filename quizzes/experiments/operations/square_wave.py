@@ -44,8 +44,9 @@ def square_wave(
         cooldown_out=cooldown_out,
         cooldown_in=cooldown_in,
     )
-    scaler, events = Autoscaler(config), []
-    replicas, starting = base_replicas, []
+    scaler, replicas = Autoscaler(config), base_replicas
+    events: list[ScaleEvent] = []
+    starting: list[float] = []
     overload = paid = 0.0
     most = replicas
     steps = int(2 * half_period_s * periods / config.interval)
@@ -63,8 +64,8 @@ def square_wave(
         elif change < 0:
             replicas -= 1
         if change:
-            kind = "out" if change > 0 else "in"
-            events.append(ScaleEvent(now, kind, 0, signal, replicas + len(starting)))
+            total = replicas + len(starting)
+            events.append(ScaleEvent(now, "out" if change > 0 else "in", 0, signal, total))
         paid += config.interval * (replicas + len(starting))
         most = max(most, replicas + len(starting))
     return Result(

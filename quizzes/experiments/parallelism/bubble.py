@@ -1,4 +1,5 @@
 from collections import deque
+from typing import Any
 
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
@@ -27,7 +28,7 @@ def bubble(
     for index in range(requests):
         engine.add(Ask(f"r{index}", 1, output))
     scheduler = engine.scheduler
-    under_way: deque = deque()
+    under_way: deque[Any] = deque()
     moments: dict[str, list[int]] = {}
     work, tick, largest = [], 0, 0
     while scheduler.has_unfinished():

@@ -44,8 +44,18 @@ def experts(
 
     names = ExpertNames("mlp", "gate_proj", "up_proj", "down_proj")
     moe = MoEConfig(num_experts, top_k, 16, norm_topk_prob=True, layers=(True,), names=names)
-    sizes = {"vocab_size": 64, "hidden_size": hidden, "intermediate_size": 16, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": hidden, "rms_norm_eps": 1e-5}
+    sizes: dict[str, Any] = {
+        "vocab_size": 64,
+        "hidden_size": hidden,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+    }
+    heads: dict[str, Any] = {
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "head_dim": hidden,
+        "rms_norm_eps": 1e-5,
+    }
     config = ModelConfig(
         "moe",
         Path("."),

@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -28,7 +30,7 @@ def fit(
 
     shape, device = get_model(model), get_hardware(hardware)
 
-    def plan(size: int) -> tuple[object, float]:
+    def plan(size: int) -> tuple[Any, float]:
         deployment = Deployment(shape, device, tp=size, max_model_len=max_model_len)
         return plan_memory(deployment), 1e3 * CostModel(deployment).decode_seconds(1, max_model_len // 2)
 

@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy
 
@@ -29,13 +29,13 @@ def live(
     params = greedy(max_tokens)
     with ctx.llm(dtype="float32", max_num_seqs=8) as llm:
         expected = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
-    size = {"tensor": "tensor_parallel_size", "pipeline": "pipeline_parallel_size"}[split]
+    two: dict[str, Any] = {f"{split}_parallel_size": 2}
     steps: list[tuple[int, int, int, int]] = []
-    with ctx.llm(dtype="float32", max_num_seqs=8, **{size: 2}) as llm:
+    with ctx.llm(dtype="float32", max_num_seqs=8, **two) as llm:
         core = llm.llm_engine.engine_core
         step = core.step
 
-        def counting() -> list:
+        def counting() -> Any:
             outputs = step()
             stats = core.scheduler.stats
             steps.append(
@@ -48,7 +48,7 @@ def live(
             )
             return outputs
 
-        core.step = counting  # type: ignore[method-assign]
+        core.step = counting
         found = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
         layers = core.config.model.num_hidden_layers
     decode = [entry for entry in steps[requests:] if entry[1]]

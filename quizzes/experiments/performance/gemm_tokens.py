@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -26,8 +29,8 @@ def gemm_tokens(
     weight = ops.pack_weight(torch.randn(size, size))
     inputs = {rows: torch.randn(rows, size) for rows in (few, many)}
 
-    def run(rows: int) -> None:
-        ops.linear(inputs[rows], weight)
+    def run(rows: int) -> Any:
+        return ops.linear(inputs[rows], weight)
 
     with torch.inference_mode():
         repeat = max(1, many // few // 4)  # both sides last long enough to be measured
@@ -49,7 +52,7 @@ def gemm_tokens(
     )
 
 
-def _busy(run: object, rows: int, times: int) -> float:
+def _busy(run: Callable[[int], Any], rows: int, times: int) -> float:
     """Time inside products over the time of the loop around them."""
     from time import perf_counter
 
@@ -57,6 +60,6 @@ def _busy(run: object, rows: int, times: int) -> float:
     began = perf_counter()
     for _ in range(times):
         start = perf_counter()
-        run(rows)  # type: ignore[operator]
+        run(rows)
         inside += perf_counter() - start
     return inside / (perf_counter() - began)

@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
 
 
@@ -34,7 +36,8 @@ def gpu_busy(
             x @ weight.T
         torch.cuda.synchronize()
         repeats = 4000 if rows < 256 else 300
-        first, last = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
+        event: Any = torch.cuda.Event
+        first, last = (event(enable_timing=True, blocking=True) for _ in range(2))
         began, cpu = perf_counter(), process_time()
         first.record()
         for _ in range(repeats):

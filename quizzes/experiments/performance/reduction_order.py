@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -31,7 +33,7 @@ def reduction_order(
     )
 
 
-def _total(parts: list) -> object:
+def _total(parts: list[Any]) -> Any:
     """Partial sums, each from left to right, then their sum from left to right; every addition rounds to fp32."""
     import numpy as np
 
@@ -39,10 +41,10 @@ def _total(parts: list) -> object:
     return _run(np.array(totals, dtype=np.float32))
 
 
-def _run(numbers: object) -> object:
+def _run(numbers: Any) -> Any:
     import numpy as np
 
     total = np.float32(0)
-    for number in numbers:  # type: ignore[attr-defined]
+    for number in numbers:
         total = np.float32(total + number)
     return total

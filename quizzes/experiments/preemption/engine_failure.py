@@ -1,7 +1,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy
 
@@ -68,13 +68,13 @@ def engine_failure(
         )
 
 
-def _put_in_fault(executor, where: str, fails_at_step: int) -> None:  # type: ignore[no-untyped-def]
+def _put_in_fault(executor: Any, where: str, fails_at_step: int) -> None:
     """Make the worker fail at a step, as torch would, or report an error of one request."""
     import torch
 
     execute, steps = executor.execute, iter(range(1, 10_000))
 
-    def faulty(out, *more):  # type: ignore[no-untyped-def]
+    def faulty(out: Any, *more: Any) -> Any:
         failing = next(steps) == fails_at_step
         if failing and where == "step":
             raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")

@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy
 
@@ -28,12 +28,16 @@ def same_text(
     params = greedy(max_tokens)
     with ctx.llm(max_model_len=160) as llm:
         ample = llm.generate(prompts[:num_requests], params, use_tqdm=False)
-    tight = {"num_gpu_blocks_override": num_blocks, "preemption_mode": mode, "max_model_len": 160}
+    tight: dict[str, Any] = {
+        "num_gpu_blocks_override": num_blocks,
+        "preemption_mode": mode,
+        "max_model_len": 160,
+    }
     with ctx.llm(traced=True, **tight) as llm:
         scheduler = llm.llm_engine.engine_core.scheduler
         copied, update = [], scheduler.update
 
-        def counting(*step):  # type: ignore[no-untyped-def]
+        def counting(*step: Any) -> Any:
             outputs = update(*step)
             copied.append(scheduler.stats.num_blocks_copied_in)
             return outputs

@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -32,7 +34,7 @@ def swap_under_load(
     deployment = deploy(model, gpu, max_num_batched_tokens=2048)
     load = list(Workload(num_requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=1))
 
-    def run(blocks: int, swap_space: float = 0.0):  # type: ignore[no-untyped-def]
+    def run(blocks: int, swap_space: float = 0.0) -> Any:
         engine = make_engine(
             deployment, num_blocks=blocks + 1, enable_prefix_caching=False, swap_space=swap_space
         )

@@ -58,7 +58,7 @@ def victims(
         steps=[step for step, _ in lost],
         dropped_tokens=[computed_before(engine, f"r{who}", step) for step, who in lost],
         output_so_far=[sum(s < step for s in outcomes[who].token_steps) for step, who in lost],
-        reasons=[str(engine.steps[step].why_not(f"r{who}").reason) for step, who in lost],
+        reasons=[_reason(engine, f"r{who}", step) for step, who in lost],
         num_preemptions=len(lost),
         recomputed_tokens=sum(outcome.computed_tokens for outcome in outcomes) - needed,
         first_token=[outcome.first_token for outcome in outcomes],
@@ -84,3 +84,9 @@ def computed_before(engine: CoreEngine, name: str, step: int) -> int:
 
 def _at(values: list[int], index: int) -> int:
     return values[index] if index < len(values) else 0
+
+
+def _reason(engine: CoreEngine, name: str, step: int) -> str:
+    found = engine.steps[step].why_not(name)
+    assert found is not None
+    return str(found.reason)

@@ -1,4 +1,5 @@
 from itertools import pairwise
+from typing import Any
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
 
@@ -33,7 +34,11 @@ def which_metric(
         Ask("r1", prompt, output),
         Ask("r2", last_prompt, output, arrival=last_arrival),
     ]
-    settings = {"block_size": block_size, "max_num_batched_tokens": budget, "enable_prefix_caching": False}
+    settings: dict[str, Any] = {
+        "block_size": block_size,
+        "max_num_batched_tokens": budget,
+        "enable_prefix_caching": False,
+    }
     tight = ctx.core(num_blocks=num_blocks, traced=True, **settings).run(asks)
     ample = ctx.core(num_blocks=10_000, **settings).run(asks)
     lost = [(step.index, name) for step in tight.steps for name in step.preempted]

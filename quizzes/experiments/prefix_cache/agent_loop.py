@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 
@@ -29,7 +31,7 @@ def agent_loop(
         prompt_tokens [tokens]: Prompt tokens of the append-only run, all calls.
         append_only_hit_rate [share]
     """
-    sizes = {
+    sizes: dict[str, Any] = {
         "system": system,
         "tools": tools,
         "tool_tokens": tool_tokens,

@@ -24,14 +24,18 @@ def disk_tier(ctx: Context, prompt: int = arg(200, 17, 800), answer: int = arg(6
 
     tokens = [3 + 7 * i % 2000 for i in range(prompt)]
     params = greedy(answer)
-    settings = {"max_model_len": prompt + answer + 16, "num_gpu_blocks_override": 128}
+    settings: dict[str, Any] = {"max_model_len": prompt + answer + 16, "num_gpu_blocks_override": 128}
 
     def ask(llm: Any) -> Any:
         (output,) = llm.generate([{"prompt_token_ids": tokens}], params, use_tqdm=False)
         return output
 
     with TemporaryDirectory() as folder:
-        shared = {**settings, "kv_offloading_backend": f"disk:{folder}", "kv_offloading_size": 0.05}
+        shared: dict[str, Any] = {
+            **settings,
+            "kv_offloading_backend": f"disk:{folder}",
+            "kv_offloading_size": 0.05,
+        }
         with ctx.llm(**shared) as first:
             outputs = [ask(first), ask(first)]
         with ctx.llm(**settings) as other:

@@ -34,8 +34,8 @@ def noisy_neighbour(
         quota_backlog [documents]: Still waiting at the gateway at the end: the scanner's price of the quota.
         evictions_shared [blocks]
     """
-    size = {"sessions": sessions, "blocks": session_blocks, "rounds": rounds}
-    scan = {"documents": documents, "document_blocks": document_blocks}
+    size: dict[str, Any] = {"sessions": sessions, "blocks": session_blocks, "rounds": rounds}
+    scan: dict[str, Any] = {"documents": documents, "document_blocks": document_blocks}
     pool = max(pool, 2 * max(session_blocks, document_blocks) + 4)
     shared_engine = ctx.core(num_blocks=pool, block_size=BLOCK, traced=True)
     shared = _play(shared_engine, shared_engine, **size, **scan)

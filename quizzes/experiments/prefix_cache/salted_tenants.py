@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
@@ -76,5 +76,5 @@ def _computed(engine: CoreEngine) -> int:
     return sum(outcome.computed_tokens for outcome in engine.outcomes.values())
 
 
-def _identity(key: str | None, who: str) -> dict[str, str]:
+def _identity(key: str | None, who: str) -> dict[str, Any]:
     return {"salt": {"cache_salt": who}, "adapter": {"lora": who}}.get(key or "", {})

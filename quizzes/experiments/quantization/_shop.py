@@ -40,7 +40,7 @@ def divergence(exact: Any, model: Any, samples: list[Any]) -> float:
             expected = exact.logits(exact.hidden(sample)[0]).log_softmax(-1)
             found = model.logits(model.hidden(sample)[0]).log_softmax(-1)
             total += float((expected.exp() * (expected - found)).sum())
-    return total / sum(sample.shape[1] for sample in samples)
+    return total / sum(int(sample.shape[1]) for sample in samples)
 
 
 def exact_match(folder: Any, model: Any, language: str, count: int) -> tuple[int, int]:

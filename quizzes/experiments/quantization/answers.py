@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment, worker_of
 
@@ -43,7 +43,7 @@ def answers(
     )
 
 
-def _say(ctx: Context, prompts: list[str], settings: dict) -> tuple[list[str], int]:
+def _say(ctx: Context, prompts: list[str], settings: dict[str, Any]) -> tuple[list[str], int]:
     """Answers, and the bytes of a KV block."""
     from engine import SamplingParams
 

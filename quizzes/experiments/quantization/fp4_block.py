@@ -31,7 +31,7 @@ def fp4_block(
     return Result(
         mx_scale=float(from_e8m0(mx.block_scale)[0, 0]),
         mx_restored=found[0].tolist(),
-        nv_scale=float(nv.block_scale[0, 0].float() * nv.tensor_scale),
+        nv_scale=float(nv.block_scale[0, 0].float() * nv.tensor_scale),  # type: ignore[operator]
         nv_restored=found[1].tolist(),
         mx_error=errors[0],
         nv_error=errors[1],

@@ -41,4 +41,4 @@ def draw(logits: torch.Tensor, rows: int, **params: Any) -> list[int]:
     slots = np.arange(rows)
     ones = np.ones(rows, np.int64)
     batch = SampleBatch(slots, ones, ones, np.zeros((rows, 2), np.int32))
-    return sampler(logits.repeat(rows, 1), batch).token_ids.tolist()
+    return list(sampler(logits.repeat(rows, 1), batch).token_ids.tolist())

@@ -32,11 +32,11 @@ def allowed_set(
     from engine.sample.verify import target_probabilities
     from quizzes.experiments.sampling._sampler import logits_of, sampler_for
 
-    def distribution(temperature: float, **filters: float) -> list[float]:
+    def distribution(temperature: float, **filters: Any) -> list[float]:
         plan = sampler_for(len(probs), 1, temperature=temperature, **filters).plan(np.arange(1))
         return target_probabilities(logits_of(probs)[None], plan)[0].tolist()
 
-    filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    filters: dict[str, Any] = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
     found = distribution(temperature, **filters)
     allowed = [token for token, p in enumerate(found) if p > 0]
     cold = distribution(1.0, **filters)

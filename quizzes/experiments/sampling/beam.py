@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
@@ -31,7 +33,7 @@ def beam(
     counted = {"requests": 0, "candidates": 0}
     with ctx.llm(block_size=block_size, traced=True) as llm:
 
-        def generate(prompts: list[list[int]], params: SamplingParams) -> list:
+        def generate(prompts: list[list[int]], params: SamplingParams) -> Any:
             outputs = llm.generate(prompts, params, use_tqdm=False)
             counted["requests"] += len(outputs)
             counted["candidates"] += sum(len(output.outputs[0].logprobs[0]) for output in outputs)

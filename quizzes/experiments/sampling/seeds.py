@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -24,7 +26,7 @@ def seeds(
     from engine import SamplingParams
 
     prompt = "Our readers like"
-    settings = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True}
+    settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True}
     mine = SamplingParams(seed=seed, **settings)
     with ctx.llm(max_num_seqs=32) as llm:
 

@@ -13,7 +13,7 @@ al. 1989), for LLM serving Sheng et al. 2024 (2401.00588), section 3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from engine.core.queues import SortKey
 from engine.core.request import Request
@@ -32,9 +32,9 @@ def sjf(predict: Predict) -> Callable[..., Scheduler]:
     """Shortest job first."""
 
     def make(*args: Any, **settings: Any) -> Scheduler:
-        scheduler = Scheduler(*args, **settings)
+        scheduler: Any = Scheduler(*args, **settings)
         scheduler.sort_key = lambda request, order: (0, predict(request), order)
-        return scheduler
+        return cast(Scheduler, scheduler)
 
     return make
 
@@ -43,13 +43,13 @@ def aging(predict: Predict, weight: float) -> Callable[..., Scheduler]:
     """Shortest job first with a limit: a token of length counts as `weight` steps of waiting."""
 
     def make(*args: Any, **settings: Any) -> Scheduler:
-        scheduler = Scheduler(*args, **settings)
+        scheduler: Any = Scheduler(*args, **settings)
         scheduler.sort_key = lambda request, order: (
             0,
             request.arrival_time + weight * predict(request),
             order,
         )
-        return scheduler
+        return cast(Scheduler, scheduler)
 
     return make
 
@@ -58,7 +58,7 @@ def fair(predict: Predict) -> Callable[..., Scheduler]:
     """Fair share: tenants take turns by tokens, however many requests each of them sends."""
 
     def make(*args: Any, **settings: Any) -> Scheduler:
-        scheduler = Scheduler(*args, **settings)
+        scheduler: Any = Scheduler(*args, **settings)
         last: dict[str, float] = {}
         starts: dict[str, float] = {}
         """Starts of unfinished requests; the minimum is the virtual time."""
@@ -73,7 +73,7 @@ def fair(predict: Predict) -> Callable[..., Scheduler]:
             return (0, last[tenant], order)
 
         scheduler.sort_key = key
-        return scheduler
+        return cast(Scheduler, scheduler)
 
     return make
 

@@ -50,8 +50,8 @@ def head_of_line(
     held = [step for step in fcfs.steps if step.free_blocks >= 1 and _is_held_back(step, small)]
     reasons = [step.why_not("large") for step in fcfs.steps]
     return Result(
-        fcfs_large_admitted=fcfs.outcomes["large"].admitted,  # type: ignore[arg-type]
-        bypass_large_admitted=bypass.outcomes["large"].admitted,  # type: ignore[arg-type]
+        fcfs_large_admitted=fcfs.outcomes["large"].admitted,
+        bypass_large_admitted=bypass.outcomes["large"].admitted,
         fcfs_small_wait=_mean_wait(fcfs, small),
         bypass_small_wait=_mean_wait(bypass, small),
         blocked_steps=len(held),
@@ -71,4 +71,4 @@ def _is_held_back(step: StepView, small: int) -> bool:
 
 def _mean_wait(engine: CoreEngine, small: int) -> float:
     outcomes = [engine.outcomes[f"small{i}"] for i in range(small)]
-    return sum(outcome.admitted - outcome.arrival for outcome in outcomes) / small  # type: ignore[operator]
+    return sum(int(outcome.admitted) - outcome.arrival for outcome in outcomes) / small

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from engine.sim.engine import SimEngine
 from engine.sim.memory import Deployment
@@ -39,8 +40,12 @@ def open_vs_closed(
     """
     drawn = (lengths("prompt", prompt, 20_000), lengths("output", output, 1000))
     replica = deployment(model, gpu, max_num_seqs=max_num_seqs)
-    closed = [_closed(count, Workload(requests, 1.0, *drawn, seed=seed), replica) for count in users]
-    opened = [simulate(make_engine(replica), Workload(requests, rate, *drawn, seed=seed)) for rate in rates]
+    closed: list[Any] = [
+        _closed(count, Workload(requests, 1.0, *drawn, seed=seed), replica) for count in users
+    ]
+    opened: list[Any] = [
+        simulate(make_engine(replica), Workload(requests, rate, *drawn, seed=seed)) for rate in rates
+    ]
     return Result(
         closed_requests_per_s=[run.requests_per_s for run in closed],
         closed_ttft_p99_ms=[1000 * run.ttft.p99 for run in closed],

@@ -101,7 +101,7 @@ def _serve(
         engine.step()
     engine.close()
     outcomes = [engine.outcomes[ask.request_id] for ask in asks]
-    return [(outcome.admitted, outcome.finished) for outcome in outcomes]  # type: ignore[misc]
+    return [(outcome.admitted, outcome.finished) for outcome in outcomes]
 
 
 def _by_end(run: list[tuple[int, int]]) -> list[int]:

@@ -53,7 +53,7 @@ def queue_bound(
         waiting = engine.step().stats.num_waiting
         waiting_sum, peak, busy = waiting_sum + waiting, max(peak, waiting), busy + 1
     engine.close()
-    waits = [engine.outcomes[name].admitted - engine.outcomes[name].arrival for name in served]  # type: ignore[operator]
+    waits = [engine.outcomes[name].admitted - engine.outcomes[name].arrival for name in served]
     throughput = len(served) / busy
     return Result(
         served=len(served),

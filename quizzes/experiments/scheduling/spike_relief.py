@@ -55,4 +55,4 @@ def _serve(ctx: Context, slots: int, service: int, spike: int, every: int, bound
         if bound is None or len(engine.scheduler.waiting) < bound + free:
             engine.add(Ask(f"r{index}", 1, service))
     engine.run()
-    return [outcome.admitted - outcome.arrival for outcome in engine.outcomes.values()]  # type: ignore[operator]
+    return [outcome.admitted - outcome.arrival for outcome in engine.outcomes.values()]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine import LLM
+    pass
 
 METHODS = {
     "ngram": {"method": "ngram"},
@@ -55,13 +55,13 @@ def prompts(workload: str, count: int) -> list[str]:
 
 
 def run(
-    llm: LLM,
+    llm: Any,
     questions: list[str],
     *,
     temperature: float,
     max_tokens: int,
     one_by_one: bool = False,
-    ignore_eos=False,
+    ignore_eos: bool = False,
 ) -> Counted:
     """Answer the questions and add up the figures of all steps."""
     from engine import SamplingParams
@@ -70,7 +70,7 @@ def run(
     core = llm.llm_engine.engine_core
     step = core.step
 
-    def counting() -> list:
+    def counting() -> Any:
         outputs = step()
         stats = core.scheduler.stats
         counted.steps += 1
@@ -86,7 +86,7 @@ def run(
             counted.first_token_step = counted.steps
         return outputs
 
-    core.step = counting  # type: ignore[method-assign]
+    core.step = counting
     try:
         params = [
             SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens, ignore_eos=ignore_eos)
@@ -101,5 +101,5 @@ def run(
             counted.decode_rows -= len(outputs)
             counted.tokens += [output.outputs[0].token_ids for output in outputs]
     finally:
-        core.step = step  # type: ignore[method-assign]
+        core.step = step
     return counted

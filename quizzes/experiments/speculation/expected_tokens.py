@@ -32,8 +32,8 @@ def expected_tokens(
     speculation = Speculation(k, acceptance, seed=ctx.seed)
     blocks = rows * (-(-(output + k + 2) // 16) + 2) + 2
     scheduler = Scheduler(SchedulerConfig(rows * (k + 1), rows, output + 64), CacheConfig(blocks, 16))
-    for row in range(rows):
-        scheduler.add(Request(f"r{row}", [row], SamplingParams(max_tokens=output, ignore_eos=True)))
+    for index in range(rows):
+        scheduler.add(Request(f"r{index}", [index], SamplingParams(max_tokens=output, ignore_eos=True)))
     drafted = accepted = verified = computed = generated = steps = 0
     while scheduler.has_unfinished():
         out = scheduler.schedule()

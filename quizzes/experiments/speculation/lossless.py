@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.speculation._shop import METHODS, Counted, prompts, run
@@ -35,7 +35,7 @@ def lossless(
     """
     questions = prompts(workload, requests)
 
-    def answer(speculative: dict | None) -> Counted:
+    def answer(speculative: dict[str, Any] | None) -> Counted:
         with ctx.llm(max_num_seqs=16, speculative_config=speculative, traced=speculative is not None) as llm:
             return run(llm, questions, temperature=temperature, max_tokens=max_tokens, one_by_one=True)
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quizzes.experiments import Context, Result, arg, experiment
 
 if TYPE_CHECKING:
-    from engine.sim.report import RunReport
+    pass
 
 
 @experiment("E36", "E38", seconds=20)
@@ -50,10 +50,10 @@ def speedup(
     from quizzes.experiments.speculation._fleet_of_one import Target, serve
 
     target = Target(model, hardware, tp)
-    load = {"batch": batch, "prompt": prompt, "output": output}
+    load: dict[str, Any] = {"batch": batch, "prompt": prompt, "output": output}
     draft = Target(draft_model, hardware, draft_tp) if draft_model else None
-    plain = serve(target, **load)
-    drafts = serve(target, **load, num_drafts=k, acceptance=acceptance, draft=draft, seed=ctx.seed)
+    plain: Any = serve(target, **load)
+    drafts: Any = serve(target, **load, num_drafts=k, acceptance=acceptance, draft=draft, seed=ctx.seed)
     plain_step, step = (_decode_step(report) for report in (plain, drafts))
     return Result(
         speedup=_rate(drafts, batch) / _rate(plain, batch),
@@ -76,19 +76,19 @@ def speedup(
     )
 
 
-def _rate(report: RunReport, batch: int) -> float:
-    """Tokens per second of one request behind its first token, times the batch: prefill does not count."""
-    return batch / report.tpot.mean
+def _rate(report: Any, batch: int) -> float:
+    """Tokens per second after the first token, times the batch: prefill does not count."""
+    return batch / float(report.tpot.mean)
 
 
-def _decode_step(report: RunReport) -> float:
-    return report.itl.p50
+def _decode_step(report: Any) -> float:
+    return float(report.itl.p50)
 
 
-def _tokens_per_step(report: RunReport, batch: int, output: int) -> float:
-    """Gaps between outputs are steps in which a request took part."""
-    return batch * (output - 1) / report.itl.count
+def _tokens_per_step(report: Any, batch: int, output: int) -> float:
+    """Tokens per request and step; each gap between outputs is one step of a request."""
+    return batch * (output - 1) / int(report.itl.count)
 
 
-def _spread(report: RunReport) -> float:
-    return (report.e2e.max - report.e2e.p50) / report.e2e.p50
+def _spread(report: Any) -> float:
+    return float((report.e2e.max - report.e2e.p50) / report.e2e.p50)

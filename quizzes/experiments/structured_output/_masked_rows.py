@@ -1,17 +1,17 @@
-"""Counting the positions at which a grammar masked the vocabulary, step by step."""
+"""Counter of the positions at which a grammar masked the vocabulary."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine import LLM
+    pass
 
 
 class MaskedRows:
-    """Watches an engine from now on: `count` is the sum over its steps."""
+    """Counts masked rows of an engine from now on."""
 
-    def __init__(self, llm: LLM) -> None:
+    def __init__(self, llm: Any) -> None:
         self.count = 0
         self._core = llm.llm_engine.engine_core
         self._step = self._core.step

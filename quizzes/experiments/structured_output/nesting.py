@@ -1,3 +1,5 @@
+from typing import Any
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 RECURSIVE = {
@@ -49,7 +51,7 @@ def nesting(ctx: Context, depth: int = arg(3, 1, 12)) -> Result:
         grammar = compiled.start()
         return grammar.accept_tokens([0] * level + [2] + [1] * level + [3])
 
-    def compiles(kind: str, value: object) -> bool:
+    def compiles(kind: str, value: Any) -> bool:
         letters = Vocabulary([bytes([code]) for code in range(32, 127)] + [b""], frozenset({95}))
         try:
             GrammarCompiler(letters, StructuredOutputsConfig(backend="dfa")).compile(

@@ -1,5 +1,5 @@
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.structured_output._masked_rows import MaskedRows
@@ -33,7 +33,7 @@ def tool_calls(
     from engine import SamplingParams
     from engine.zoo.dialogue import TOOLS
 
-    named = {"type": "function", "function": {"name": "get_order_status"}}
+    named: dict[str, Any] = {"type": "function", "function": {"name": "get_order_status"}}
     numbers = [10_000 + 137 * i for i in range(answers)]
     questions = [QUESTIONS[i % len(QUESTIONS)].format(n=numbers[i]) for i in range(answers)]
     chats = [
@@ -43,7 +43,7 @@ def tool_calls(
         ]
         for text in questions
     ]
-    settings = {"load_format": "dummy"} if model == "random" else {}
+    settings: dict[str, Any] = {"load_format": "dummy"} if model == "random" else {}
     with ctx.llm(max_num_seqs=32, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
         rows = MaskedRows(llm)
         params = [SamplingParams(temperature=0.7, seed=i, max_tokens=max_tokens) for i in range(answers)]
@@ -52,7 +52,8 @@ def tool_calls(
         )
         decode = llm.get_tokenizer().decode
         shown = "get_order_status" in decode(outputs[0].prompt_token_ids)
-    properties = {tool["function"]["name"]: set(tool["function"]["parameters"]["required"]) for tool in TOOLS}
+    functions: list[Any] = [tool["function"] for tool in TOOLS]
+    properties = {function["name"]: set(function["parameters"]["required"]) for function in functions}
     first = [(output.outputs[0].tool_calls or [None])[0] for output in outputs]
     calls = [None if call is None else call["function"] for call in first]
     arguments = [{} if call is None else json.loads(call["arguments"]) for call in calls]

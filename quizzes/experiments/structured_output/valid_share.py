@@ -1,10 +1,10 @@
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.structured_output._masked_rows import MaskedRows
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "genre": {"enum": ["mystery", "romance", "fantasy"]},
@@ -44,11 +44,11 @@ def valid_share(
 
     prompts = [f"Catalogue entry {number} as JSON: " for number in range(answers)]
     structure = StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True)
-    settings = {"load_format": "dummy"} if model == "random" else {}
+    settings: dict[str, Any] = {"load_format": "dummy"} if model == "random" else {}
     with ctx.llm(max_num_seqs=64, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
         rows = MaskedRows(llm)
 
-        def ask(**extra: object) -> list:
+        def ask(**extra: Any) -> list[Any]:
             params = [
                 SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens, **extra)
                 for seed in range(answers)
