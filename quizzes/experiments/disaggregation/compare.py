@@ -63,19 +63,16 @@ def compare(
         engine, engine, prefill, decode, LeastLoaded(), LeastLoaded(), get_link(link)
     ).run(load)
     split: Any = apart.run
+    runs = {"colocated": together, "split": split}
 
     def busy(replicas: list[Any]) -> float:
         return float(sum(replica.busy_seconds for replica in replicas) / len(replicas) / split.seconds)
 
     return Result(
-        colocated_ttft_ms=1e3 * together.ttft.mean,
-        split_ttft_ms=1e3 * split.ttft.mean,
-        colocated_itl_p99_ms=1e3 * together.itl.p99,
-        split_itl_p99_ms=1e3 * split.itl.p99,
-        colocated_tpot_ms=1e3 * together.tpot.mean,
-        split_tpot_ms=1e3 * split.tpot.mean,
-        colocated_e2e_ms=1e3 * together.e2e.mean,
-        split_e2e_ms=1e3 * split.e2e.mean,
+        **{f"{name}_ttft_ms": 1e3 * run.ttft.mean for name, run in runs.items()},
+        **{f"{name}_itl_p99_ms": 1e3 * run.itl.p99 for name, run in runs.items()},
+        **{f"{name}_tpot_ms": 1e3 * run.tpot.mean for name, run in runs.items()},
+        **{f"{name}_e2e_ms": 1e3 * run.e2e.mean for name, run in runs.items()},
         split_wins_ttft=split.ttft.mean < together.ttft.mean,
         split_wins_itl=split.itl.p99 < together.itl.p99,
         split_wins_e2e=split.e2e.mean < together.e2e.mean,

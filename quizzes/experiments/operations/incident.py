@@ -1,6 +1,6 @@
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from random import Random
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
 
@@ -23,28 +23,6 @@ THROTTLE = 3.0
 """Slow-down of an overheated card."""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Dashboard of a few minutes. Seconds are virtual."""
-
-    waiting: Annotated[float, "requests"]
-    """Mean."""
-    running: Annotated[float, "requests"]
-    kv_usage: Annotated[float, "share"]
-    """Peak."""
-    preemptions: Annotated[int, ""]
-    hit_rate: Annotated[float, "share"]
-    ttft_p50: Annotated[float, "s"]
-    ttft_p99: Annotated[float, "s"]
-    itl_p50: Annotated[float, "s"]
-    itl_p99: Annotated[float, "s"]
-    itl_max: Annotated[float, "s"]
-    tokens_per_step: Annotated[float, "tokens"]
-    answer_tokens: Annotated[float, "tokens"]
-    """Mean length of an answer."""
-    requests_per_s: Annotated[float, "1/s"]
-
-
 @experiment("E52", seconds=30)
 def incident(
     ctx: Context,
@@ -64,13 +42,13 @@ def incident(
         yesterday, today [panel]
         ratio [x]: Today over yesterday, where yesterday is not zero.
     """
-    healthy = asdict(_panel("none", seed, minutes))
-    faulty = asdict(_panel(fault, seed, minutes))
+    healthy, faulty = _panel("none", seed, minutes), _panel(fault, seed, minutes)
     ratio = {name: round(faulty[name] / value, 3) for name, value in healthy.items() if value}
     return Result(yesterday=_rounded(healthy), today=_rounded(faulty), ratio=ratio)
 
 
-def _panel(fault: Fault, seed: int, minutes: float) -> Panel:
+def _panel(fault: Fault, seed: int, minutes: float) -> dict[str, float]:
+    """Dashboard of a few minutes by figure. Seconds are virtual."""
     from engine.sim.cost import CostModel, Efficiency, Rates
     from engine.sim.memory import plan_memory
     from engine.sim.run import make_engine, simulate
@@ -93,7 +71,7 @@ def _panel(fault: Fault, seed: int, minutes: float) -> Panel:
     report = simulate(engine, _requests(fault, seed, minutes))
     ttft, itl = report.ttft, report.itl
     assert ttft is not None and itl is not None
-    return Panel(
+    return dict(
         waiting=report.mean_waiting,
         running=report.mean_running,
         kv_usage=report.peak_kv_cache_usage,

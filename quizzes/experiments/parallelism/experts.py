@@ -1,6 +1,7 @@
+from pathlib import Path
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.charts import vega
 
 
@@ -37,35 +38,15 @@ def experts(
     from engine.layers.moe import FusedMoE
 
     if num_experts % ranks or top_k > num_experts:
-        raise ValueError(
-            f"{ranks} ranks must divide {num_experts} experts, and top_k={top_k} must not exceed them"
+        raise BadArguments(
+            f"{ranks} ranks must divide {num_experts} experts; top_k={top_k} must not exceed them"
         )
-    from pathlib import Path
-
     names = ExpertNames("mlp", "gate_proj", "up_proj", "down_proj")
     moe = MoEConfig(num_experts, top_k, 16, norm_topk_prob=True, layers=(True,), names=names)
-    sizes: dict[str, Any] = {
-        "vocab_size": 64,
-        "hidden_size": hidden,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-    }
-    heads: dict[str, Any] = {
-        "num_attention_heads": 1,
-        "num_key_value_heads": 1,
-        "head_dim": hidden,
-        "rms_norm_eps": 1e-5,
-    }
-    config = ModelConfig(
-        "moe",
-        Path("."),
-        "Mixture",
-        "float32",
-        **sizes,
-        **heads,
-        rope=RopeConfig(1e4),
-        max_position_embeddings=64,
-    )
+    one_layer: dict[str, Any] = {"vocab_size": 64, "num_hidden_layers": 1, "intermediate_size": 16}
+    one_layer |= {"hidden_size": hidden, "head_dim": hidden, "rms_norm_eps": 1e-5, "rope": RopeConfig(1e4)}
+    one_layer |= {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 64}
+    config = ModelConfig("moe", Path("."), "Mixture", "float32", **one_layer)
     layer = FusedMoE(config, moe, torch.float32)
     generator = torch.Generator().manual_seed(ctx.seed + 1)
     for storage in (layer.router, layer.gate_up, layer.down):

@@ -102,24 +102,11 @@ def _quiet() -> Iterator[None]:
 def _boot(ctx: Context) -> Result:
     from engine.config import ConfigError
 
+    error = ""
     try:
         with ctx.llm(num_gpu_blocks_override=None, kv_cache_memory_bytes=1 << 20, max_model_len=2048):
-            return Result(
-                started=True,
-                error_type="",
-                live_requests=0,
-                ended_with_error=0,
-                finished_before=0,
-                accepts_new_requests=True,
-                preemptions=0,
-            )
-    except ConfigError as error:
-        return Result(
-            started=False,
-            error_type=type(error).__name__,
-            live_requests=0,
-            ended_with_error=0,
-            finished_before=0,
-            accepts_new_requests=False,
-            preemptions=0,
-        )
+            pass
+    except ConfigError as refusal:
+        error = type(refusal).__name__
+    counts = dict.fromkeys(("live_requests", "ended_with_error", "finished_before", "preemptions"), 0)
+    return Result(started=not error, error_type=error, accepts_new_requests=not error, **counts)

@@ -41,19 +41,13 @@ def swap_under_load(
         return simulate(engine, load)
 
     ample, recompute, swap = run(40_000), run(num_blocks), run(num_blocks, 64.0)
-    ms = 1000.0
+    runs = {"ample": ample, "recompute": recompute, "swap": swap}
     return Result(
         preemptions_recompute=recompute.num_preemptions,
         preemptions_swap=swap.num_preemptions,
-        ttft_p99_ample=ms * ample.ttft.p99,
-        ttft_p99_recompute=ms * recompute.ttft.p99,
-        ttft_p99_swap=ms * swap.ttft.p99,
-        itl_p99_ample=ms * ample.itl.p99,
-        itl_p99_recompute=ms * recompute.itl.p99,
-        itl_p99_swap=ms * swap.itl.p99,
-        itl_max_ample=ms * ample.itl.max,
-        itl_max_recompute=ms * recompute.itl.max,
-        itl_max_swap=ms * swap.itl.max,
+        **{f"ttft_p99_{name}": 1000.0 * run.ttft.p99 for name, run in runs.items()},
+        **{f"itl_p99_{name}": 1000.0 * run.itl.p99 for name, run in runs.items()},
+        **{f"itl_max_{name}": 1000.0 * run.itl.max for name, run in runs.items()},
         copied_mib=swap.host_bytes / 2**20,
         extra_prefill_tokens=recompute.prefill_tokens - ample.prefill_tokens,
         tokens_per_s_recompute=recompute.output_tokens_per_s,

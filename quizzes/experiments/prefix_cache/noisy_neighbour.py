@@ -37,21 +37,22 @@ def noisy_neighbour(
     size: dict[str, Any] = {"sessions": sessions, "blocks": session_blocks, "rounds": rounds}
     scan: dict[str, Any] = {"documents": documents, "document_blocks": document_blocks}
     pool = max(pool, 2 * max(session_blocks, document_blocks) + 4)
-    shared_engine = ctx.core(num_blocks=pool, block_size=BLOCK, traced=True)
-    shared = _play(shared_engine, shared_engine, **size, **scan)
-    alone_engine = ctx.core(num_blocks=pool, block_size=BLOCK)
-    salted_engine = ctx.core(num_blocks=pool, block_size=BLOCK)
-    quota_engine = ctx.core(num_blocks=pool, block_size=BLOCK)
-    halves = [ctx.core(num_blocks=pool // 2, block_size=BLOCK) for _ in range(2)]
-    quota = TokenQuota(document_blocks * BLOCK)
+
+    def play(*engines: CoreEngine, **more: Any) -> float:
+        return _play(engines[0], engines[-1], **{**size, **scan, **more})
+
+    def engine(blocks: int = pool, traced: bool = False) -> CoreEngine:
+        return ctx.core(num_blocks=blocks, block_size=BLOCK, traced=traced)
+
+    common, quota = engine(traced=True), TokenQuota(document_blocks * BLOCK)
     return Result(
-        alone=_play(alone_engine, alone_engine, **size, documents=0, document_blocks=1),
-        shared=shared,
-        salted=_play(salted_engine, salted_engine, **size, **scan, salts=("chat", "scan")),
-        quota=_play(quota_engine, quota_engine, **size, **scan, quota=quota),
-        partitioned=_play(halves[0], halves[1], **size, **scan),
+        shared=play(common),
+        alone=play(engine(), documents=0, document_blocks=1),
+        salted=play(engine(), salts=("chat", "scan")),
+        quota=play(engine(), quota=quota),
+        partitioned=play(engine(pool // 2), engine(pool // 2)),
         quota_backlog=quota.num_waiting,
-        evictions_shared=shared_engine.scheduler.kv.pool.num_evictions,
+        evictions_shared=common.scheduler.kv.pool.num_evictions,
     )
 
 

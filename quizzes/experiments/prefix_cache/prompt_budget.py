@@ -36,18 +36,10 @@ def prompt_budget(
         lengths[policy], hits[policy], cuts[policy] = _chat(
             ctx, policy, turns, system, user, answer, budget, block_size
         )
-    computed = {name: sum(lengths[name]) - sum(hits[name]) for name in lengths}
-    rate = {name: sum(hits[name]) / sum(lengths[name]) for name in lengths}
     return Result(
-        largest_none=max(lengths["none"]),
-        largest_slide=max(lengths["slide"]),
-        largest_bulk=max(lengths["bulk"]),
-        computed_none=computed["none"],
-        computed_slide=computed["slide"],
-        computed_bulk=computed["bulk"],
-        hit_rate_none=rate["none"],
-        hit_rate_slide=rate["slide"],
-        hit_rate_bulk=rate["bulk"],
+        **{f"largest_{name}": max(row) for name, row in lengths.items()},
+        **{f"computed_{name}": sum(row) - sum(hits[name]) for name, row in lengths.items()},
+        **{f"hit_rate_{name}": sum(hits[name]) / sum(row) for name, row in lengths.items()},
         cuts_slide=cuts["slide"],
         cuts_bulk=cuts["bulk"],
         hits_slide=hits["slide"],

@@ -63,18 +63,16 @@ def admission(
         except RequestRejected:
             refused += 1
     if refused == requests:
-        return Result(
-            admitted_first=0,
-            blocks_first=0,
-            peak_running=0,
-            preemptions=0,
-            recomputed_tokens=0,
-            steps=0,
-            mean_running=0.0,
-            first_reason="",
-            first_need=0,
-            refused=refused,
+        counts = (
+            "admitted_first",
+            "blocks_first",
+            "peak_running",
+            "preemptions",
+            "recomputed_tokens",
+            "steps",
         )
+        none = dict.fromkeys((*counts, "first_need"), 0)
+        return Result(refused=refused, first_reason="", mean_running=0.0, **none)
     engine.run()
     first = next(step for step in engine.steps if step.stats.num_admitted)
     reasons = [entry for entry in first.plan.not_scheduled if entry.request_id]

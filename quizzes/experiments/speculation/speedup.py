@@ -54,24 +54,19 @@ def speedup(
     draft = Target(draft_model, hardware, draft_tp) if draft_model else None
     plain: Any = serve(target, **load)
     drafts: Any = serve(target, **load, num_drafts=k, acceptance=acceptance, draft=draft, seed=ctx.seed)
-    plain_step, step = (_decode_step(report) for report in (plain, drafts))
+    runs = {"plain": plain, "speculative": drafts}
+    steps = {name: float(run.itl.p50) for name, run in runs.items()}
     return Result(
         speedup=_rate(drafts, batch) / _rate(plain, batch),
         pays=_rate(drafts, batch) > _rate(plain, batch),
         tokens_per_step=_tokens_per_step(drafts, batch, output),
-        plain_step_ms=1e3 * plain_step,
-        speculative_step_ms=1e3 * step,
-        step_ratio=step / plain_step,
-        plain_tokens_per_s=_rate(plain, batch),
-        speculative_tokens_per_s=_rate(drafts, batch),
-        plain_ttft_ms=1e3 * plain.ttft.mean,
-        speculative_ttft_ms=1e3 * drafts.ttft.mean,
-        plain_worst_gap_ms=1e3 * plain.itl.p99,
-        speculative_worst_gap_ms=1e3 * drafts.itl.p99,
-        plain_finish_spread=_spread(plain),
-        speculative_finish_spread=_spread(drafts),
-        plain_slowest_ms=1e3 * plain.e2e.max,
-        speculative_slowest_ms=1e3 * drafts.e2e.max,
+        step_ratio=steps["speculative"] / steps["plain"],
+        **{f"{name}_step_ms": 1e3 * seconds for name, seconds in steps.items()},
+        **{f"{name}_tokens_per_s": _rate(run, batch) for name, run in runs.items()},
+        **{f"{name}_ttft_ms": 1e3 * run.ttft.mean for name, run in runs.items()},
+        **{f"{name}_worst_gap_ms": 1e3 * run.itl.p99 for name, run in runs.items()},
+        **{f"{name}_finish_spread": _spread(run) for name, run in runs.items()},
+        **{f"{name}_slowest_ms": 1e3 * run.e2e.max for name, run in runs.items()},
         positions=batch * (k + 1),
     )
 
@@ -79,10 +74,6 @@ def speedup(
 def _rate(report: Any, batch: int) -> float:
     """Tokens per second after the first token, times the batch: prefill does not count."""
     return batch / float(report.tpot.mean)
-
-
-def _decode_step(report: Any) -> float:
-    return float(report.itl.p50)
 
 
 def _tokens_per_step(report: Any, batch: int, output: int) -> float:
