@@ -1,4 +1,4 @@
-"""Experiments on attention: what they find, and that each finding can be lost."""
+"""Attention experiments against oracles and direct computation."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def test_absorbed_projections_give_the_same_output_from_a_smaller_cache() -> Non
     assert found.pair_flops_absorbed > found.pair_flops_expanded
 
 
-def test_the_layout_is_that_of_the_cache() -> None:
+def test_strides_equal_those_of_the_cache() -> None:
     found = kv_layout(Context(), num_layers=2, kv_heads=4, block_size=16, head_dim=32)
     assert found.block_bytes == 2 * 2 * 4 * 16 * 32 * 2
     assert found.sectors_along_dim < found.sectors_along_tokens
 
 
-def test_a_table_is_small_beside_what_it_points_to() -> None:
+def test_a_block_table_is_small_compared_with_its_kv() -> None:
     found = table_traffic(Context(), context=4096, block_size=16)
     assert found.table_share < 0.01 and found.entries == 256
     assert table_traffic(Context(), context=4096, block_size=1).table_share > found.table_share

@@ -1,4 +1,4 @@
-"""Batching: experiments against paper, and what they are there to show."""
+"""Batching experiments against oracles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(name: str, **args: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_waits_with_and_without_a_window_are_those_of_the_paper_simulation(seed: int) -> None:
+def test_waits_equal_the_oracle_with_and_without_a_window(seed: int) -> None:
     rng = Random(seed)
     count, slots, window = rng.randint(1, 12), rng.randint(1, 4), rng.randint(0, 9)
     arrivals = sorted(rng.randint(0, 30) for _ in range(count))
@@ -29,7 +29,7 @@ def test_waits_with_and_without_a_window_are_those_of_the_paper_simulation(seed:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_request_ends_where_list_scheduling_says(seed: int) -> None:
+def test_each_request_ends_when_list_scheduling_predicts(seed: int) -> None:
     rng = Random(seed)
     slots = rng.randint(1, 5)
     lens = [rng.randint(1, 40) for _ in range(rng.randint(1, 15))]
@@ -58,14 +58,14 @@ def test_a_packed_batch_computes_the_prompts_and_nothing_else(seed: int) -> None
     assert result.unused_slots == paper.last_block_tails(lens, block_size)
 
 
-def test_the_live_model_gets_one_list_of_tokens_and_everybody_his_own_answer() -> None:
+def test_the_live_model_gets_one_packed_list_of_tokens_and_gives_the_same_answers() -> None:
     result = run("packed_forward", lens=[5, 40, 1, 22], output=4)
     assert result.input_shape == [68]
     assert result.forward_passes == 1
     assert result.equal_outputs == result.requests == 4
 
 
-def test_padding_is_right_and_wasteful() -> None:
+def test_padded_attention_is_exact_and_computes_padding() -> None:
     result = run("padded_attention", lens=[3, 40, 11])
     assert result.right_rows == result.rows == 3
     assert result.useful_pairs == sum(n * (n + 1) // 2 for n in (3, 40, 11))
@@ -81,7 +81,7 @@ def test_decode_batches_are_padded_to_the_next_captured_size() -> None:
     assert above.is_eager == [True] and above.wasted_rows == [0]
 
 
-def test_our_own_graphs_have_the_sizes_of_the_engine() -> None:
+def test_the_sizes_of_engine_are_those_of_its_decode_graphs() -> None:
     result = run("graph_padding", batches=[3, 7, 9, 250], sizes="engine")
     assert result.padded == [4, 7, 16, 256]
 

@@ -1,4 +1,4 @@
-"""Questions and experiments on capacity: sizes that published files confirm, statistics that simulation confirms."""
+"""Capacity questions and experiments against published sizes and simulated statistics."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_claim_gets_its_verdict_from_results(data: dict[str, object]) -> None:
         ("capacity.fleet_size", {"model": "llama-3-70b", "gpu": "l4"}, "does not fit on l4"),
     ],
 )
-def test_what_the_engine_refuses_is_an_argument_error(
+def test_settings_that_the_engine_refuses_are_argument_errors(
     name: str, args: dict[str, object], message: str
 ) -> None:
     with pytest.raises(BadArguments, match=message):

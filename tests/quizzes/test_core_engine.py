@@ -1,4 +1,4 @@
-"""The scripted engine counts what the real core does: by hand for small cases, and what must always add up."""
+"""The scripted engine against counts by hand and against its own totals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_request_arrives_before_the_step_that_it_names() -> None:
     assert [list(step.rows) for step in engine.steps[:3]] == [["a"], ["a"], ["a", "late"]]
 
 
-def test_nobody_waits_for_an_arrival_that_nothing_else_precedes() -> None:
+def test_an_idle_engine_skips_to_the_next_arrival() -> None:
     assert CoreEngine().run([Ask("a", prompt=8, output=1, arrival=1000)]).num_steps == 1
 
 
@@ -69,7 +69,7 @@ def test_an_end_of_sequence_ends_a_request_before_its_limit() -> None:
     assert len(engine.outcomes["a"].token_steps) == 3 and engine.outcomes["a"].finished == 2
 
 
-def test_who_cannot_go_on_is_told() -> None:
+def test_a_run_without_progress_raises() -> None:
     with pytest.raises(NoProgress, match="3 steps"):
         CoreEngine().run([Ask("a", prompt=8, output=50)], max_steps=3)
 
@@ -80,7 +80,7 @@ def test_who_cannot_go_on_is_told() -> None:
     st.integers(6, 30),
     st.sampled_from([16, 64, 8192]),
 )
-def test_what_steps_and_requests_count_is_the_same(
+def test_steps_and_requests_count_the_same_tokens(
     shapes: list[tuple[int, int, int]], num_blocks: int, budget: int
 ) -> None:
     asks = [Ask(f"r{n}", prompt=p, output=o, arrival=at) for n, (p, o, at) in enumerate(shapes)]

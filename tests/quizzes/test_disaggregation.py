@@ -1,4 +1,4 @@
-"""Experiments on two pools against arithmetic."""
+"""Disaggregation experiments against arithmetic."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from quizzes.oracles import disaggregation as oracle
 
 
 @pytest.mark.parametrize("model", sorted(oracle.KV))
-def test_what_moves_is_the_prompts_kv(model: str) -> None:
+def test_a_transfer_moves_the_kv_of_the_prompt(model: str) -> None:
     found = transfer(Context(), model=model, prompt=3000, tp=4, link="ib-ndr")
     assert found.kv_bytes == oracle.kv_bytes(model, 3000)
     assert found.transfer_ms == pytest.approx(oracle.transfer_ms(model, 3000, "ib-ndr", 4))
 
 
 @pytest.mark.parametrize("prompt", [1, 15, 16, 17, 1000])
-def test_only_full_blocks_arrive(prompt: int) -> None:
+def test_a_decode_replica_gets_full_blocks_only(prompt: int) -> None:
     found = handoff(Context(), prompt=prompt)
     assert found.blocks_placed == oracle.placed_blocks(prompt, 16)
     assert found.first_step_tokens == oracle.first_step(prompt, 16)

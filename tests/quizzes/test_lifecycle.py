@@ -1,4 +1,4 @@
-"""The life of one request: experiments against closed forms."""
+"""Request-lifecycle experiments against closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments on adapters against arithmetic on shapes."""
+"""LoRA experiments against arithmetic on shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_an_adapter_weighs_rank_times_the_edges_of_its_matrices(model: str) -> N
     assert found.adapter_bytes == oracle.adapter_bytes(model, 8, ["q", "v", "down"])
 
 
-def test_more_adapters_than_slots_wait_and_nobody_loses_weights_in_use() -> None:
+def test_adapters_beyond_the_slots_wait_and_none_in_use_is_evicted() -> None:
     found = slots(Context(), max_loras=2, adapters=["a", "b", "c", "d"], output=5)
     assert found.steps == oracle.rounds(["a", "b", "c", "d"], 2, 5) == 10
     assert (found.loads, found.evictions, found.loads_while_in_use) == (4, 2, 0)

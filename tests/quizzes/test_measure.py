@@ -1,4 +1,4 @@
-"""Intervals instead of digits: a ratio says only what its whole interval says."""
+"""Paired timing: intervals, order, repeats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quizzes.experiments.measure import MAX_REPEATS, MIN_REPEATS, Ratio, median_
 
 
 class Clock:
-    """Time that passes only while somebody works."""
+    """A clock that advances only through sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_it_is_the_time_of_the_first_over_the_second(clock: Clock) -> None:
+def test_the_ratio_is_the_time_of_the_first_over_the_second(clock: Clock) -> None:
     found = paired_ratio(clock.work("a", lambda: 0.3), clock.work("b", lambda: 0.1))
     assert found.median == pytest.approx(3) and found.lo == pytest.approx(3) and found.hi == pytest.approx(3)
     assert (found.a_seconds, found.b_seconds) == (pytest.approx(0.3), pytest.approx(0.1))
@@ -58,7 +58,7 @@ def test_a_noisy_pair_is_measured_more_often_and_within_its_time(clock: Clock) -
     assert paired_ratio(noisy, clock.work("b", lambda: 0.2), seconds=3.0).repeats < MAX_REPEATS
 
 
-def test_an_interval_that_holds_the_bound_says_nothing() -> None:
+def test_an_interval_that_contains_the_bound_decides_nothing() -> None:
     found = Ratio(1.5, 0.9, 2.1, 5, 1.0, 1.0)
     assert (found.is_above(0.8), found.is_above(1.0), found.is_above(2.0), found.is_above(2.2)) == (
         True,

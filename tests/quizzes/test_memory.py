@@ -1,4 +1,4 @@
-"""Questions and experiments on memory: allocators that cannot cheat, bytes that a live engine confirms."""
+"""Memory questions and experiments against oracles and a live engine."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_paged_pool_never_waits_for_a_hole() -> None:
         assert race.waste[3] < race.waste[0]
 
 
-def test_the_paged_pool_gives_back_everything() -> None:
+def test_the_paged_pool_frees_all_blocks() -> None:
     memory = Paged(128, 16)
     assert memory.admit("a", 40, 60) and memory.taken == 48
     assert all(memory.grow("a") for _ in range(9)) and memory.taken == 64

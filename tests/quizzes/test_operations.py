@@ -1,4 +1,4 @@
-"""Operating a service: gateways, scaling, metrics. Experiments against closed forms."""
+"""Operations experiments (gateways, scaling, metrics) against closed forms."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_an_open_breaker_asks_once_per_cooldown(threshold: int, cooldown: int, d
 
 
 @pytest.mark.parametrize(("candidate", "different"), [("same", 0), ("preempting", 0), ("other_model", 4)])
-def test_shadow_traffic_shows_differences_to_nobody_but_us(candidate: str, different: int) -> None:
+def test_shadow_traffic_counts_differences_and_never_changes_an_answer(
+    candidate: str, different: int
+) -> None:
     result = run("shadow", candidate=candidate, requests=4, max_tokens=12)
     assert (result.different, result.answers_from_old) == (different, 4)
     assert result.after_cutover_from_new == result.after_rollback_from_old == 4

@@ -1,4 +1,4 @@
-"""Experiments on several devices against counting by hand."""
+"""Parallelism experiments against counts by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quizzes.experiments.parallelism.traffic import traffic
 from quizzes.oracles import parallelism as oracle
 
 
-def test_tensor_ranks_talk_twice_a_layer_and_once_for_the_embedding() -> None:
+def test_tensor_parallelism_needs_two_all_reduces_per_layer_and_one_for_the_embedding() -> None:
     found = traffic(Context(), model="llama-3.1-70b", tp=8)
     assert found.all_reduces == oracle.all_reduces(80)
     assert found.bytes_per_token == oracle.all_reduce_bytes_per_token(80, 8192)
@@ -23,7 +23,7 @@ def test_tensor_ranks_talk_twice_a_layer_and_once_for_the_embedding() -> None:
 
 
 @pytest.mark.parametrize(("stages", "requests"), [(4, 1), (4, 2), (4, 9), (3, 2), (1, 1)])
-def test_stages_idle_for_want_of_requests(stages: int, requests: int) -> None:
+def test_stages_idle_when_requests_are_fewer_than_stages(stages: int, requests: int) -> None:
     found = bubble(Context(), stages=stages, requests=requests)
     assert found.idle_share == pytest.approx(oracle.idle_share(stages, requests))
     assert found.gap_ticks == pytest.approx(stages, rel=0.05)
@@ -42,7 +42,7 @@ def test_ranks_hold_slices_stages_hold_layers_replicas_hold_all() -> None:
     assert tensor.kv_heads == [2, 2] and tensor.q_rows == [128, 128]
 
 
-def test_skewed_routing_makes_one_rank_the_one_that_all_wait_for() -> None:
+def test_skewed_routing_makes_one_rank_the_slowest() -> None:
     even, skewed = experts(Context()), experts(Context(), skew=8)
     assert even.total_visits == skewed.total_visits == 64 * 4
     assert skewed.imbalance > even.imbalance > 1
@@ -53,6 +53,6 @@ def test_a_seven_billion_model_needs_no_second_large_card() -> None:
     assert not fit(Context(), model="llama-3.1-70b", tp=4).fits_one
 
 
-def test_two_workers_say_what_one_says_and_every_message_is_counted() -> None:
+def test_two_workers_give_the_same_tokens_and_count_every_message() -> None:
     found = live(Context(), max_tokens=6)
     assert found.same_tokens and found.all_reduces_per_layer == 2

@@ -1,4 +1,4 @@
-"""Experiments on performance: rooflines, tiles, sectors, timelines."""
+"""Performance experiments: rooflines, tiles, sectors, timelines."""
 
 from __future__ import annotations
 

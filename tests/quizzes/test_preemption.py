@@ -1,4 +1,4 @@
-"""Preemption: experiments against paper, and what they are there to show."""
+"""Preemption experiments against oracles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(name: str, **args: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_victims_and_their_cost_are_those_of_the_paper_simulation(seed: int) -> None:
+def test_victims_and_their_cost_equal_the_oracle(seed: int) -> None:
     rng = Random(seed)
     count = rng.randint(2, 6)
     prompts = [rng.randint(1, 60) for _ in range(count)]
@@ -42,7 +42,7 @@ def test_the_newest_is_the_victim_and_only_priorities_change_that() -> None:
     assert run("victims", policy="priority", priorities=[5, 0, 0]).first_victim == 0
 
 
-def test_the_first_shortage_is_where_the_blocks_say() -> None:
+def test_the_first_preemption_happens_when_blocks_run_out() -> None:
     result = run("victims", prompts=[40, 50, 60], outputs=[90, 90, 90], num_blocks=14)
     assert result.first_step == paper.first_shortage_step([40, 50, 60], 14)
     assert result.dropped_tokens[0] == paper.tokens_at_shortage([40, 50, 60], 14)
@@ -91,16 +91,14 @@ def test_under_load_both_modes_preempt_and_only_one_copies() -> None:
         ("never_fits", "rejected"),
     ],
 )
-def test_memory_that_runs_out_makes_requests_wait_lose_blocks_or_stay_outside(
-    situation: str, outcome: str
-) -> None:
+def test_requests_without_memory_wait_or_are_preempted_or_rejected(situation: str, outcome: str) -> None:
     num_blocks = 10 if situation == "newcomer" else 12
     result = run("no_room", situation=situation, num_blocks=num_blocks)
     assert result.outcome == outcome
     assert result.finished == 3 - result.rejected
 
 
-def test_a_failed_step_ends_everybody_and_a_failed_request_only_itself() -> None:
+def test_a_failed_step_ends_all_requests_and_a_failed_request_only_itself() -> None:
     step, request, boot = (run("engine_failure", where=where) for where in ("step", "request", "boot"))
     assert (step.ended_with_error, step.accepts_new_requests) == (step.live_requests, False)
     assert (request.ended_with_error, request.accepts_new_requests) == (1, True)

@@ -1,4 +1,4 @@
-"""Prefix-cache experiments: the engine's counters against pencil and paper, on drawn workloads."""
+"""Prefix-cache experiments against oracles on random workloads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_turn_hits_what_the_turn_before_has_written(
 
 @quick
 @given(st.integers(1, 6), st.integers(0, 100), lengths, st.integers(3, 40), block_sizes)
-def test_a_shared_prefix_is_computed_once_and_nobody_writes_into_it(
+def test_a_shared_prefix_is_computed_once_and_never_written_again(
     requests: int, shared: int, own: int, output: int, block_size: int
 ) -> None:
     result = run(
@@ -57,7 +57,7 @@ def test_a_shared_prefix_is_computed_once_and_nobody_writes_into_it(
 
 @quick
 @given(st.integers(2, 300), st.integers(0, 310), block_sizes)
-def test_what_stands_before_a_volatile_token_is_hit(prompt: int, position: int, block_size: int) -> None:
+def test_only_blocks_before_a_volatile_token_are_hit(prompt: int, position: int, block_size: int) -> None:
     result = run("volatile_token", prompt=prompt, position=position, block_size=block_size, requests=3)
     assert result.hit_tokens == oracle.volatile_hit(prompt, position, block_size)
     assert result.lost_tokens == oracle.volatile_lost(prompt, position, block_size)
@@ -134,7 +134,7 @@ def test_only_a_part_full_block_with_two_owners_is_copied(
     )
 
 
-def test_only_what_shapes_keys_and_values_keeps_requests_apart() -> None:
+def test_only_inputs_of_keys_and_values_separate_requests() -> None:
     result = run("isolation_keys", prompt=100, image_at=40)
     assert (result.nothing, result.sampling, result.same_salt, result.same_adapter) == (96, 96, 96, 96)
     assert (result.salt, result.adapter, result.reloaded_adapter, result.model, result.kv_dtype) == (0,) * 5
@@ -143,7 +143,9 @@ def test_only_what_shapes_keys_and_values_keeps_requests_apart() -> None:
 
 @quick
 @given(st.integers(1, 5), st.integers(1, 4), lengths, lengths)
-def test_a_salt_makes_every_tenant_pay_once(tenants: int, requests: int, system: int, own: int) -> None:
+def test_with_a_salt_every_tenant_computes_the_system_prompt_once(
+    tenants: int, requests: int, system: int, own: int
+) -> None:
     result = run("salted_tenants", tenants=tenants, requests=requests, system=system, own=own)
     extra = oracle.salted_extra(tenants, system, own, 16)
     assert result.salted_computed - result.shared_computed == extra
@@ -153,7 +155,7 @@ def test_a_salt_makes_every_tenant_pay_once(tenants: int, requests: int, system:
 
 @quick
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 5), st.integers(1, 12), st.integers(24, 80))
-def test_a_neighbour_costs_hits_as_lru_says(
+def test_hits_lost_to_a_neighbour_equal_an_lru_oracle(
     sessions: int, blocks: int, documents: int, document_blocks: int, pool: int
 ) -> None:
     result = run(
@@ -173,7 +175,7 @@ def test_a_neighbour_costs_hits_as_lru_says(
 
 @quick
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(4, 30))
-def test_a_host_tier_brings_back_what_was_pushed_out(prompt: int, others: int, pool: int) -> None:
+def test_a_host_tier_restores_evicted_blocks(prompt: int, others: int, pool: int) -> None:
     pool = max(pool, prompt + 1)
     result = run("host_tier", prompt_blocks=prompt, others_blocks=others, pool=pool, host_blocks=200)
     assert result.host_tokens == oracle.tiered_host_tokens(prompt, others, pool)
@@ -207,7 +209,7 @@ def test_round_robin_pays_for_a_session_on_every_replica(replicas: int, sessions
     assert 100 * result.hit_rate["consistent_hash"] == pytest.approx(expected)
 
 
-def test_a_told_router_knows_of_a_restart_and_a_guessing_one_does_not() -> None:
+def test_only_a_router_with_kv_events_notices_a_restart() -> None:
     result = run("kv_event_router", restart=True)
     assert result.guessed_by_prefix > result.guessed_hits
     assert result.told_by_prefix == result.told_hits
@@ -255,7 +257,7 @@ def test_hashes_of_prompts_that_share_nothing_are_all_that_caching_adds() -> Non
 # -- helpers of the application layer
 
 
-def test_a_quota_lets_so_many_tokens_in_and_keeps_the_order() -> None:
+def test_a_quota_admits_its_tokens_in_order() -> None:
     quota = TokenQuota(10)
     for length in (4, 5, 3, 2):
         quota.offer([length] * length)
@@ -286,14 +288,14 @@ def test_a_canonical_prompt_does_not_depend_on_order_or_blanks() -> None:
     assert first.endswith(b"q")
 
 
-def test_lookups_that_are_compared_with_the_engine() -> None:
+def test_whole_prompt_and_token_tree_lookups() -> None:
     whole, tree = WholePromptCache(), TokenTree()
     assert (whole.hit([1, 2, 3]), whole.hit([1, 2, 3]), whole.hit([1, 2, 3, 4])) == (0, 2, 0)
     tree.add([1, 2, 3])
     assert (tree.hit([1, 2, 9]), tree.hit([1, 2, 3]), tree.hit([5, 6])) == (2, 2, 0)
 
 
-def test_response_caches_match_what_they_say() -> None:
+def test_response_caches_match_exact_normalised_and_similar_texts() -> None:
     exact, similar = ResponseCache(normalise), ResponseCache(threshold=0.5)
     for cache in (exact, similar):
         cache.put("Price of Fox?", "12")

@@ -1,4 +1,4 @@
-"""Experiments on quantisation: grids, outliers, scales, methods."""
+"""Quantisation experiments: grids, outliers, scales, methods."""
 
 from __future__ import annotations
 

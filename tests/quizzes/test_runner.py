@@ -55,7 +55,7 @@ def trouble(ctx: Context, what: str = "nothing") -> Result:
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    """With an experiment that misbehaves, in a topic of its own that exists during these tests only."""
+    """A runner with a misbehaving experiment, in a topic that exists during these tests only."""
     patch = pytest.MonkeyPatch()
     patch.setenv("PREP_HOME", str(tmp_path_factory.mktemp("home")))
     folder = tmp_path_factory.mktemp("extra") / "quizzes_extra"

@@ -1,4 +1,4 @@
-"""Experiments on sampling against answers worked out apart."""
+"""Sampling experiments against oracles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_sampler_keeps_the_tokens_that_the_definitions_keep(settings: dict[s
     assert sum(found.probs) == pytest.approx(1, abs=1e-5)
 
 
-def test_heat_lets_more_tokens_into_the_nucleus() -> None:
+def test_a_higher_temperature_enlarges_the_nucleus() -> None:
     cold, hot = (allowed_set(Context(), probs=PROBS, temperature=t, top_p=0.8) for t in (0.5, 3.0))
     assert cold.num_allowed < hot.num_allowed and not hot.order_free
 

@@ -1,4 +1,4 @@
-"""Scheduling: experiments against paper, and what they are there to show."""
+"""Scheduling experiments against oracles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_chunks_read_kv_again_and_compute_no_pair_twice(prompt: int, chunk: int)
 
 
 @pytest.mark.parametrize("gpu", ["h100", "a100-80"])
-def test_stalls_are_those_of_a_roofline_on_paper(gpu: str) -> None:
+def test_stalls_equal_a_roofline_oracle(gpu: str) -> None:
     result = run("prefill_interference", budgets=[512, 32_768], prompt=16_384, decodes=32, gpu=gpu)
     measured = result.worst_gap_ms[1] / result.worst_gap_ms[0]
     assert measured == pytest.approx(paper.stall_ratio(16_384, 512, 32, gpu), rel=0.02)
@@ -85,7 +85,7 @@ def test_an_urgent_request_takes_blocks_and_no_slot() -> None:
 
 @pytest.mark.parametrize("rule", ["prompt", "full"])
 @pytest.mark.parametrize("limit", [80, 400])
-def test_max_tokens_counts_only_where_it_is_promised(rule: str, limit: int) -> None:
+def test_max_tokens_matters_only_when_it_is_reserved(rule: str, limit: int) -> None:
     result = run("admission", rule=rule, blocks=60, requests=20, prompt=50, output=80, max_tokens=limit)
     expected = (
         paper.prompts_that_fit(60, 50, 16)
@@ -96,7 +96,7 @@ def test_max_tokens_counts_only_where_it_is_promised(rule: str, limit: int) -> N
     assert (result.preemptions == 0) == (rule == "full")
 
 
-def test_what_could_never_finish_is_refused_at_the_door() -> None:
+def test_requests_that_can_never_finish_are_rejected() -> None:
     assert run("admission", blocks=20, requests=3, prompt=50, output=80, max_tokens=400).refused == 3
     assert run("admission", blocks=20, requests=3, prompt=50, output=80, max_tokens=200).refused == 0
 
@@ -107,7 +107,7 @@ def test_a_watermark_admits_fewer_and_preempts_less() -> None:
     assert kept.preemptions < plain.preemptions
 
 
-def test_nobody_overtakes_a_head_that_lacks_memory() -> None:
+def test_no_request_overtakes_a_head_that_lacks_memory() -> None:
     result = run("head_of_line")
     assert (result.head_reason, result.small_reason) == ("no_blocks", "behind_in_queue")
     assert result.bypass_small_wait < result.fcfs_small_wait
@@ -179,7 +179,7 @@ def test_charts_show_figures_of_the_result(name: str) -> None:
     assert len(values) >= 3 and all(len(value) == 3 for value in values)
 
 
-def test_arguments_that_cannot_be_are_refused() -> None:
+def test_inconsistent_arguments_are_refused() -> None:
     with pytest.raises(BadArguments, match="one entry for each"):
         run("policy_lab", lens=[3, 4], priorities=[1])
     with pytest.raises(BadArguments, match="less than output"):

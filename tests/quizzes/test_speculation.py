@@ -1,4 +1,4 @@
-"""Experiments on drafts against closed forms."""
+"""Speculation experiments against closed forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quizzes.oracles import speculation as oracle
 
 
 @pytest.mark.parametrize(("acceptance", "k"), [(0.0, 3), (0.5, 4), (0.8, 2), (1.0, 5)])
-def test_the_scheduler_yields_what_the_series_says(acceptance: float, k: int) -> None:
+def test_tokens_per_step_equal_the_series(acceptance: float, k: int) -> None:
     found = expected_tokens(Context(), acceptance=acceptance, k=k)
     assert found.tokens_per_step == pytest.approx(oracle.tokens_per_step(acceptance, k), rel=0.03)
     assert found.acceptance_rate == pytest.approx(oracle.logged_acceptance(acceptance, k), abs=0.02)
@@ -40,7 +40,7 @@ def test_drafts_pay_alone_and_not_in_a_full_batch() -> None:
     assert speedup(Context(), batch=1, acceptance=0.05, output=60).speedup < alone.speedup
 
 
-def test_editing_is_foreseen_and_writing_is_not() -> None:
+def test_drafts_from_the_prompt_predict_edits_and_not_new_text() -> None:
     edit, write = (prompt_lookup(Context(), task=task, tokens=600) for task in ("edit", "write"))
     assert edit.tokens_per_step > 2 * write.tokens_per_step
 

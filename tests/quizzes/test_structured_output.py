@@ -1,4 +1,4 @@
-"""Experiments on grammars and tools against brute force."""
+"""Grammar and tool experiments against brute force."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TEXTS = ["yes", "no", "not"]
 
 
 @pytest.mark.parametrize("said", [[], ["y"], ["ye"], ["no"], ["n"], ["yes"]])
-def test_a_token_is_allowed_if_it_stays_a_beginning(said: list[str]) -> None:
+def test_a_token_is_allowed_if_the_output_stays_a_prefix(said: list[str]) -> None:
     found = token_mask(Context(), vocabulary=VOCABULARY, regex="|".join(TEXTS), said=said)
     assert found.allowed == oracle.allowed_tokens(VOCABULARY, TEXTS, said)
     assert found.accepted == len(said)
 
 
-def test_a_row_with_drafts_has_a_mask_more_than_drafts_and_the_grammar_stays_put() -> None:
+def test_a_row_with_k_drafts_has_k_plus_one_masks_and_the_grammar_is_rolled_back() -> None:
     found = draft_masks(Context(), vocabulary=VOCABULARY, regex="yes|no", said=["y"], drafts=["e", "o", "s"])
     assert (found.rows, found.legal_drafts, found.position_after) == (4, 1, 1)
     assert found.legal_drafts == oracle.legal_prefix(["yes", "no"], ["y"], ["e", "o", "s"])
@@ -54,6 +54,6 @@ def test_a_forced_call_is_a_call_and_not_the_right_one() -> None:
 
 
 @pytest.mark.parametrize("said", ["small", "smart", "medium"])
-def test_where_texts_agree_the_grammar_leaves_one_token(said: str) -> None:
+def test_a_grammar_forces_tokens_on_which_all_texts_agree(said: str) -> None:
     texts = ["small", "smart", "medium"]
     assert forced(Context(), texts=texts, said=said).forced == oracle.forced_positions(texts, said)

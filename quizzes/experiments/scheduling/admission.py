@@ -41,9 +41,7 @@ def admission(
     """
     limit = max_tokens or output
     if limit < output:
-        raise BadArguments(
-            f"max_tokens {limit} is less than output {output}: a request cannot generate more than it asked for"
-        )
+        raise BadArguments(f"max_tokens {limit} is less than output {output}, so the output would be cut")
     from quizzes.experiments.scheduling import _reserve
 
     makers = {"watermark": _reserve.watermark(watermark), "full": _reserve.ReservingScheduler}
