@@ -12,7 +12,7 @@ from quizzes.experiments.measure import MAX_REPEATS, MIN_REPEATS, Ratio, median_
 
 
 class Clock:
-    """A clock that advances only through sleep."""
+    """A clock that advances only while `work` runs."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -138,7 +138,7 @@ def test_a_run_that_gives_no_result_says_why_and_the_next_one_works(
 
 
 class Spent:
-    """What a worker has used so far, by the clock and of the processor, in seconds."""
+    """Time used by a worker, by the clock and of the processor, in seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock, self.processor, self.mebibytes = 1000.0, 50.0, 100
