@@ -1,7 +1,7 @@
 """Run experiments in a worker process: warm between questions, limited in time and memory, results cached.
 
 with Runner() as runner:
-    runner.warm("roofline.decode")        # returns at once; imports go on while somebody reads the question
+    runner.warm("roofline.decode")        # returns at once; imports continue while the learner reads
     runner.run("roofline.decode", {"batch": 8}).result["intensity"]
 """
 
@@ -22,22 +22,22 @@ from quizzes.experiments import results_cache
 from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment, get
 
 START_SECONDS = 120.0
-"""For imports on a slow or busy machine, before an experiment's own limit begins."""
+"""Limit for imports, before an experiment's own limit begins."""
 CORES = 2
-"""An experiment's limit is meant for so many."""
+"""Cores that an experiment's limit assumes."""
 PATIENCE = 6
-"""Times its limit by the clock: a busy machine is not the experiment's fault, a hanging one ends nevertheless."""
+"""Multiple of the limit allowed by the clock: long enough for a busy machine, and it ends a hanging experiment."""
 _LOOK_EVERY = 0.1
 _MIB = 1 << 20
 
 
 class RunFailed(Exception):
-    """The experiment gave no result. Nothing is scored, and the next run gets a fresh worker where needed."""
+    """The experiment gave no result. Nothing is scored, and the next run starts a new worker if needed."""
 
     def __init__(self, message: str, *, details: str = "") -> None:
         super().__init__(message)
         self.details = details
-        """A traceback, for whoever mends it."""
+        """Traceback of the experiment, if any."""
 
 
 class OverTime(RunFailed):
@@ -54,7 +54,7 @@ class Outcome:
 
     name: str
     args: dict[str, Any]
-    """All of them, defaults filled in."""
+    """All arguments, with defaults filled in."""
     result: dict[str, Any]
     seconds: float
     cached: bool

@@ -1,4 +1,6 @@
+from engine.sim.cost import CostModel, StepLoad, pairs_of
 from quizzes.experiments import Ask, Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E30")
@@ -25,9 +27,6 @@ def chunked_cost(
         blocks_at_end [blocks]: Blocks held after the prompt, which do not depend on the chunks.
         seconds_ratio [x]: Prefill time over that of one piece, by the simulator's cost model for this device.
     """
-    from engine.sim.cost import CostModel, StepLoad, pairs_of
-    from quizzes.experiments.simulated import deploy
-
     engine = ctx.core(max_num_batched_tokens=chunk, num_blocks=200_000, block_size=block_size, traced=True)
     request = engine.add(Ask("r", prompt, output=2))
     while not engine.outcomes["r"].token_steps:

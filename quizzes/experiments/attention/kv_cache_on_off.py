@@ -1,5 +1,7 @@
 from typing import Any
 
+from engine.sim.cost import pairs_of
+from engine.sim.models import get_model
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -26,9 +28,6 @@ def kv_cache_on_off(
         last_token_ratio [x]: Arithmetic of the last token alone: without over with.
         kv_mb [MB]: KV held at the end.
     """
-    from engine.sim.cost import pairs_of
-    from engine.sim.models import get_model
-
     settings: dict[str, Any] = {
         "enable_prefix_caching": False,
         "max_num_batched_tokens": 100_000,

@@ -1,3 +1,5 @@
+import math
+
 from quizzes.experiments import Context, Result, arg, experiment
 
 SAME = 1e-12
@@ -22,8 +24,6 @@ def online_softmax(
         scores_dense [numbers]
         without_rescale: Difference if the running sum were never scaled: each tile normalised by its own maximum.
     """
-    import math
-
     values = [ctx.rng.gauss(0, 1) for _ in scores]
     highest = max(scores)
     weights = [math.exp(score - highest) for score in scores]

@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
+from quizzes.experiments.measure import paired_ratio
 
 
 @experiment("E27", determinism="statistical", seconds=60, device="cuda")
@@ -19,7 +20,6 @@ def table_overhead(ctx: Context, rows: int = arg(32, 1, 256), context: int = arg
     if not torch.cuda.is_available():
         raise NeedsHardware("the cost of a look-up beside HBM traffic shows on a GPU only")
     from kernels import ops
-    from quizzes.experiments.measure import paired_ratio
 
     heads, kv_heads, head_dim = 32, 8, 128
     query = torch.randn(rows, heads, head_dim, device="cuda", dtype=torch.bfloat16)

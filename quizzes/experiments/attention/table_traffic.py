@@ -1,3 +1,5 @@
+from engine.sim.models import get_model
+from engine.sim.precision import get_precision, kv_bytes
 from quizzes.experiments import Context, Result, arg, experiment
 
 ENTRY_BYTES = 4
@@ -29,9 +31,6 @@ def table_traffic(
         contiguous_bytes [B]: Bytes that attention over contiguous positions reads.
         bytes_per_entry [B]: KV that one look-up leads to: keys and values of a block, one layer, one kv head.
     """
-    from engine.sim.models import get_model
-    from engine.sim.precision import get_precision, kv_bytes
-
     shape = get_model(model)
     width = kv_bytes(kv_cache_dtype, get_precision("bfloat16"))
     heads = 1 if shape.mla is not None else shape.num_kv_heads

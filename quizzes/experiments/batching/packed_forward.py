@@ -1,12 +1,7 @@
-from __future__ import annotations
-
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy, worker_of
-
-if TYPE_CHECKING:
-    from engine import LLM
 
 
 @experiment("E29")
@@ -47,7 +42,7 @@ def packed_forward(
     )
 
 
-def _watch(llm: LLM) -> list[tuple[int, ...]]:
+def _watch(llm: Any) -> list[tuple[int, ...]]:
     """Shapes of the token ids that the model gets from now on, in order."""
     shapes: list[tuple[int, ...]] = []
     runner: Any = worker_of(llm).runner

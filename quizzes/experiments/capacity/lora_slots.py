@@ -1,3 +1,4 @@
+import json
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment, worker_of
@@ -19,8 +20,6 @@ def lora_slots(
         after_loading [B]: All slots together, with one adapter of the zoo (rank 8 or 16) in one of them.
         adapter_rank [rank]
     """
-    import json
-
     from engine import SamplingParams
     from engine.zoo.registry import resolve
 

@@ -1,6 +1,13 @@
 from typing import Any
 
+from engine.sim.disaggregation import DisaggregatedFleet
+from engine.sim.fleet import Fleet
+from engine.sim.hardware import get_link
+from engine.sim.router import LeastLoaded
+from engine.sim.run import make_engine
+from engine.sim.workload import Lengths, Workload
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E45", seconds=30)
@@ -37,14 +44,6 @@ def compare(
         prefill_busy [share]: Share of the run in which prefill replicas compute, on average.
         decode_busy [share]
     """
-    from engine.sim.disaggregation import DisaggregatedFleet
-    from engine.sim.fleet import Fleet
-    from engine.sim.hardware import get_link
-    from engine.sim.router import LeastLoaded
-    from engine.sim.run import make_engine
-    from engine.sim.workload import Lengths, Workload
-    from quizzes.experiments.simulated import deploy
-
     deployment = deploy(model, hardware, max_num_batched_tokens=budget, max_model_len=prompt + output + 16)
     load = Workload(
         requests,

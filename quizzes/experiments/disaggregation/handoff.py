@@ -1,4 +1,7 @@
-from quizzes.experiments import Context, Result, arg, experiment
+from engine.core.request import Request
+from engine.sampling_params import SamplingParams
+from engine.sim.disaggregation import place_blocks
+from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
 @experiment("E45")
@@ -22,11 +25,6 @@ def handoff(
         recomputed_prompt_tokens [tokens]
         steps [steps]: Steps on this replica, for all but the first output token.
     """
-    from engine.core.request import Request
-    from engine.sampling_params import SamplingParams
-    from engine.sim.disaggregation import place_blocks
-    from quizzes.experiments import Ask
-
     engine = ctx.core(
         num_blocks=free_blocks, block_size=block_size, max_num_batched_tokens=32_768, traced=True
     )

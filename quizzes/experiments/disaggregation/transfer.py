@@ -1,4 +1,8 @@
+from engine.sim.cost import CostModel, StepLoad, pairs_of
+from engine.sim.disaggregation import LINK_SHARE
+from engine.sim.hardware import get_link
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E45")
@@ -25,11 +29,6 @@ def transfer(
         decode_step_ms [ms]: One decode step of one request with this context.
         transfer_steps [steps]: Decode steps that take as long as the transfer.
     """
-    from engine.sim.cost import CostModel, StepLoad, pairs_of
-    from engine.sim.disaggregation import LINK_SHARE
-    from engine.sim.hardware import get_link
-    from quizzes.experiments.simulated import deploy
-
     deployment = deploy(model, hardware, tp=tp, kv_cache_dtype=kv_cache_dtype)
     wire = get_link(link)
     per_token = deployment.kv_bytes_per_token

@@ -1,3 +1,5 @@
+from engine.core.request import Request
+from engine.sampling_params import SamplingParams
 from quizzes.experiments import Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.core_engine import Outcome
 
@@ -29,9 +31,6 @@ def stop_rules(
         tokens_after [tokens]: Tokens of the script that were not generated.
         steps [steps]
     """
-    from engine.core.request import Request
-    from engine.sampling_params import SamplingParams
-
     words = [WORD] * max(script, max_tokens)
     if stop_id_at and stop_id_at <= len(words):
         words[stop_id_at - 1] = STOP_ID

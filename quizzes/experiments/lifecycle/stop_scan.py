@@ -1,5 +1,7 @@
 from typing import Any
 
+from engine.config import EngineArgs
+from engine.sampling_params import SamplingParams
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -26,10 +28,8 @@ def stop_scan(
             begin there.
         stop_reason: The stop string that was found; empty if none.
     """
-    from engine.config import EngineArgs
     from engine.frontend.detokenizer import Detokenizer, OutputText
     from engine.frontend.llm_engine import load_tokenizer
-    from engine.sampling_params import SamplingParams
 
     tokenizer: Any = load_tokenizer(EngineArgs.create(model="shop"))
     ids = tokenizer.encode(text, add_special_tokens=False)

@@ -1,3 +1,4 @@
+import json
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
@@ -79,8 +80,6 @@ def exactness(
 
 def truncate(adapter: Path, folder: Path, rank: int) -> Path:
     """Cut an adapter to the first `rank` rows of A and columns of B."""
-    import json
-
     from safetensors.torch import load_file, save_file
 
     folder.mkdir()

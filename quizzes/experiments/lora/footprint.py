@@ -1,5 +1,8 @@
 from typing import Literal
 
+from engine.sim.hardware import get_hardware
+from engine.sim.memory import Deployment
+from engine.sim.models import get_model
 from quizzes.experiments import Context, Result, arg, experiment
 
 Module = Literal["q", "k", "v", "o", "gate", "up", "down"]
@@ -36,10 +39,6 @@ def footprint(
         kv_tokens_lost [tokens]: KV tokens that the slots displace.
         load_ms [ms]: The adapter's bytes over the device's host link at full rate.
     """
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
-
     shape, device = get_model(model), get_hardware(hardware)
     hidden, heads = shape.hidden_size, shape.num_heads * shape.head_dim
     kv = shape.num_kv_heads * shape.head_dim

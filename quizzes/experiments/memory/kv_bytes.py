@@ -1,3 +1,4 @@
+from engine.sim import precision
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.memory._shapes import KvDtype, attention_shape, deployment_of
 
@@ -35,6 +36,4 @@ def kv_bytes(
 
 
 def _width(kv_dtype: str) -> int:
-    from engine.sim.precision import get_precision, kv_bytes
-
-    return kv_bytes(kv_dtype, get_precision("bfloat16"))
+    return precision.kv_bytes(kv_dtype, precision.get_precision("bfloat16"))

@@ -2,7 +2,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Literal
 
+from engine.sim.cost import CostModel, Efficiency, Rates
+from engine.sim.memory import plan_memory
+from engine.sim.run import make_engine, simulate
+from engine.sim.workload import SimRequest
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 Fault = Literal[
     "none",
@@ -49,11 +54,6 @@ def incident(
 
 def _panel(fault: Fault, seed: int, minutes: float) -> dict[str, float]:
     """Dashboard of a few minutes by figure. Seconds are virtual."""
-    from engine.sim.cost import CostModel, Efficiency, Rates
-    from engine.sim.memory import plan_memory
-    from engine.sim.run import make_engine, simulate
-    from quizzes.experiments.simulated import deploy
-
     budget = {"no_chunking": 16384, "tiny_budget": 64}.get(fault, 1024)
     deployment = deploy(
         "llama-3-8b", "h100", max_num_batched_tokens=budget, max_num_seqs=128, max_model_len=8192
@@ -89,8 +89,6 @@ def _panel(fault: Fault, seed: int, minutes: float) -> dict[str, float]:
 
 
 def _requests(fault: Fault, seed: int, minutes: float) -> list[Any]:
-    from engine.sim.workload import SimRequest
-
     rng = Random(f"incident:{seed}")
     rate = RATE * (8 if fault == "overload" else 1)
     requests: list[Any] = []

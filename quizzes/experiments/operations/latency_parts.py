@@ -1,6 +1,10 @@
 from typing import Any
 
+from engine.sim.report import percentiles
+from engine.sim.run import make_engine
+from engine.sim.workload import Lengths, Workload
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E51")
@@ -25,11 +29,6 @@ def latency_parts(
         sum_error_ms [ms]: The largest |TTFT - queue - prefill| and |e2e - TTFT - (n - 1) x TPOT| over all requests.
         utilisation [share]: Share of the time spent in steps.
     """
-    from engine.sim.report import percentiles
-    from engine.sim.run import make_engine
-    from engine.sim.workload import Lengths, Workload
-    from quizzes.experiments.simulated import deploy
-
     deployment = deploy("llama-3.1-8b", "h100", max_num_seqs=max_num_seqs)
     engine = make_engine(deployment, enable_prefix_caching=False)
     engine.run(Workload(requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=ctx.seed))

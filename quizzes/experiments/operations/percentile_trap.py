@@ -1,5 +1,6 @@
 import math
 
+from engine.sim.report import percentiles
 from quizzes.experiments import Context, Result, arg, experiment
 
 TTFT_BUCKETS = (
@@ -45,8 +46,6 @@ def percentile_trap(
 
 
 def _p99(values: list[float]) -> float:
-    from engine.sim.report import percentiles
-
     found = percentiles(values)
     assert found is not None
     return found.p99

@@ -1,6 +1,12 @@
 from typing import Any, Literal
 
+from engine.sim.autoscaler import AutoscalerConfig
+from engine.sim.fleet import Fleet
+from engine.sim.router import make_router
+from engine.sim.run import make_engine
+from engine.sim.workload import Lengths, Workload
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E50")
@@ -32,13 +38,6 @@ def scaling_signal(
         missed: Half the requests waited over a second, and the signal never fired.
         needless: The signal fired although under 1 % of the requests had waited over 0.2 s for a first token.
     """
-    from engine.sim.autoscaler import AutoscalerConfig
-    from engine.sim.fleet import Fleet
-    from engine.sim.router import make_router
-    from engine.sim.run import make_engine
-    from engine.sim.workload import Lengths, Workload
-    from quizzes.experiments.simulated import deploy
-
     deployment = deploy("llama-3.1-8b", "h100", max_num_seqs=max_num_seqs)
     config = AutoscalerConfig(
         signal,

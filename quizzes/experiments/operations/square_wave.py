@@ -1,3 +1,4 @@
+from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, ScaleEvent, count_thrash
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -31,8 +32,6 @@ def square_wave(
         most_replicas, last_replicas
         change_times [s]
     """
-    from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, ScaleEvent, count_thrash
-
     config = AutoscalerConfig(
         "kv",
         out_above,

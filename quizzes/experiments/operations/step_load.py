@@ -1,3 +1,4 @@
+from engine.sim.autoscaler import Autoscaler, AutoscalerConfig
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -26,8 +27,6 @@ def step_load(
         within_goal
         backlog [requests]: Came in above what the old replicas could do, by the time that the new one serves.
     """
-    from engine.sim.autoscaler import Autoscaler, AutoscalerConfig
-
     config = AutoscalerConfig(
         "load",
         10,

@@ -1,6 +1,8 @@
 from pathlib import Path
 from typing import Any
 
+from engine.config import ModelConfig, MoEConfig
+from engine.config.model import ExpertNames, RopeConfig
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.charts import vega
 
@@ -33,8 +35,6 @@ def experts(
     """
     import torch
 
-    from engine.config import ModelConfig, MoEConfig
-    from engine.config.model import ExpertNames, RopeConfig
     from engine.layers.moe import FusedMoE
 
     if num_experts % ranks or top_k > num_experts:

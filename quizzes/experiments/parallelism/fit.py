@@ -1,5 +1,9 @@
 from typing import Any
 
+from engine.sim.cost import CostModel
+from engine.sim.hardware import get_hardware
+from engine.sim.memory import Deployment, DoesNotFit, plan_memory
+from engine.sim.models import get_model
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -23,11 +27,6 @@ def fit(
         single_stream_ms [ms]: Time per token of one request, by the cost model.
         single_stream_ms_one [ms]: The same on one device; 0 if it does not fit.
     """
-    from engine.sim.cost import CostModel
-    from engine.sim.hardware import get_hardware
-    from engine.sim.memory import Deployment, DoesNotFit, plan_memory
-    from engine.sim.models import get_model
-
     shape, device = get_model(model), get_hardware(hardware)
 
     def plan(size: int) -> tuple[Any, float]:

@@ -1,5 +1,6 @@
 from typing import Any, Literal
 
+from engine.config import EngineArgs
 from quizzes.experiments import Context, Result, experiment
 
 
@@ -22,7 +23,6 @@ def shards(
     """
     import torch
 
-    from engine.config import EngineArgs
     from engine.models.hf_config import load_model_config
     from engine.models.registry import create_model
     from engine.parallel import Group, Ranks

@@ -1,3 +1,8 @@
+from engine.sim.cost import CostModel, StepLoad
+from engine.sim.hardware import get_hardware, get_link
+from engine.sim.interconnect import step_traffic
+from engine.sim.memory import Deployment
+from engine.sim.models import get_model
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -29,12 +34,6 @@ def traffic(
         step_ms [ms]: Time of the step's arithmetic and memory traffic by the cost model, without messages.
         share [share]: ms / (ms + step_ms).
     """
-    from engine.sim.cost import CostModel, StepLoad
-    from engine.sim.hardware import get_hardware, get_link
-    from engine.sim.interconnect import step_traffic
-    from engine.sim.memory import Deployment
-    from engine.sim.models import get_model
-
     shape = get_model(model)
     rows = tokens if sampled is None else sampled
     said = step_traffic(

@@ -2,6 +2,7 @@ from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.charts import LINE, vega
+from quizzes.experiments.performance._floor import floor_of, load_of_rows
 
 LARGEST = 1 << 20
 
@@ -29,8 +30,6 @@ def batch_scaling(
         knee [rows]: The smallest batch whose linear layers are limited by arithmetic.
         kv_equals_weights [rows]: The smallest batch that reads at least as many bytes of KV as of weights.
     """
-    from quizzes.experiments.performance._floor import floor_of, load_of_rows
-
     floor = floor_of(model, hardware, dtype, kv_cache_dtype)
     loads = [load_of_rows(rows, 1, context) for rows in batches]
     seconds = [floor.cost.seconds(load) for load in loads]

@@ -1,7 +1,9 @@
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.measure import paired_ratio
 
 
 @experiment("E24", "E26", "E61", determinism="statistical", seconds=20)
@@ -24,7 +26,6 @@ def gemm_tokens(
     import torch
 
     from kernels import ops
-    from quizzes.experiments.measure import paired_ratio
 
     weight = ops.pack_weight(torch.randn(size, size))
     inputs = {rows: torch.randn(rows, size) for rows in (few, many)}
@@ -54,8 +55,6 @@ def gemm_tokens(
 
 def _busy(run: Callable[[int], Any], rows: int, times: int) -> float:
     """Time inside products over the time of the loop around them."""
-    from time import perf_counter
-
     inside = 0.0
     began = perf_counter()
     for _ in range(times):

@@ -1,3 +1,4 @@
+from time import perf_counter, process_time
 from typing import Any
 
 from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment
@@ -25,7 +26,6 @@ def gpu_busy(
 
     if not torch.cuda.is_available():
         raise NeedsHardware("a GPU's counters can be compared on a GPU only")
-    from time import perf_counter, process_time
 
     weight = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
 

@@ -1,4 +1,6 @@
 from quizzes.experiments import BadArguments, Context, Result, arg, experiment
+from quizzes.experiments.performance._floor import floor_of, load_of_rows
+from quizzes.experiments.performance.batch_scaling import _first
 
 
 @experiment("E26")
@@ -22,9 +24,6 @@ def moe_reads(
         intensity, ridge [FLOP/B]
         knee [tokens]: Tokens in a step from which the linear layers are limited by arithmetic.
     """
-    from quizzes.experiments.performance._floor import floor_of, load_of_rows
-    from quizzes.experiments.performance.batch_scaling import _first
-
     floor = floor_of(model, hardware, dtype)
     shape = floor.deployment.model
     if shape.moe is None:

@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.performance._floor import floor_of, load_of_rows
 
 HUGE = 1_000_000
 
@@ -27,8 +28,6 @@ def precision_speedup(
         step [x]: Time of the whole step, attention and the 16-bit head included.
         base_bound, other_bound
     """
-    from quizzes.experiments.performance._floor import floor_of, load_of_rows
-
     load, huge = load_of_rows(rows, tokens_per_row, context), load_of_rows(1, HUGE, 0)
     a, b = (floor_of(model, hardware, dtype, "bfloat16") for dtype in (base, other))
     bounds = ["compute" if f.cost.intensity(load) > f.ridge else "memory" for f in (a, b)]

@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.performance._floor import floor_of, load_of_rows
 
 
 @experiment("E24", "E61")
@@ -32,8 +33,6 @@ def roofline(
         mfu [share]: Arithmetic done over what the device could do in that time: model FLOPs utilisation.
         mbu [share]: Bytes moved over what the memory could move: memory bandwidth utilisation.
     """
-    from quizzes.experiments.performance._floor import floor_of, load_of_rows
-
     floor, load = (
         floor_of(model, hardware, dtype, kv_cache_dtype),
         load_of_rows(rows, tokens_per_row, context),

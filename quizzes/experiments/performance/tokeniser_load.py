@@ -1,4 +1,9 @@
+from time import perf_counter
+
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.measure import median_interval
+from quizzes.experiments.performance._floor import floor_of, load_of_rows
+from quizzes.experiments.performance.cpu_path import WORDS
 
 
 @experiment("E65", determinism="statistical")
@@ -22,13 +27,8 @@ def tokeniser_load(
         ratio_lo [x]: Tokenising over device time: above 1, a single thread cannot feed this GPU.
         ratio_hi [x]
     """
-    from time import perf_counter
-
     from engine.zoo.registry import resolve
     from engine.zoo.tokenizer import load_tokenizer
-    from quizzes.experiments.measure import median_interval
-    from quizzes.experiments.performance._floor import floor_of, load_of_rows
-    from quizzes.experiments.performance.cpu_path import WORDS
 
     tokenizer = load_tokenizer(resolve("shop"))
     prompts = [" ".join(ctx.rng.choices(WORDS, k=words)) for _ in range(50)]

@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from engine.config import ConfigError
+from engine.core.errors import EngineDeadError
 from quizzes.experiments import Context, Result, arg, experiment, greedy
 
 
@@ -31,7 +33,6 @@ def engine_failure(
     """
     if where == "boot":
         return _boot(ctx)
-    from engine.core.errors import EngineDeadError
 
     blocks = 8 if where == "pool" else 512
     with ctx.llm(max_num_seqs=8, max_model_len=96, num_gpu_blocks_override=blocks) as llm:
@@ -100,8 +101,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _boot(ctx: Context) -> Result:
-    from engine.config import ConfigError
-
     error = ""
     try:
         with ctx.llm(num_gpu_blocks_override=None, kv_cache_memory_bytes=1 << 20, max_model_len=2048):

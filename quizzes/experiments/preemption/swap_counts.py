@@ -1,5 +1,6 @@
 from typing import Any
 
+from engine.config import TierConfig
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.preemption.victims import computed_before
 
@@ -31,8 +32,6 @@ def swap_counts(
         steps_with_swap, steps_without [steps]
         num_preemptions, same_victims
     """
-    from engine.config import TierConfig
-
     second = victim_prompt or prompt
     asks = [Ask("r0", prompt, output), Ask("r1", second, output)]
     settings: dict[str, Any] = {

@@ -1,6 +1,9 @@
 from typing import Literal
 
+from engine.sim.hardware import get_link
+from engine.sim.sizing import swap_or_recompute as compare
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E18")
@@ -34,10 +37,6 @@ def swap_or_recompute(
         num_copies: Transfers out and in: 2, or with per_block two per block, layer and direction (K and V lie
             apart).
     """
-    from engine.sim.hardware import get_link
-    from engine.sim.sizing import swap_or_recompute as compare
-    from quizzes.experiments.simulated import deploy
-
     deployment = deploy(model, gpu, tp=tp, block_size=block_size)
     found = compare(deployment, tokens, link=get_link(link) if link else None)
     num_copies, swap_ms = 2, 1000 * found.swap_seconds

@@ -1,6 +1,9 @@
 from typing import Any
 
+from engine.sim.run import make_engine, simulate
+from engine.sim.workload import Lengths, Workload
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.simulated import deploy
 
 
 @experiment("E18")
@@ -27,10 +30,6 @@ def swap_under_load(
         extra_prefill_tokens [tokens]: Computed a second time, in the recompute run.
         tokens_per_s_recompute, tokens_per_s_swap [tokens/s]
     """
-    from engine.sim.run import make_engine, simulate
-    from engine.sim.workload import Lengths, Workload
-    from quizzes.experiments.simulated import deploy
-
     deployment = deploy(model, gpu, max_num_batched_tokens=2048)
     load = list(Workload(num_requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=1))
 

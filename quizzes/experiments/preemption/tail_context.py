@@ -1,3 +1,7 @@
+from engine.core.errors import RequestRejected
+from engine.sim.hardware import GIB, get_hardware
+from engine.sim.memory import Deployment, plan_memory
+from engine.sim.models import get_model
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -26,11 +30,6 @@ def tail_context(
         kv_gib [GiB]: KV pool on a real card at this gpu_memory_utilization.
         outside_gib [GiB]: Memory of the card left to other processes, fragmentation and unprofiled allocations.
     """
-    from engine.core.errors import RequestRejected
-    from engine.sim.hardware import GIB, get_hardware
-    from engine.sim.memory import Deployment, plan_memory
-    from engine.sim.models import get_model
-
     card = get_hardware(gpu)
     plan = plan_memory(
         Deployment(get_model(model), card, gpu_memory_utilization=utilization, max_num_batched_tokens=budget)

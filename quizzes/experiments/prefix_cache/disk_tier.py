@@ -1,3 +1,4 @@
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy
@@ -20,8 +21,6 @@ def disk_tier(ctx: Context, prompt: int = arg(200, 17, 800), answer: int = arg(6
         bytes_read, block_bytes [bytes]
         tokens_equal: All of them give the same greedy answer.
     """
-    from tempfile import TemporaryDirectory
-
     tokens = [3 + 7 * i % 2000 for i in range(prompt)]
     params = greedy(answer)
     settings: dict[str, Any] = {"max_model_len": prompt + answer + 16, "num_gpu_blocks_override": 128}

@@ -1,5 +1,6 @@
 from typing import Literal
 
+from engine.sampling_params import SamplingParams
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._live import Watched
 
@@ -30,7 +31,6 @@ def image_hits(
     import numpy as np
 
     from engine.multimodal.encoder import NUM_TOKENS
-    from engine.sampling_params import SamplingParams
 
     pictures = [np.full((40, 40, 3), 60, np.uint8), np.full((40, 40, 3), 60 if same_image else 200, np.uint8)]
     words = [

@@ -1,6 +1,7 @@
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.quantization._shop import divergence, exact_match, quantised, texts
 
 
 @experiment("E33", seconds=30)
@@ -25,7 +26,6 @@ def calibration_shift(
     """
     from engine.quant.quantizer.run import load_float_model
     from engine.zoo.registry import resolve
-    from quizzes.experiments.quantization._shop import divergence, exact_match, quantised, texts
 
     folder = resolve("shop-draft")
     judged = texts(folder, "ja", 4, seed=11)

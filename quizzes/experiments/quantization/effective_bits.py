@@ -1,6 +1,8 @@
 from typing import Literal
 
+from engine.sim.models import get_model
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.registry import BadArguments
 
 
 @experiment("E34", "E04")
@@ -37,9 +39,6 @@ def effective_bits(
 
 def _shapes(name: str) -> dict[str, tuple[int, ...]]:
     """Tensors of a dense Llama by name."""
-    from engine.sim.models import get_model
-    from quizzes.experiments.registry import BadArguments
-
     model = get_model(name)
     if model.moe is not None or model.mla is not None:
         raise BadArguments(f"{name} is a mixture of experts or has latent attention; choose a dense model")

@@ -1,6 +1,7 @@
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.quantization._shop import divergence, quantised, texts
 
 METHODS = ("rtn", "gptq", "awq")
 Language = Literal["en", "ja"]
@@ -27,7 +28,6 @@ def int4_methods(
     """
     from engine.quant.quantizer.run import load_float_model
     from engine.zoo.registry import resolve
-    from quizzes.experiments.quantization._shop import divergence, quantised, texts
 
     folder = resolve("shop-draft")
     seen, judged = texts(folder, calibrate, samples, seed=7), texts(folder, judge, 4, seed=11)

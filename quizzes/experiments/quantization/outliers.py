@@ -1,6 +1,7 @@
 from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.quantization._shop import texts
 
 LAYER = 2
 
@@ -33,7 +34,6 @@ def outliers(ctx: Context, factor: int = arg(64, 1, 4096), tokens: int = arg(256
     from engine.zoo.registry import resolve
     from kernels import ops
     from kernels.ops import dequantise_int8, quantise_fp8, quantise_int8
-    from quizzes.experiments.quantization._shop import texts
 
     folder = resolve("shop")
     model = load_model(folder)

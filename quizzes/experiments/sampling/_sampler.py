@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from engine.core.sched_output import RequestInit
+from engine.sampling_params import SamplingParams
+
 if TYPE_CHECKING:
     import torch
 
@@ -20,9 +23,7 @@ def logits_of(probs: Sequence[float]) -> torch.Tensor:
 
 def sampler_for(vocab_size: int, rows: int, prompt: Sequence[int] = (0,), **params: Any) -> Sampler:
     """Return a sampler for `rows` requests with equal parameters and seeds 0, 1, 2 ..."""
-    from engine.core.sched_output import RequestInit
     from engine.sample.sampler import Sampler
-    from engine.sampling_params import SamplingParams
 
     sampler = Sampler(vocab_size, rows)
     settings = SamplingParams(**params)

@@ -3,6 +3,7 @@ from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.charts import vega
+from quizzes.experiments.sampling._sampler import logits_of, sampler_for
 
 
 @experiment("E39", megabytes=2000)
@@ -30,7 +31,6 @@ def allowed_set(
     import numpy as np
 
     from engine.sample.verify import target_probabilities
-    from quizzes.experiments.sampling._sampler import logits_of, sampler_for
 
     def distribution(temperature: float, **filters: Any) -> list[float]:
         plan = sampler_for(len(probs), 1, temperature=temperature, **filters).plan(np.arange(1))

@@ -1,3 +1,5 @@
+from engine.core.request import Request
+from engine.sampling_params import SamplingParams
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -25,9 +27,7 @@ def completions(
         peak_blocks [blocks]
         peak_blocks_unshared [blocks]: The same if every child computed and kept the whole prompt.
     """
-    from engine.core.request import Request
     from engine.frontend.parallel_sampling import fan_out
-    from engine.sampling_params import SamplingParams
 
     params = SamplingParams(n=n, best_of=best_of, max_tokens=output)
     parent = Request("call", list(range(prompt)), params, seed=100)

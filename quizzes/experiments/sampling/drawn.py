@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.sampling._sampler import draw, logits_of
 from quizzes.experiments.sampling.allowed_set import allowed_set
 
 
@@ -26,8 +27,6 @@ def drawn(
         chi_square [1]
         degrees [1]: Degrees of freedom: tokens that can be drawn, less one.
     """
-    from quizzes.experiments.sampling._sampler import draw, logits_of
-
     filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
     tokens = draw(logits_of(probs), draws, temperature=temperature, **filters)
     counts = [0] * len(probs)

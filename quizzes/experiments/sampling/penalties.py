@@ -1,3 +1,5 @@
+from engine.core.sched_output import RequestInit
+from engine.sampling_params import SamplingParams
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -25,9 +27,7 @@ def penalties(
     import numpy as np
     import torch
 
-    from engine.core.sched_output import RequestInit
     from engine.sample.processors import Penalties, SampleBatch
-    from engine.sampling_params import SamplingParams
 
     size = len(logits)
     said = [token % size for token in (*prompt, *output)]

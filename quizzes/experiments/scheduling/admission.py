@@ -2,6 +2,7 @@ from typing import Literal
 
 from engine.core.errors import RequestRejected
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
+from quizzes.experiments.scheduling import _reserve
 
 Rule = Literal["prompt", "watermark", "full"]
 
@@ -42,7 +43,6 @@ def admission(
     limit = max_tokens or output
     if limit < output:
         raise BadArguments(f"max_tokens {limit} is less than output {output}, so the output would be cut")
-    from quizzes.experiments.scheduling import _reserve
 
     makers = {"watermark": _reserve.watermark(watermark), "full": _reserve.ReservingScheduler}
     own = {"make_scheduler": makers[rule]} if rule in makers else {}

@@ -1,12 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from engine.config import CacheConfig
+from engine.sim.cost import CostModel, StepLoad
+from engine.sim.engine import SimEngine
+from engine.sim.run import scheduler_config
+from engine.sim.workload import SimRequest
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
-
-if TYPE_CHECKING:
-    from engine.sim.cost import CostModel, StepLoad
 
 
 @experiment("E15", "E30")
@@ -58,11 +56,6 @@ def chunk_cost(
 
 def _serve(prompt: int, budget: int, model: Model, gpu: Gpu) -> list[tuple[StepLoad, float]]:
     """(load, seconds) of each step until the first token of a lone prompt."""
-    from engine.config import CacheConfig
-    from engine.sim.engine import SimEngine
-    from engine.sim.run import scheduler_config
-    from engine.sim.workload import SimRequest
-
     steps: list[tuple[StepLoad, float]] = []
     replica = deployment(model, gpu, budget=budget, max_num_seqs=1)
     engine = SimEngine(
@@ -76,6 +69,4 @@ def _serve(prompt: int, budget: int, model: Model, gpu: Gpu) -> list[tuple[StepL
 
 
 def _cost(model: Model, gpu: Gpu) -> CostModel:
-    from engine.sim.cost import CostModel
-
     return CostModel(deployment(model, gpu))

@@ -1,6 +1,7 @@
 from engine.core.sched_output import Reason
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.core_engine import CoreEngine, StepView
+from quizzes.experiments.scheduling._policies import BypassScheduler
 
 
 @experiment("E20", "E19")
@@ -43,7 +44,6 @@ def head_of_line(
             for i in range(small)
         ),
     ]
-    from quizzes.experiments.scheduling._policies import BypassScheduler
 
     fcfs = ctx.core(num_blocks=blocks, traced=True).run(asks)
     bypass = ctx.core(num_blocks=blocks, make_scheduler=BypassScheduler).run(asks)

@@ -1,12 +1,7 @@
-from __future__ import annotations
-
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quizzes.experiments import Context, Result, arg, experiment, greedy, paired_ratio
-
-if TYPE_CHECKING:
-    from engine import LLM
 
 
 @experiment("E15", "E30", determinism="statistical", seconds=60)
@@ -27,7 +22,7 @@ def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = 
     rng = Random(2)
     tokens: Any = {"prompt_token_ids": [rng.randrange(300, 2000) for _ in range(prompt)]}
 
-    def once(llm: LLM) -> list[int]:
+    def once(llm: Any) -> list[int]:
         return list(llm.generate([tokens], params, use_tqdm=False)[0].outputs[0].token_ids)
 
     settings: dict[str, Any] = {"enable_prefix_caching": False, "max_num_seqs": 1}

@@ -1,16 +1,13 @@
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from engine.sim.run import make_engine, scheduler_config, simulate
+from engine.sim.workload import SimRequest, Workload
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.charts import LINE, vega
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment, lengths
-
-if TYPE_CHECKING:
-    from engine.sim.workload import SimRequest
 
 Knob = Literal[
     "max_num_seqs",
@@ -98,8 +95,6 @@ def load_sweep(
 def _serve(
     settings: dict[str, float], load: _Load, limits: tuple[float, float], model: Model, gpu: Gpu
 ) -> dict[str, float]:
-    from engine.sim.run import make_engine, scheduler_config, simulate
-
     replica = deployment(
         model, gpu, budget=int(settings["max_num_batched_tokens"]), max_num_seqs=int(settings["max_num_seqs"])
     )
@@ -141,8 +136,6 @@ def _serve(
 
 
 def _requests(rate: float, long_every: int, load: _Load) -> Iterator[SimRequest]:
-    from engine.sim.workload import Workload
-
     prompt, output = lengths("prompt", load.prompt, 60_000), lengths("output", load.output, 2000)
     for request in Workload(load.requests, rate, prompt, output, arrivals=load.arrivals, seed=load.seed):
         if long_every and request.index % long_every == long_every - 1:

@@ -1,3 +1,4 @@
+from engine.sim.cost import CostModel, StepLoad, pairs_of
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 
@@ -24,8 +25,6 @@ def mixed_step(
         chunk_intensity, ridge [FLOP/byte]
         decode_is_memory_bound, chunk_is_compute_bound
     """
-    from engine.sim.cost import CostModel, StepLoad, pairs_of
-
     replica = deployment(model, gpu)
     cost = CostModel(replica)
     pairs = pairs_of(0, chunk, None)

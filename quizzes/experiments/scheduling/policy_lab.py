@@ -1,13 +1,10 @@
-from __future__ import annotations
-
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from engine.core.request import Request
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
 from quizzes.experiments.charts import POINTS, vega
-
-if TYPE_CHECKING:
-    from engine.core.request import Request
+from quizzes.experiments.scheduling import _policies
 
 Policy = Literal["fcfs", "priority", "sjf", "aging", "fair"]
 
@@ -82,7 +79,6 @@ def _serve(
     ctx: Context, policy: Policy, asks: list[Ask], guesses: list[float], slots: int, weight: float
 ) -> list[tuple[int, int]]:
     """(step of admission, step of the last token) of each job."""
-    from quizzes.experiments.scheduling import _policies
 
     def predict(request: Request) -> float:
         return guesses[int(request.request_id.split("/")[1])]

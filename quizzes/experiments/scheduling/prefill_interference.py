@@ -1,14 +1,14 @@
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from engine.config import CacheConfig
+from engine.core.sched_output import SchedulerOutput
+from engine.sim.cost import CostModel, StepLoad
+from engine.sim.engine import SimEngine
+from engine.sim.run import scheduler_config
+from engine.sim.workload import SimRequest
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.charts import LINE, vega
 from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
-
-if TYPE_CHECKING:
-    from engine.core.sched_output import SchedulerOutput
-    from engine.sim.cost import StepLoad
 
 TICK = 0.05
 """Virtual seconds between two checks of the requests' progress."""
@@ -68,12 +68,6 @@ def _serve(
     gpu: Gpu,
 ) -> tuple[float, float, int, float]:
     """(TTFT of the long prompt, worst gap of the decodes after it came, its chunks, TTFT of the short) in ms."""
-    from engine.config import CacheConfig
-    from engine.sim.cost import CostModel
-    from engine.sim.engine import SimEngine
-    from engine.sim.run import scheduler_config
-    from engine.sim.workload import SimRequest
-
     replica = deployment(model, gpu, budget=budget, max_num_seqs=66)
     steps: list[tuple[float, list[str], int]] = []
 

@@ -1,3 +1,5 @@
+from random import Random
+
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 
 
@@ -30,8 +32,6 @@ def queue_bound(
         little_wait [steps]: mean_queue / throughput: Little's law turned round.
         steps [steps]
     """
-    from random import Random
-
     rng = Random(f"queue-{seed}")
     engine = ctx.core(max_num_seqs=slots, traced=True)
     to_come, moment = [], 0.0

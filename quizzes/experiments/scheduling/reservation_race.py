@@ -2,6 +2,7 @@ from random import Random
 from typing import Any
 
 from quizzes.experiments import Ask, BadArguments, Context, CoreEngine, Result, arg, experiment
+from quizzes.experiments.scheduling._reserve import ReservingScheduler
 
 
 @experiment("E16", "E05")
@@ -29,8 +30,6 @@ def reservation_race(
         p99_reduction [share]
         preemptions: Paged; the other cannot have any.
     """
-    from quizzes.experiments.scheduling._reserve import ReservingScheduler
-
     if prompt + max_tokens > 16 * blocks:
         raise BadArguments(
             f"one request of {prompt} + {max_tokens} tokens must fit into {blocks} blocks of 16"

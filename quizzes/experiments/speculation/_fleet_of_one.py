@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.sim.cost import CostModel, Efficiency, Rates
 from engine.sim.memory import Deployment
 from engine.sim.report import RunReport
+from engine.sim.run import make_engine, simulate
+from engine.sim.speculation import Speculation
+from engine.sim.workload import SimRequest
 from quizzes.experiments.simulated import deploy
 
 
@@ -33,11 +37,6 @@ def serve(
 
     Steps of k + 1 tokens per row are replayed from graphs, as vLLM captures them: no overhead per layer.
     """
-    from engine.sim.cost import CostModel, Efficiency, Rates
-    from engine.sim.run import make_engine, simulate
-    from engine.sim.speculation import Speculation
-    from engine.sim.workload import SimRequest
-
     longest = prompt + output + num_drafts + 1
     deployed = deployment(target, batch, longest)
     shares = Efficiency(eager_overhead=0.0)

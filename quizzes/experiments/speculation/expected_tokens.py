@@ -1,3 +1,9 @@
+from engine.config import CacheConfig, SchedulerConfig
+from engine.core.request import Request
+from engine.core.sched_output import ModelRunnerOutput
+from engine.core.scheduler import Scheduler
+from engine.sampling_params import SamplingParams
+from engine.sim.speculation import Speculation
 from quizzes.experiments import Context, Result, arg, experiment
 
 
@@ -22,13 +28,6 @@ def expected_tokens(
         computed_per_token [positions]: Positions that went through the target for each token kept.
         steps_without, steps_with [steps]
     """
-    from engine.config import CacheConfig, SchedulerConfig
-    from engine.core.request import Request
-    from engine.core.sched_output import ModelRunnerOutput
-    from engine.core.scheduler import Scheduler
-    from engine.sampling_params import SamplingParams
-    from engine.sim.speculation import Speculation
-
     speculation = Speculation(k, acceptance, seed=ctx.seed)
     blocks = rows * (-(-(output + k + 2) // 16) + 2) + 2
     scheduler = Scheduler(SchedulerConfig(rows * (k + 1), rows, output + 64), CacheConfig(blocks, 16))

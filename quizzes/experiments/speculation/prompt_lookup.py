@@ -1,5 +1,7 @@
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -66,7 +68,6 @@ def read(text: str) -> str:
     """The text in question."""
     if text != "json":
         return FILES[text].read_text(encoding="utf-8")
-    from random import Random
 
     from engine.zoo.catalogue import draw_catalogue
 
@@ -83,7 +84,6 @@ def read(text: str) -> str:
 def rename(text: str) -> str:
     """The most frequent long word of a text becomes another one."""
     import re
-    from collections import Counter
 
     words = Counter(re.findall(r"[A-Za-z_]{6,}", text))
     word, _ = words.most_common(1)[0]

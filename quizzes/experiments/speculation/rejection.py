@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.sampling._sampler import logits_of, sampler_for
 
 
 @experiment("E36", megabytes=2500)
@@ -28,7 +29,6 @@ def rejection(
 
     from engine.sample.processors import SampleBatch
     from engine.sample.verify import DRAFT_NOISE, RejectionVerifier, target_probabilities
-    from quizzes.experiments.sampling._sampler import logits_of, sampler_for
 
     size = min(len(target), len(draft))
     goal, guess = logits_of(target[:size]), logits_of(draft[:size])

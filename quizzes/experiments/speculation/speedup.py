@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.speculation._fleet_of_one import Target, serve
 
 if TYPE_CHECKING:
     pass
@@ -47,8 +48,6 @@ def speedup(
         speculative_slowest_ms [ms]
         positions [positions]: Positions that one verifying step computes in the target: batch x (k + 1).
     """
-    from quizzes.experiments.speculation._fleet_of_one import Target, serve
-
     target = Target(model, hardware, tp)
     load: dict[str, Any] = {"batch": batch, "prompt": prompt, "output": output}
     draft = Target(draft_model, hardware, draft_tp) if draft_model else None

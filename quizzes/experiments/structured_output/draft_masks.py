@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.structured_output._toy import bits_of, compile_regex
 
 
 @experiment("E41", "E36")
@@ -23,7 +24,6 @@ def draft_masks(
     import numpy as np
 
     from engine.grammar.manager import fill_positions
-    from quizzes.experiments.structured_output._toy import bits_of, compile_regex
 
     ids = {token: index for index, token in enumerate(vocabulary)}
     grammar = compile_regex(vocabulary, regex).start()

@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.structured_output._toy import bits_of, compile_regex
 
 
 @experiment("E41")
@@ -21,8 +22,6 @@ def forced(
     import re
 
     import numpy as np
-
-    from quizzes.experiments.structured_output._toy import bits_of, compile_regex
 
     if said not in texts:
         raise ValueError(f"{said!r} is none of the texts: {', '.join(texts)}")

@@ -1,6 +1,10 @@
 from typing import Any
 
+from engine.config.structured_outputs import StructuredOutputsConfig
+from engine.core.grammar_protocol import GrammarError
+from engine.sampling_params import StructuredOutputsParams
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.structured_output._toy import compile_regex
 
 RECURSIVE = {
     "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": []}},
@@ -34,12 +38,8 @@ def nesting(ctx: Context, depth: int = arg(3, 1, 12)) -> Result:
         automaton_kinds [kinds]: Kinds of structured output, of six, that the automaton backend compiles.
         stack_kinds [kinds]: The same for the pushdown backend (xgrammar), by the engine's own table.
     """
-    from engine.config.structured_outputs import StructuredOutputsConfig
-    from engine.core.grammar_protocol import GrammarError
     from engine.grammar.compile import GrammarCompiler, choose_backend
     from engine.grammar.vocabulary import Vocabulary
-    from engine.sampling_params import StructuredOutputsParams
-    from quizzes.experiments.structured_output._toy import compile_regex
 
     tokens = ["(", ")", "x"]
     pattern = "x"

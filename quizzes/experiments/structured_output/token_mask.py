@@ -1,4 +1,5 @@
 from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments.structured_output._toy import bits_of, compile_regex
 
 
 @experiment("E41")
@@ -22,8 +23,6 @@ def token_mask(
         words [int32]: Bit v % 32 of word v // 32 stands for token v.
     """
     import numpy as np
-
-    from quizzes.experiments.structured_output._toy import bits_of, compile_regex
 
     compiled = compile_regex(vocabulary, regex)
     grammar = compiled.start()

@@ -1,6 +1,7 @@
 import json
 from typing import Any, Literal
 
+from engine.sampling_params import StructuredOutputsParams
 from quizzes.experiments import Context, Result, arg, experiment
 from quizzes.experiments.structured_output._masked_rows import MaskedRows
 
@@ -40,7 +41,6 @@ def valid_share(
         masked_positions [positions]: Rows that a mask was applied to, drafts counted one each.
     """
     from engine import SamplingParams
-    from engine.sampling_params import StructuredOutputsParams
 
     prompts = [f"Catalogue entry {number} as JSON: " for number in range(answers)]
     structure = StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True)
