@@ -18,11 +18,9 @@ def kv_cache_on_off(
 
     Returns:
         Counted by the scheduler; arithmetic from the model's shape (linear layers, head, attention).
-        with_cache [positions]: Positions computed, prompt included.
-        without_cache [positions]
+        with_cache, without_cache [positions]: Positions computed, prompt included.
         position_ratio [x]
-        pairs_with [pairs]: (query, key) pairs of attention, one head and layer.
-        pairs_without [pairs]
+        pairs_with, pairs_without [pairs]: (query, key) pairs of attention, one head and layer.
         flop_with, flop_without [GFLOP]
         flop_ratio [x]
         last_token_ratio [x]: Arithmetic of the last token alone: without over with.

@@ -20,8 +20,7 @@ def online_softmax(
         difference: Largest, to softmax over all scores at once, in float64.
         is_exact: The difference is that of rounding: below 1e-12.
         rescales [times]: Tiles after the first that raised the running maximum and so rescaled the running sums.
-        scores_at_once [numbers]: Scores that the tiled version holds for one query.
-        scores_dense [numbers]
+        scores_at_once, scores_dense [numbers]: Scores held for one query, tiled and dense.
         without_rescale: Difference if the running sum were never scaled: each tile normalised by its own maximum.
     """
     values = [ctx.rng.gauss(0, 1) for _ in scores]

@@ -23,10 +23,8 @@ def split_kv(
     Returns:
         programs_whole [programs]: One for each row and kv head.
         programs_split [programs]: One for each row, kv head and split.
-        idle_whole [share]: SMs without work in the first wave, unsplit.
-        idle_split [share]
-        longest_whole [keys]: Keys that the slowest program reads.
-        longest_split [keys]
+        idle_whole, idle_split [share]: SMs without work in the first wave.
+        longest_whole, longest_split [keys]: Keys that the slowest program reads.
         partial_numbers [numbers]: m, l and acc that all splits of all query heads leave for the second kernel.
         difference: Largest, of joined partial results to attention in one piece: one head of the first row, at most
             4096 keys.

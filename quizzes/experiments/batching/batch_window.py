@@ -22,10 +22,8 @@ def batch_window(
         collected_waits, continuous_waits [steps]
         collected_finished, continuous_finished [step]
         collected_mean_wait, continuous_mean_wait [steps]
-        collected_mean_latency [steps]: Mean steps from arrival to the last token.
-        continuous_mean_latency [steps]
-        collected_steps [steps]: Steps until all requests have finished, idle ones included.
-        continuous_steps [steps]
+        collected_mean_latency, continuous_mean_latency [steps]: Mean steps from arrival to the last token.
+        collected_steps, continuous_steps [steps]: Steps until all requests have finished, idle ones included.
     """
     if len(arrivals) != len(lens):
         raise BadArguments(f"{len(arrivals)} arrivals and {len(lens)} lens: give one length for each arrival")

@@ -30,10 +30,9 @@ def compare(
     where both phases share a device.
 
     Returns:
-        colocated_ttft_ms [ms]: Mean.
-        split_ttft_ms [ms]
-        colocated_itl_p99_ms [ms]: 99th percentile of the time between two tokens, hand-over included.
-        split_itl_p99_ms [ms]
+        colocated_ttft_ms, split_ttft_ms [ms]: Mean TTFT.
+        colocated_itl_p99_ms, split_itl_p99_ms [ms]: 99th percentile of the time between two tokens, hand-over
+            included.
         colocated_tpot_ms [ms]: Mean time per token after the first.
         split_tpot_ms, colocated_e2e_ms, split_e2e_ms [ms]
         split_wins_ttft, split_wins_itl, split_wins_e2e
@@ -41,8 +40,7 @@ def compare(
         transfer_bytes [B]
         transfer_ms [ms]: Mean: from the first token until the KV has arrived, waiting for the sender's link
             included.
-        prefill_busy [share]: Share of the run in which prefill replicas compute, on average.
-        decode_busy [share]
+        prefill_busy, decode_busy [share]: Share of the run in which the pool's replicas compute, on average.
     """
     deployment = deploy(model, hardware, max_num_batched_tokens=budget, max_model_len=prompt + output + 16)
     load = Workload(

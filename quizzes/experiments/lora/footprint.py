@@ -33,8 +33,7 @@ def footprint(
         shared_bytes [B]: One base with `adapters` adapters in slots of `max_rank`, all seven modules: what the
             engine sets aside.
         replicas_bytes [B]: A merged copy of the base for each adapter.
-        devices_shared [devices]: Devices that hold the weights of the shared form.
-        devices_replicas [devices]
+        devices_shared, devices_replicas [devices]: Devices that hold the weights of each form.
         saving [x]
         kv_tokens_lost [tokens]: KV tokens that the slots displace.
         load_ms [ms]: The adapter's bytes over the device's host link at full rate.

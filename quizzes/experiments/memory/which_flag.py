@@ -16,8 +16,7 @@ def which_flag(
         The model `shop`; on a CPU it computes in float32, so unquantised numbers have 4 bytes.
         matrix_bytes [B]: Bytes of all linear layers in memory, scales included.
         kv_bytes_per_token [B]
-        matrix_ratio [x]: Bytes without any setting over bytes with it.
-        kv_ratio [x]
+        matrix_ratio, kv_ratio [x]: Bytes without any setting over bytes with it.
     """
     matrix, kv = _bytes(ctx, quantization, kv_cache_dtype)
     plain_matrix, plain_kv = _bytes(ctx, "none", "auto")

@@ -19,8 +19,7 @@ def circuit_breaker(
 
     Returns:
         Counts over all requests.
-        calls_while_down [calls]: Calls to the failing backend.
-        calls_without_breaker [calls]
+        calls_while_down, calls_without_breaker [calls]: Calls to the failing backend, with the breaker and without.
         opened [times]
         by_fallback, rejected [requests]
         closed_again_at [request]: The first request that the backend served after the outage, counted from 0; -1:

@@ -16,8 +16,7 @@ def gpu_busy(
     Runs bf16 products with a size x size matrix for about one second each while the host sleeps.
 
     Returns:
-        device_busy_few [share]: Share of the wall time in which products ran on the device.
-        device_busy_many [share]
+        device_busy_few, device_busy_many [share]: Share of the wall time in which products ran on the device.
         host_busy [share]: CPU time of this process over wall time, while the device works on many rows.
         tflops_few, tflops_many [TFLOP/s]
         ratio [x]

@@ -24,8 +24,7 @@ def tokeniser_load(
         lo, hi [us]
         device_us [us]: GPU time of such a request at the datasheet's rates: prefill and its part of each decode
             step.
-        ratio_lo [x]: Tokenising over device time: above 1, a single thread cannot feed this GPU.
-        ratio_hi [x]
+        ratio_lo, ratio_hi [x]: Tokenising over device time: above 1, a single thread cannot feed this GPU.
     """
     from engine.zoo.registry import resolve
     from engine.zoo.tokenizer import load_tokenizer

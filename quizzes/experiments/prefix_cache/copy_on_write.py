@@ -21,8 +21,7 @@ def copy_on_write(
         copied: Whether that block was copied first.
         opened: Whether the writer took an empty block instead, because its last one was full.
         copies [blocks]
-        blocks_before [blocks]: Blocks in use after the fork.
-        blocks_after [blocks]
+        blocks_before, blocks_after [blocks]: Blocks in use after the fork and after the writes.
     """
     manager = BlockSpaceManager(sequences * (prompt + len(writers)), 0, block_size)
     manager.allocate(0, prompt)

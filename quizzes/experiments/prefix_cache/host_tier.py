@@ -23,8 +23,7 @@ def host_tier(
     Returns:
         Figures of the returning request, with a host tier and without.
         device_tokens, host_tokens [tokens]
-        computed_tokens [tokens]: Prompt tokens computed with the tier.
-        computed_without [tokens]
+        computed_tokens, computed_without [tokens]: Prompt tokens computed with and without the tier.
         offloaded [blocks]: Blocks copied to the host by evictions.
         copied_in [blocks]
         bytes_in [bytes]: Bytes over the link for the returning request: blocks x bytes per block.

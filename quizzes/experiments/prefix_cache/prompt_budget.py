@@ -23,8 +23,8 @@ def prompt_budget(
         to half the budget.
         largest_none [tokens]: Prompt of the last turn without a budget.
         largest_slide, largest_bulk [tokens]
-        computed_none [tokens]: Prompt tokens that went through the model, the whole chat.
-        computed_slide, computed_bulk [tokens]
+        computed_none, computed_slide, computed_bulk [tokens]: Prompt tokens that went through the model, the whole
+            chat.
         hit_rate_none, hit_rate_slide, hit_rate_bulk [share]
         cuts_slide, cuts_bulk [cuts]
         hits_slide [tokens]: Hit tokens by turn.

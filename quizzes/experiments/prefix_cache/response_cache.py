@@ -37,8 +37,8 @@ def response_cache(
         exact [share]: Answered from the cache when the text must be the same.
         normalised [share]: The same after case and punctuation are dropped.
         similar [share]: Answered when the share of common words reaches the threshold.
-        false_exact [share]: Answers of the cache that belong to another question, over all questions.
-        false_normalised, false_similar [share]
+        false_exact, false_normalised, false_similar [share]: Answers of the cache that belong to another question,
+            over all questions.
     """
     rng = Random(seed)
     meanings = [(title, aspect) for title in TITLES for aspect in ASPECTS]

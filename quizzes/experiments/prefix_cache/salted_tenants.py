@@ -24,11 +24,9 @@ def salted_tenants(
         All tenants' requests, without a salt and with one per tenant.
         shared_hit_rate, salted_hit_rate [share]
         shared_computed, salted_computed [tokens]
-        shared_cached_blocks [blocks]: Blocks with content that can be hit, at the end.
-        salted_cached_blocks [blocks]
-        probe_hit_shared [tokens]: A new tenant sends the first tenant's prompt: cached tokens, visible
-            to him as a short TTFT.
-        probe_hit_salted [tokens]
+        shared_cached_blocks, salted_cached_blocks [blocks]: Blocks with content that can be hit, at the end.
+        probe_hit_shared, probe_hit_salted [tokens]: Hit of a new tenant that sends the first tenant's prompt; it
+            shows as a short TTFT.
     """
     shape = (tenants, requests, system, own, block_size)
     shared, probe_shared = _serve(ctx, None, *shape)

@@ -22,11 +22,9 @@ def shared_prefix(
     Returns:
         The same requests with and without the prefix cache.
         cached_tokens [tokens]: Hit tokens by request, in order of arrival.
-        prefill_tokens [tokens]: Computed for all prompts, with the cache.
-        prefill_without [tokens]
+        prefill_tokens, prefill_without [tokens]: Prompt tokens computed, with the cache and without.
         prefill_saved [share]
-        blocks [blocks]: Maximum blocks in use, with the cache.
-        blocks_without [blocks]
+        blocks, blocks_without [blocks]: Maximum blocks in use, with the cache and without.
         memory_saved [share]
         writes_to_shared [blocks]: Writes into a block that another request had in its table, which copy-on-write
             would copy.

@@ -20,11 +20,9 @@ def sticky_weights(
     Returns:
         Per request: every request is routed by weight. Sticky: a session is routed once and stays.
         hit_rate_per_request, hit_rate_sticky [share]
-        shares_per_request [share]: Share of the requests by replica.
-        shares_sticky [share]
+        shares_per_request, shares_sticky [share]: Share of the requests by replica.
         weights [share]: Shares asked for.
-        error_per_request [share]: Largest distance of a replica's share from its weight.
-        error_sticky [share]
+        error_per_request, error_sticky [share]: Largest distance of a replica's share from its weight.
     """
     per_request = _serve(ctx, list(weights), list(turns), history, sticky=False)
     sticky = _serve(ctx, list(weights), list(turns), history, sticky=True)

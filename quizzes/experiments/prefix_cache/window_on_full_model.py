@@ -18,8 +18,7 @@ def window_on_full_model(
         same_tokens: Greedy answers are equal.
         first_difference [position]: First output position that differs; -1 if none does.
         logprob_change [nats]: Largest difference of a prompt token's log probability.
-        window_blocks [blocks]: Blocks of the request at the end, with the window.
-        full_blocks [blocks]
+        window_blocks, full_blocks [blocks]: Blocks of the request at the end, with the window and without.
     """
     full = _answer(ctx, None, prompt, answer)
     cut = _answer(ctx, window, prompt, answer)

@@ -15,8 +15,7 @@ def answers(
     Two engines answer the same test questions greedily, without calibration.
 
     Returns:
-        right_float [answers]: Right to the last character.
-        right [answers]
+        right_float, right [answers]: Right to the last character.
         lost [share]: (right_float - right) / cases.
         same [answers]: Word for word what the float model says.
         cases [answers]

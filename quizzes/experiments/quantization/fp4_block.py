@@ -13,10 +13,8 @@ def fp4_block(
         mx_restored
         nv_scale: E4M3 block scale times the matrix's fp32 number.
         nv_restored
-        mx_error: Root of the mean squared error over the values.
-        nv_error
-        mx_bits [bits]: Per weight, scales included.
-        nv_bits [bits]
+        mx_error, nv_error: Root of the mean squared error over the values.
+        mx_bits, nv_bits [bits]: Per weight, scales included.
     """
     import torch
 

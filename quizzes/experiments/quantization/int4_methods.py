@@ -21,9 +21,8 @@ def int4_methods(
         KL of the next token from the float model, nats per token, on texts not used for calibration.
         rtn, gptq, awq
         order: Smallest divergence first.
-        rtn_layer_error: Squared output error over the outputs' squares on calibration inputs, mean over all
-            matrices.
-        gptq_layer_error, awq_layer_error
+        rtn_layer_error, gptq_layer_error, awq_layer_error: Squared output error over the outputs' squares on
+            calibration inputs, mean over all matrices.
         bits [bits]: Per matrix weight of the AWQ checkpoint, scales and zero points included.
     """
     from engine.quant.quantizer.run import load_float_model

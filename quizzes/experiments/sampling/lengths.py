@@ -17,8 +17,7 @@ def lengths(
         Lengths of `samples` answers to each of a few shop questions; spreads are means over the questions.
         cold_spread [tokens]: Standard deviation at the lower temperature.
         hot_spread, cold_mean, hot_mean [tokens]
-        cold_cut [share]: Answers that reached max_tokens.
-        hot_cut [share]
+        cold_cut, hot_cut [share]: Answers that reached max_tokens.
     """
     from engine import SamplingParams
     from engine.zoo.evaluate import draw_cases

@@ -25,8 +25,7 @@ def head_of_line(
         Under fcfs no request overtakes another, as in vLLM and here; under bypass any request that fits is
         admitted.
         fcfs_large_admitted, bypass_large_admitted [step]
-        fcfs_small_wait [steps]: Mean steps between arrival and admission of the small requests.
-        bypass_small_wait [steps]
+        fcfs_small_wait, bypass_small_wait [steps]: Mean steps between arrival and admission of the small requests.
         blocked_steps [steps]: fcfs: steps in which blocks for a small request were free and it was held back by the
             head.
         head_reason: fcfs: what the scheduler says about the large request while it waits.

@@ -65,8 +65,7 @@ def load_sweep(
         By value of the knob. Virtual time.
         values
         ttft_mean_ms, ttft_p50_ms, ttft_p99_ms, itl_p50_ms, itl_p99_ms, e2e_mean_ms, e2e_p99_ms [ms]
-        queue_mean_ms [ms]: Waiting time between arrival and admission.
-        queue_p95_ms, queue_p99_ms [ms]
+        queue_mean_ms, queue_p95_ms, queue_p99_ms [ms]: Waiting time between arrival and admission.
         tokens_per_s [tokens/s]: Output tokens, from the first arrival to the last token.
         seconds [s]
         mean_running, mean_waiting, peak_waiting [requests]

@@ -22,11 +22,9 @@ def reservation_race(
 
     Returns:
         The same requests both ways, all waiting at the start.
-        reserved_running [requests]: Requests that computed, per step.
-        paged_running [requests]
+        reserved_running, paged_running [requests]: Requests that computed, per step.
         concurrency [x]: Paged over reserved.
-        reserved_p99 [steps]: Latency from the start to the last token, 99th percentile.
-        paged_p99 [steps]
+        reserved_p99, paged_p99 [steps]: Latency from the start to the last token, 99th percentile.
         p99_reduction [share]
         preemptions: Paged; the other cannot have any.
     """

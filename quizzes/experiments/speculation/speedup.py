@@ -39,13 +39,12 @@ def speedup(
         step_ratio [x]: Step time with drafts over step time without.
         plain_tokens_per_s, speculative_tokens_per_s [tokens/s]
         plain_ttft_ms, speculative_ttft_ms [ms]
-        plain_worst_gap_ms [ms]: 99th percentile of the time between two outputs of a request.
-        speculative_worst_gap_ms [ms]
-        plain_finish_spread [share]: (slowest - median) / median of the requests' durations; all have the same
-            lengths.
-        speculative_finish_spread [share]
-        plain_slowest_ms [ms]: The request that took longest, from arrival to its last token.
-        speculative_slowest_ms [ms]
+        plain_worst_gap_ms, speculative_worst_gap_ms [ms]: 99th percentile of the time between two outputs of a
+            request.
+        plain_finish_spread, speculative_finish_spread [share]: (slowest - median) / median of the requests'
+            durations; all have the same lengths.
+        plain_slowest_ms, speculative_slowest_ms [ms]: The request that took longest, from arrival to its last
+            token.
         positions [positions]: Positions that one verifying step computes in the target: batch x (k + 1).
     """
     target = Target(model, hardware, tp)

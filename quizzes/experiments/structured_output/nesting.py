@@ -33,8 +33,8 @@ def nesting(ctx: Context, depth: int = arg(3, 1, 12)) -> Result:
         automaton_states [states]: States of the automaton after every prefix of the deepest text.
         accepts_depth: Brackets `depth` deep are a whole output.
         accepts_deeper: Brackets one level deeper are accepted.
-        automaton_takes_grammar: Whether the automaton backend compiles a context-free grammar.
-        automaton_takes_recursive_schema
+        automaton_takes_grammar, automaton_takes_recursive_schema: Whether the automaton backend compiles a
+            context-free grammar, and a recursive schema.
         automaton_kinds [kinds]: Kinds of structured output, of six, that the automaton backend compiles.
         stack_kinds [kinds]: The same for the pushdown backend (xgrammar), by the engine's own table.
     """

@@ -33,8 +33,7 @@ def valid_share(
     Returns:
         Answers to the same prompts.
         answers [answers]
-        valid_free [answers]: Valid against the schema, without a grammar.
-        valid_masked [answers]
+        valid_free, valid_masked [answers]: Answers valid against the schema, without and with a grammar.
         cut_masked [answers]: Answers with the grammar that max_tokens cut off.
         invalid_whole_masked [answers]: Invalid answers with the grammar that ended on their own.
         distinct_masked [answers]: Different texts among the masked ones.
