@@ -4,7 +4,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E28")
 def attention_traffic(
     ctx: Context,
-    queries: int = arg(4096, 1, 65536),
+    queries: int = arg(4096, 1, 65_536),
     keys: int = arg(4096, 1, 1_000_000),
     head_dim: int = arg(128, 8, 512),
     tile: int = arg(128, 1, 1024),

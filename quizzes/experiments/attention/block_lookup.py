@@ -11,7 +11,7 @@ def block_lookup(
     finished: list[int] = arg([0], 0, 31, count=(0, 31)),
     last: int = arg(60, 1, 4000),
     block_size: int = arg(16, 1, 256),
-    num_blocks: int = arg(256, 1, 10000),
+    num_blocks: int = arg(256, 1, 10_000),
     position: int = arg(37, 0, 4000),
 ) -> Result:
     """Look up a position in a block table: block = table[i // block_size], offset = i % block_size.

@@ -12,7 +12,7 @@ def split_kv(
     kv_heads: int = arg(8, 1, 128),
     heads: int = arg(32, 1, 256),
     head_dim: int = arg(128, 8, 256),
-    split: int = arg(256, 1, 65536),
+    split: int = arg(256, 1, 65_536),
     sms: int = arg(132, 1, 1024),
 ) -> Result:
     """Split the keys of a decode step, attend to the splits in parallel and join them by log-sum-exp

@@ -3,7 +3,9 @@ from quizzes.experiments.measure import paired_ratio
 
 
 @experiment("E27", determinism="statistical", seconds=60, device="cuda")
-def table_overhead(ctx: Context, rows: int = arg(32, 1, 256), context: int = arg(4096, 256, 32768)) -> Result:
+def table_overhead(
+    ctx: Context, rows: int = arg(32, 1, 256), context: int = arg(4096, 256, 32_768)
+) -> Result:
     """Time decode attention on a GPU through a shuffled block table and through one in order.
 
     The shape is Llama-3-8B's (32 heads, 8 KV heads of 128) in bf16.

@@ -18,7 +18,7 @@ def length_distributions(
     mean: int = arg(60, 1, 200),
     long_share: float = arg(0.1, 0, 1),
     long_factor: int = arg(10, 2, 10),
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Compare static with continuous batching on output lengths drawn from a distribution.
 

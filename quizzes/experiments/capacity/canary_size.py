@@ -9,9 +9,9 @@ CONFIDENCE, POWER = 0.95, 0.8
 @experiment("E62")
 def canary_size(
     ctx: Context,
-    rate: float = arg(2.0, above=0, high=1e06),
+    rate: float = arg(2.0, above=0, high=1e6),
     share: float = arg(0.1, above=0, high=0.5),
-    hours: float = arg(1.0, above=0, high=10000),
+    hours: float = arg(1.0, above=0, high=10_000),
     base: float = arg(0.01, above=0, below=1),
     bad: float = arg(0.015, above=0, below=1),
 ) -> Result:

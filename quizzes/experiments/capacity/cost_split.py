@@ -4,10 +4,10 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E63")
 def cost_split(
     ctx: Context,
-    self_hosted: float = arg(9_200.0, 0, 1e09),
-    managed_equivalent: float = arg(28_000.0, above=0, high=1e09),
+    self_hosted: float = arg(9_200.0, 0, 1e9),
+    managed_equivalent: float = arg(28_000.0, above=0, high=1e9),
     served: float = arg(0.85, above=0, high=1),
-    people: float = arg(0.0, 0, 1e09),
+    people: float = arg(0.0, 0, 1e9),
 ) -> Result:
     """Compute the savings from self-hosting part of the traffic, with the rest on a managed service.
 

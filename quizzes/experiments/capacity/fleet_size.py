@@ -12,10 +12,10 @@ def fleet_size(
     tp: Parallel = 1,
     dtype: Dtype = "bfloat16",
     kv_dtype: KvDtype = "auto",
-    rate: float = arg(10_000.0, above=0, high=1e06),
+    rate: float = arg(10_000.0, above=0, high=1e6),
     prompt: int = arg(1000, 1, 100_000),
     output: int = arg(200, 1, 100_000),
-    tpot_limit_ms: float | None = arg(None, above=0, high=10000),
+    tpot_limit_ms: float | None = arg(None, above=0, high=10_000),
     utilisation: float = arg(0.7, above=0, high=1),
     max_num_seqs: int = arg(256, 1, 1_000_000),
 ) -> Result:

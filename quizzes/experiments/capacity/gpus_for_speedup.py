@@ -4,8 +4,8 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E63")
 def gpus_for_speedup(
     ctx: Context,
-    load: float = arg(10_000.0, above=0, high=1e09),
-    per_gpu: float = arg(500.0, above=0, high=1e09),
+    load: float = arg(10_000.0, above=0, high=1e9),
+    per_gpu: float = arg(500.0, above=0, high=1e9),
     speedup: float = arg(2.5, 1, 1000),
     saving: float = arg(0.4, 0, below=1),
 ) -> Result:

@@ -10,12 +10,12 @@ def tiers(
     model: str = "llama-3-8b",
     small_model: str = "qwen3-0.6b",
     gpu: Gpu = "h100",
-    rate: float = arg(100.0, above=0, high=100000),
+    rate: float = arg(100.0, above=0, high=100_000),
     times: float = arg(10.0, 1, 1000),
     cached: float = arg(0.35, 0, 1),
     to_small: float = arg(0.5, 0, 1),
     prompt: int = arg(1000, 1, 100_000),
-    output: int = arg(200, 1, 10000),
+    output: int = arg(200, 1, 10_000),
 ) -> Result:
     """Size a fleet for `times` the traffic behind a response cache and a router to a smaller model.
 

@@ -17,12 +17,12 @@ def compare(
     hardware: str = "h100",
     prefill: int = arg(1, 1, 8),
     decode: int = arg(1, 1, 8),
-    prompt: int = arg(4000, 16, 32000),
+    prompt: int = arg(4000, 16, 32_000),
     output: int = arg(200, 2, 1000),
     rate: float = arg(4.0, above=0, high=500),
     requests: int = arg(60, 2, 300),
     link: str = "nvlink4",
-    budget: int = arg(8192, 128, 65536),
+    budget: int = arg(8192, 128, 65_536),
 ) -> Result:
     """Compare co-located with disaggregated prefill and decode on the same devices: TTFT, ITL, end-to-end latency.
 

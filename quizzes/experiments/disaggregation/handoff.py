@@ -7,10 +7,10 @@ from quizzes.experiments import Ask, Context, Result, arg, experiment
 @experiment("E45")
 def handoff(
     ctx: Context,
-    prompt: int = arg(1000, 1, 20000),
+    prompt: int = arg(1000, 1, 20_000),
     block_size: int = arg(16, 1, 256),
     output: int = arg(20, 2, 500),
-    free_blocks: int = arg(5000, 1, 20000),
+    free_blocks: int = arg(5000, 1, 20_000),
 ) -> Result:
     """Count what a decode replica still computes after a prompt's KV has arrived in whole blocks.
 

@@ -5,8 +5,8 @@ from quizzes.experiments import Ask, Context, Result, arg, experiment
 def mixed_step(
     ctx: Context,
     decodes: int = arg(8, 1, 256),
-    prompt: int = arg(200, 1, 16000),
-    budget: int = arg(512, 1, 16384),
+    prompt: int = arg(200, 1, 16_000),
+    budget: int = arg(512, 1, 16_384),
     chunked: bool = True,
 ) -> Result:
     """Send a prompt to an engine that decodes, with and without chunked prefill, and look at its steps.

@@ -5,11 +5,11 @@ from quizzes.experiments.lifecycle._spy import Log, spying
 @experiment("E14")
 def one_request(
     ctx: Context,
-    prompt: int = arg(50, 1, 20000),
+    prompt: int = arg(50, 1, 20_000),
     output: int = arg(20, 1, 2000),
     block_size: int = arg(16, 1, 256),
-    budget: int = arg(8192, 1, 16384),
-    shared: int = arg(0, 0, 20000),
+    budget: int = arg(8192, 1, 16_384),
+    shared: int = arg(0, 0, 20_000),
 ) -> Result:
     """Follow one request: when it takes blocks, when its first token comes, and how much KV it has at the end.
 

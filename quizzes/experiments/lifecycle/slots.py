@@ -8,7 +8,7 @@ def slots(
     lens: list[int] = arg([10, 1, 2, 10, 4, 6, 5], 1, 500, count=(1, 64)),
     prompt: int = arg(1, 1, 2000),
     budget: int = arg(8192, 1, 8192),
-    num_blocks: int = arg(10_000, 2, 10000),
+    num_blocks: int = arg(10_000, 2, 10_000),
 ) -> Result:
     """Show the batch of every step while requests finish and others wait for a slot.
 

@@ -7,7 +7,7 @@ def slots(
     max_loras: int = arg(2, 1, 64),
     adapters: list[str] = arg(["a", "b", "c", "a", "b", "c"], chars=(1, 20), count=(1, 100)),
     output: int = arg(4, 1, 200),
-    arrivals: list[int] = arg([], 0, 10000, count=(0, 100)),
+    arrivals: list[int] = arg([], 0, 10_000, count=(0, 100)),
     prompt: int = arg(8, 1, 2000),
     max_num_seqs: int = arg(64, 1, 256),
 ) -> Result:

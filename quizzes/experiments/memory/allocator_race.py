@@ -9,7 +9,7 @@ from quizzes.experiments.memory._allocators import Allocator, Buddy, Contiguous,
 @experiment("E05")
 def allocator_race(
     ctx: Context,
-    slots: int = arg(1024, 16, 65536),
+    slots: int = arg(1024, 16, 65_536),
     max_len: int = arg(512, 2, 4096),
     prompts: list[int] = arg([40, 100, 24, 60, 180, 33, 70, 20, 90, 50, 120, 30], 1, 2000, count=(1, 64)),
     outputs: list[int] = arg([60, 20, 100, 40, 30, 80, 50, 90, 25, 70, 35, 110], 1, 2000, count=(1, 64)),

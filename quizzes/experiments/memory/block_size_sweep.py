@@ -7,9 +7,9 @@ from quizzes.experiments.charts import LINE, vega
 @experiment("E06")
 def block_size_sweep(
     ctx: Context,
-    lens: list[int] = arg([37, 120, 260, 75, 500, 18], 1, 20000, count=(1, 64)),
+    lens: list[int] = arg([37, 120, 260, 75, 500, 18], 1, 20_000, count=(1, 64)),
     block_sizes: list[int] = arg([1, 8, 16, 32, 64, 128], 1, 1024, count=(1, 10)),
-    shared: int = arg(30, 0, 20000),
+    shared: int = arg(30, 0, 20_000),
 ) -> Result:
     """Sweep the block size: empty slots in last blocks, block-table entries and prefix hits.
 

@@ -7,8 +7,8 @@ from quizzes.experiments import BadArguments, Context, Result, arg, experiment
 def block_table(
     ctx: Context,
     free_order: list[int] = arg([3, 7, 2, 15], 1, 1000, count=(1, 200)),
-    tokens: int = arg(50, 1, 20000),
-    token: int = arg(35, 0, 20000),
+    tokens: int = arg(50, 1, 20_000),
+    token: int = arg(35, 0, 20_000),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
     """Find where a token's keys and values lie: block table, offset, slot.

@@ -4,7 +4,7 @@ from quizzes.experiments import Ask, Context, Result, arg, experiment
 @experiment("E06")
 def blocks_for(
     ctx: Context,
-    lens: list[int] = arg([100, 500, 50], 1, 20000, count=(1, 64)),
+    lens: list[int] = arg([100, 500, 50], 1, 20_000, count=(1, 64)),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:
     """Count the blocks that prompts of given lengths hold, and the slots that stay empty.

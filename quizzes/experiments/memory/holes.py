@@ -5,7 +5,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E05")
 def holes(
     ctx: Context,
-    hole_sizes: list[int] = arg([100, 80], 1, 20000, count=(1, 32)),
+    hole_sizes: list[int] = arg([100, 80], 1, 20_000, count=(1, 32)),
     request: int = arg(150, 1, 100_000),
     block_size: int = arg(16, 1, 1024),
 ) -> Result:

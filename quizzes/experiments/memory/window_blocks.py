@@ -4,8 +4,8 @@ from quizzes.experiments import Ask, Context, Result, arg, experiment
 @experiment("E06")
 def window_blocks(
     ctx: Context,
-    window: int = arg(64, 1, 10000),
-    prompt: int = arg(200, 1, 10000),
+    window: int = arg(64, 1, 10_000),
+    prompt: int = arg(200, 1, 10_000),
     output: int = arg(100, 2, 1000),
     chunk: int = arg(32, 1, 8192),
     block_size: int = arg(16, 1, 1024),

@@ -5,12 +5,12 @@ from quizzes.experiments.operations._gateway import BackendError, Gateway
 @experiment("E49")
 def canary(
     ctx: Context,
-    requests: int = arg(4000, 1, 20000),
+    requests: int = arg(4000, 1, 20_000),
     users: int = arg(500, 1, 5000),
     share: float = arg(0.1, 0, 1),
     fails_every: int = arg(4, 0, 1000),
     max_failures: int = arg(10, 1, 1000),
-    look_every: int = arg(1000, 1, 10000),
+    look_every: int = arg(1000, 1, 10_000),
 ) -> Result:
     """Route a share of the users to a new backend, with a guard that rolls it back after too many errors.
 

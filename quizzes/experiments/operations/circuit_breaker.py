@@ -5,12 +5,12 @@ from quizzes.experiments.operations._gateway import BackendError, CircuitBreaker
 @experiment("E49")
 def circuit_breaker(
     ctx: Context,
-    requests: int = arg(300, 1, 10000),
-    down_from: int = arg(50, 0, 10000),
-    down_for: int = arg(100, 0, 10000),
+    requests: int = arg(300, 1, 10_000),
+    down_from: int = arg(50, 0, 10_000),
+    down_for: int = arg(100, 0, 10_000),
     threshold: int = arg(5, 1, 100),
     cooldown: int = arg(20, 0, 1000),
-    quota: int = arg(60, 0, 10000),
+    quota: int = arg(60, 0, 10_000),
 ) -> Result:
     """Serve requests through a circuit breaker while the primary backend is down, with a fallback that has a quota.
 

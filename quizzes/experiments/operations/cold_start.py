@@ -6,17 +6,17 @@ STAGES = ("provision", "pull_image", "fetch_model", "load_weights", "compile_and
 @experiment("E59")
 def cold_start(
     ctx: Context,
-    provision: float = arg(20.0, 0, 100000),
-    image_gb: float = arg(8.0, above=0, high=1e06),
-    model_gb: float = arg(16.0, above=0, high=1e06),
-    registry_mb_per_s: float = arg(400.0, above=0, high=1e06),
-    store_mb_per_s: float = arg(100.0, above=0, high=1e06),
-    disk_mb_per_s: float = arg(2000.0, above=0, high=1e06),
+    provision: float = arg(20.0, 0, 100_000),
+    image_gb: float = arg(8.0, above=0, high=1e6),
+    model_gb: float = arg(16.0, above=0, high=1e6),
+    registry_mb_per_s: float = arg(400.0, above=0, high=1e6),
+    store_mb_per_s: float = arg(100.0, above=0, high=1e6),
+    disk_mb_per_s: float = arg(2000.0, above=0, high=1e6),
     baked: bool = False,
     image_on_node: bool = False,
-    compile_and_capture: float = arg(30.0, 0, 100000),
-    warm_up: float = arg(5.0, 0, 100000),
-    objective: float = arg(90.0, 0, 100000),
+    compile_and_capture: float = arg(30.0, 0, 100_000),
+    warm_up: float = arg(5.0, 0, 100_000),
+    objective: float = arg(90.0, 0, 100_000),
 ) -> Result:
     """Add up a cold start from bytes and rates: pull, read, load, compile, warm up.
 

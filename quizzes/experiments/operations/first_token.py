@@ -5,7 +5,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 
 @experiment("E59", determinism="statistical", seconds=40)
 def first_token(
-    ctx: Context, disk_mb_per_s: float = arg(20.0, 1, 10000), tokens: int = arg(16, 1, 64)
+    ctx: Context, disk_mb_per_s: float = arg(20.0, 1, 10_000), tokens: int = arg(16, 1, 64)
 ) -> Result:
     """Start the shipped model with weights on a slow disk and time its first two requests.
 

@@ -32,7 +32,7 @@ THROTTLE = 3.0
 def incident(
     ctx: Context,
     fault: Fault = "volatile_prompt",
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
     minutes: float = arg(1.0, 0.5, 10),
 ) -> Result:
     """Put one fault into a chat service and compare its dashboard with the healthy one.

@@ -17,10 +17,10 @@ def scaling_signal(
     sustain_s: float = arg(30.0, 0, 600),
     rate: float = arg(12.0, above=0, high=200),
     requests: int = arg(1200, 10, 2500),
-    prompt: int = arg(200, 1, 16000),
+    prompt: int = arg(200, 1, 16_000),
     output: int = arg(150, 1, 1000),
     max_num_seqs: int = arg(8, 1, 1024),
-    num_blocks: int = arg(8000, 16, 60000),
+    num_blocks: int = arg(8000, 16, 60_000),
     max_replicas: int = arg(3, 1, 8),
 ) -> Result:
     """Compare autoscaling signals under one overload: KV usage, queue, unfinished requests, arrivals (simulated

@@ -9,7 +9,7 @@ def step_load(
     sustain_out: float = arg(120.0, 0, 3600),
     interval: float = arg(10.0, 1, 600),
     start_s: float = arg(67.0, 0, 3600),
-    last_change: float = arg(-10_000.0, -10000, 3600),
+    last_change: float = arg(-10_000.0, -10_000, 3600),
     cooldown_out: float = arg(120.0, 0, 7200),
     goal_s: float = arg(90.0, 0, 7200),
     excess_rate: float = arg(2.0, 0, 1000),

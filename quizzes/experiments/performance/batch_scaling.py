@@ -14,7 +14,7 @@ def batch_scaling(
     hardware: str = "h100",
     dtype: str = "bfloat16",
     context: int = arg(1000, 0, 1_000_000),
-    batches: list[int] = arg([1, 8, 32, 128, 512], 1, 65536, count=(1, 20)),
+    batches: list[int] = arg([1, 8, 32, 128, 512], 1, 65_536, count=(1, 20)),
     kv_cache_dtype: str = "auto",
 ) -> Result:
     """Scale the decode batch at the datasheet's rates: weights are read once for all rows, KV once per row.

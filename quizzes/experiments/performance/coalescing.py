@@ -8,7 +8,7 @@ SECTOR, LINE = 32, 128
 @experiment("E27")
 def coalescing(
     ctx: Context,
-    stride: int = arg(1, 0, 65536),
+    stride: int = arg(1, 0, 65_536),
     bytes_per_lane: int = arg(4, 1, 16),
     offset: int = arg(0, 0, 4096),
 ) -> Result:

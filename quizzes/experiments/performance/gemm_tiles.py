@@ -4,9 +4,9 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E24")
 def gemm_tiles(
     ctx: Context,
-    m: int = arg(4096, 1, 65536),
-    n: int = arg(4096, 1, 65536),
-    k: int = arg(4096, 1, 65536),
+    m: int = arg(4096, 1, 65_536),
+    n: int = arg(4096, 1, 65_536),
+    k: int = arg(4096, 1, 65_536),
     tile_m: int = arg(128, 8, 512),
     tile_n: int = arg(128, 8, 512),
     sms: int = arg(132, 1, 1024),

@@ -9,7 +9,7 @@ def gpu_busy(
     ctx: Context,
     few: int = arg(1, 1, 1024),
     many: int = arg(4096, 1, 8192),
-    size: int = arg(8192, 1024, 16384),
+    size: int = arg(8192, 1024, 16_384),
 ) -> Result:
     """Show on a GPU that full utilisation says nothing about throughput: few rows against many.
 

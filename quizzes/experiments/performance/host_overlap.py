@@ -4,9 +4,9 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E65")
 def host_overlap(
     ctx: Context,
-    host_ms: float = arg(2.0, 0, 10000),
-    device_ms: float = arg(10.0, 0, 10000),
-    steps: int = arg(100, 1, 10000),
+    host_ms: float = arg(2.0, 0, 10_000),
+    device_ms: float = arg(10.0, 0, 10_000),
+    steps: int = arg(100, 1, 10_000),
 ) -> Result:
     """Compare a step's host work before its forward pass with host work beside it: how long the device waits.
 

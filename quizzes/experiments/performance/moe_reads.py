@@ -9,7 +9,7 @@ def moe_reads(
     model: str = "mixtral-8x7b",
     hardware: str = "h100",
     dtype: str = "bfloat16",
-    tokens: int = arg(8, 1, 65536),
+    tokens: int = arg(8, 1, 65_536),
 ) -> Result:
     """Count the experts and bytes that a decode step of a mixture of experts reads, by batch size.
 

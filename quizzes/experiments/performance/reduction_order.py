@@ -6,7 +6,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E27")
 def reduction_order(
     ctx: Context,
-    n: int = arg(4096, 2, 20000),
+    n: int = arg(4096, 2, 20_000),
     splits: list[int] = arg([1, 2, 4, 8, 16], 1, 256, count=(1, 16)),
 ) -> Result:
     """Sum the same fp32 numbers in different orders, as split-K and split-KV kernels do.

@@ -12,7 +12,7 @@ def swap_counts(
     victim_prompt: int = arg(0, 0, 2000),
     output: int = arg(60, 2, 1000),
     num_blocks: int = arg(10, 2, 1000),
-    host_blocks: int = arg(64, 1, 10000),
+    host_blocks: int = arg(64, 1, 10_000),
     block_size: int = arg(16, 1, 256),
     budget: int = arg(8192, 2, 8192),
 ) -> Result:

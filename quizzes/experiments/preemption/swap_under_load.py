@@ -15,7 +15,7 @@ def swap_under_load(
     rate: float = arg(20.0, above=0, high=1000),
     prompt: int = arg(1000, 1, 8000),
     output: int = arg(300, 1, 1000),
-    num_blocks: int = arg(1500, 8, 20000),
+    num_blocks: int = arg(1500, 8, 20_000),
 ) -> Result:
     """Compare recompute with swap under one load that exceeds memory: latencies in virtual time (`engine/sim`).
 

@@ -13,8 +13,8 @@ def tail_context(
     gpu: str = "h100",
     chats: int = arg(20, 0, 64),
     tail_prompt: int = arg(30_000, 1, 120_000),
-    budget: int = arg(2048, 64, 16384),
-    num_blocks: int = arg(2500, 10, 20000),
+    budget: int = arg(2048, 64, 16_384),
+    num_blocks: int = arg(2500, 10, 20_000),
 ) -> Result:
     """Check whether one long request can make a step exceed the peak measured at start: tokens, rows, blocks.
 

@@ -15,7 +15,7 @@ def beam_search(
     generated: int = arg(50, 0, 400),
     block_size: int = arg(16, 1, 128),
     parents: Parents = "independent",
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Run beam search over forked block tables and count shared blocks and copies (block manager of vLLM 0.6).
 

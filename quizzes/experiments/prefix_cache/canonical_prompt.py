@@ -22,7 +22,7 @@ def canonical_prompt(
     requests: int = arg(12, 2, 40),
     block_size: int = arg(16, 1, 128),
     stamped: bool = True,
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Compare prefix hits of prompts in many spellings before and after a canonicaliser.
 

@@ -11,8 +11,8 @@ def prefill_saving(
     ctx: Context,
     model: str = "llama-3-8b",
     hardware: str = "a10g",
-    prompt: int = arg(1500, 2, 32000),
-    prefix: int = arg(500, 0, 32000),
+    prompt: int = arg(1500, 2, 32_000),
+    prefix: int = arg(500, 0, 32_000),
     tp: int = arg(1, 1, 8),
 ) -> Result:
     """Price a prefix hit in milliseconds: TTFT of the same prompt with a cold and with a warm prefix.

@@ -13,7 +13,7 @@ def prompt_budget(
     system: int = arg(200, 1, 2000),
     user: int = arg(40, 1, 500),
     answer: int = arg(80, 1, 300),
-    budget: int = arg(1200, 64, 20000),
+    budget: int = arg(1200, 64, 20_000),
     block_size: int = arg(16, 1, 128),
 ) -> Result:
     """Trim a long chat to a token budget in three ways, and see what that does to the prefix cache.

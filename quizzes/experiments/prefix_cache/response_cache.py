@@ -24,7 +24,7 @@ def response_cache(
     skew: float = arg(1.0, 0, 3),
     personal: float = arg(0.0, 0, 1),
     threshold: float = arg(0.7, 0, 1),
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Serve questions of a bookshop from three response caches: exact text, normalised text, similar text.
 

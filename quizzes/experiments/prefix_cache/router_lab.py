@@ -20,7 +20,7 @@ def router_lab(
     prefix: int = arg(1000, 16, 4000),
     output: int = arg(40, 1, 300),
     gap: float = arg(5.0, above=0, high=60),
-    pool: int = arg(8000, 300, 50000),
+    pool: int = arg(8000, 300, 50_000),
 ) -> Result:
     """Route sessions over replicas and compare hit rate and balance of the routers of engine.sim.
 

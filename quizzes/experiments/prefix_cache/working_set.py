@@ -13,7 +13,7 @@ def working_set(
     pool: int = arg(40, 4, 2000),
     rounds: int = arg(4, 1, 12),
     visits: Literal["cyclic", "random"] = "cyclic",
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Visit more prefixes than fit into the cache, in turn or at random, and measure the hit rate of LRU.
 

@@ -4,8 +4,8 @@ from quizzes.experiments import Context, Result, arg, experiment
 @experiment("E31", "E32")
 def fp8_round(
     ctx: Context,
-    values: list[float] = arg([0.3, 17.0, -41.0, 1000.0], -1e06, 1e06, count=(1, 64)),
-    scale: float = arg(1.0, above=0, high=1e06),
+    values: list[float] = arg([0.3, 17.0, -41.0, 1000.0], -1e6, 1e6, count=(1, 64)),
+    scale: float = arg(1.0, above=0, high=1e6),
 ) -> Result:
     """Round values to FP8 E4M3 with a scale: stored = e4m3(x / scale), saturating at 448.
 

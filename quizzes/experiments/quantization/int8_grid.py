@@ -3,7 +3,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 
 @experiment("E31")
 def int8_grid(
-    ctx: Context, values: list[float] = arg([0.3, -0.2, 0.1, -41.0], -1e06, 1e06, count=(1, 64))
+    ctx: Context, values: list[float] = arg([0.3, -0.2, 0.1, -41.0], -1e6, 1e6, count=(1, 64))
 ) -> Result:
     """Round one vector to an int8 grid and see what an outlier costs the other values.
 

@@ -9,7 +9,7 @@ from quizzes.experiments.sampling._sampler import logits_of, sampler_for
 @experiment("E39", megabytes=2000)
 def allowed_set(
     ctx: Context,
-    probs: list[float] = arg([50, 20, 12, 8, 6, 4], above=0, high=1e06, count=(2, 1000)),
+    probs: list[float] = arg([50, 20, 12, 8, 6, 4], above=0, high=1e6, count=(2, 1000)),
     temperature: float = arg(1.0, above=0, high=100),
     top_k: int = arg(0, 0, 1000),
     top_p: float = arg(1.0, above=0, high=1),

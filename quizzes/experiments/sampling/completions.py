@@ -8,7 +8,7 @@ def completions(
     ctx: Context,
     n: int = arg(3, 1, 64),
     best_of: int | None = arg(None, 1, 64),
-    prompt: int = arg(100, 1, 20000),
+    prompt: int = arg(100, 1, 20_000),
     output: int = arg(20, 1, 2000),
     block_size: int = arg(16, 1, 256),
 ) -> Result:

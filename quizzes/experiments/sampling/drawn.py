@@ -6,12 +6,12 @@ from quizzes.experiments.sampling.allowed_set import allowed_set
 @experiment("E39", megabytes=2000)
 def drawn(
     ctx: Context,
-    probs: list[float] = arg([50, 20, 12, 8, 6, 4], above=0, high=1e06, count=(2, 200)),
+    probs: list[float] = arg([50, 20, 12, 8, 6, 4], above=0, high=1e6, count=(2, 200)),
     temperature: float = arg(1.0, 0, 100),
     top_k: int = arg(0, 0, 1000),
     top_p: float = arg(1.0, above=0, high=1),
     min_p: float = arg(0.0, 0, 1),
-    draws: int = arg(4000, 10, 20000),
+    draws: int = arg(4000, 10, 20_000),
 ) -> Result:
     """Draw thousands of tokens with the engine's sampler and compare their counts with the filtered distribution.
 

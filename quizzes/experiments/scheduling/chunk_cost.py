@@ -10,8 +10,8 @@ from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 @experiment("E15", "E30")
 def chunk_cost(
     ctx: Context,
-    prompt: int = arg(8192, 16, 60000),
-    chunk: int = arg(512, 16, 60000),
+    prompt: int = arg(8192, 16, 60_000),
+    chunk: int = arg(512, 16, 60_000),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
 ) -> Result:

@@ -44,16 +44,16 @@ def load_sweep(
     output: str = "50-250",
     arrivals: Arrivals = "poisson",
     long_every: int = arg(0, 0, 200),
-    long_prompt: int = arg(16_000, 16, 60000),
+    long_prompt: int = arg(16_000, 16, 60_000),
     long_output: int = arg(0, 0, 1000),
     max_num_seqs: int = arg(256, 1, 1024),
-    budget: int = arg(8192, 64, 65536),
+    budget: int = arg(8192, 64, 65_536),
     kv_blocks: int = arg(0, 0, 100_000),
     ttft_limit_ms: float = arg(500.0, above=0),
     tpot_limit_ms: float = arg(30.0, above=0),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Sweep one knob over several values for the same requests: TTFT, ITL, tokens per second, queue, goodput.
 

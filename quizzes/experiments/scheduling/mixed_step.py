@@ -7,8 +7,8 @@ from quizzes.experiments.scheduling._cluster import Gpu, Model, deployment
 def mixed_step(
     ctx: Context,
     decodes: int = arg(32, 1, 512),
-    context: int = arg(1000, 1, 32000),
-    chunk: int = arg(512, 2, 32000),
+    context: int = arg(1000, 1, 32_000),
+    chunk: int = arg(512, 2, 32_000),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",
 ) -> Result:

@@ -20,7 +20,7 @@ def policy_lab(
     slots: int = arg(1, 1, 32),
     aging_weight: float = arg(1.0, 0, 100),
     prediction_error: float = arg(0.0, 0, 5),
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Run the same jobs under five policies and compare latency and starvation.
 

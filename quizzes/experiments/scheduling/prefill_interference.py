@@ -17,11 +17,11 @@ TICK = 0.05
 @experiment("E15")
 def prefill_interference(
     ctx: Context,
-    budgets: list[int] = arg([512, 2048, 8192, 32_768], 128, 65536, count=(1, 8)),
-    prompt: int = arg(16_384, 64, 60000),
+    budgets: list[int] = arg([512, 2048, 8192, 32_768], 128, 65_536, count=(1, 8)),
+    prompt: int = arg(16_384, 64, 60_000),
     decodes: int = arg(32, 0, 64),
     context: int = arg(1000, 16, 4000),
-    threshold: int = arg(0, 0, 65536),
+    threshold: int = arg(0, 0, 65_536),
     short_prompt: int = arg(128, 16, 2000),
     model: Model = "llama-3.1-8b",
     gpu: Gpu = "h100",

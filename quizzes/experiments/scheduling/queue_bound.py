@@ -13,7 +13,7 @@ def queue_bound(
     arrivals: int = arg(100, 1, 300),
     bound: int = arg(0, 0, 300),
     random: bool = False,
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Compare an unbounded with a bounded queue when arrivals are faster than service.
 

@@ -13,7 +13,7 @@ def reservation_race(
     prompt: int = arg(60, 1, 500),
     mean_output: int = arg(60, 1, 200),
     max_tokens: int = arg(400, 1, 700),
-    seed: int = arg(0, 0, 10000),
+    seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Compare reserving KV for max_tokens at the start with allocating blocks as tokens come.
 

@@ -11,9 +11,9 @@ MOST_ROWS = 400_000
 def token_budget(
     ctx: Context,
     decodes: int = arg(60, 0, 256),
-    prompt: int = arg(4000, 1, 40000),
-    budget: int = arg(512, 1, 65536),
-    threshold: int = arg(0, 0, 65536),
+    prompt: int = arg(4000, 1, 40_000),
+    budget: int = arg(512, 1, 65_536),
+    threshold: int = arg(0, 0, 65_536),
     chunked: bool = True,
 ) -> Result:
     """Cut a prompt into chunks by the step's token budget, beside requests that decode.

@@ -5,10 +5,10 @@ from quizzes.experiments.sampling._sampler import logits_of, sampler_for
 @experiment("E36", megabytes=2500)
 def rejection(
     ctx: Context,
-    target: list[float] = arg([0.6, 0.3, 0.1], above=0, high=1e06, count=(2, 20)),
-    draft: list[float] = arg([0.3, 0.5, 0.2], above=0, high=1e06, count=(2, 20)),
+    target: list[float] = arg([0.6, 0.3, 0.1], above=0, high=1e6, count=(2, 20)),
+    draft: list[float] = arg([0.3, 0.5, 0.2], above=0, high=1e6, count=(2, 20)),
     temperature: float = arg(1.0, 0, 5),
-    trials: int = arg(20_000, 1000, 30000),
+    trials: int = arg(20_000, 1000, 30_000),
 ) -> Result:
     """Verify drafts by rejection sampling: acceptance rate and output distribution.
 
