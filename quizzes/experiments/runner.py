@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Runner:
-    """Owns one worker process; it is started when it is first needed and again after it had to be stopped."""
+    """Owns one worker process; it starts on first use, and again after it was stopped."""
 
     def __init__(self, *, cache: bool = True) -> None:
         self._cache = cache
@@ -79,7 +79,7 @@ class Runner:
         self.close()
 
     def warm(self, name: str) -> None:
-        """Begin to import what `name` needs. Returns at once; a name that does not exist is told by `run`."""
+        """Begin to import what `name` needs. Returns at once; `run` reports a name that does not exist."""
         try:
             self._send({"do": "warm", "name": name})
             self._unanswered += 1
@@ -95,7 +95,7 @@ class Runner:
         trace: Path | None = None,
         fresh: bool = False,
     ) -> Outcome:
-        """The result, from the cache if it is there and no trace is wanted.
+        """Return the result, from the cache if it is there and no trace is wanted.
 
         fresh: run it even if the result is cached.
 
@@ -138,12 +138,12 @@ class Runner:
         )
 
     def close(self) -> None:
-        """End the worker and whatever it started."""
+        """End the worker and its child processes."""
         worker, self._worker, self._unanswered = self._worker, None, 0
         if worker is not None:
             worker.kill()
 
-    # -- the conversation with the worker
+    # -- messages to and from the worker
 
     def _send(self, command: dict[str, Any]) -> None:
         if self._worker is None or not self._worker.is_running:
@@ -192,7 +192,7 @@ class Runner:
 
 
 class _Limit:
-    """What one run may use. Time is the processor's, since this machine may have other things to do."""
+    """Limits of one run. Time is processor time, since the machine may be busy."""
 
     def __init__(self, name: str, seconds: float, megabytes: int) -> None:
         self.name, self.seconds, self.megabytes = name, seconds, megabytes

@@ -1,4 +1,4 @@
-"""The process in which experiments run: it stays warm between questions, and can be killed without harm.
+"""Worker process of experiments: warm between questions, safe to kill.
 
 Reads one JSON command a line from stdin and answers each with one line:
 
@@ -42,7 +42,7 @@ def main() -> None:
             answer = _obey(link.read(), link)
         except KeyboardInterrupt:
             return
-        except BaseException as error:  # whatever an experiment does, the worker lives on
+        except BaseException as error:  # no failure of an experiment ends the worker
             answer = _tell(error)
         link.write(answer)
 
@@ -62,7 +62,7 @@ def _obey(command: dict[str, Any], link: JsonLink) -> dict[str, Any]:
 
 
 def _warm(name: str) -> None:
-    """Import what this experiment will need, while the learner still thinks."""
+    """Import what this experiment needs while the learner reads the question."""
     get(name)
     text = source_file(name).read_text(encoding="utf-8")
     if "ctx.llm(" in text:

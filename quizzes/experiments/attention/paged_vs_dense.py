@@ -78,7 +78,7 @@ class _Case:
         self.num_blocks = [-(-n // block_size) for n in lens]
         ids = list(range(1, sum(self.num_blocks) + 1))
         ctx.rng.shuffle(ids)
-        if ids == sorted(ids) and len(ids) > 1:  # a pool in order would hide what the table does
+        if ids == sorted(ids) and len(ids) > 1:  # with a pool in order the table would have no effect
             ids.reverse()
         width = max(self.num_blocks)
         self.table = torch.zeros(len(lens), width, dtype=torch.int32)

@@ -59,7 +59,7 @@ def stop_rules(
 
 
 class _Scripted:
-    """A core engine that takes whole requests, with their stopping rules."""
+    """A core engine for complete requests with their stopping rules."""
 
     def __init__(self, ctx: Context, max_model_len: int) -> None:
         self.core: CoreEngine = ctx.core(max_model_len=max_model_len)

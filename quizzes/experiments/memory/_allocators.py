@@ -12,7 +12,7 @@ from engine.frontend.block_space_manager import AllocStatus, BlockSpaceManager
 
 
 class Allocator(Protocol):
-    """Slots for sequences; `grow` makes room for one more token of a sequence that is in."""
+    """Slots for sequences; `grow` makes room for one more token of an admitted sequence."""
 
     def admit(self, name: str, prompt: int, final: int) -> bool: ...
     def grow(self, name: str) -> bool: ...
@@ -20,17 +20,17 @@ class Allocator(Protocol):
     @property
     def taken(self) -> int: ...
     def fits_in_sum(self, prompt: int, final: int) -> bool:
-        """Whether the free slots would be enough if it did not matter where they are."""
+        """Whether the free slots would suffice if they were contiguous."""
         ...
 
 
 class Contiguous:
-    """First fit in one address range. The run is taken for good: `size_of` says how long, given the final length."""
+    """First fit in one address range. A run keeps its size: `size_of` the final length."""
 
     def __init__(self, slots: int, max_len: int | None = None) -> None:
         self.slots = slots
         self.max_len = max_len
-        """Every sequence gets so many; None: exactly as many as it will need, which only an oracle knows."""
+        """Slots per sequence; None: its final length, which only an oracle knows."""
         self.runs: dict[str, tuple[int, int]] = {}
 
     def size_of(self, final: int) -> int:
@@ -98,7 +98,7 @@ class Buddy(Contiguous):
 
 
 class Paged:
-    """The engine's block manager: any free block will do, and a sequence takes the next one when it needs it."""
+    """The engine's block manager: a sequence takes any free block when it needs one."""
 
     def __init__(self, slots: int, block_size: int) -> None:
         self.block_size = block_size

@@ -1,4 +1,4 @@
-"""Shapes that are not in the engine's list, and the argument types that several experiments share."""
+"""Model shapes for KV arithmetic, and shared argument types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KvDtype = Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8_per_tok
 def attention_shape(
     layers: int, kv_heads: int, head_dim: int, sliding_window: int | None = None
 ) -> ModelShape:
-    """A model of which only the KV cache matters: as many query heads as KV heads, and no vocabulary to speak of."""
+    """Return a model shape for KV arithmetic: as many query heads as KV heads, a vocabulary of one."""
     width = kv_heads * head_dim
     return ModelShape(
         "drawn",
@@ -33,5 +33,5 @@ def attention_shape(
 
 
 def deployment_of(shape: ModelShape, kv_dtype: str, *, tp: int = 1, dtype: str = "bfloat16") -> Deployment:
-    """A place to ask for bytes. They depend on no card, so any will do."""
+    """Return a deployment whose KV bytes do not depend on its card."""
     return Deployment(shape, get_hardware("h100"), tp=tp, dtype=dtype, kv_cache_dtype=kv_dtype)

@@ -97,7 +97,7 @@ def _run(memory: Allocator, slots: int, prompts: list[int], finals: list[int], a
 
 
 def _grow(memory: Allocator, name: int, length: dict[int, int], waiting: list[int], run: _Run) -> None:
-    """One more token for a running request; if need be, the latest arrivals make room."""
+    """Add one token to a running request; preempt the latest arrivals if necessary."""
     while name in length and not memory.grow(str(name)):
         victim = max(length)
         memory.free(str(victim))

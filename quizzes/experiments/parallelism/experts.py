@@ -52,7 +52,7 @@ def experts(
     for storage in (layer.router, layer.gate_up, layer.down):
         storage.data.copy_(torch.randn(storage.shape, generator=generator) / hidden**0.5)
     states = torch.randn(tokens, hidden, generator=generator)
-    if skew:  # a direction that all tokens share, and that early experts look for
+    if skew:  # all tokens share a direction that early experts prefer
         direction = torch.randn(hidden, generator=generator)
         direction /= direction.norm()
         states += direction

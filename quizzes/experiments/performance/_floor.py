@@ -1,4 +1,4 @@
-"""A step at the datasheet's rates: no efficiency below one, no overhead. What no kernel can beat."""
+"""Lower bound of a step's time: the datasheet's rates without losses and overhead."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _parents(kind: Parents, beams: int, rng: Random) -> list[int]:
 def _descend(
     manager: BlockSpaceManager, live: list[tuple[int, int]], parents: list[int], step: int
 ) -> list[tuple[int, int]]:
-    """Children take their parents' tables, then the parents go."""
+    """Fork the children from their parents, then free the parents."""
     children = [(step, beam) for beam in range(len(live))]
     for child, parent in zip(children, parents, strict=True):
         manager.fork(live[parent], child)

@@ -52,7 +52,7 @@ def hit_rate_drop(
                 question = fresh(longest)[: 2 * system]
             stamp = fresh(1) if cause == "template" else []
             prompt = [*stamp, *instructions, *histories[session], *question]
-            # One further in every round: as many sessions as replicas would stay where they are by accident.
+            # Shift by one per round; otherwise sessions stay on one replica if they are as many as replicas.
             engine = engines[(sent + sent // sessions) % len(engines)]
             engine.run([Ask(f"r{sent}", prompt, answer)])
             cached.append(engine.outcomes[f"r{sent}"].cached_tokens)

@@ -55,7 +55,7 @@ def _serve(
     rounds: int,
     restart: bool,
 ) -> tuple[int, int, int]:
-    """(sent for the prefix's sake, hits, batches) after the first round."""
+    """(requests routed by prefix, hits, batches) after the first round."""
     fresh, hasher = Fresh(), BlockHasher(BLOCK)
     engines = [ctx.core(num_blocks=pool, block_size=BLOCK) for _ in range(replicas)]
     publishers = [MemoryPublisher(10_000) for _ in engines]

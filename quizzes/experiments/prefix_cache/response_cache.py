@@ -71,7 +71,7 @@ def _question(
 
 
 def _serve(cache: ResponseCache, asked: list[tuple[str, str]]) -> tuple[int, int]:
-    """(answered from the cache, of those wrong). An answer is right if it answers the question's meaning."""
+    """(answers from the cache, wrong ones among them). A right answer has the question's meaning."""
     hits = wrong = 0
     for text, meaning in asked:
         answer = cache.get(text)

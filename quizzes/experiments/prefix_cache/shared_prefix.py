@@ -46,7 +46,7 @@ def shared_prefix(
 
 
 class _Served:
-    """An engine that is watched while it runs."""
+    """An engine with counters of its peak and of writes to shared blocks."""
 
     def __init__(self, engine: CoreEngine) -> None:
         self.engine = engine

@@ -1,4 +1,4 @@
-"""The model `shop` (or its draft) in plain torch with texts in one language: what the calibration experiments share."""
+"""The model `shop` (or its draft) in plain torch, with texts in one language."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def texts(folder: Any, language: str, count: int, seed: int, split: str = "train
 def quantised(
     folder: Any, method: str, samples: list[Any], group_size: int, **options: Any
 ) -> tuple[Any, Any]:
-    """The float model with its matrices replaced by what the quantiser stores, and the quantiser's report."""
+    """Return the float model with quantised matrices, and the quantiser's report."""
     from engine.quant.quantizer.recipe import Recipe
     from engine.quant.quantizer.run import Report, load_float_model, quantize
 

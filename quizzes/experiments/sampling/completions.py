@@ -41,7 +41,7 @@ def completions(
         engine.step()
         peak = max(peak, engine.used_blocks)
     engine.close()
-    # What a request has computed when it ends: its prompt and all its tokens but the last.
+    # A request computes its prompt and all its tokens but the last.
     cached = sum(outcome.cached_tokens for outcome in engine.outcomes.values())
     return Result(
         computed=len(children),

@@ -46,7 +46,7 @@ def spike_relief(
 
 
 def _serve(ctx: Context, slots: int, service: int, spike: int, every: int, bound: int | None) -> list[int]:
-    """Waits of those that were let in."""
+    """Waits of the admitted requests."""
     engine = ctx.core(max_num_seqs=slots)
     for index in range(spike):
         while engine.num_steps < index * every:

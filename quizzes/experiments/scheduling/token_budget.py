@@ -4,7 +4,7 @@ WARM_STEPS = 2
 """The decoding requests read their prompts (one token each) before the long prompt comes."""
 
 MOST_ROWS = 400_000
-"""Rows of all steps together: some seconds."""
+"""Maximum rows over all steps: a few seconds."""
 
 
 @experiment("E15", "E14")

@@ -62,7 +62,7 @@ def serve(
 
 
 def deployment(target: Target, batch: int, max_model_len: int) -> Deployment:
-    """A budget that never cuts a step: what is studied is the step's cost."""
+    """Return a deployment whose budget never splits a step."""
 
     return deploy(
         target.model,

@@ -25,14 +25,14 @@ FREE = ["Once there was", "In the rain the old", "My favourite thing about", "No
 
 @dataclass
 class Counted:
-    """One run."""
+    """Counters of one run."""
 
     tokens: list[list[int]] = field(default_factory=list)
     steps: int = 0
     rows: int = 0
     """Rows with verified drafts."""
     decode_rows: int = 0
-    """Rows that gave tokens, but for each request's first."""
+    """Rows that gave tokens, without each request's first."""
     drafted: int = 0
     accepted: int = 0
     by_place: list[int] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Counted:
 
 
 def prompts(workload: str, count: int) -> list[str]:
-    """Prompts of a workload: held-out shop conversations, or with "free" beginnings that no shop text continues."""
+    """Return prompts of a workload: held-out shop conversations, or with "free" prompts unlike any shop text."""
     from engine.zoo.evaluate import draw_cases
 
     if workload == "free":

@@ -65,7 +65,7 @@ def prompt_lookup(
 
 
 def read(text: str) -> str:
-    """The text in question."""
+    """Return the text by name."""
     if text != "json":
         return FILES[text].read_text(encoding="utf-8")
 
@@ -82,7 +82,7 @@ def read(text: str) -> str:
 
 
 def rename(text: str) -> str:
-    """The most frequent long word of a text becomes another one."""
+    """Replace the most frequent long word of a text."""
     import re
 
     words = Counter(re.findall(r"[A-Za-z_]{6,}", text))

@@ -34,7 +34,7 @@ def draft_masks(
     words = np.zeros((1 + len(guesses), -(-(len(vocabulary) + 1) // 32)), np.int32)
     fill_positions(grammar, guesses, words)
     undone = 0
-    while True:  # how many tokens can be taken back is where the grammar stands
+    while True:  # the grammar's position is the number of tokens that can be rolled back
         try:
             grammar.rollback(1)
         except ValueError:

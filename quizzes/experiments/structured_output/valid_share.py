@@ -15,7 +15,7 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 LONGEST = 40
-"""Tokens that every answer of SCHEMA fits in, written without needless blanks."""
+"""Maximum tokens of an answer without optional white space."""
 
 
 @experiment("E41", seconds=40, megabytes=2500)
@@ -69,7 +69,7 @@ def valid_share(
 
 
 def is_valid(text: str) -> bool:
-    """Against SCHEMA, checked by hand: a JSON object with exactly these two fields."""
+    """Return whether a text is a JSON object with exactly the two fields of SCHEMA."""
     try:
         value = json.loads(text)
     except ValueError:
