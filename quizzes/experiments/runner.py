@@ -181,7 +181,7 @@ class Runner:
             elif self._unanswered:
                 self._unanswered -= 1
             else:
-                return answer
+                return dict(answer)
 
     def _send_again(self, command: dict[str, Any]) -> None:
         try:
@@ -226,7 +226,7 @@ def _family(pid: int) -> list[psutil.Process]:
 def _megabytes(pid: int) -> int:
     """Resident memory of the worker and its children."""
     try:
-        return sum(member.memory_info().rss for member in _family(pid)) // _MIB
+        return sum(int(member.memory_info().rss) for member in _family(pid)) // _MIB
     except psutil.Error:
         return 0
 
@@ -236,7 +236,7 @@ def _processor_seconds(pid: int) -> float:
         times = [member.cpu_times() for member in _family(pid)]
     except psutil.Error:
         return 0.0
-    return sum(spent.user + spent.system for spent in times)
+    return sum(float(spent.user + spent.system) for spent in times)
 
 
 def _error(name: str, answer: dict[str, Any]) -> Exception:
