@@ -1,4 +1,4 @@
-"""`prep bank`: for authors of questions. Is it sound, what does it look like, what is there?"""
+"""`prep bank`: list, check, preview and write questions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 @app.callback()
 def bank() -> None:
-    """The question bank: list, lint, preview, new, stats, schema."""
+    """Maintain the question bank: list, lint, preview, new, stats, schema."""
 
 
 @app.command("list")
 def list_(
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
-    covers: Annotated[str | None, typer.Option("--covers", help="A numbered question: Q021.")] = None,
+    covers: Annotated[
+        str | None, typer.Option("--covers", help="Only questions that cover this number, such as Q021.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """All questions, a line each.
+    """List all questions, one per line.
 
     Example: prep bank list --topic memory
     """
@@ -121,14 +123,15 @@ def lint(
 @app.command()
 def preview(
     question_id: Annotated[str, typer.Argument(metavar="ID")],
-    seed: Annotated[int, typer.Option("--seed", help="Which figures.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the numbers.")] = 0,
 ) -> None:
-    """A question as learners see it, with its answer, hints and explanation.
+    """Show a question as learners see it, with its answer, hints and explanation.
 
     Example: prep bank preview batching.static_vs_continuous --seed 7
     """
     from app.cli.quiz import showing
     from app.cli.quiz.start import open_bank
+    from app.cli.run import plain
     from quizzes.experiments.runner import Runner
     from quizzes.instance import draw
 
@@ -147,7 +150,7 @@ def preview(
     showing.body(instance, result)
     expected = instance.expected(result)
     for key, value in expected.items():
-        where.print(f" [bold]{key}[/] {showing.plain(value)}")
+        where.print(f" [bold]{key}[/] {plain(value)}")
     for number, hint in enumerate(question.hints, 1):
         where.print(f" [dim]hint {number} (-{hint.cost:.0%})[/] {showing.inline(instance.render(hint.text))}")
     if question.choices:
@@ -156,7 +159,7 @@ def preview(
     showing.explanation(instance, result, expected)
     if question.interview is not None:
         showing.interview(question.title, question.interview, instance.render)
-    terminal.next_command(f"prep quiz --question {question_id} --seed {seed}", "answer it")
+    terminal.next_command(f"prep quiz --question {question_id} --seed {seed}", "to answer it")
 
 
 @app.command()
@@ -166,7 +169,7 @@ def new(
     ],
     kind: Annotated[str, typer.Option("--kind", help="predict, numeric, choice ...")] = "predict",
 ) -> None:
-    """Write the skeleton of a question into the bank.
+    """Write the skeleton of a new question into the bank.
 
     Example: prep bank new memory.block_count --kind numeric
     """
@@ -177,7 +180,7 @@ def new(
     topic, dot, name = question_id.partition(".")
     if not dot or not name.isidentifier():
         raise terminal.Problem(
-            f"an id is topic.name, got {question_id!r}", next_step="prep bank new memory.my_question"
+            f"{question_id!r} is not an id; use topic.name", next_step="prep bank new memory.my_question"
         )
     resolve("topic", topic, TOPICS)
     path = BANK / topic / f"{name}.yaml"
@@ -186,15 +189,15 @@ def new(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(skeleton(question_id, resolve("kind", kind, KINDS)), encoding="utf-8")
     terminal.out().print(str(path), soft_wrap=True)
-    terminal.next_command(f"prep bank lint --run {question_id}", "after you have filled it in")
+    terminal.next_command(f"prep bank lint --run {question_id}", "once you have filled it in")
 
 
 @app.command()
 def stats(
-    covers: Annotated[bool, typer.Option("--covers", help="Items per numbered question.")] = False,
+    covers: Annotated[bool, typer.Option("--covers", help="Count the items per numbered question.")] = False,
     json: Json = False,
 ) -> None:
-    """How many questions of which topic, kind and difficulty; where right options stand.
+    """Count questions by topic, kind and difficulty, and the positions of right options.
 
     Example: prep bank stats
     """
@@ -231,13 +234,13 @@ def stats(
     where.print(f"{len(bank)} questions: {kinds}")
     where.print(f"{graded / len(bank):.0%} decided by counters, formulas, checks or probes")
     where.print(f"{len(per_number)} numbered interview questions covered")
-    where.print(f"right option stands at: {found['right_option_position']}")
-    terminal.next_command("prep bank lint --run", "engine against oracles")
+    where.print(f"positions of the right option: {found['right_option_position']}")
+    terminal.next_command("prep bank lint --run", "compares the engine with the oracles")
 
 
 @app.command()
 def schema() -> None:
-    """The JSON Schema of question files, for editors.
+    """Print the JSON Schema of question files, for editors.
 
     Example: prep bank schema > question.schema.json
     """

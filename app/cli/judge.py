@@ -1,4 +1,4 @@
-"""`prep judge`: an optional language model that marks prose. Off unless you set one; its marks count once it passed."""
+"""`prep judge`: an optional language model that grades prose. It is off until you set and test one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ app = terminal.command_app()
 
 @app.callback(invoke_without_command=True)
 def judge(ctx: typer.Context) -> None:
-    """Which judge is set. Without one, prose is marked by you and checked by probes; nothing leaves this machine."""
+    """Show the configured judge. Without one you mark prose yourself, and no text leaves this machine."""
     if ctx.invoked_subcommand is not None:
         return
     settings = _load()
     console = terminal.out()
     if settings is None:
-        console.print("no judge is set: you mark your own prose, probes check it")
+        console.print("no judge is configured: you mark your own prose, and probes check it")
         terminal.next_command("prep judge set http://127.0.0.1:8000/v1 --model NAME", "optional")
         return
     console.print(f"{settings.model} at {settings.url}", markup=False, soft_wrap=True)
@@ -35,9 +35,9 @@ def judge(ctx: typer.Context) -> None:
 @app.command("set")
 def set_(
     url: Annotated[str, typer.Argument(help="Base address of an OpenAI-compatible server.", metavar="URL")],
-    model: Annotated[str, typer.Option("--model", help="The model's name there.")],
+    model: Annotated[str, typer.Option("--model", help="Name of the model on that server.")],
 ) -> None:
-    """Set a judge. A key, if it needs one, comes from PREP_JUDGE_API_KEY and is not stored.
+    """Configure a judge. Its key, if any, is read from PREP_JUDGE_API_KEY and never stored.
 
     Example: prep judge set http://127.0.0.1:8000/v1 --model my-model
     """
@@ -45,19 +45,19 @@ def set_(
 
     path = _told(lambda: save(JudgeSettings(url, model)))
     console = terminal.out()
-    console.print(f"kept in {path}", soft_wrap=True)
-    console.print("Answers in prose will be sent there when you ask for its marks, and nowhere else.")
-    terminal.next_command("prep judge test", "its marks count once it passed")
+    console.print(f"saved in {path}", soft_wrap=True)
+    console.print("Your prose answers will be sent to this address and to no other.")
+    terminal.next_command("prep judge test", "its marks count once it passes")
 
 
 @app.command()
 def test(
     number: Annotated[
-        int | None, typer.Option("--canaries", min=20, max=500, help="How many phrasings; 60 unless told.")
+        int | None, typer.Option("--canaries", min=20, max=500, help="Number of phrasings (default 60).")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Have the judge mark texts whose marks are known: right, wrong, injections, word salads.
+    """Test the judge on texts with known marks: right, wrong, prompt injections, word salads.
 
     Exit code 1 if it does not pass.
     """
@@ -69,7 +69,7 @@ def test(
 
     settings = _load()
     if settings is None:
-        raise terminal.Problem("no judge is set", next_step="prep judge set URL --model NAME")
+        raise terminal.Problem("no judge is configured", next_step="prep judge set URL --model NAME")
     canaries = build(_questions(), number=number or NUMBER)
     if not canaries:
         raise terminal.Problem("the bank has no key points to test a judge with", code=terminal.ENVIRONMENT)
@@ -91,14 +91,14 @@ def test(
 
 @app.command()
 def off() -> None:
-    """Forget the judge."""
+    """Remove the judge."""
     from quizzes.free_text.settings import forget
 
-    terminal.out().print("the judge is off" if forget() else "no judge was set")
+    terminal.out().print("the judge is removed" if forget() else "no judge was configured")
 
 
 def _questions() -> list[Question]:
-    """Those with key points, retired ones left out."""
+    """Return the questions with key points that are not retired."""
     from quizzes.question_bank import load_bank
 
     bank = load_bank()
@@ -127,11 +127,11 @@ def _print_gate(settings: JudgeSettings) -> None:
     result = settings.gate
     if result is not None:
         console.print(
-            f"{result.canaries} canaries: agrees in {result.agreement:.0%}, accepts {result.false_accepts:.0%} of what "
-            f"is wrong, obeyed {result.injections} injections"
+            f"{result.canaries} canaries: agreed on {result.agreement:.0%}, accepted {result.false_accepts:.0%} of "
+            f"the wrong texts, obeyed {result.injections} injections"
         )
     console.print(
-        f"{terminal.mark(True)} its marks count, beside yours"
+        f"{terminal.mark(True)} its marks count beside yours"
         if settings.counts
         else f"{terminal.mark(False)} its marks do not count: {escape(settings.why_not())}"
     )

@@ -1,4 +1,4 @@
-"""`prep progress`: per topic, calibration, and one readiness number with its formula."""
+"""`prep progress`: scores per topic, calibration, and readiness with its formula."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ app = terminal.command_app()
 
 @app.command()
 def progress(
-    topics: Annotated[bool, typer.Option("--topics", help="Only the topics.")] = False,
-    calibration: Annotated[bool, typer.Option("--calibration", help="Only the calibration.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Show only the topics.")] = False,
+    calibration: Annotated[bool, typer.Option("--calibration", help="Show only the calibration.")] = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Where you stand.
+    """Show your scores per topic, calibration and readiness.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def progress(
 
 
 def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = True) -> None:
-    """Tables, then the number."""
+    """Print the tables, then the readiness."""
     from quizzes.learning.calibration import calibration as calibrate
     from quizzes.learning.calibration import own_marks
     from quizzes.learning.progress import progress as standing
@@ -68,12 +68,12 @@ def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = T
         terminal.next_command("prep review", f"{due} due")
     else:
         terminal.next_command(
-            f"prep quiz --topic {found.lever}" if found.lever else "prep quiz", "the most to gain"
+            f"prep quiz --topic {found.lever}" if found.lever else "prep quiz", "has the most to gain"
         )
 
 
 def bar(fraction: float, width: int = 10) -> str:
-    """A part of one as a bar."""
+    """Draw a fraction as a bar."""
     full = round(min(max(fraction, 0.0), 1.0) * width)
     on, off = ("█", "░") if terminal.unicode_ok() else ("#", "-")
     return on * full + off * (width - full)
@@ -107,28 +107,26 @@ def _show_calibration(found: Calibration | None, own: OwnMarks | None) -> None:
 
     console = terminal.out()
     if found is None:
-        console.print("calibration: no answer came with a confidence yet\n")
+        console.print("calibration: you have not given a confidence yet\n")
         return
     console.print(
-        f"[bold]calibration[/]  you say {found.said:.0%}, you are right {found.was:.0%}  (n={found.n})   "
+        f"[bold]calibration[/]  mean confidence {found.said:.0%}, right {found.was:.0%}  (n={found.n})   "
         f"Brier {found.brier:.2f}"
     )
     if found.bins:
-        console.print("  said  " + " ".join(f"{b.said:>5.0%}" for b in found.bins))
+        console.print("  sure  " + " ".join(f"{b.said:>5.0%}" for b in found.bins))
         console.print("  right " + " ".join(f"{b.was:>5.0%}" for b in found.bins))
         console.print("  n     " + " ".join(f"{b.n:>5}" for b in found.bins), style="dim")
     else:
-        console.print(f"  [dim]single confidences are shown from {LEAST} answers on[/]")
+        console.print(f"  [dim]each level of confidence is shown once it has {LEAST} answers[/]")
     for interval in found.intervals:
-        words = f"  {interval.level:.0%} intervals held {interval.hit_rate:.0%}  (n={interval.n})"
+        words = f"  {interval.level:.0%} intervals contained {interval.hit_rate:.0%} of the answers  (n={interval.n})"
         if interval.widen is not None and interval.hit_rate < interval.level:
             words += f": make them {interval.widen:.1f} times as wide"
         console.print(words)
     if own is not None:
         how = "higher" if own.over > 0 else "lower"
-        console.print(
-            f"  your marks of your prose are {abs(own.over):.2f} {how} than its probes  (n={own.n})"
-        )
+        console.print(f"  you mark your own prose {abs(own.over):.2f} {how} than its probes  (n={own.n})")
     console.print()
 
 
@@ -147,9 +145,8 @@ def _show_suspended(bank: Bank, state: State) -> None:
 
     for card in cards(state).values():
         if card.suspended and card.question_id in bank:
-            terminal.out().print(
-                f"set aside: {card.question_id}  [dim]prep review --resume {card.question_id}[/]",
-                soft_wrap=True,
+            terminal.print_line(
+                f"suspended: {card.question_id}  [dim]prep review --resume {card.question_id}[/]"
             )
 
 

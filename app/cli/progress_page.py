@@ -1,4 +1,4 @@
-"""The page of `prep progress --html`: one file with its drawings in it, without scripts or links to elsewhere."""
+"""The page of `prep progress --html`: one self-contained file without scripts or external links."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ th:first-child, td:first-child { text-align: left; }
 svg text { font: 12px system-ui, sans-serif; fill: #1b1b1b; }
 """
 BLUE, VERMILLION, GREY = "#0072b2", "#d55e00", "#d9d9d9"
-"""Okabe and Ito's, which the colour-blind tell apart."""
+"""Colour-blind safe; source: Okabe and Ito."""
 SIDE, MARGIN = 260, 36
 
 
 def page(found: Progress, calibrated: Calibration | None, settings: Settings) -> str:
-    """The whole document."""
+    """Return the HTML document."""
     who = ", ".join(filter(None, (settings.role, settings.level))) or "all roles"
     until = f", interview on {settings.interview_date.isoformat()}" if settings.interview_date else ""
     return f"""<!doctype html>
@@ -74,28 +74,26 @@ def _bar(value: float) -> str:
 
 def _calibration(found: Calibration | None) -> str:
     if found is None:
-        return "<p>No answer came with a confidence yet.</p>"
+        return "<p>You have not given a confidence yet.</p>"
     words = (
-        f"<p>You say {found.said:.0%}, you are right {found.was:.0%} (n={found.n}). "
-        f"Brier score {found.brier:.2f}: 0 is perfect, 0.25 is always saying 50 %.</p>"
+        f"<p>Mean confidence {found.said:.0%}, right {found.was:.0%} (n={found.n}). "
+        f"Brier score {found.brier:.2f}: 0 is perfect; always answering 50 % scores 0.25.</p>"
     )
     for interval in found.intervals:
         widen = (
             ""
             if interval.widen is None
-            else f"; {interval.widen:.1f} times as wide would have kept the promise"
+            else f"; intervals {interval.widen:.1f} times as wide would have reached that"
         )
-        held = f"{interval.level:.0%} intervals held the truth in {interval.hit_rate:.0%} (n={interval.n})"
+        held = f"{interval.level:.0%} intervals contained {interval.hit_rate:.0%} of the answers (n={interval.n})"
         words += f"<p>{held}{widen}.</p>"
     if not found.bins:
-        return (
-            words + f'<p class="dim">The curve is drawn from {LEAST} answers of about one confidence on.</p>'
-        )
+        return words + f'<p class="dim">The curve appears once a level of confidence has {LEAST} answers.</p>'
     return words + _curve(found)
 
 
 def _curve(found: Calibration) -> str:
-    """Said across, was right up; on the diagonal, confidence is what it says."""
+    """Draw accuracy over confidence. Perfect calibration lies on the diagonal."""
     total = SIDE + 2 * MARGIN
     points = [(MARGIN + SIDE * b.said, MARGIN + SIDE * (1 - b.was), b) for b in found.bins]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
@@ -104,7 +102,7 @@ def _curve(found: Calibration) -> str:
         f'<text x="{x + 8:.1f}" y="{y + 14:.1f}">n={b.n}</text>'
         for x, y, b in points
     )
-    told = "; ".join(f"said {b.said:.0%}, was right {b.was:.0%}, n={b.n}" for b in found.bins)
+    told = "; ".join(f"confidence {b.said:.0%}, right {b.was:.0%}, n={b.n}" for b in found.bins)
     bottom = MARGIN + SIDE
     return (
         f'<svg width="{total}" height="{total}" role="img" aria-label="{escape(told)}">'
@@ -112,7 +110,7 @@ def _curve(found: Calibration) -> str:
         f'<line x1="{MARGIN}" y1="{bottom}" x2="{bottom}" y2="{MARGIN}" stroke="{GREY}" stroke-dasharray="4"/>'
         f'<polyline points="{line}" fill="none" stroke="{VERMILLION}"/>{dots}'
         f'<text x="{MARGIN}" y="{bottom + 18}">0 %</text><text x="{bottom - 34}" y="{bottom + 18}">100 %</text>'
-        f'<text x="{MARGIN + SIDE / 2 - 14}" y="{bottom + 18}">said</text>'
+        f'<text x="{MARGIN + SIDE / 2 - 14}" y="{bottom + 18}">confidence</text>'
         f'<text x="2" y="{MARGIN + 10}">right</text></svg>'
     )
 

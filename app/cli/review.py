@@ -1,4 +1,4 @@
-"""`prep review`: questions that are due again, surprises first, each with new figures."""
+"""`prep review`: repeat questions that are due, surprises first, with new numbers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ app = terminal.command_app()
 
 @app.command()
 def review(
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many.")] = None,
-    missed: Annotated[bool, typer.Option("--missed", help="Only those answered wrong last time.")] = False,
-    surprises: Annotated[
-        bool, typer.Option("--surprises", help="Only those you were sure of, and wrong.")
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of questions.")] = None,
+    missed: Annotated[
+        bool, typer.Option("--missed", help="Only questions that you last answered wrong.")
     ] = False,
-    ahead: Annotated[int, typer.Option("--ahead", min=0, max=365, help="Also those of the next days.")] = 0,
+    surprises: Annotated[
+        bool, typer.Option("--surprises", help="Only wrong answers that you were sure of.")
+    ] = False,
+    ahead: Annotated[
+        int, typer.Option("--ahead", min=0, max=365, help="Also questions due in the next N days.")
+    ] = 0,
     resume: Annotated[
-        str | None, typer.Option("--resume", metavar="ID", help="Ask a suspended question again.")
+        str | None, typer.Option("--resume", metavar="ID", help="Resume a suspended question.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same figures.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same numbers.")] = None,
     script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Answer what is due again. Every review draws new figures: it is the method that is remembered.
+    """Repeat the questions that are due. Each review draws new numbers, so you practise the method.
 
-    How soon a question comes back follows from the answer: missed, right with a hint or slowly, right, right and
-    sure and fast. The closer the interview, the shorter the intervals.
+    Your answer sets the next interval: wrong, right but slow or with a hint, right, or right, sure and fast. Intervals
+    shrink as the interview approaches.
 
     \b
     Examples:
@@ -55,7 +59,7 @@ def review(
         if resume is not None:
             bank.question(resume)
             state.resume(resume)
-            terminal.err().print(f"[dim]{resume} is asked again[/]")
+            terminal.err().print(f"[dim]{resume} is no longer suspended[/]")
         run(
             bank,
             state,
@@ -82,7 +86,7 @@ def run(
     json: bool = False,
     dialogue: Dialogue | None = None,
 ) -> None:
-    """Choose, ask, and say when each comes back."""
+    """Choose and ask questions, then print when each is due next."""
     from app.cli.quiz import summary
     from app.cli.quiz.sitting import Item
     from app.cli.quiz.start import hold
@@ -109,7 +113,7 @@ def run(
         _when_again(sitting)
         left = len(due(bank, state))
         terminal.next_command(
-            "prep review" if left else "prep quiz", f"{left} left" if left else "something new"
+            "prep review" if left else "prep quiz", f"{left} left" if left else "for new questions"
         )
 
 
@@ -133,14 +137,14 @@ def _nothing_due(bank: Bank, state: State) -> None:
         return
     first = coming[0].due.astimezone(local_now().tzinfo)
     terminal.out().print(
-        f"nothing of that is due; {len(coming)} questions are known, the next on {first:%a %d %b}"
+        f"no review is due; {len(coming)} question{'s' * (len(coming) != 1)} scheduled, the next on {first:%a %d %b}"
     )
     days = max((first.date() - local_now().date()).days, 1)
-    terminal.next_command("prep quiz", f"something new, or prep review --ahead {days}")
+    terminal.next_command("prep quiz", f"for new questions, or prep review --ahead {days}")
 
 
 def _when_again(sitting: Sitting) -> None:
-    """The rating that each answer got, and the day on which it comes back."""
+    """Print the rating of each answer and the day of its next review."""
     from app.cli.quiz import showing
     from quizzes.learning.review import NAMES, cards
     from quizzes.learning.selection import local_now
@@ -153,12 +157,12 @@ def _when_again(sitting: Sitting) -> None:
     where = showing.console()
     for question_id in sorted(answered & known.keys()):
         card = known[question_id]
-        where.print(
-            f" {NAMES[card.last_rating]:<6}{_again(card, now):<18}[dim]{question_id}[/]", soft_wrap=True
+        terminal.print_line(
+            f" {NAMES[card.last_rating]:<6}{_again(card, now):<18}[dim]{question_id}[/]", where
         )
         if card.suspended:
             where.print(
-                f"       [yellow]forgotten {card.lapses} times: set aside.[/] Read it, then take it back:\n"
+                f"       [yellow]forgotten {card.lapses} times: suspended.[/] Read the answer, then resume it:\n"
                 f"       prep answer {question_id}; prep review --resume {question_id}",
                 soft_wrap=True,
             )
@@ -166,7 +170,7 @@ def _when_again(sitting: Sitting) -> None:
 
 def _again(card: Card, now: dt.datetime) -> Any:
     if card.suspended:
-        return "set aside"
+        return "suspended"
     if card.surprise:
         return "next session"
     days = (card.due.astimezone(now.tzinfo).date() - now.date()).days

@@ -1,4 +1,4 @@
-"""`prep run`: one experiment, with arguments of one's own."""
+"""`prep run`: run one experiment with chosen arguments."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ app = terminal.command_app()
 def run(
     name: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from: prep experiments list")],
     settings: SetOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="For experiments that draw something.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed for experiments that draw at random.")] = 0,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="Record the run's steps; then: prep trace info FILE")
+        Path | None, typer.Option("--trace", help="Record every step; read it with prep trace info FILE.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the result: .svg, .png, or .json (Vega-Lite).")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run it even if the result is known.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore a cached result.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Run an experiment on the engine and show what it counted.
+    """Run an experiment on the engine and print its result.
 
     \b
     Examples:
@@ -66,19 +66,19 @@ def run(
         return
     show(experiment, outcome)
     if trace is not None and not trace.exists():
-        terminal.tell_error(f"{name} records no trace: it runs no engine step by step")
+        terminal.tell_error(f"{name} does not step an engine, so it has no trace")
         raise typer.Exit(terminal.CHECKS_FAILED)
     if trace is not None:
-        terminal.next_command(f"prep trace info {trace}", "what every step did")
+        terminal.next_command(f"prep trace info {trace}", "shows every step")
     else:
         first = next(iter(experiment.parameters), None)
         terminal.next_command(
-            f"prep run {name} --set {first}=..." if first else "prep experiments list", "vary one knob"
+            f"prep run {name} --set {first}=..." if first else "prep experiments list", "change one argument"
         )
 
 
 def told(work: Any) -> Any:
-    """The value of `work()`; what an experiment cannot do ends as one line and its exit code."""
+    """Return `work()`. An experiment that cannot run or decide ends in one line and an exit code."""
     from quizzes.experiments.registry import Inconclusive, NeedsHardware
     from quizzes.experiments.runner import OverMemory, OverTime, RunFailed
 
@@ -91,10 +91,10 @@ def told(work: Any) -> Any:
             code=terminal.INCONCLUSIVE,
         ) from None
     except NeedsHardware as reason:
-        raise terminal.Problem(f"not on this machine: {reason}", code=terminal.ENVIRONMENT) from None
+        raise terminal.Problem(f"unavailable on this machine: {reason}", code=terminal.ENVIRONMENT) from None
     except (OverTime, OverMemory) as reason:
         raise terminal.Problem(
-            str(reason), next_step="smaller arguments: --set name=value", code=terminal.CHECKS_FAILED
+            str(reason), next_step="use smaller arguments: --set name=value", code=terminal.CHECKS_FAILED
         ) from None
     except RunFailed as reason:
         if terminal.debug_wanted():
@@ -105,7 +105,7 @@ def told(work: Any) -> Any:
 
 
 def show(experiment: Experiment, outcome: Outcome) -> None:
-    """Arguments, then the result's figures with their units."""
+    """Print the arguments, then each value of the result with its unit."""
     console = terminal.out()
     console.print(f"[bold]{experiment.title}[/]")
     console.print(f"[dim]{', '.join(f'{k}={plain(v)}' for k, v in outcome.args.items())}[/]\n")
@@ -120,7 +120,7 @@ def show(experiment: Experiment, outcome: Outcome) -> None:
 
 
 def plain(value: Any) -> str:
-    """A value for the eye: thousands separated, floats short, lists without quotes."""
+    """Format a value for reading: thousands separated, short floats, lists without quotes."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):
@@ -137,7 +137,7 @@ def plain(value: Any) -> str:
 
 
 def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
-    """Write the experiment's chart; refused where it has none or the drawing library is missing."""
+    """Write the experiment's chart. Raises Problem if it has none or the drawing library is missing."""
     import sys
 
     from quizzes.experiments import Result
@@ -145,7 +145,7 @@ def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
     chart = getattr(sys.modules[experiment.function.__module__], "chart", None)
     if chart is None:
         raise terminal.Problem(
-            f"{experiment.name} has no chart", next_step="its figures: prep run ... --json"
+            f"{experiment.name} has no chart", next_step="prep run ... --json prints the values"
         )
     if path.suffix not in (".svg", ".png", ".json"):
         raise terminal.Problem(f"--plot writes .svg, .png or .json, not {path.name}")

@@ -1,4 +1,4 @@
-"""`--set key=value`: what people type becomes values of the right type."""
+"""Parse `--set key=value` options into typed values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SetOption = Annotated[
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
-    """name -> value: JSON where it is JSON, a list where there are commas, else the text itself."""
+    """Return name -> value: parsed as JSON if possible, as a list if there are commas, else as text."""
     values: dict[str, Any] = {}
     for pair in pairs or []:
         name, equals, text = pair.partition("=")
         if not equals or not name.strip():
-            raise Problem(f"--set wants name=value, got {pair!r}", next_step="for example --set slots=4")
+            raise Problem(f"--set needs name=value, not {pair!r}", next_step="for example --set slots=4")
         values[name.strip().replace("-", "_")] = parse_value(text.strip())
     return values
 

@@ -1,4 +1,4 @@
-"""`prep start`: who you are, when the interview is, and twelve questions that show where to begin."""
+"""`prep start`: role, interview date, and a placement test of twelve questions."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ def start(
     role: Annotated[str | None, typer.Option("--role", help="inference, kernel, platform or sre.")] = None,
     level: Annotated[str | None, typer.Option("--level", help="junior, mid, senior or staff.")] = None,
     interview: Annotated[
-        str | None, typer.Option("--interview", metavar="DATE", help="2026-12-15, a number of days, or none.")
+        str | None,
+        typer.Option("--interview", metavar="DATE", help="A date (2026-12-15), days from now, or none."),
     ] = None,
-    hours: Annotated[float | None, typer.Option("--hours", help="A week, for practice.")] = None,
-    placement: Annotated[bool, typer.Option(help="Ask twelve questions to see where to begin.")] = True,
+    hours: Annotated[float | None, typer.Option("--hours", help="Hours of practice per week.")] = None,
+    placement: Annotated[bool, typer.Option(help="Ask twelve placement questions.")] = True,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Of the placement: same seed, same figures.")
+        int | None, typer.Option("--seed", help="The same seed gives the same placement questions.")
     ] = None,
     script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Tell prep about you, then answer twelve questions over six topics. What is given as an option is not asked.
+    """Set role, level, interview date and hours; then answer twelve placement questions on six topics.
 
-    The role and the level choose the questions, the date sets how often they come back, the hours how many are new.
+    Options that you give are not asked for. Role and level select the questions, the date sets the review intervals,
+    and the hours set the number of new questions per week.
 
     \b
     Examples:
@@ -66,7 +68,7 @@ def start(
 
 
 def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: dt.date) -> dict[str, Any]:
-    """What changes: options first; what they leave open is asked, and Enter keeps what is."""
+    """Return the changed settings: from options, else asked for. Enter keeps a value."""
     from app.cli.quiz.dialogue import Quit
 
     readers = readers_for(today)
@@ -80,7 +82,7 @@ def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: d
             kept = getattr(now, name)
             changes[name] = _ask(dialogue, f" {words} [{'none' if kept is None else kept}] > ", read, kept)
     except Quit:
-        pass  # what was said so far holds
+        pass  # keep the answers so far
     return {name: value for name, value in changes.items() if value != getattr(now, name)}
 
 
@@ -100,7 +102,7 @@ def _ask(dialogue: Dialogue, prompt: str, read: Callable[[str], Any], kept: Any)
 
 
 def readers_for(today: dt.date) -> dict[str, tuple[str, Callable[[str], Any]]]:
-    """Setting -> the words of its prompt, and what makes a value of a line. All raise ValueError with a reason."""
+    """Return, per setting, its prompt and a parser that raises ValueError with a reason."""
     from quizzes.learning.placement import LEVELS
     from quizzes.topics import ROLES, resolve
 
@@ -111,7 +113,7 @@ def readers_for(today: dt.date) -> dict[str, tuple[str, Callable[[str], Any]]]:
             lambda line: resolve("level", line, dict.fromkeys(LEVELS, "")),
         ),
         "interview_date": (
-            "interview: a date, or days from now, or none",
+            "interview: a date, days from now, or none",
             lambda line: read_date(line, today),
         ),
         "hours_per_week": ("hours a week", read_hours),
@@ -119,7 +121,7 @@ def readers_for(today: dt.date) -> dict[str, tuple[str, Callable[[str], Any]]]:
 
 
 def read_date(line: str, today: dt.date) -> dt.date | None:
-    """2026-12-15, 21 (days from today), none. Raises ValueError."""
+    """Parse 2026-12-15, 21 (days from today) or none. Raises ValueError."""
     text = line.strip().lower()
     if text in ("none", "-"):
         return None
@@ -129,10 +131,10 @@ def read_date(line: str, today: dt.date) -> dt.date | None:
         try:
             days = (dt.date.fromisoformat(text) - today).days
         except ValueError:
-            raise ValueError(f"{line!r} is no date: 2026-12-15, or 21 for in 21 days, or none") from None
+            raise ValueError(f"{line!r} is not a date; use YYYY-MM-DD, a number of days, or none") from None
     if not 0 <= days <= FARTHEST_DAYS:
         raise ValueError(
-            f"{line!r} is {'past' if days < 0 else 'too far away'}: today is {today.isoformat()}"
+            f"{line!r} is {'in the past' if days < 0 else 'too far away'}; today is {today.isoformat()}"
         )
     return today + dt.timedelta(days=days)
 
@@ -141,30 +143,30 @@ def read_hours(line: str) -> float:
     try:
         hours = float(line.strip().removesuffix("h").replace(",", "."))
     except ValueError:
-        raise ValueError(f"{line!r} is no number of hours: 5, or 2.5") from None
+        raise ValueError(f"{line!r} is not a number of hours; use 5 or 2.5") from None
     if not 0 < hours <= 100:
-        raise ValueError(f"{line!r}: between 0 and 100 hours a week")
+        raise ValueError(f"{line!r} is out of range; use between 0 and 100 hours a week")
     return hours
 
 
 def _wants_placement(dialogue: Dialogue, json: bool, *, asked: bool) -> bool:
-    """Nobody there to answer: no placement."""
+    """Return whether to ask the placement questions: only if there is an input to read answers from."""
     from app.cli.quiz.dialogue import Quit
 
     if not asked:
         return False
     if not json:
         terminal.out().print(
-            "\n[bold]placement[/]  12 short questions over 6 topics, about 20 minutes. No hints; verdicts at the end."
+            "\n[bold]placement[/]  12 short questions on 6 topics, about 20 minutes. No hints; verdicts at the end."
         )
     try:
-        return dialogue.read(" Enter begins, s leaves it out > ").lower() not in ("s", "q", "n", "no")
+        return dialogue.read(" Enter begins, s skips the placement > ").lower() not in ("s", "q", "n", "no")
     except Quit:
         return False
 
 
 def place(bank: Bank, state: State, dialogue: Dialogue, *, seed: int | None, json: bool) -> Result | None:
-    """Ask them; the answers count for review like any others. None if nothing was answered."""
+    """Ask the placement questions. Their answers count for review. Return None if none was answered."""
     from app.cli.quiz.start import hold
     from quizzes.learning.placement import ITEMS, Placement
 
@@ -188,7 +190,7 @@ def place(bank: Bank, state: State, dialogue: Dialogue, *, seed: int | None, jso
 
 
 def _adaptive(placement: Placement, state: State, session: Session) -> Iterator[Item]:
-    """Each item when the one before is judged. Passing on one is not knowing it."""
+    """Yield each item once the previous one is graded. A skipped question counts as wrong."""
     from app.cli.quiz.sitting import Item
 
     while (entry := placement.next()) is not None:
@@ -201,7 +203,7 @@ def _adaptive(placement: Placement, state: State, session: Session) -> Iterator[
 
 
 def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> None:
-    """Where to begin, and what the hours allow."""
+    """Print where to begin and the plan."""
     from dataclasses import asdict
 
     from app.cli.today import as_json, overview
@@ -220,8 +222,8 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
             table.add_row(topic.topic.replace("_", " "), f"{topic.correct} of {topic.asked}", hardest)
         console.print(table)
         console.print(
-            f"about difficulty [bold]{result.difficulty:g}[/] of 5, by {result.answered} answers: "
-            "where to begin, not a mark"
+            f"estimated difficulty [bold]{result.difficulty:g}[/] of 5 from {result.answered} answers: "
+            "a starting point, not a grade"
         )
     plan = found.plan
     when = "until the interview" if found.days_left is not None else "in four weeks"

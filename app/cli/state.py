@@ -1,4 +1,4 @@
-"""`prep state`: the file that holds what you did. Take it along, merge it, mend it."""
+"""`prep state`: export, import, rebuild, back up and reset the file with your answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 @app.callback()
 def state() -> None:
-    """Your answers, in one file on this machine. Cards and figures are computed from them."""
+    """Manage the file with your answers. Review cards and statistics are computed from it."""
 
 
 @app.command()
 def where(json: Json = False) -> None:
-    """The file, and what is in it. PREP_HOME=FOLDER moves it.
+    """Show the file and its contents. PREP_HOME=FOLDER moves it.
 
     Example: prep state where
     """
@@ -35,7 +35,9 @@ def where(json: Json = False) -> None:
         if json:
             terminal.print_json({"path": str(path), "exists": False})
         else:
-            terminal.out().print(f"{path}\n[dim]not there yet: the first answer makes it[/]", soft_wrap=True)
+            terminal.out().print(
+                f"{path}\n[dim]does not exist yet; your first answer creates it[/]", soft_wrap=True
+            )
             terminal.next_command("prep quiz")
         return
     with State.open() as opened:
@@ -60,14 +62,14 @@ def where(json: Json = False) -> None:
         f"{counts['session']:,} sittings, {counts['run']:,} runs, {counts['vote']:,} votes[/]"
     )
     console.print(f"[dim]{_copies(copies)}[/]", soft_wrap=True)
-    terminal.next_command("prep state export my-answers.zip", "take it to another machine")
+    terminal.next_command("prep state export my-answers.zip", "to continue on another machine")
 
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A zip, made new.")], json: Json = False
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Path of a new zip file.")], json: Json = False
 ) -> None:
-    """Write everything you did to a zip: a manifest and one JSONL file per table.
+    """Write all your answers to a zip file: a manifest and one JSONL file per table.
 
     Example: prep state export my-answers.zip
     """
@@ -75,14 +77,14 @@ def export(
     from quizzes.state import State, archive
 
     if file.exists():
-        raise terminal.Problem(f"{file} exists", next_step="give another name, or remove it first")
+        raise terminal.Problem(f"{file} exists", next_step="choose another name, or remove it first")
     with State.open() as opened:
         counts = archive.export(opened, file, version_of("prep-workbench") or "")
     if json:
         terminal.print_json({"file": str(file), "facts": counts})
         return
     terminal.out().print(
-        f"{terminal.mark(True)} {counts['attempt']:,} answers and {sum(counts.values()):,} facts in all -> {file}",
+        f"{terminal.mark(True)} {counts['attempt']:,} answers, {sum(counts.values()):,} records in total -> {file}",
         soft_wrap=True,
     )
     terminal.next_command(f"prep state import {file.name}", "on the other machine")
@@ -93,7 +95,7 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export, or a copy of a state file.")],
     json: Json = False,
 ) -> None:
-    """Add what is in FILE and not here. Twice is once, and nothing that is here gets lost.
+    """Add the records of FILE that are missing here. Importing twice is idempotent and never removes a record.
 
     Example: prep state import my-answers.zip
     """
@@ -107,15 +109,15 @@ def import_(
         terminal.print_json({"added": imported.added, "known": imported.known, "cards": len(known)})
         return
     terminal.out().print(
-        f"{terminal.mark(True)} {imported.added['attempt']:,} answers added, {imported.known['attempt']:,} were here; "
+        f"{terminal.mark(True)} {imported.added['attempt']:,} answers added, {imported.known['attempt']:,} present; "
         f"{len(known):,} cards"
     )
-    terminal.next_command("prep today", "what is due now")
+    terminal.next_command("prep today", "shows what is due")
 
 
 @app.command()
 def rebuild(json: Json = False) -> None:
-    """Compute cards and figures again from the answers.
+    """Recompute review cards and statistics from the answers.
 
     Example: prep state rebuild
     """
@@ -141,7 +143,7 @@ def rebuild(json: Json = False) -> None:
 
 @app.command()
 def backup(json: Json = False) -> None:
-    """Copy the file now, and list the copies. One is made on each day that you practise; seven are kept.
+    """Copy the file and list all copies. Each day of practice makes one copy; the last seven are kept.
 
     Example: prep state backup
     """
@@ -156,7 +158,7 @@ def backup(json: Json = False) -> None:
         try:
             with State.open() as opened:
                 made = by_hand(opened.connection, path, dt.datetime.now())
-        except StateError as error:  # the copies are what the learner needs now
+        except StateError as error:  # list the copies anyway: the learner needs them now
             problem = error
     copies = backups(path)
     if json:
@@ -171,19 +173,19 @@ def backup(json: Json = False) -> None:
                 soft_wrap=True,
             )
         if not copies:
-            console.print("no copies yet: there is nothing to lose")
+            console.print("no copies yet: you have no answers")
     if problem is not None:
         terminal.tell_error(str(problem))
         first = copies[0] if copies else "EXPORT.zip"
         terminal.next_command(f"prep state reset --yes && prep state import {first}")
         raise typer.Exit(terminal.ENVIRONMENT)
     if not json:
-        terminal.next_command("prep state export my-answers.zip", "a copy on this disk dies with the disk")
+        terminal.next_command("prep state export my-answers.zip", "to keep a copy on another disk")
 
 
 @app.command()
-def reset(yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False, json: Json = False) -> None:
-    """Begin anew. The file is moved aside, not deleted.
+def reset(yes: Annotated[bool, typer.Option("--yes", help="Confirm.")] = False, json: Json = False) -> None:
+    """Start with no answers. The old file is renamed, not deleted.
 
     Example: prep state reset --yes
     """
@@ -193,18 +195,18 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False, js
     path = state_path()
     if not path.exists():
         raise terminal.Problem(
-            f"there is no state at {path}", next_step="prep quiz", code=terminal.CHECKS_FAILED
+            f"there is no state file at {path}", next_step="prep quiz", code=terminal.CHECKS_FAILED
         )
     if not yes:
         raise terminal.Problem(
-            f"this sets {path} aside and begins with nothing", next_step="prep state reset --yes"
+            f"this renames {path} and starts with no answers", next_step="prep state reset --yes"
         )
     target = set_aside(path, dt.datetime.now())
     if json:
         terminal.print_json({"moved_to": str(target)})
         return
     terminal.out().print(f"{terminal.mark(True)} moved to {target}", soft_wrap=True)
-    terminal.next_command("prep start", f"or back: prep state import {target}")
+    terminal.next_command("prep start", f"to undo: prep state import {target}")
 
 
 def _copies(copies: list[Any]) -> str:

@@ -9,9 +9,9 @@ import sys
 
 PLAIN = {
     "·": "-", "…": "...", "–": "-", "—": "-", "─": "-", "→": "->", "←": "<-", "×": "x", "≈": "~", "≤": "<=", "≥": ">=",
-    "µ": "u", "μ": "u", "²": "2", "°": " deg", "“": '"', "”": '"', "’": "'", "█": "#", "░": "-", "✓": "ok", "✗": "x",
+    "µ": "u", "μ": "u", "²": "2", "“": '"', "”": '"', "’": "'", "█": "#", "░": "-", "✓": "ok", "✗": "x",
 }  # fmt: skip
-"""What a stream that cannot encode a character prints instead; "?" for characters that are not here."""
+"""Replacements for characters that a stream cannot encode; other characters become "?"."""
 
 
 def prepare_streams() -> None:

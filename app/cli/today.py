@@ -1,4 +1,4 @@
-"""`prep today`: one screen that says what to do now."""
+"""`prep today`: one screen with the work of the day."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ TYPICAL_MINUTES = 3.0
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything on the screen."""
+    """Values shown on the screen."""
 
     settings: Settings
     days_left: int | None
-    """To the interview; None without a date or after it."""
+    """Days to the interview; None without a date or after it."""
     due: int
     due_minutes: float
     surprises: int
     suspended: int
     topic: str | None
-    """With the most to gain."""
+    """Topic with the most to gain."""
     progress: Progress
     calibration: Calibration | None
     plan: Plan
@@ -47,7 +47,7 @@ def today(
     script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """What is due, what is new, where you stand. Enter starts the reviews.
+    """Show due reviews, new questions and your progress. Enter starts the reviews.
 
     Example: prep today
     """
@@ -75,7 +75,7 @@ def today(
 
 
 def _go(key: str, found: Overview, bank: Bank, state: State, dialogue: Dialogue) -> None:
-    """What the key starts."""
+    """Run the command behind a key."""
     if key == "p":
         from app.cli.progress import show as show_progress
 
@@ -87,11 +87,11 @@ def _go(key: str, found: Overview, bank: Bank, state: State, dialogue: Dialogue)
 
         run(bank, state, dialogue=dialogue)
     elif key != "q":
-        terminal.next_command(first_command(found), f"{key!r} is no key here")
+        terminal.next_command(first_command(found), f"{key!r} is not one of the keys")
 
 
 def _new_questions(found: Overview, bank: Bank, state: State, dialogue: Dialogue) -> None:
-    """A few that were never asked, of one's role and level: on the topic with the most to gain, if it has any."""
+    """Ask new questions of the learner's role and level, from the topic with the most to gain if it has any."""
     import random
 
     from app.cli.quiz.sitting import Item
@@ -116,12 +116,12 @@ def _new_questions(found: Overview, bank: Bank, state: State, dialogue: Dialogue
             )
             terminal.next_command("prep today")
             return
-    terminal.out().print("every question of your role and level was asked: reviews keep them")
+    terminal.out().print("you have seen every question of your role and level; reviews repeat them")
     terminal.next_command("prep review --ahead 7")
 
 
 def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overview:
-    """Where the learner stands now."""
+    """Collect the values of the screen."""
     from quizzes.learning.calibration import calibration
     from quizzes.learning.plan import plan
     from quizzes.learning.progress import asked, progress
@@ -171,13 +171,13 @@ def first_command(found: Overview) -> str:
 
 
 def show(found: Overview) -> None:
-    """At most a dozen lines."""
+    """Print at most a dozen lines."""
     console = terminal.out()
     console.print(f"[bold]prep[/]  {_title(found)}\n", soft_wrap=True)
     for name, figure, words, cost in _lines(found):
         console.print(f" [bold]{name:<13}[/]{figure:>5}  {words}" + (f"  [dim]{cost}[/]" if cost else ""))
     if found.settings.role is None:
-        console.print("\n [dim]prep start asks for your role and the interview date, and plans for them[/]")
+        console.print("\n [dim]prep start asks for your role and interview date and makes a plan[/]")
 
 
 def _title(found: Overview) -> str:
@@ -194,7 +194,7 @@ def _title(found: Overview) -> str:
 
 
 def _lines(found: Overview) -> list[tuple[str, str, str, str]]:
-    """(name, figure, words, cost) of each line."""
+    """Return (name, number, text, cost) of each line."""
     from app.cli.progress import bar
     from quizzes.topics import TOPICS
 
@@ -204,15 +204,15 @@ def _lines(found: Overview) -> list[tuple[str, str, str, str]]:
     ]
     plan = found.plan
     if not plan.days_with_new:
-        lines.append(("new", "0", "none in the last days: what you know is reviewed", ""))
+        lines.append(("new", "0", "none in the last days before the interview; review what you know", ""))
     elif not plan.enough_time:
-        lines.append(("new", "0", "the reviews alone need more than your hours a week", ""))
+        lines.append(("new", "0", "none: the reviews alone need more than your hours per week", ""))
     else:
         lines.append(
             (
                 "new",
                 str(plan.new_today),
-                f"{plan.new_per_week} a week fit into {found.settings.hours_per_week:g} h",
+                f"{plan.new_per_week} per week fit into {found.settings.hours_per_week:g} h",
                 "",
             )
         )
@@ -223,7 +223,7 @@ def _lines(found: Overview) -> list[tuple[str, str, str, str]]:
     lines.append(("readiness", f"{readiness:.0f}", f"{bar(readiness / 100)} of 100", ""))
     if found.calibration:
         c = found.calibration
-        lines.append(("calibration", "", f"you say {c.said:.0%}, you are right {c.was:.0%}", f"n={c.n}"))
+        lines.append(("calibration", "", f"mean confidence {c.said:.0%}, right {c.was:.0%}", f"n={c.n}"))
     if found.suspended:
-        lines.append(("set aside", str(found.suspended), "forgotten too often: prep progress names them", ""))
+        lines.append(("suspended", str(found.suspended), "forgotten too often; prep progress lists them", ""))
     return lines

@@ -84,7 +84,7 @@ def test_a_vote_is_committed_and_scored_against_the_verdict(tmp_path: Path) -> N
     result = claims("vote", "S0-13", "--script", str(script))
     assert result.exit_code == 0, result.output
     out = result.stdout
-    assert out.index("your vote") < out.index("Test, fixed in advance") < out.index("VERDICT  DEPENDS")
+    assert out.index("your vote") < out.index("Test (fixed before the run)") < out.index("VERDICT  DEPENDS")
     assert "80 steps against 48" in out
     assert "Brier 0.64" in out
     assert "prep claims flip S0-13" in result.stderr
@@ -146,7 +146,7 @@ def test_run_tells_the_verdict_and_other_arguments_are_marked_as_such() -> None:
     changed = claims("run", "S0-13", "--set", "slots=4", "--json")
     assert json.loads(changed.stdout)["verdict"] == "refuted"
     assert json.loads(changed.stdout)["cases"][0]["args"]["slots"] == 4
-    assert "the test as it was fixed" in claims("run", "S0-13", "--set", "slots=4").stderr
+    assert "runs the original test" in claims("run", "S0-13", "--set", "slots=4").stderr
     (listed,) = [row for row in json.loads(claims("list", "--json").stdout) if row["id"] == "S0-13"]
     assert listed["verdict"] == "depends", "a run with other arguments is no verdict"
 
@@ -155,14 +155,14 @@ def test_run_tells_the_verdict_and_other_arguments_are_marked_as_such() -> None:
     ("arguments", "message"),
     [
         (("run", "S0-99"), "did you mean S0-"),
-        (("run", "S0-16"), "no experiment decides it"),
+        (("run", "S0-16"), "no experiment can decide it"),
         (("run", "S0-13", "--set", "slot=4"), "did you mean 'slots'"),
-        (("run", "S0-13", "--set", "slots"), "--set wants name=value"),
+        (("run", "S0-13", "--set", "slots"), "--set needs name=value"),
         (("list", "--verdict", "maybe"), "one of: confirmed"),
         (("list", "--topic", "batchin"), "did you mean batching?"),
         (("list", "--kind", "fact"), "one of: derivable"),
         (("verify", "--quick", "--all"), "exclude each other"),
-        (("flip", "S0-14", "--witness"), "without a witness"),
+        (("flip", "S0-14", "--witness"), "has no witness"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_one_line(arguments: tuple[str, ...], message: str) -> None:
@@ -177,11 +177,11 @@ def test_flip_shows_the_challenge_then_judges_attempts() -> None:
     assert "lens=[4, 40, 4, 40]" in challenge.stdout
     missed = claims("flip", "S0-13", "--set", "slots=3")
     assert missed.exit_code == 1
-    assert "still the same" in missed.stdout
+    assert "unchanged" in missed.stdout
     for arguments in (("--set", "lens=5,5"), ("--witness",)):
         found = claims("flip", "S0-13", *arguments)
         assert found.exit_code == 0, found.output
-        assert "turned over" in found.stdout
+        assert "reversed" in found.stdout
 
 
 def test_show_tells_the_test_and_not_its_verdict() -> None:

@@ -181,7 +181,7 @@ def test_killed_in_the_middle_it_keeps_every_judged_item_and_goes_on(home: Path,
         assert [attempt.correct for attempt in state.attempts()] == [True]
         assert state.unfinished("quiz") is not None
     done = prep("quiz", answers="q\n")
-    assert "going on with the quiz" in done.stderr and "2/2" in done.stdout
+    assert "continuing the quiz" in done.stderr and "2/2" in done.stdout
 
 
 def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:

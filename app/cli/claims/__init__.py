@@ -1,6 +1,6 @@
-"""`prep claims`: what prep guides say, before the engine.
+"""`prep claims`: statements of prep guides, tested on the engine.
 
-common.py     finding a claim, printing a ruling
+common.py     finds a claim, prints a ruling
 listing.py    prep claims list, show
 hearing.py    prep claims vote, run, flip
 verifying.py  prep claims verify
@@ -18,7 +18,7 @@ app = terminal.command_app(no_args_is_help=True)
 
 @app.callback()
 def claims() -> None:
-    """Claims of interview guides before the engine: vote, run the test, read the verdict."""
+    """Test the claims of interview guides: vote, run the test, read the verdict."""
 
 
 app.command("list")(list_)

@@ -1,4 +1,4 @@
-"""What the claims commands share."""
+"""Shared by the claims commands: load claims, print tests, exhibits and rulings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORD = {True: "[green]holds[/]", False: "[red]fails[/]", None: "[dim]undecided[/
 
 
 def load() -> Claims:
-    """The claims; broken files are named on stderr and left out."""
+    """Load the claims. Broken files are reported on stderr and left out."""
     from quizzes.claims.claim_list import load_claims
 
     claims = load_claims()
@@ -40,7 +40,7 @@ def load() -> Claims:
 
 @contextmanager
 def court_runs() -> Iterator[Run]:
-    """A worker process as the court wants it: name, arguments -> result."""
+    """Yield a function that runs an experiment in a worker process: name, arguments -> result."""
     from quizzes.experiments.runner import Runner
 
     with Runner() as runner:
@@ -48,7 +48,7 @@ def court_runs() -> Iterator[Run]:
 
 
 def verdict_word(verdict: str | None) -> str:
-    """In capitals: the colour alone never says it."""
+    """Return the verdict in capitals and colour."""
     if verdict is None:
         return "[bold]FOR DISCUSSION[/]"
     return f"[bold {COLOUR[verdict]}]{verdict.upper()}[/]"
@@ -67,7 +67,7 @@ def heading(claim: Claim) -> None:
 
 
 def print_test(claim: Claim) -> None:
-    """The rule, before anything ran."""
+    """Print the test and its rule."""
     from rich.markup import escape
 
     from app.cli.run import plain
@@ -76,7 +76,7 @@ def print_test(claim: Claim) -> None:
     test = claim.test
     assert test is not None
     console = terminal.out()
-    console.print("[bold]Test, fixed in advance[/]")
+    console.print("[bold]Test (fixed before the run)[/]")
     settings = ", ".join(f"{name}={plain(value)}" for name, value in test.args.items())
     console.print(f"  [cyan]{test.run}[/]  [dim]{settings}[/]")
     for case in test.cases:
@@ -91,7 +91,7 @@ def print_test(claim: Claim) -> None:
 
 
 def print_cases(cases: tuple[CaseOutcome, ...]) -> None:
-    """Each case with the figures that its rule looks at."""
+    """Print each case with the values that its rule uses."""
     from rich.markup import escape
 
     from app.cli.run import plain
@@ -107,7 +107,7 @@ def print_cases(cases: tuple[CaseOutcome, ...]) -> None:
 
 
 def print_ruling(claim: Claim, ruling: Ruling) -> None:
-    """Exhibits, verdict, figure, what to say."""
+    """Print exhibits, verdict, figure and the sentence to say."""
     from rich.markup import escape
 
     from quizzes.claims.report import figure_line
@@ -134,7 +134,7 @@ def print_fact(claim: Claim) -> None:
 
     assert claim.fact is not None
     console = terminal.out()
-    console.print(f"  a source says: {escape(' '.join(claim.fact.says.split()))}")
+    console.print(f"  source: {escape(' '.join(claim.fact.says.split()))}")
     console.print(f"  [dim]{escape(source_line(claim))}[/]", soft_wrap=True)
 
 
@@ -154,7 +154,8 @@ def print_discussion(claim: Claim) -> None:
 def refuse_without_test(claim: Claim) -> None:
     if claim.test is None:
         raise terminal.Problem(
-            f"{claim.id} is {claim.kind}: no experiment decides it", next_step=f"prep claims show {claim.id}"
+            f"{claim.id} ({claim.kind}) has no test: no experiment can decide it",
+            next_step=f"prep claims show {claim.id}",
         )
 
 
@@ -163,7 +164,7 @@ def _short(text: str, limit: int = 60) -> str:
 
 
 def told(work: Any) -> Any:
-    """The value of `work()`; a broken test or run ends as one clear line."""
+    """Return `work()`. A broken test or run ends in one clear line."""
     from app.cli.run import told as told_run
     from quizzes.claims.court import BrokenTest
 
@@ -172,6 +173,6 @@ def told(work: Any) -> Any:
     except BrokenTest as error:
         raise terminal.Problem(
             f"the test is broken: {error}",
-            next_step="mend its file in quizzes/claims/bank",
+            next_step="correct its file in quizzes/claims/bank",
             code=terminal.CHECKS_FAILED,
         ) from None

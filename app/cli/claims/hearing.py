@@ -24,14 +24,14 @@ VOTES = {"c": "confirmed", "r": "refuted", "d": "depends"}
 
 def vote(
     claim_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Without: the next you have not voted on.")
+        str | None, typer.Argument(metavar="[ID]", help="Default: the next claim without your vote.")
     ] = None,
     script: Annotated[
         Path | None,
-        typer.Option("--script", metavar="FILE", help="Take the replies from this file, one a line."),
+        typer.Option("--script", metavar="FILE", help="Read replies from this file, one per line."),
     ] = None,
 ) -> None:
-    """Vote on a claim, then see its test, run it, and read the verdict.
+    """Vote on a claim, then run its test and read the verdict.
 
     \b
     Examples:
@@ -44,18 +44,18 @@ def vote(
     state, error = State.open_or_in_memory()
     with state:
         if error is not None:
-            terminal.err().print(f"[yellow]votes are not kept:[/] {error}", soft_wrap=True)
+            terminal.err().print(f"[yellow]votes are not saved:[/] {error}", soft_wrap=True)
         claims = common.load()
         claim = claims.claim(claim_id or _next(claims, state))
         try:
             _vote(claim, claims, state, dialogue)
         except (Quit, Skip):
-            terminal.out().print("\nleft; nothing more was recorded")
+            terminal.out().print("\nstopped; later replies were not recorded")
             terminal.next_command(f"prep claims vote {claim.id}")
 
 
 def _next(claims: Claims, state: State) -> str:
-    """The first claim with a test, or a dated fact, that has no vote."""
+    """Return the first claim with a test or a dated fact and without a vote."""
     voted = {vote.claim_id for vote in state.votes() if vote.verdict}
     for entry in claims:
         if (entry.run or entry.fact) and entry.id not in voted:
@@ -70,13 +70,13 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
 
     common.heading(claim)
     if claim.test is None and claim.fact is None:
-        _read(dialogue, "no experiment decides this. Say your view aloud, then Enter")
+        _read(dialogue, "no experiment can decide this. Say your view aloud, then press Enter")
         common.print_discussion(claim)
         terminal.next_command("prep claims vote")
         return
     said = _vote_of(dialogue)
     confidence = _confidence(dialogue)
-    state.add(Vote(claim.id, said, confidence))  # before the court sits
+    state.add(Vote(claim.id, said, confidence))  # before the test runs
     terminal.out().print()
     if claim.test is not None:
         common.print_test(claim)
@@ -88,55 +88,55 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
     _suggest(claim, claims, state)
 
 
-def _read(dialogue: Dialogue, prompt: str) -> str:
-    """A line in small letters; "" where help was wanted. Raises Quit, Skip."""
-    command, line = dialogue.command_or_text(f"{prompt} > ", hints=False)
+def _read(dialogue: Dialogue, prompt: str, *, skips: bool = True) -> str:
+    """Return a line in lower case, "" for a command. Raises Quit, and Skip if `skips`."""
+    command, line = dialogue.command_or_text(f"{prompt} > ", hints=False, skips=skips)
     return line.lower() if command == "text" else ""
 
 
 def _vote_of(dialogue: Dialogue) -> str:
-    """Raises Quit, Skip."""
+    """Read a vote. Raises Quit, Skip."""
     while True:
         reply = _read(dialogue, "your vote: [c]onfirmed [r]efuted [d]epends")
         found = [vote for letter, vote in VOTES.items() if reply and vote.startswith(reply)]
         if found:
             return found[0]
         terminal.out().print(
-            f"[yellow]type one of: {', '.join(VOTES.values())}; a letter is enough; q leaves[/]"
+            f"[yellow]type one of: {', '.join(VOTES.values())}; one letter is enough; q quits[/]"
         )
 
 
 def _confidence(dialogue: Dialogue) -> int:
-    """Per cent. Raises Quit, Skip."""
+    """Read a confidence in percent. Raises Quit."""
     while True:
-        reply = _read(dialogue, "confidence that the court agrees, 1-99 %").rstrip("% ")
+        reply = _read(dialogue, "confidence that the test agrees, 1-99 %", skips=False).rstrip("% ")
         if reply.isdecimal() and 1 <= int(reply) <= 99:
             return int(reply)
-        terminal.out().print("[yellow]type a whole number from 1 to 99: nothing is certain; q leaves[/]")
+        terminal.out().print("[yellow]type a whole number from 1 to 99; q quits[/]")
 
 
 def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: State) -> None:
-    """Against the verdict, if there is one."""
+    """Score the vote against the verdict, if there is one."""
     from quizzes.claims.report import brier
     from quizzes.state import Vote
 
     console = terminal.out()
     verdict = ruling.verdict
     if verdict not in ("confirmed", "refuted", "depends"):
-        console.print("\nYou: not scored, nothing was decided")
+        console.print("\nYour vote is not scored: the test decided nothing")
         return
     state.add(Vote(claim.id, said, confidence, verdict))
     hit = said == verdict
     word = "[green]hit[/]" if hit else "[red]miss[/]"
     console.print(
         f"\nYou: {said}, {confidence} %: {terminal.mark(hit)} {word}  "
-        f"(Brier {brier(said, confidence, verdict):.2f}; 0 is best, 0.25 a coin)"
+        f"(Brier {brier(said, confidence, verdict):.2f}; 0 is best, a coin flip scores 0.25)"
     )
 
 
 def _suggest(claim: Claim, claims: Claims, state: State) -> None:
     if claim.flip is not None:
-        terminal.next_command(f"prep claims flip {claim.id}", "turn the verdict over")
+        terminal.next_command(f"prep claims flip {claim.id}", "to reverse the verdict")
         return
     try:
         terminal.next_command(f"prep claims vote {_next(claims, state)}")
@@ -145,7 +145,7 @@ def _suggest(claim: Claim, claims: Claims, state: State) -> None:
 
 
 def run(claim_id: common.ClaimId, settings: SetOption = None, json: common.Json = False) -> None:
-    """Run a claim's test and read the verdict; with --set, what the test says for other arguments.
+    """Run a claim's test and print the verdict. --set changes arguments of the test.
 
     \b
     Examples:
@@ -169,7 +169,7 @@ def run(claim_id: common.ClaimId, settings: SetOption = None, json: common.Json 
         common.heading(claim)
         common.print_ruling(tried, ruling)
         if changed:
-            terminal.next_command(f"prep claims run {claim.id}", "the test as it was fixed")
+            terminal.next_command(f"prep claims run {claim.id}", "runs the original test")
         else:
             terminal.next_command(f"prep claims {'flip' if claim.flip else 'show'} {claim.id}")
     codes = {"inconclusive": terminal.INCONCLUSIVE, "skipped": terminal.ENVIRONMENT}
@@ -178,7 +178,7 @@ def run(claim_id: common.ClaimId, settings: SetOption = None, json: common.Json 
 
 
 def _with_arguments(claim: Claim, changed: dict[str, Any]) -> Claim:
-    """The same claim with arguments that win over those of every case."""
+    """Return the claim with arguments that override those of every case."""
     if not changed or claim.test is None:
         return claim
     cases = [case.model_copy(update={"args": {**case.args, **changed}}) for case in claim.test.cases]
@@ -188,9 +188,9 @@ def _with_arguments(claim: Claim, changed: dict[str, Any]) -> Claim:
 def flip(
     claim_id: common.ClaimId,
     settings: SetOption = None,
-    witness: Annotated[bool, typer.Option("--witness", help="Give up: show arguments that do it.")] = False,
+    witness: Annotated[bool, typer.Option("--witness", help="Show arguments that do it.")] = False,
 ) -> None:
-    """Find arguments that turn the verdict of the first case over.
+    """Find arguments that reverse the outcome of the first case.
 
     \b
     Examples:
@@ -207,9 +207,7 @@ def flip(
     console = terminal.out()
     changed = parse_settings(settings)
     if witness and claim.flip is None:
-        raise terminal.Problem(
-            f"{claim.id} comes without a witness", next_step="try --set; it may be impossible"
-        )
+        raise terminal.Problem(f"{claim.id} has no witness", next_step="try --set; it may be impossible")
     if witness:
         assert claim.flip is not None
         changed = dict(claim.flip.args)
@@ -220,7 +218,7 @@ def flip(
         before, after, flipped = common.told(lambda: court.flip(claim, changed, runs))
     console.print(f"[dim]{', '.join(f'{name}={plain(value)}' for name, value in changed.items())}[/]")
     common.print_cases((before, after))
-    word = "turned over" if flipped else "still the same"
+    word = "reversed" if flipped else "unchanged"
     console.print(f"\n{terminal.mark(flipped)} {escape(claim.test.cases[0].when)}: {word}")
     if not flipped:
         terminal.next_command(f"prep claims flip {claim.id} --set ...", "or --witness")
@@ -229,7 +227,7 @@ def flip(
 
 
 def _challenge(claim: Claim) -> None:
-    """What to turn over, and which arguments there are."""
+    """Print the challenge and the arguments that can be changed."""
     from rich.markup import escape
 
     from app.cli.run import plain
@@ -240,11 +238,13 @@ def _challenge(claim: Claim) -> None:
     test = claim.test
     assert test is not None
     first = test.cases[0]
-    ask = claim.flip.ask if claim.flip else "Find arguments for which the first case comes out the other way."
+    ask = claim.flip.ask if claim.flip else "Find arguments that reverse the outcome of the first case."
     console.print(f"{escape(' '.join(ask.split()))}\n")
     console.print(f"  rule       {escape(first.holds)}")
     values = {**get(test.run).check({**test.args, **first.args})}
     for name, value in values.items():
         console.print(f"  argument   [cyan]{name}[/]={plain(value)}")
     changeable = next(iter(claim.flip.args if claim.flip else values), "name")
-    terminal.next_command(f"prep claims flip {claim.id} --set {changeable}=...", "as often as you like")
+    terminal.next_command(
+        f"prep claims flip {claim.id} --set {changeable}=...", "repeat as often as you like"
+    )

@@ -24,7 +24,7 @@ def list_(
     kind: Annotated[str | None, typer.Option("--kind", help=f"One of: {', '.join(KINDS)}.")] = None,
     json: common.Json = False,
 ) -> None:
-    """All claims, with the verdicts that this machine has computed.
+    """List all claims with the verdicts computed on this machine.
 
     \b
     Examples:
@@ -51,17 +51,17 @@ def list_(
     _print(rows)
     open_ones = sum(bool(entry.run) and entry.id not in rulings for entry in claims)
     console = terminal.out()
-    console.print(f"\n{len(rows)} of {len(claims)} claims; {open_ones} tests have not run here yet")
+    console.print(f"\n{len(rows)} of {len(claims)} claims; {open_ones} tests have not run on this machine")
     if open_ones:
-        terminal.next_command("prep claims verify", "run every test")
+        terminal.next_command("prep claims verify", "runs every test")
     elif rows:
-        terminal.next_command(f"prep claims vote {rows[0][0].id}", "vote before you look")
+        terminal.next_command(f"prep claims vote {rows[0][0].id}", "vote before you read the verdict")
 
 
 def _known(option: str, value: str | None, known: tuple[str, ...]) -> str | None:
     if value is None or value in known:
         return value
-    raise terminal.Problem(f"{option} {value!r} is unknown", next_step=f"one of: {', '.join(known)}")
+    raise terminal.Problem(f"{option} {value!r} is unknown", next_step=f"use one of: {', '.join(known)}")
 
 
 def _verdict(entry: Entry, rulings: dict[str, Any]) -> str:
@@ -71,7 +71,7 @@ def _verdict(entry: Entry, rulings: dict[str, Any]) -> str:
 
 
 def _print(rows: list[tuple[Entry, str]]) -> None:
-    """One line each: cut at the window's edge on a terminal, whole in a pipe."""
+    """Print one line per claim: cut at the width of a terminal, whole in a pipe."""
     from rich.markup import escape
 
     console = terminal.out()
@@ -101,7 +101,7 @@ def _summary(entry: Entry, verdict: str, rulings: dict[str, Any]) -> dict[str, A
 
 
 def show(claim_id: common.ClaimId, json: common.Json = False) -> None:
-    """A claim and its test, without the verdict of the test.
+    """Show a claim and its test, without the verdict.
 
     Example: prep claims show S0-13
     """

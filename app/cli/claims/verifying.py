@@ -1,4 +1,4 @@
-"""`prep claims verify`: every claim that has a test, with progress on stderr and a table of verdicts."""
+"""`prep claims verify`: run the test of every claim and print a table of verdicts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 def verify(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Without tests that measure time (default).")
+        bool, typer.Option("--quick", help="Leave out tests that measure time (default).")
     ] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Also tests that measure time.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also run tests that measure time.")] = False,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", help="Also write what was found as a Markdown page.")
+        Path | None, typer.Option("--page", help="Also write the verdicts to a Markdown page.")
     ] = None,
     json: common.Json = False,
 ) -> None:
-    """Run the test of every claim and tell the verdicts. Exit code 1 if a test is broken.
+    """Run the test of every claim and print the verdicts. Exit code 1 if a test is broken.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def verify(
     from quizzes.topics import TOPICS, resolve
 
     if quick and all_:
-        raise terminal.Problem("--quick and --all exclude each other", next_step="leave one out")
+        raise terminal.Problem("--quick and --all exclude each other", next_step="use one of them")
     claims = common.load()
     wanted = resolve("topic", topic, TOPICS) if topic else None
     entries = [entry for entry in claims if entry.run and wanted in (None, entry.topic)]
@@ -81,11 +81,11 @@ def _measures(entry: Entry) -> bool:
     try:
         return get(entry.run).determinism == "statistical"
     except UnknownExperiment:
-        return False  # told as a broken test
+        return False  # reported as a broken test
 
 
 def _judge_all(claims: Claims, entries: list[Entry]) -> tuple[list[Ruling], list[str]]:
-    """Rulings in the order of the claims, and what is broken. Claims of one experiment run one after the other."""
+    """Return rulings in the order of the claims, and broken tests. Claims of one experiment run in a row."""
     from quizzes.claims.court import BrokenTest, check_flip, judge
     from quizzes.experiments.runner import RunFailed
 
@@ -110,7 +110,7 @@ def _judge_all(claims: Claims, entries: list[Entry]) -> tuple[list[Ruling], list
 
 
 def _once(run: Run) -> Run:
-    """Each experiment once per arguments, also where measured results would be taken anew."""
+    """Run each experiment once per arguments, even if it measures and is not cached."""
     import json
 
     known: dict[str, Any] = {}
@@ -145,5 +145,5 @@ def _report(
         console.print(f"  {terminal.mark(False)} broken: {escape(line)}", soft_wrap=True)
     console.print(f"{counts(rulings)}; {len(broken)} broken; {seconds:.0f} s")
     if left_out:
-        console.print(f"[dim]{left_out} tests that measure time were left out: --all[/]")
-    terminal.next_command("prep claims list --verdict refuted", "where the guides are wrong")
+        console.print(f"[dim]{left_out} tests that measure time were left out; --all runs them[/]")
+    terminal.next_command("prep claims list --verdict refuted", "lists what the guides get wrong")

@@ -1,13 +1,13 @@
-"""`prep quiz`: interview questions, judged by the engine.
+"""`prep quiz`: interview questions, graded by the engine.
 
-dialogue.py   where answers come from: a terminal, a script, a pipe
-showing.py    how things look
-sitting.py    one item after the other: predict, commit, run, explain
-menu.py       after a verdict: vary, trace, follow-up, sources
+dialogue.py   reads answers from a terminal, a script or a pipe
+showing.py    renders questions, verdicts and explanations
+sitting.py    asks items in turn: predict, commit, run, explain
+menu.py       actions after a verdict: vary, trace, follow-up, sources
 free_text.py  questions that are answered in prose
-code.py       programs to mend
-summary.py    the end
-start.py      opens and closes all of it; other commands (review, placement) use it too
+code.py       programs to repair
+summary.py    the summary at the end
+start.py      opens and closes a sitting; review and placement use it too
 """
 
 from __future__ import annotations
@@ -30,28 +30,39 @@ MAX_ITEMS = 200
 
 @app.command()
 def quiz(
-    topic: Annotated[str | None, typer.Option("--topic", help="A topic: prep bank stats lists them.")] = None,
-    role: Annotated[str | None, typer.Option("--role", help="inference, kernel, platform or sre.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only this topic; prep bank stats lists them.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", help="Only for: inference, kernel, platform or sre.")
+    ] = None,
     stage: Annotated[
-        str | None, typer.Option("--stage", help="screen, technical, deep_dive, design ...")
+        str | None, typer.Option("--stage", help="Only: screen, technical, deep_dive, design ...")
     ] = None,
     difficulty: Annotated[int | None, typer.Option("--difficulty", min=1, max=5)] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="predict, numeric, choice, free ...")] = None,
-    question: Annotated[
-        list[str] | None, typer.Option("--question", metavar="ID", help="This one; repeat for more.")
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Only: predict, numeric, choice, free ...")
     ] = None,
-    num: Annotated[int, typer.Option("-n", "--num", min=1, max=MAX_ITEMS, help="How many.")] = 10,
-    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same questions and figures.")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", min=0.1, help="Time limit.")] = None,
-    exam: Annotated[bool, typer.Option("--exam", help="No hints; verdicts at the end.")] = False,
-    new: Annotated[bool, typer.Option("--new", help="Do not go on with a quiz that was cut off.")] = False,
+    question: Annotated[
+        list[str] | None, typer.Option("--question", metavar="ID", help="Ask this question; repeat for more.")
+    ] = None,
+    num: Annotated[int, typer.Option("-n", "--num", min=1, max=MAX_ITEMS, help="Number of questions.")] = 10,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="The same seed asks the same questions with the same numbers."),
+    ] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.1, help="Stop after this time.")] = None,
+    exam: Annotated[
+        bool, typer.Option("--exam", help="Show no hints, and verdicts only at the end.")
+    ] = False,
+    new: Annotated[bool, typer.Option("--new", help="Do not continue an interrupted quiz.")] = False,
     script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Answer questions; the live engine judges.
+    """Answer interview questions; the live engine grades them.
 
-    You predict, say how sure you are, and the answer is written down before the experiment runs. Without options it
-    goes on where you stopped, or picks what is due and what is new to you.
+    You predict a result and say how sure you are. Your answer is saved before the experiment runs. Without options,
+    the command continues an interrupted quiz, or picks questions that are due and new ones.
 
     \b
     Examples:
@@ -82,7 +93,7 @@ def quiz(
         if cut_off is not None:
             items, first = _rest(state, cut_off)
             terminal.err().print(
-                f"[dim]going on with the quiz of {cut_off.started:%d %b %H:%M}, item {first}; --new starts another[/]"
+                f"[dim]continuing the quiz of {cut_off.started:%d %b %H:%M} at item {first}; --new starts another[/]"
             )
             hold(
                 items,
@@ -99,11 +110,11 @@ def quiz(
             if question:
                 items = [Item(question_id, chosen) for question_id in question]
             else:
-                facts = state if seed is None else State.in_memory()  # a seed: the same for everybody
+                facts = state if seed is None else State.in_memory()  # a seed asks every learner the same
                 items = [Item(p.id, p.seed) for p in pick(bank, facts, n=num, seed=chosen, **wanted)]
             if not items:
                 raise terminal.Problem(
-                    f"no question fits {_words(wanted)}", next_step="prep bank stats shows what there is"
+                    f"no question fits {_words(wanted)}", next_step="prep bank stats counts the questions"
                 )
             hold(
                 items,
@@ -117,11 +128,11 @@ def quiz(
                 minutes=minutes,
             )
     if not json:
-        terminal.next_command("prep quiz", "more; prep review for what is due again")
+        terminal.next_command("prep quiz", "for more; prep review repeats questions that are due")
 
 
 def _unfinished(state: Any) -> Session | None:
-    """The last quiz, if it was cut off with items left."""
+    """Return the last quiz if it was interrupted with items left."""
     session = state.unfinished("quiz")
     if session is None or not session.spec.get("items"):
         return None
@@ -129,7 +140,7 @@ def _unfinished(state: Any) -> Session | None:
 
 
 def _rest(state: Any, session: Session) -> tuple[list[Any], int]:
-    """Items of a session that have no attempt yet, and the number of the first."""
+    """Return the items of a session that have no attempt yet, and the number of the first."""
     from app.cli.quiz.sitting import Item
 
     planned = [Item(question_id, seed) for question_id, seed in session.spec["items"]]

@@ -1,4 +1,4 @@
-"""Programs to mend: the learner's file, the checks, as often as needed."""
+"""Programs to repair: the learner edits a file and runs its checks as often as needed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.padding import Padding
 
 from app.cli import terminal
@@ -30,19 +31,19 @@ HELP = (
 
 
 def workspace_file(folder: str) -> Path:
-    """The learner's copy of a program; made once and never overwritten."""
+    """Return the path of the learner's copy of a program, which is created once and never overwritten."""
     return data_dir() / "workspace" / f"{folder}.py"
 
 
 def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
-    """Until all checks pass or the learner gives up. Raises Skip, Quit."""
+    """Run checks until all pass or the learner gives up. Raises Skip, Quit."""
     code = instance.question.code
     assert code is not None
     path = workspace_file(code.folder)
     if not path.exists():
         _write_given(path, code.folder)
     began = time.monotonic()
-    _say(sitting, f" your file: [bold]{showing.escape(str(path))}[/]\n (or type the path of another one)\n")
+    _say(sitting, f" your file: [bold]{escape(str(path))}[/]\n (or type the path of another file)\n")
     report: dict[str, Any] | None = None
     while True:
         line = sitting.dialogue.read(f" {MENU} > ")
@@ -76,7 +77,7 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
         _say(sitting, "")
         if not sitting.quiet:
             showing.explanation(instance, None, {})
-        _say(sitting, f" [dim]a mended program: quizzes/autopsies/{code.folder}/solution.py[/]")
+        _say(sitting, f" [dim]a repaired program: quizzes/autopsies/{code.folder}/solution.py[/]")
 
 
 def _write_given(path: Path, folder: str) -> None:
@@ -85,33 +86,33 @@ def _write_given(path: Path, folder: str) -> None:
 
 
 def _start_over(sitting: Sitting, path: Path, folder: str) -> None:
-    """The given program again; the learner's is kept beside it."""
+    """Restore the given program and keep the learner's file beside it."""
     kept = path.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.py")
     if path.exists():
         path.rename(kept)
-        _say(sitting, f" [dim]yours is kept as {showing.escape(str(kept))}[/]")
+        _say(sitting, f" [dim]your file is now {escape(str(kept))}[/]")
     _write_given(path, folder)
 
 
 def _check(sitting: Sitting, folder: str, path: Path) -> dict[str, Any] | None:
-    """Run the checks and show them; None if nothing could be run."""
+    """Run the checks and print the results. Return None if nothing could be run."""
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        _say(sitting, f" [yellow]cannot read {showing.escape(str(path))}: {showing.escape(str(error))}[/]")
+        _say(sitting, f" [yellow]cannot read {escape(str(path))}: {escape(str(error))}[/]")
         return None
     if not source.strip():
-        _say(sitting, f" [yellow]{showing.escape(str(path))} is empty; r starts over[/]")
+        _say(sitting, f" [yellow]{escape(str(path))} is empty; r restores the given program[/]")
         return None
     try:
         report = sitting.run_experiment(CHECKS, {"folder": folder, "source": source}).result
     except (RunFailed, ValueError) as error:
-        _say(sitting, f" [yellow]{showing.escape(str(error))}[/]")
+        _say(sitting, f" [yellow]{escape(str(error))}[/]")
         return None
     for ok, says, why in zip(report["passed"], report["says"], report["why"], strict=True):
         _say(sitting, f" {terminal.mark(ok)} {showing.inline(says)}")
         if why:
-            _say(sitting, f"     [yellow]{showing.escape(why)}[/]")
+            _say(sitting, f"     [yellow]{escape(why)}[/]")
     _say(sitting, f" [bold]{report['num_passed']}/{report['num_checks']} checks[/]")
     return report
 

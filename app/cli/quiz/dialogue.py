@@ -1,7 +1,7 @@
-"""Where answers come from: a terminal, a script, or a pipe. One prompt, one line.
+"""Answers from a terminal, a script or a pipe: one line per prompt.
 
-A script is a text file with one line per prompt, in the order in which the screen asks; lines that start with # are
-remarks. When it has no more lines the sitting ends as if the learner had left.
+A script is a text file with one line per prompt, in the order of the prompts. Lines that start with # are comments.
+At the end of the script the sitting ends as if the learner had quit.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from app.cli import terminal
 
 MAX_CHARACTERS = 20_000
 COMMANDS = {"h": "hint", "s": "skip", "q": "quit", "?": "help"}
-HELP = "h hint · s skip · q quit (what you did is kept) · ? this help. Before a word, write :h, :s, :q"
+HELP = (
+    "h hint · s skip · q quit (your answers are kept) · ? this help. Numbers may be arithmetic: 38*32. "
+    "Where the answer is a word, type :h, :s, :q"
+)
 
 
 class Quit(Exception):
-    """The learner leaves, or there is no more input."""
+    """The learner quits, or the input ends."""
 
 
 class Skip(Exception):
-    """The learner passes on this question."""
+    """The learner skips this question."""
 
 
 class Dialogue:
-    """Asks and reads. quiet: prompts are not shown (for --json)."""
+    """Prints prompts and reads lines. quiet: do not print prompts (for --json)."""
 
     def __init__(self, script: Path | None = None, *, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -34,7 +37,7 @@ class Dialogue:
         self.is_live = script is None and sys.stdin.isatty()
 
     def read(self, prompt: str) -> str:
-        """The next line without its end. Raises Quit at the end of input."""
+        """Return the next line without its line end. Raises Quit at the end of the input."""
         if self._lines is not None:
             line = next(self._lines, None)
             self._echo(prompt, line)
@@ -52,7 +55,7 @@ class Dialogue:
     ) -> tuple[str, str]:
         """Return (command, line): the command is "hint", "help", "skip" or, for an answer, "text".
 
-        words: a bare letter may be an answer. skips: s passes on the question, as Skip; otherwise it is returned.
+        words: a bare letter may be an answer. skips: s raises Skip; otherwise it is returned as "skip".
 
         Raises Quit, Skip.
         """
@@ -68,7 +71,7 @@ class Dialogue:
         return command, line
 
     def drain(self) -> None:
-        """Forget keys that were typed while something ran: they must not answer the next prompt."""
+        """Discard keys that were typed during a run: they must not answer the next prompt."""
         if self.is_live:
             try:
                 import termios
@@ -78,7 +81,7 @@ class Dialogue:
                 pass
 
     def _echo(self, prompt: str, line: str | None) -> None:
-        """Show what a script answered, so that its output reads like a sitting."""
+        """Print a scripted answer after its prompt, so that the output reads like a sitting."""
         if not self.quiet:
             print(f"{prompt}{'' if line is None else line.rstrip()}", flush=True)
 

@@ -1,7 +1,7 @@
-"""Questions that are answered in prose: write, commit, mark your own key points, and let probes decide.
+"""Questions that are answered in prose: write, commit, mark your own key points, answer the probes.
 
-Nothing here reads meaning. Beside each key point stands the closest sentence of the answer, which may be the opposite
-of it; the learner marks, and a machine-graded probe per important point says what the mark is worth.
+No code here understands the answer. Each key point is shown with the closest sentence of the answer, which may say the
+opposite. The learner marks the point, and a machine-graded probe per important point checks the mark.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.padding import Padding
 
 from app.cli import terminal
 from app.cli.quiz import showing
@@ -41,7 +44,7 @@ WRITE_HELP = (
 
 
 def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
-    """From the first word to the score. Raises Skip, Quit; what was committed by then is kept."""
+    """Ask for the answer, its marks and its probes. Raises Skip, Quit; committed answers are kept."""
     began = time.monotonic()
     answer = _write(sitting, instance, record)
     record.seconds = time.monotonic() - began
@@ -77,7 +80,7 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
 
 
 def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
-    """Lines until one that holds a dot only."""
+    """Read lines until one that holds only a dot."""
     lo, hi = (100, 350) if instance.question.kind == "design" else (60, 150)
     sitting.say(
         f" [dim]{lo} to {hi} words are usual. End with a line that holds only a dot. :e editor · :h hint · "
@@ -90,7 +93,7 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
             text = "\n".join(lines).strip()
             if text:
                 return text
-            sitting.say(" [yellow]nothing is written yet; :s skips[/]")
+            sitting.say(" [yellow]the answer is empty; :s skips the question[/]")
         elif line == ":q":
             raise Quit
         elif line == ":s":
@@ -101,13 +104,15 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
             sitting.say(f" [dim]{WRITE_HELP}[/]")
         elif line == ":e":
             lines = _editor("\n".join(lines)).splitlines()
-            sitting.say(f" [dim]{sum(len(x.split()) for x in lines)} words; a dot commits, or write on[/]")
+            sitting.say(
+                f" [dim]{sum(len(x.split()) for x in lines)} words; a dot commits them, or write more[/]"
+            )
         else:
             lines.append(line)
 
 
 def _editor(text: str) -> str:
-    """The text after $VISUAL or $EDITOR was done with it; unchanged if that cannot be started."""
+    """Return the text as edited in $VISUAL or $EDITOR, unchanged if the editor cannot be started."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "nano"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer.txt"
@@ -115,25 +120,25 @@ def _editor(text: str) -> str:
         try:
             subprocess.run([*shlex.split(command), str(path)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            terminal.tell_error(f"{command} did not work: {error}", "set EDITOR, or write here")
+            terminal.tell_error(f"the editor {command!r} failed: {error}", "set EDITOR, or write here")
             return text
         return path.read_text(encoding="utf-8")
 
 
 def _look_again(sitting: Sitting, instance: Instance, answer: str, points: list[KeyPoint]) -> str:
-    """What the text makes one ask; the learner may add to it once."""
+    """Print questions about the text; the learner may add one sentence."""
     found = lints(answer, instance.question.kind, points)
     if not found:
         return answer
     for lint in found:
-        quote = f' [dim]"{showing.escape(lint.quote)}"[/]' if lint.quote else ""
-        sitting.say(f" ? {showing.escape(lint.ask)}{quote}")
+        quote = f' [dim]"{escape(lint.quote)}"[/]' if lint.quote else ""
+        sitting.say(f" ? {escape(lint.ask)}{quote}")
     more = sitting.dialogue.read(" add a sentence, or Enter to commit > ")
     return f"{answer}\n{more}" if more else answer
 
 
 def _judge(sitting: Sitting, instance: Instance, points: list[KeyPoint], answer: str) -> list[KeypointMark]:
-    """Marks of a judge that the learner has set and that passed its canaries; none otherwise."""
+    """Return the marks of the configured judge if it passed its canaries, else none."""
     from quizzes.free_text.endpoint import JudgeError
     from quizzes.free_text.judge import ask_endpoint, mark
     from quizzes.free_text.settings import load
@@ -145,7 +150,7 @@ def _judge(sitting: Sitting, instance: Instance, points: list[KeyPoint], answer:
         sitting.say(f" [dim]asking the judge {settings.model} at {settings.url} …[/]")
         found = mark(ask_endpoint(settings.endpoint), instance.prompt, points, answer)
     except JudgeError as error:
-        sitting.say(f" [yellow]the judge gave no marks: {showing.escape(str(error))}[/]")
+        sitting.say(f" [yellow]no marks from the judge: {escape(str(error))}[/]")
         return []
     return [KeypointMark(each.keypoint, each.verdict, "judge", each.quote or None) for each in found]
 
@@ -153,16 +158,18 @@ def _judge(sitting: Sitting, instance: Instance, points: list[KeyPoint], answer:
 def _mark(
     sitting: Sitting, points: list[KeyPoint], answer: str, judged: list[KeypointMark]
 ) -> dict[str, Mark]:
-    """Key points one at a time beside the closest sentence, marked by the learner."""
+    """Show each key point with the closest sentence and read the learner's mark."""
     by_judge = {mark.keypoint_id: mark for mark in judged}
     marks: dict[str, Mark] = {}
-    sitting.say("\n [bold]Did you say it?[/] The sentence beside it is the closest, not the correct one.")
+    sitting.say(
+        "\n [bold]Did you say it?[/] Each key point is shown with your closest sentence, which may still be wrong."
+    )
     for number, point in enumerate(points, 1):
         if not sitting.quiet:
             showing.console().print(showing.prose(f"**{number}/{len(points)}** {point.say}"))
             near = closest(point, answer)
-            said = f'closest: "{near.sentence}"' if near else "no sentence of yours shares a word with it"
-            showing.console().print(showing.Padding(f"[dim]{showing.escape(said)}[/]", (0, 0, 0, 3)))
+            said = f'closest: "{near.sentence}"' if near else "none of your sentences shares a word with it"
+            showing.console().print(Padding(f"[dim]{escape(said)}[/]", (0, 0, 0, 3)))
             if point.id in by_judge:
                 sitting.say(f"   [dim]judge: {by_judge[point.id].verdict}[/]")
         while point.id not in marks:
@@ -177,7 +184,7 @@ def _mark(
 
 
 def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, list[bool]]:
-    """One machine-graded question for each point that must be there. Skipping one leaves it out."""
+    """Ask one machine-graded question for each required point. A skipped probe does not count."""
     found: dict[str, list[bool]] = {}
     asked: dict[str, bool | None] = {}
     for point in points:
@@ -185,7 +192,7 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
         if not point.must or probe is None:
             continue
         if probe not in asked:
-            sitting.say(f"\n [bold]Probe[/] of: {showing.inline(point.say)}")
+            sitting.say(f"\n [bold]Probe[/] for: {showing.inline(point.say)}")
             record = sitting.ask_probe(probe, seed)
             judged = record.status in ("right", "partly", "wrong")
             asked[probe] = record.status == "right" if judged else None
@@ -196,7 +203,7 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
 
 
 def _show(graded: FreeGraded) -> None:
-    """Own marks beside what the probes say of them."""
+    """Print the learner's marks beside the probes."""
     table = terminal.table("key point", "you", "probe", "counts", left=("you", "probe", "counts"))
     for point in graded.points:
         probe = "" if point.probe_share is None else f"{terminal.mark(point.probe_share == 1)}"
@@ -206,19 +213,19 @@ def _show(graded: FreeGraded) -> None:
     showing.console().print(
         f" [bold]{graded.share:.0%}[/] [dim]"
         + (
-            "0.6 probes + 0.4 own marks, by weight"
+            "0.6 x probes + 0.4 x your marks, weighted"
             if graded.grader == "probe"
-            else "own marks only: no probe was answered"
+            else "your own marks only: no probe was answered"
         )
         + "[/]\n"
     )
 
 
 def _after(sitting: Sitting, instance: Instance) -> None:
-    """An answer to compare with, then on."""
+    """Offer a model answer, then continue."""
     question = instance.question
     while True:
-        key = sitting.dialogue.read("\n Enter next · a an answer that would score 5 · q quit > ").lower()
+        key = sitting.dialogue.read("\n Enter next · a show an answer that would score 5 · q quit > ").lower()
         if key == "q":
             raise Quit
         if key != "a" or question.interview is None:

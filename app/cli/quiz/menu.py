@@ -1,12 +1,15 @@
-"""After the verdict: look further, vary a knob, take the interviewer's next question, go on."""
+"""The menu after a verdict: vary the experiment, record it, answer the follow-up, read sources, continue."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit
+from app.cli.run import plain
 from app.cli.settings import parse_settings, parse_value
 from quizzes.experiments.registry import Inconclusive, NeedsHardware, get, source_file
 from quizzes.experiments.runner import RunFailed
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Menu:
-    """What can be done with a judged item. Enter goes on."""
+    """Actions on a graded item. Enter continues."""
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Menu:
         self.follow_up = _chosen(instance, graded, attempt)
 
     def run(self) -> None:
-        """Until the learner goes on. Raises Quit."""
+        """Run actions until the learner continues. Raises Quit."""
         while True:
             line = self.sitting.dialogue.read(f"\n {self._offer()} > ")
             key, _, rest = line.partition(" ")
@@ -68,7 +71,7 @@ class Menu:
             "f": "f follow-up",
             "v": "v vary",
             "t": "t trace",
-            "a": "a say it",
+            "a": "a model answer",
             "s": "s sources",
             "u": "u I guessed",
         }
@@ -81,7 +84,7 @@ class Menu:
         assert run is not None
         args = self.instance.run_args()
         if not text:
-            now = ", ".join(f"{name}={showing.plain(value)}" for name, value in args.items())
+            now = ", ".join(f"{name}={plain(value)}" for name, value in args.items())
             self._print(f" now: {now}")
             text = self.sitting.dialogue.read(" name=value > ")
         if text:
@@ -91,7 +94,7 @@ class Menu:
         try:
             outcome = self.sitting.run_experiment(name, args)
         except (Inconclusive, NeedsHardware, RunFailed, ValueError) as error:
-            self._print(f" [yellow]{showing.escape(str(error))}[/]")
+            self._print(f" [yellow]{escape(str(error))}[/]")
             return None
         showing.figures(outcome.result, get(name).result_units)
         return outcome.result
@@ -106,30 +109,30 @@ class Menu:
         try:
             self.sitting.runner.run(run.run, self.instance.run_args(), trace=path)
         except (Inconclusive, NeedsHardware, RunFailed) as error:
-            self._print(f" [yellow]{showing.escape(str(error))}[/]")
+            self._print(f" [yellow]{escape(str(error))}[/]")
             return
         if path.exists():
-            self._print(f" recorded {path}; look: [cyan]prep trace info {path}[/]")
+            self._print(f" recorded {path}; read it: [cyan]prep trace info {path}[/]")
         else:
-            self._print(" [dim]this experiment runs no engine step by step: there is nothing to record[/]")
+            self._print(" [dim]this experiment does not step an engine, so it has no trace[/]")
 
     def _follow(self, _: str) -> None:
-        """The interviewer's next question; one with an experiment is a challenge, and the engine decides."""
+        """Ask the follow-up. One with an experiment is a challenge that the engine decides."""
         follow_up = self.follow_up
         assert follow_up is not None
         ask = self.instance.render(follow_up.ask, result=self.result, expected=self.expected)
         showing.console().print(showing.prose(f"**Interviewer:** {ask}"))
         if follow_up.experiment is None or follow_up.pass_ is None:
-            self.sitting.dialogue.read(" say it aloud, then Enter > ")
+            self.sitting.dialogue.read(" answer aloud, then press Enter > ")
             return
-        text = self.sitting.dialogue.read(" your figures > ")
+        text = self.sitting.dialogue.read(" your numbers > ")
         if not text:
             return
         try:
             names = {**self.instance.params, "reply": parse_value(text)}
             args = resolve(follow_up.experiment.args, names)
         except ExpressionError as error:
-            self._print(f" [yellow]{showing.escape(str(error))}[/]")
+            self._print(f" [yellow]{escape(str(error))}[/]")
             return
         result = self._run_and_show(follow_up.experiment.run, args)
         if result is not None:
@@ -149,26 +152,26 @@ class Menu:
         question = self.instance.question
         for source in question.sources:
             more = " ".join(filter(None, [source.version, source.url, source.as_of]))
-            self._print(f" {showing.escape(source.ref)} [dim]{showing.escape(more)}[/]")
+            self._print(f" {escape(source.ref)} [dim]{escape(more)}[/]")
         if question.experiment is not None:
             self._print(f" [dim]{source_file(question.experiment.run)}[/]")
 
     def _guessed(self, _: str) -> None:
-        """The learner lowers the rating: it comes back soon."""
+        """Lower the rating, so that the question is due soon."""
         self.sitting.state.lower_rating(self.attempt.id, 1)
-        self._print(" [dim]noted: it comes back as if it had been missed[/]")
+        self._print(" [dim]noted: the question is repeated as if your answer had been wrong[/]")
 
     def _print(self, text: str) -> None:
         showing.console().print(text, soft_wrap=False)
 
 
 def _settings(text: str) -> dict[str, Any]:
-    """slots=4 lens=1,2,3 -> values."""
+    """Parse `slots=4 lens=1,2,3`."""
     return parse_settings([part for part in text.replace(", ", ",").split() if part])
 
 
 def _chosen(instance: Instance, graded: Graded, attempt: Attempt) -> FollowUp | None:
-    """The first follow-up whose condition holds."""
+    """Return the first follow-up whose condition holds."""
     simple = {"true": True, "correct": graded.all_right, "wrong": not graded.all_right}
     answers = {part.id: {"correct": part.ok, "given": part.given} for part in graded.parts}
     for follow_up in instance.question.followups:

@@ -1,4 +1,4 @@
-"""How a question, a verdict and a summary look: 80 columns, words before colours."""
+"""Rendering of questions, verdicts and explanations in 80 columns. Colour never carries the meaning alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def console() -> Console:
 
 
 def inline(text: str) -> str:
-    """Markdown's **bold**, *italic* and `code` as our markup; everything else stays as it is."""
+    """Convert Markdown's **bold**, *italic* and `code` to Rich markup and escape everything else."""
     text = escape(text)
     text = re.sub(r"\*\*(.+?)\*\*", r"[bold]\1[/]", text)
     text = re.sub(r"(?<![\w*`])\*(\w[\w '-]*)\*(?![\w*`])", r"[italic]\1[/]", text)
@@ -36,8 +36,8 @@ def inline(text: str) -> str:
 
 
 def prose(text: str, indent: int = 1) -> Padding:
-    """Paragraphs that flow. Numbered items (1, 2, 3 in turn), dashes and lines behind three spaces keep their breaks;
-    an indented line below a numbered item belongs to it."""
+    """Return re-wrapped paragraphs. Numbered items (1, 2, 3 in turn), dashes and lines indented by three spaces keep
+    their line breaks; an indented line below a numbered item belongs to it."""
     lines: list[str] = []
     items = 0
     for line in text.strip().splitlines():
@@ -71,7 +71,7 @@ def header(instance: Instance, number: int, total: int, kind: str = "") -> None:
 
 
 def body(instance: Instance, result: dict[str, Any] | None = None) -> None:
-    """The prompt, what there is to look at, and the options. result: where the exhibit shows one."""
+    """Print the prompt, the exhibit and the options. result: for exhibits that show a run."""
     question = instance.question
     where = console()
     where.print(prose(instance.prompt))
@@ -100,7 +100,7 @@ def _item(mark: str, text: str) -> Any:
 
 
 def asked(instance: Instance, key: str) -> str:
-    """The words before the prompt sign."""
+    """Return the words of a prompt."""
     question = instance.question
     if key == "choice":
         return "number" if question.kind != "multi" else "numbers of all that hold"
@@ -109,14 +109,14 @@ def asked(instance: Instance, key: str) -> str:
     answer = next(answer for answer in question.answers if answer.id == key.removesuffix(".interval"))
     name = answer.ask and instance.render(answer.ask) or answer.id.replace("_", " ")
     if key.endswith(".interval"):
-        return f"  an interval that holds it with {answer.interval:.0%} (lo..hi)"
-    kinds = {"bool": "yes or no", "ints": "numbers", "words": "words, commas between"}
+        return f"  interval that contains it with {answer.interval:.0%} probability (lo..hi)"
+    kinds = {"bool": "yes or no", "ints": "numbers", "words": "words, separated by commas"}
     unit = answer.unit or kinds.get(answer.type, "")
     return f"{name} ({unit})" if unit else name
 
 
 def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
-    """Prediction beside result, part by part."""
+    """Print the prediction beside the result, part by part."""
     from rich import box
     from rich.table import Table
 
@@ -141,7 +141,9 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
         if part.say:
             where.print(prose(part.say))
     if surprise:
-        where.print(" [bold magenta]surprise[/]: you were sure. It comes back first next time.")
+        where.print(
+            " [bold magenta]surprise[/]: you were sure and wrong. This question comes first in your next session."
+        )
 
 
 def _mark(part: Part) -> str:
@@ -152,7 +154,7 @@ def _mark(part: Part) -> str:
 
 
 def shown(instance: Instance, part: Part, value: Any) -> str:
-    """A value as the learner saw it: options by their numbers."""
+    """Return a value as the learner saw it: options by their numbers."""
     question = instance.question
     if part.id == "choice" and isinstance(value, list):
         order = [choice.id for choice in instance.choices()]
@@ -167,7 +169,7 @@ def shown(instance: Instance, part: Part, value: Any) -> str:
 
 
 def why_options(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> None:
-    """What each option says about thinking, the right one first."""
+    """Print why each option is right or wrong, right ones first."""
     where = console()
     right = set(expected.get("choice", ()))
     order = [choice.id for choice in instance.choices()]
@@ -184,27 +186,31 @@ def explanation(instance: Instance, result: dict[str, Any] | None, expected: dic
 
 
 def interview(title: str, view: Interview, render: Any, *, deep: bool = True) -> None:
-    """How to say it across the table."""
+    """Print a model answer to say aloud."""
     where = console()
     where.print(f"\n[bold]{escape(title)}[/]")
-    parts = [("they want to know", view.probing), ("in 30 seconds", view.short), ("in 2 minutes", view.long)]
+    parts = [
+        ("what they want to find out", view.probing),
+        ("in 30 seconds", view.short),
+        ("in 2 minutes", view.long),
+    ]
     if deep and view.deep:
-        parts.append(("when they keep drilling", view.deep))
+        parts.append(("if they ask for more depth", view.deep))
     for heading, text in parts:
         where.print(f"\n [bold cyan]{heading}[/]")
         where.print(prose(render(text)))
     if view.mistakes:
-        where.print("\n [bold cyan]what weak answers say[/]")
+        where.print("\n [bold cyan]common weak answers[/]")
         for text in view.mistakes:
             where.print(prose(f"- {render(text)}"))
     if view.rubric:
-        where.print("\n [bold cyan]how it is marked[/]")
+        where.print("\n [bold cyan]how it is graded[/]")
         for mark, text in sorted(view.rubric.items(), reverse=True):
             where.print(_item(mark, render(text)))
 
 
 def figures(result: dict[str, Any], units: dict[str, str]) -> None:
-    """An experiment's result, one line a figure."""
+    """Print an experiment's result, one line per value."""
     where = console()
     width = max(map(len, result), default=0)
     for name, value in result.items():

@@ -1,7 +1,7 @@
-"""A sitting: items one after the other. Predict, commit, run, explain, vary.
+"""A sitting asks items in turn: predict, commit, run, explain, vary.
 
-An answer is in the state file before its experiment starts, and an attempt is there as soon as it is judged: whatever
-ends this process costs the current item at most. Ctrl-C while something runs stops the run and not the sitting.
+An answer is in the state file before its experiment starts, and an attempt as soon as it is graded, so a crash loses at
+most the current item. Ctrl-C during a run stops the run, not the sitting.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from rich.markup import escape
 
 from app.cli import terminal
 from app.cli.quiz import showing
@@ -26,7 +28,7 @@ from quizzes.state import Attempt, IntervalForecast, KeypointMark, Session, Stat
 
 @dataclass(frozen=True)
 class Item:
-    """A question to ask, with the seed of its figures."""
+    """A question to ask, with the seed of its numbers."""
 
     question_id: str
     seed: int
@@ -34,12 +36,12 @@ class Item:
 
 @dataclass
 class Record:
-    """What became of an item, for the summary and for --json."""
+    """Outcome of one item, for the summary and for --json."""
 
     question_id: str
     seed: int
     status: str
-    """asking, then right, partly, wrong, skipped, or unscored."""
+    """asking at first, then right, partly, wrong, skipped or unscored."""
     points: float = 0.0
     points_max: float = 0.0
     confidence: int | None = None
@@ -53,7 +55,7 @@ class Record:
 
 @dataclass
 class Sitting:
-    """Everything that asking needs. `run` asks; `records` is what came of it."""
+    """State of a sitting. `run` asks the items; `records` holds their outcomes."""
 
     bank: Bank
     state: State
@@ -63,7 +65,7 @@ class Sitting:
     exam: bool = False
     """No hints, and verdicts at the end only."""
     deadline: float | None = None
-    """time.monotonic() after which no further item starts."""
+    """Value of time.monotonic() after which no further item starts."""
     records: list[Record] = field(default_factory=list)
     quiet: bool = False
     """Ask without showing anything: --json."""
@@ -71,9 +73,9 @@ class Sitting:
     """Ctrl-C ended it."""
 
     def run(self, items: Iterable[Item], *, first: int = 1, total: int | None = None) -> bool:
-        """Ask the items. True if all were asked; False if the learner left or the time was up.
+        """Ask the items. Return True if all were asked, False if the learner quit or the time was up.
 
-        total: for items that are chosen while the sitting runs, how many there will be.
+        total: number of items, where an iterator chooses them during the sitting.
         """
         if total is None:
             items = list(items)
@@ -90,11 +92,13 @@ class Sitting:
                 self.interrupted = isinstance(left, KeyboardInterrupt)
                 return False
             except QuestionError as error:
-                terminal.tell_error(f"{error}; left out", "prep bank lint names what is wrong with it")
+                terminal.tell_error(
+                    f"{error}; the question is left out", "prep bank lint says what is wrong with it"
+                )
         return True
 
     def ask(self, item: Item, number: int, total: int) -> Record:
-        """One item from its prompt to its explanation."""
+        """Ask one item, from its prompt to its explanation."""
         question = self.bank.question(item.question_id)
         instance = draw(question, item.seed)
         self.show(instance, number, total)
@@ -120,7 +124,7 @@ class Sitting:
         return record
 
     def ask_probe(self, question_id: str, seed: int) -> Record:
-        """A machine-graded question in the middle of another one: judged and kept, not counted as an item."""
+        """Ask a machine-graded question inside another one: graded and kept, but not counted as an item."""
         instance = draw(self.bank.question(question_id), seed)
         self.show(instance, 0, 0)
         record = Record(question_id, seed, "asking")
@@ -131,7 +135,7 @@ class Sitting:
         return record
 
     def _ask_graded(self, instance: Instance, record: Record, *, menu: bool = True) -> None:
-        """Answers, confidence, verdict. Raises Skip, Quit."""
+        """Read answers and confidence, then grade. Raises Skip, Quit."""
         began = time.monotonic()
         record.replies, record.hints = self._replies(instance)
         record.confidence = self._confidence() if instance.question.confidence else None
@@ -139,7 +143,7 @@ class Sitting:
         self._judge(instance, record, menu=menu)
 
     def show(self, instance: Instance, number: int, total: int) -> None:
-        """The question; where it is about what a run shows, that run comes first."""
+        """Print the question. If its exhibit shows a run, run that first."""
         if self.quiet:
             return
         showing.header(instance, number, total)
@@ -157,7 +161,7 @@ class Sitting:
     # -- asking
 
     def _replies(self, instance: Instance) -> tuple[dict[str, str], int]:
-        """What the learner types for every part, checked so that it can be read; and how many hints were shown."""
+        """Read a parseable reply for every part. Return the replies and the number of hints shown."""
         replies: dict[str, str] = {}
         hints = 0
         keys = list(reply_keys(instance))
@@ -180,11 +184,11 @@ class Sitting:
                         check_reply(instance, key, line)
                         replies[key] = line
                     except ParseError as error:
-                        self.say(f" [yellow]{showing.escape(str(error))}[/]")
+                        self.say(f" [yellow]{escape(str(error))}[/]")
         return replies, hints
 
     def hint(self, instance: Instance, shown: int) -> int:
-        """Show the next hint; 1 if there was one."""
+        """Print the next hint. Return 1, or 0 if there are no more."""
         hints = instance.question.hints
         if shown >= len(hints):
             self.say(" [dim]no more hints[/]")
@@ -196,10 +200,12 @@ class Sitting:
         return 1
 
     def _confidence(self) -> int | None:
-        """1 to 99, or None where the learner leaves it out."""
+        """Read a confidence from 1 to 99, or None if the learner leaves it out."""
         while True:
             command, line = self.dialogue.command_or_text(
-                " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False, skips=False
+                " confidence that all parts are right, 1-99 % (Enter: leave out) > ",
+                hints=False,
+                skips=False,
             )
             if command == "help":
                 self.say(
@@ -214,7 +220,7 @@ class Sitting:
                 return None
             if text.isdigit() and 1 <= int(text) <= 99:
                 return int(text)
-            self.say(" [yellow]a whole number from 1 to 99, or nothing[/]")
+            self.say(" [yellow]type a whole number from 1 to 99, or press Enter[/]")
 
     # -- judging
 
@@ -256,7 +262,7 @@ class Sitting:
         return self.run_experiment(run.run, instance.run_args())
 
     def run_experiment(self, name: str, args: dict[str, Any]) -> Outcome:
-        """Run and tell; Ctrl-C stops the run only. Raises what Runner.run raises; an interrupt as RunFailed."""
+        """Run an experiment and print progress. Ctrl-C stops only the run and raises RunFailed; else as Runner.run."""
         where = None if self.quiet or self.exam else showing.console()
         if where is not None:
             where.print(f" [dim]committed. Running {name} …[/]", end="")
@@ -281,7 +287,7 @@ class Sitting:
         *,
         marks: tuple[KeypointMark, ...] = (),
     ) -> Attempt:
-        """Write the judged answer down."""
+        """Save a graded answer."""
         question = instance.question
         cost = sum(hint.cost for hint in question.hints[: record.hints])
         record.points = graded.points * max(0.0, 1.0 - cost)
@@ -317,7 +323,7 @@ class Sitting:
         return self.state.add_attempt(attempt)
 
     def _unscored(self, instance: Instance, record: Record, prediction_id: str, why: str) -> None:
-        """Nothing could be decided: kept, shown, and counted for nothing."""
+        """Save and show an answer that could not be graded; it does not count."""
         record.status, record.why_unscored = "unscored", why
         self.state.add_attempt(
             Attempt(
@@ -337,7 +343,7 @@ class Sitting:
                 detail={"why": why},
             )
         )
-        self.say(f" [yellow]not scored:[/] {showing.escape(why)}")
+        self.say(f" [yellow]not scored:[/] {escape(why)}")
 
     def say(self, text: str) -> None:
         if not self.quiet:

@@ -1,4 +1,4 @@
-"""What every sitting opens and closes: the bank, the state, the worker; and how it ends."""
+"""Open and close a sitting: the bank, the state file, the worker process, the summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_state() -> Iterator[State]:
-    """The learner's state. If its file cannot be used, it is named, and the sitting goes on without saving."""
+    """Open the learner's state. If its file is unusable, print why and continue without saving."""
     state, error = State.open_or_in_memory()
     if error is not None:
         terminal.tell_error(f"{error}; this sitting is not saved", error.next_step)
@@ -29,7 +29,7 @@ def open_state() -> Iterator[State]:
 
 
 def open_bank() -> Bank:
-    """The questions; broken files are named once and left out."""
+    """Load the questions. Broken files are reported once and left out."""
     bank = load_bank()
     for problem in bank.problems[:3]:
         terminal.err().print(f"[yellow]left out:[/] {problem}", soft_wrap=True, markup=True)
@@ -57,11 +57,11 @@ def hold(
     dialogue: Dialogue | None = None,
     quiet: bool = False,
 ) -> Sitting:
-    """Ask the items and sum up.
+    """Ask the items and print a summary.
 
-    session: one to go on with, from item `first`. spec: what was asked for, kept so that it can go on later.
-    total: how many there will be, where `items` is an iterator that chooses as it goes; needs a session.
-    dialogue: to go on with, instead of one for `script`. quiet: the caller shows what came of it.
+    session: a session to continue from item `first`. spec: the options of a new session, saved so that it can be
+    continued. total: number of items if `items` chooses them one by one; needs a session. dialogue: reads the answers
+    instead of one for `script`. quiet: the caller prints the results. Ctrl-C raises KeyboardInterrupt at the end.
     """
     from app.cli.quiz import summary
     from app.cli.quiz.sitting import Sitting
@@ -90,5 +90,5 @@ def hold(
     elif not quiet:
         summary.show(sitting)
     if sitting.interrupted:
-        raise KeyboardInterrupt  # what was answered is kept; the exit code says that it was cut off
+        raise KeyboardInterrupt  # the answers are kept; the exit code says that the sitting was interrupted
     return sitting

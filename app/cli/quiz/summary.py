@@ -1,19 +1,22 @@
-"""The end of a sitting: what was right, what was sure and wrong, what comes next."""
+"""Summary of a sitting: points, surprises, calibration."""
 
 from __future__ import annotations
 
 from statistics import mean
 from typing import Any
 
+from rich.markup import escape
+
 from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.sitting import Record, Sitting
+from app.cli.run import plain
 from quizzes.learning.calibration import Forecast, brier_score
 from quizzes.learning.review import SURE
 
 
 def figures(records: list[Record]) -> dict[str, Any]:
-    """The sitting in numbers; field names are part of the JSON that scripts read."""
+    """Return the summary as numbers. Scripts read these field names from --json."""
     asked = [record for record in records if record.status not in ("skipped", "unscored")]
     brier = brier_score(_forecasts(records))
     return {
@@ -31,7 +34,7 @@ def figures(records: list[Record]) -> dict[str, Any]:
 
 
 def show(sitting: Sitting) -> None:
-    """A few lines; in an exam, also what each item came to."""
+    """Print the summary, and after an exam the verdict on each item."""
     where = showing.console()
     records = sitting.records
     found = figures(records)
@@ -45,19 +48,21 @@ def show(sitting: Sitting) -> None:
     parts += [f"{found[name]} {name}" for name in ("skipped", "unscored") if found[name]]
     where.print(f" [bold]{found['points']:g} of {found['points_max']:g} points[/]   {', '.join(parts)}")
     if found["surprises"]:
-        where.print(f" {found['surprises']} surprise{'s' * (found['surprises'] > 1)}: sure, and wrong")
+        where.print(
+            f" {found['surprises']} surprise{'s' * (found['surprises'] > 1)}: you were sure and wrong"
+        )
     forecasts = _forecasts(records)
     if forecasts:
         said = mean(forecast.confidence for forecast in forecasts)
         was = 100 * mean(forecast.correct for forecast in forecasts)
         where.print(
-            f" you said {said:.0f} %, {was:.0f} % were right (n={len(forecasts)}); "
-            f"Brier {found['brier']:.2f}, less is better"
+            f" mean confidence {said:.0f} %, {was:.0f} % right (n={len(forecasts)}); "
+            f"Brier score {found['brier']:.2f}, lower is better"
         )
 
 
 def _verdicts(sitting: Sitting) -> None:
-    """Everything that an exam kept back."""
+    """Print the verdicts that an exam held back."""
     where = showing.console()
     for number, record in enumerate(sitting.records, 1):
         question = sitting.bank.question(record.question_id)
@@ -76,9 +81,7 @@ def _verdicts(sitting: Sitting) -> None:
                     texts = {choice.id: choice.text for choice in question.choices}
                     value = "; ".join(instance.render(texts[v]) for v in value)
                 given = record.replies.get(key, "-")
-                where.print(
-                    f"        [dim]{key}: you {showing.escape(str(given))}, right {showing.plain(value)}[/]"
-                )
+                where.print(f"        [dim]{key}: you {escape(str(given))}, right {plain(value)}[/]")
 
 
 def _is_surprise(record: Record) -> bool:
@@ -86,7 +89,7 @@ def _is_surprise(record: Record) -> bool:
 
 
 def _forecasts(records: list[Record]) -> list[Forecast]:
-    """What was said and judged."""
+    """Return the confidences of graded items."""
     return [
         Forecast(record.confidence, record.status == "right")
         for record in records
