@@ -1,4 +1,4 @@
-"""Where the workbench keeps its files: what a learner did, and what can be made again. `PREP_HOME` moves both."""
+"""Folders of the workbench: the learner's data, and caches."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from platformdirs import user_cache_path, user_data_path
 
 
 def data_dir() -> Path:
-    """Return the folder of what must not be lost: the learner's state and settings."""
+    """Return the folder of the learner's state and settings. `PREP_HOME` overrides it."""
     home = os.environ.get("PREP_HOME")
     return Path(home) if home else user_data_path("prep", appauthor=False)
 
 
 def cache_dir() -> Path:
-    """Return the folder of what can be made again: compiled banks, results of experiments."""
+    """Return the folder of files that can be recomputed: compiled banks, results of experiments."""
     home = os.environ.get("PREP_HOME")
     return Path(home) / "cache" if home else user_cache_path("prep", appauthor=False)
 
@@ -31,7 +31,7 @@ def backup_folder(state_file: Path) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or nothing, also while another process writes the same file. Raises OSError."""
+    """Write a whole file or nothing, even with concurrent writers. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,1 +1,1 @@
-"""Practice: experiments, the question bank, claims, grading, and what a learner has done. See README.md."""
+"""Practice: experiments, question bank, claims, grading, and the learner's state. See README.md."""

@@ -1,7 +1,7 @@
 """Expressions in question files: `=max(lens) + result.steps`. Names, arithmetic, comparisons, a few functions.
 
-simpleeval walks the syntax tree and knows no import, no assignment and no underscore names, so a question pack from a
-stranger can compute but not act.
+simpleeval evaluates the syntax tree without imports, assignments or underscore names, so expressions in an untrusted
+question file can compute but not act.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ FUNCTIONS = {
 
 
 class ExpressionError(ValueError):
-    """An expression that cannot be evaluated; the message quotes it."""
+    """Raised for an expression that cannot be evaluated; the message quotes it."""
 
 
 def is_expression(value: object) -> bool:
-    """A string that starts with = stands for what it computes."""
+    """Return whether `value` is a string that starts with =."""
     return isinstance(value, str) and value.startswith("=")
 
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
-    """The value of an expression, with or without its leading =. Mappings among the names are read with a dot too.
+    """Return the value of an expression, with or without its leading =. Keys of mappings can be read with a dot.
 
     Raises:
         ExpressionError: it does not parse, uses an unknown name, or fails.
@@ -58,14 +58,14 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         names={name: dotted(value) for name, value in names.items()}, functions=FUNCTIONS
     )
     try:
-        # as an expression: `n = 4` where `n == 4` was meant would otherwise be 4, and so true
+        # parsed as an expression: simpleeval would read `n = 4`, a typo for `n == 4`, as 4, which is true
         return evaluator.eval(source, ast.parse(source, mode="eval").body)
     except Exception as error:
         raise ExpressionError(f"cannot evaluate {source!r}: {error}") from error
 
 
 def resolve(value: Any, names: Mapping[str, Any]) -> Any:
-    """`value` with every =expression in it replaced, inside lists and dicts too."""
+    """Return `value` with every =expression in it replaced, also inside lists and dicts."""
     if is_expression(value):
         return evaluate(value, names)
     if isinstance(value, list):
@@ -76,7 +76,7 @@ def resolve(value: Any, names: Mapping[str, Any]) -> Any:
 
 
 def dotted(value: Any) -> Any:
-    """A result as expressions see it: `result.steps` for a mapping with that key; other values unchanged."""
+    """Return a value whose mappings allow `result.steps` for the key "steps"."""
     if isinstance(value, Mapping) and all(isinstance(key, str) and key.isidentifier() for key in value):
         return _Dotted({key: dotted(item) for key, item in value.items()})
     return value

@@ -1,4 +1,4 @@
-"""A question with figures: what one learner sees for one seed, and what is right for it."""
+"""A question drawn with a seed: its numbers, texts and right answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_DRAWS = 100
 
 
 class QuestionError(ValueError):
-    """A question that cannot be drawn or rendered: the author's mistake, named with its file's id."""
+    """Raised for a question that cannot be drawn or rendered: an error in its file, named by id."""
 
 
 @cache
@@ -32,7 +32,7 @@ def _templates() -> SandboxedEnvironment:
 
 
 def render_text(text: str, names: dict[str, Any]) -> str:
-    """A Jinja template with names; mappings among them are read with a dot. Raises jinja2.TemplateError, or what the
+    """Render a Jinja template. Keys of mappings can be read with a dot. Raises jinja2.TemplateError, or what the
     template's arithmetic raises."""
     shown = {name: dotted(value) for name, value in names.items()}
     return _templates().from_string(text).render(shown).strip("\n").rstrip()
@@ -40,7 +40,7 @@ def render_text(text: str, names: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Instance:
-    """A question for one seed."""
+    """A question with the numbers of one seed."""
 
     question: Question
     seed: int
@@ -51,7 +51,7 @@ class Instance:
         return self.question.id
 
     def render(self, text: str, **more: Any) -> str:
-        """A text field with this instance's figures. `more`: result, expected ... where the field may see them."""
+        """Render a text field with this instance's numbers. `more`: result, expected ... if the field may use them."""
         try:
             return render_text(text, {**self.params, **more})
         except Exception as error:
@@ -62,28 +62,28 @@ class Instance:
         return self.render(self.question.prompt)
 
     def run_args(self) -> dict[str, Any]:
-        """The arguments of its experiment for this seed."""
+        """Return the arguments of its experiment for this seed."""
         run = self.question.experiment
         return {} if run is None else resolve(run.args, self.params)
 
     def choices(self) -> list[Choice]:
-        """In the order in which this seed shows them."""
+        """Return the choices in the order of this seed."""
         shown = list(self.question.choices)
         if self.question.shuffle:
             Random(f"{self.id}:{self.seed}:order").shuffle(shown)
         return shown
 
     def items(self) -> list[str]:
-        """Ids of the things to order, shuffled, and never as they are written, which is often the right order."""
+        """Return the ids of the items in shuffled order, never as in the file, which is often the right order."""
         written = [item.id for item in self.question.items]
         shown = list(written)
         Random(f"{self.id}:{self.seed}:order").shuffle(shown)
         return shown if shown != written else [*shown[1:], *shown[:1]]
 
     def expected(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
-        """What is right: answer id -> value; for choices `{"choice": [ids]}`, for order `{"order": [ids]}`.
+        """Return the right answers: answer id -> value, `{"choice": [ids]}` for choices, `{"order": [ids]}` for order.
 
-        result: of the experiment; needed where expressions name it.
+        result: result of the experiment; needed if expressions use it.
         """
         names = self._names(result)
         right: dict[str, Any] = {answer.id: resolve(answer.expect, names) for answer in self.question.answers}
@@ -102,7 +102,7 @@ class Instance:
 
 
 def draw(question: Question, seed: int) -> Instance:
-    """The instance of a seed: the same on every machine. Raises QuestionError if `require` never holds."""
+    """Draw the instance of a seed, the same on every machine. Raises QuestionError if `require` never holds."""
     for attempt in range(MAX_DRAWS):
         rng = Random(f"{question.id}:{question.revision}:{seed}:{attempt}")
         params: dict[str, Any] = {}

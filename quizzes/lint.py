@@ -3,8 +3,8 @@
     python -m quizzes.lint quizzes/bank/batching/*.yaml          for authors; the whole bank: prep bank lint --run
 
 format  lines of at most 120 columns, as `prep bank lint --fix` writes them
-form    hints hold no answer, options differ, every wrong option says why, time to read fits into the minutes
-truth   for 20 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, a mistake is no
+form    hints do not contain the answer, options differ, every wrong option says why, the text fits the minutes
+truth   over 20 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, no mistake is a
         right answer, trivial guesses are wrong, a challenge has a witness, every text renders
 """
 
@@ -150,7 +150,7 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
         if value is None:
             yield f"answer {answer.id} has no expected value"
         elif not _fits(answer, value):
-            yield f"answer {answer.id}: expected {value!r} is no {answer.type}"
+            yield f"answer {answer.id}: expected {value!r} is not of type {answer.type}"
         if answer.type in ("int", "float") and _given_away(value, shown):
             yield f"a hint contains the answer {value}"
     for answer_id, oracle in question.oracle.items():
@@ -186,7 +186,7 @@ def ask_oracle(oracle: str, instance: Instance) -> Any:
     missing = [n for n, p in wanted.items() if n not in args and p.default is inspect.Parameter.empty]
     if missing:
         raise TypeError(
-            f"oracle {oracle} wants {', '.join(missing)}, which is neither a param nor an argument"
+            f"oracle {oracle} needs {', '.join(missing)}, which is neither a param nor an argument"
         )
     return function(**{name: value for name, value in args.items() if name in wanted})
 
@@ -228,7 +228,7 @@ def _agree(first: Any, second: Any) -> bool:
 
 
 def _given_away(value: Any, hints: list[str]) -> bool:
-    """Whether a hint names the number; small ones appear by chance."""
+    """Return whether a hint names the number. Small numbers appear by chance and are ignored."""
     if not isinstance(value, int) or abs(value) < 20:
         return False
     return any(re.search(rf"(?<![\d.,]){value}(?![\d.,]?\d)", hint) for hint in hints)
@@ -254,7 +254,7 @@ def _is_guessable(instance: Instance, expected: dict[str, Any], result: dict[str
 
 
 def _is_right(instance: Instance, when: Any, expected: dict[str, Any], result: dict[str, Any] | None) -> bool:
-    """Whether a mistake's signature is the right answer, so that it says nothing for this seed."""
+    """Return whether a mistake's signature equals the right answer for this seed."""
     names = instance.params if result is None else {**instance.params, "result": result}
     value = resolve(when.equals, names)
     right = expected.get(when.answer)
@@ -266,7 +266,7 @@ def _witnesses(question: Question, run: RunExperiment, seed: int) -> Iterator[Fi
         if follow_up.experiment is None or follow_up.pass_ is None:
             continue
         if follow_up.witness is None:
-            yield Finding(question.id, None, f"no witness that this can be met: {follow_up.ask[:50]!r}")
+            yield Finding(question.id, None, f"challenge without a witness: {follow_up.ask[:50]!r}")
             continue
         try:
             instance = draw(question, seed)

@@ -1,9 +1,9 @@
-"""One question: a YAML file in `bank/<topic>/<name>.yaml`, strict, without code in it.
+"""Schema of a question file `bank/<topic>/<name>.yaml`: strict, without code.
 
     header      id, title, kind, stage, roles, difficulty, minutes, covers, sources
-    draw        params, require                    new figures for every seed
+    draw        params, require                    new numbers for every seed
     ask         prompt, choices | items | answers
-    decide      experiment, answers.expect, oracle the engine decides; an oracle written apart must agree
+    decide      experiment, answers.expect, oracle the engine decides; an independent oracle must agree
     teach       hints, mistakes, keypoints, followups, explain, interview
 
 Text fields are Jinja templates over the params; `explain`, `say` and `followups` also see `result` and `expected`.
@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from quizzes.topics import TOPICS
 
 RESERVED = ("choice", "order")
-"""Keys of replies that name options; no answer has such an id."""
+"""Reply keys for options; an answer must not use these ids."""
 
 
 class Strict(BaseModel):
-    """No unknown fields, no conversions: `no` is not a string and 12:30 is not a number of seconds."""
+    """Base model without unknown fields or conversions: YAML's `no` is not a string, 12:30 is not a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True, frozen=True)
 
@@ -52,7 +52,7 @@ class Source(Strict):
 
 class IntRange(Strict):
     n: int | None = None
-    """How many; for `ints`."""
+    """Number of values, for `ints`."""
     lo: int
     hi: int
     step: int = 1
@@ -65,7 +65,7 @@ class FloatRange(Strict):
 
 
 class Param(Strict):
-    """How a figure of the question is drawn: exactly one of these."""
+    """How a number of the question is drawn: exactly one of these fields."""
 
     const: Any = None
     choice: list[Any] | None = None
@@ -73,7 +73,7 @@ class Param(Strict):
     ints: IntRange | None = None
     float_: Annotated[FloatRange | None, Field(alias="float")] = None
     expr: str | None = None
-    """Computed from the params above it: "=a * 2"."""
+    """An expression over the params above it: "=a * 2"."""
 
     @model_validator(mode="after")
     def _one(self) -> Param:
@@ -83,7 +83,7 @@ class Param(Strict):
 
 
 class Band(Strict):
-    """Part of the points for coming close: within rel of the truth, or within a factor."""
+    """Partial points for an answer within `rel` of the truth or within a factor."""
 
     rel: float | None = None
     factor: float | None = None
@@ -91,7 +91,7 @@ class Band(Strict):
 
 
 class Check(Strict):
-    """How close is right; one of these. Without: exact for whole numbers, words and lists, rel 0.02 for floats."""
+    """Tolerance; one of these fields. Default: exact for whole numbers, words and lists, rel 0.02 for floats."""
 
     exact: bool | None = None
     abs: float | None = None
@@ -102,37 +102,37 @@ class Check(Strict):
 
 
 class Answer(Strict):
-    """One thing the learner types."""
+    """One value that the learner types."""
 
     id: Id
     ask: str = ""
-    """Words before the prompt of the terminal; the id where empty."""
+    """Words before the prompt; the id if empty."""
     type: AnswerType
     unit: str | None = None
-    """What the expected value is in: steps, tokens, GiB, ms, % ... Learners may answer in another of its kind."""
+    """Unit of the expected value: steps, tokens, GiB, ms, % ... Learners may use another unit of the same kind."""
     expect: Any = None
-    """An =expression over params and result, or a value where nothing can compute it."""
+    """An =expression over params and result, or a value if it cannot be computed."""
     accept: list[str] = []
-    """For words: other spellings."""
+    """Other accepted spellings, for words."""
     check: Check = Check()
     points: float = 1
     interval: float | None = None
-    """Also ask for an interval that holds the truth with this probability, 0.8 for instance."""
+    """Also ask for an interval that contains the truth with this probability, such as 0.8."""
 
 
 class Choice(Strict):
-    """An option. `right` is typed only where no experiment can say; then say why."""
+    """An option. `right` is a literal only if no experiment can decide it."""
 
     id: Id
     text: str
     right: bool | str = False
     """True, or an =expression over params and result."""
     why: str = ""
-    """Why it is right or what is wrong with it, shown after the answer."""
+    """Why it is right or wrong, shown after the answer."""
 
 
 class Item(Strict):
-    """One of the things to put in order."""
+    """One of the items to put in order."""
 
     id: Id
     text: str
@@ -151,14 +151,14 @@ class Hint(Strict):
 
 
 class When(Strict):
-    """A wrong answer's signature: the answer equals this value, or this option was chosen."""
+    """Signature of a wrong answer: the answer equals this value, or this option was chosen."""
 
     answer: Id
     equals: Any
 
 
 class Mistake(Strict):
-    """A wrong answer that people give, and what it says about their thinking."""
+    """A common wrong answer and the misconception behind it."""
 
     id: Id
     when: When
@@ -166,7 +166,7 @@ class Mistake(Strict):
 
 
 class KeyPoint(Strict):
-    """Something a good free-text answer contains."""
+    """A point that a good free-text answer makes."""
 
     id: Id
     say: str
@@ -175,42 +175,42 @@ class KeyPoint(Strict):
     probes: list[str] = []
     """Ids of machine-graded questions that test this point."""
     good: Annotated[list[str], Field(min_length=1)]
-    """Ways to say it: canaries for a judge."""
+    """Phrasings of the point; canaries for a judge."""
     bad: Annotated[list[str], Field(min_length=1)]
-    """Ways to say the opposite."""
+    """Phrasings of the opposite; canaries for a judge."""
 
 
 class FollowUp(Strict):
-    """What an interviewer asks next."""
+    """A follow-up question of the interviewer."""
 
     if_: Annotated[str, Field(alias="if")] = "true"
-    """correct, wrong, or an expression over answers and confidence."""
+    """true, correct, wrong, or an expression over answers and confidence."""
     ask: str
     experiment: Run | None = None
     pass_: Annotated[str | None, Field(alias="pass")] = None
-    """An expression over params, reply and result: the challenge is met."""
+    """An expression over params, reply and result: true if the challenge is met."""
     witness: dict[str, Any] | None = None
-    """Arguments with which it is met, so that lint can show that it can be."""
+    """Arguments that meet the challenge; lint checks that they do."""
 
 
 class Interview(Strict):
-    """How to say it across the table, in our own words."""
+    """A model answer to say aloud."""
 
     probing: str
-    """What the interviewer wants to find out."""
+    """Purpose of the question for the interviewer."""
     short: str
-    """30 seconds."""
+    """Answer in 30 seconds."""
     long: str
-    """2 minutes."""
+    """Answer in 2 minutes."""
     deep: str = ""
-    """When they keep drilling."""
+    """More depth, if they ask for it."""
     mistakes: list[str] = []
-    """What weak answers say."""
+    """Common weak answers."""
     rubric: dict[Literal["1", "2", "3", "4", "5"], str] = {}
 
 
 class Code(Strict):
-    """A program to mend: folder `quizzes/autopsies/<folder>/` with given.py, checks.py, solution.py, mutants.py."""
+    """A program to repair: folder `quizzes/autopsies/<folder>/` with given.py, checks.py, solution.py, mutants.py."""
 
     folder: Id
     seconds: float = 20.0
@@ -218,7 +218,7 @@ class Code(Strict):
 
 
 class Question(Strict):
-    """A family of questions: one for every seed."""
+    """A question whose numbers depend on a seed."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$")]
@@ -232,28 +232,28 @@ class Question(Strict):
     covers: list[Annotated[str, Field(pattern=r"^Q\d{3}$")]] = []
     """Numbered interview questions that it answers."""
     contradictions: list[Annotated[str, Field(pattern=r"^[XY]\d+$")]] = []
-    """Pairs of statements of the source documents that it decides."""
+    """Contradictions between source documents that it decides."""
     claims: list[str] = []
     tags: list[str] = []
     sources: Annotated[list[Source], Field(min_length=1)]
     params: dict[str, Param] = {}
     require: list[str] = []
-    """Redraw until these hold, at most 100 times."""
+    """Expressions that must hold; params are redrawn at most 100 times."""
     prompt: str
     exhibit: str = ""
-    """Code, a log or a table to look at: shown as it is, after the prompt."""
+    """Code, a log or a table, shown verbatim after the prompt."""
     experiment: Run | None = None
     run_first: bool = False
-    """The experiment runs before the question is asked, and the exhibit is a template over its result: a dashboard."""
+    """Run the experiment before asking; the exhibit is a template over its result, such as a dashboard."""
     choices: list[Choice] = []
     shuffle: bool = True
     items: list[Item] = []
-    """For order; the expected order is that of `answers[0].expect` or, without it, the order written here."""
+    """For order: the expected order is `answers[0].expect` or, without it, the order of this list."""
     answers: list[Answer] = []
     code: Code | None = None
     oracle: dict[str, str] = {}
-    """Answer id -> an =expression over params, or `module.function` in quizzes/oracles, called with the params it
-    names. Written apart from the experiment: lint compares them over 20 seeds."""
+    """Answer id -> an =expression over params, or `module.function` in quizzes/oracles, called with the params that it
+    names. Independent of the experiment: lint compares the two over 20 seeds."""
     confidence: bool = True
     hints: list[Hint] = []
     mistakes: list[Mistake] = []
@@ -263,7 +263,7 @@ class Question(Strict):
     interview: Interview | None = None
     status: Literal["draft", "stable", "retired"] = "stable"
     revision: Annotated[int, Field(ge=1)] = 1
-    """Raise it when answers change meaning: statistics then start anew, cards stay."""
+    """Increase it when the meaning of answers changes: statistics restart, review cards stay."""
 
     @property
     def topic(self) -> str:
@@ -271,7 +271,7 @@ class Question(Strict):
 
     @property
     def is_machine_graded(self) -> bool:
-        """Decided by counters, formulas, checks or probes."""
+        """Whether counters, formulas, checks or probes decide the answer."""
         return self.kind not in ("free", "design") or any(point.probes for point in self.keypoints)
 
     @model_validator(mode="after")
@@ -282,7 +282,7 @@ class Question(Strict):
 
 
 def _problems(q: Question) -> list[str]:
-    """What the types alone cannot say."""
+    """Return problems that the types cannot express."""
     found = []
     if q.topic not in TOPICS:
         found.append(f"topic {q.topic!r} is unknown; known: {', '.join(TOPICS)}")
@@ -303,13 +303,13 @@ def _problems(q: Question) -> list[str]:
     if q.kind == "debug" and not (q.answers or q.choices):
         found.append("kind debug needs answers or choices")
     if q.choices and len(q.choices) < 3:
-        found.append("at least three choices, or it is a coin flip")
+        found.append("needs at least three choices")
     typed = [choice for choice in q.choices if choice.right is True]
     computed = [choice for choice in q.choices if isinstance(choice.right, str)]
     if q.choices and q.kind != "multi" and not computed and len(typed) != 1:
-        found.append(f"exactly one choice is right, not {len(typed)}")
+        found.append(f"needs exactly one right choice, not {len(typed)}")
     found += [
-        f"an answer may not be called {a.id}: replies to options are"
+        f"an answer cannot have the id {a.id}, which is reserved for options"
         for a in q.answers
         if a.id in RESERVED and q.kind != a.id
     ]
@@ -322,5 +322,5 @@ def _problems(q: Question) -> list[str]:
         for m in q.mistakes
         if m.when.answer not in (*ids, "choice", "order")
     ]
-    found += [f"oracle for {name!r}, which is no answer" for name in q.oracle if name not in ids]
+    found += [f"oracle for {name!r}, which is not an answer" for name in q.oracle if name not in ids]
     return found

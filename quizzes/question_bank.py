@@ -1,4 +1,4 @@
-"""The question bank: which questions there are, and each of them when it is needed.
+"""The question bank: an index of all questions, each parsed when needed.
 
 bank = load_bank()
 bank.entries["batching.static_vs_continuous"].difficulty
@@ -21,12 +21,12 @@ _SCHEMA_FILES = [Path(__file__).parent / name for name in ("question.py", "topic
 
 
 class UnknownQuestion(ValueError):
-    """No question has that id; the message names a close one."""
+    """Raised for an unknown question id; the message names a similar one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What choosing a question needs to know about it."""
+    """Index entry of a question."""
 
     id: str
     title: str
@@ -39,7 +39,7 @@ class Entry:
     status: str
     revision: int
     needs_probes: tuple[str, ...]
-    """Questions that are asked after it."""
+    """Probes: questions that are asked after it."""
 
     @property
     def topic(self) -> str:
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass
 class Bank:
-    """Questions by id. Broken files are in `problems` and nowhere else."""
+    """Questions by id. Broken files are listed only in `problems`."""
 
     entries: dict[str, Entry]
     problems: list[BadFile]
@@ -65,14 +65,14 @@ class Bank:
         return question_id in self.entries
 
     def question(self, question_id: str) -> Any:
-        """The whole question (`question.Question`). Raises UnknownQuestion."""
+        """Return the whole question (`question.Question`). Raises UnknownQuestion."""
         from quizzes.question import Question
 
         if question_id not in self._data:
             close = get_close_matches(question_id, self._data, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise UnknownQuestion(
-                f"no question is called {question_id!r}; {hint}prep bank list shows all of them"
+                f"no question is called {question_id!r}; {hint}prep bank list shows all ids"
             )
         return Question.model_validate(self._data[question_id])
 
@@ -86,7 +86,7 @@ class Bank:
         return sorted(found, key=lambda name: "interview" not in self._data[name])
 
     def file(self, question_id: str) -> str:
-        """Its file, relative to the bank's folder."""
+        """Return its file, relative to the bank's folder."""
         return self._files[question_id]
 
 
@@ -98,7 +98,7 @@ def codes() -> dict[str, str]:
 
 
 def load_bank(folder: Path = BANK) -> Bank:
-    """Every question that is not retired; a file that is broken is left out and named in `problems`."""
+    """Load every question that is not retired. Broken files are left out and listed in `problems`."""
     documents, problems = yaml_files.load(folder, _check, _SCHEMA_FILES)
     entries: dict[str, Entry] = {}
     data: dict[str, dict[str, Any]] = {}
@@ -109,7 +109,7 @@ def load_bank(folder: Path = BANK) -> Bank:
         if question_id != place:
             problems = [
                 *problems,
-                BadFile(document.path, 1, f"its id is {question_id}, its place says {place}"),
+                BadFile(document.path, 1, f"its id is {question_id}, but its path implies {place}"),
             ]
             continue
         if document.data.get("status") == "retired":

@@ -1,11 +1,11 @@
-"""What `prep bank new` writes: a question that is complete in form, to be filled in."""
+"""Skeletons of question files for `prep bank new`."""
 
 from __future__ import annotations
 
 _HEAD = """\
 schema: 1
 id: {id}
-title: What it is about, in one line
+title: Topic of the question in one line
 kind: {kind}
 stage: technical  # screen, technical, deep_dive, design, coding, incident, manager
 roles: [inference]  # inference, kernel, platform, sre
@@ -71,20 +71,20 @@ keypoints:
     good: ["a way to say it"]
     bad: ["a way to say the opposite"]
 interview:
-  probing: What they want to find out.
+  probing: Purpose of the question.
   short: 30 seconds.
   long: 2 minutes.
 """
 
 _CODE = """\
 prompt: |
-  This program is to do something. Mend it.
+  This program should ... Repair it.
 code: {folder: my_program}
 """
 
 _TAIL = """\
 hints:
-  - {text: "A nudge that does not hold the answer."}
+  - {text: "A hint that does not contain the answer."}
 followups:
   - {if: correct, ask: "What an interviewer asks next."}
 explain: |
@@ -105,5 +105,5 @@ _BODIES = {
 
 
 def skeleton(question_id: str, kind: str) -> str:
-    """The text of a new question file of that kind; it passes the schema as it is."""
+    """Return the text of a new question file of that kind. It passes the schema unchanged."""
     return _HEAD.format(id=question_id, kind=kind) + _BODIES[kind] + _TAIL

@@ -1,4 +1,4 @@
-"""What questions are about, who asks them and when. Bank folders, experiment folders and ids use these names."""
+"""Topics, roles, stages and kinds of questions. Folders and ids use these names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPICS = {
     "capacity": "sizing, concurrency, latency budgets, cost",
     "operations": "metrics, alerts, incidents, autoscaling, rollout, cold starts",
     "landscape": "engines, papers, versions, judgement, questions to ask back",
-    "code_review": "programs from prep guides: what they do, what breaks, how to mend them",
+    "code_review": "programs from prep guides: what they do, what breaks, how to repair them",
 }
 
 ROLES = {
@@ -38,30 +38,30 @@ STAGES = {
     "technical": "technical screen: apply it to numbers",
     "deep_dive": "domain deep dive: mechanisms and trade-offs",
     "design": "system design",
-    "coding": "read, mend or write code",
+    "coding": "read, repair or write code",
     "incident": "debug a production system",
     "manager": "judgement and history; your questions to them",
 }
 
 KINDS = {
     "predict": "predict what an experiment on the engine will count",
-    "numeric": "work a figure out",
-    "choice": "one of several",
-    "multi": "all that hold",
+    "numeric": "calculate a number",
+    "choice": "choose one option",
+    "multi": "choose all options that hold",
     "order": "put in order",
-    "debug": "what is wrong here",
-    "code": "mend a program until its checks pass",
+    "debug": "find the fault",
+    "code": "repair a program until its checks pass",
     "free": "explain in prose; probes decide",
     "design": "design under constraints; probes decide",
 }
 
 
 class UnknownName(ValueError):
-    """A topic, role, stage or kind that does not exist; the message lists those that do."""
+    """Raised for an unknown topic, role, stage or kind; the message lists the known ones."""
 
 
 def resolve(what: str, value: str, known: dict[str, str]) -> str:
-    """`value` as a key of `known`: case and hyphens do not matter. Raises UnknownName."""
+    """Return the key of `known` that `value` spells, ignoring case and hyphens. Raises UnknownName."""
     name = value.strip().lower().replace("-", "_")
     if name in known:
         return name

@@ -1,8 +1,8 @@
-"""Programs that prep guides give as answers, with their faults: to be predicted, then mended.
+"""Faulty programs from prep guides: learners predict their behaviour, then repair them.
 
-<folder>/given.py      the program, written anew with the faults of the original
-<folder>/probes.py     what happens when it is used: each returns plain values, or raises what the program raises
-<folder>/checks.py     what a mended one must do: functions check_*, one sentence each, no hidden ones
+<folder>/given.py      the program, rewritten with the faults of the original
+<folder>/probes.py     uses of the program: each returns plain values, or raises what the program raises
+<folder>/checks.py     requirements on a repair: functions check_*, one sentence each, none hidden
 <folder>/solution.py   passes all of them
 <folder>/mutants.py    plausible repairs that are still wrong, each with the check that catches it
 """

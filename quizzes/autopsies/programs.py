@@ -1,4 +1,4 @@
-"""Loading a program under review, probing it, checking a repair."""
+"""Load a program under review, probe it, check a repair."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FOLDER = Path(__file__).parent
 
 
 class UnknownProgram(ValueError):
-    """No folder of that name."""
+    """Raised if no folder has that name."""
 
 
 class Mutant:
-    """A plausible repair that is still wrong: the solution with replacements, each of a text that occurs once."""
+    """A plausible but wrong repair: the solution with texts replaced that each occur once."""
 
     def __init__(self, name: str, check: str, why: str, *changes: tuple[str, str]) -> None:
         self.name, self.check, self.why, self.changes = name, check, why, changes
@@ -38,10 +38,10 @@ class CheckResult:
 
     name: str
     says: str
-    """What must hold, one sentence."""
+    """Requirement, one sentence."""
     ok: bool
     why: str = ""
-    """What happened instead."""
+    """Observed behaviour if the check failed."""
 
 
 def programs() -> list[str]:
@@ -49,14 +49,14 @@ def programs() -> list[str]:
 
 
 def read(folder: str, part: str = "given") -> str:
-    """The source of a part of a program. Raises UnknownProgram."""
+    """Return the source of a part of a program. Raises UnknownProgram."""
     if folder not in programs():
         raise UnknownProgram(f"no program is called {folder!r}; known: {', '.join(programs())}")
     return (FOLDER / folder / f"{part}.py").read_text(encoding="utf-8")
 
 
 def load(source: str, name: str = "program") -> ModuleType:
-    """A module of its own, made from source text. Raises whatever the program raises at its top."""
+    """Return a new module made from source text. Raises any error of the program's top level."""
     module = ModuleType(name)
     sys.modules[name] = module  # dataclasses look their module up
     exec(compile(source, f"{name}.py", "exec"), module.__dict__)
@@ -64,7 +64,7 @@ def load(source: str, name: str = "program") -> ModuleType:
 
 
 def probe(folder: str, name: str, args: dict[str, Any]) -> Any:
-    """Use the given program in the way a probe describes. Raises what the program raises."""
+    """Run a probe on the given program. Raises any error of the program."""
     probes = importlib.import_module(f"{__package__}.{folder}.probes")
     function = getattr(probes, name, None)
     if function is None or name.startswith("_"):
@@ -76,7 +76,7 @@ def probe(folder: str, name: str, args: dict[str, Any]) -> Any:
 
 
 def checks(folder: str) -> list[tuple[str, Callable[[ModuleType], None]]]:
-    """The checks of a program, in the order in which they are written."""
+    """Return the checks of a program in source order."""
     module = importlib.import_module(f"{__package__}.{folder}.checks")
     found = [
         (name, function)
@@ -87,7 +87,7 @@ def checks(folder: str) -> list[tuple[str, Callable[[ModuleType], None]]]:
 
 
 def run_checks(folder: str, source: str) -> list[CheckResult]:
-    """Every check on a repair: all of them run, whatever fails."""
+    """Run every check on a repair, even after failures."""
     read(folder)
     results = []
     for name, check in checks(folder):
@@ -102,11 +102,11 @@ def run_checks(folder: str, source: str) -> list[CheckResult]:
 
 
 def mutants(folder: str) -> tuple[Mutant, ...]:
-    """Wrong repairs of a program, each with the check that must see it."""
+    """Return the wrong repairs of a program, each with the check that must fail."""
     return importlib.import_module(f"{__package__}.{folder}.mutants").MUTANTS
 
 
 def _tell(error: Exception) -> str:
     if isinstance(error, AssertionError):
-        return str(error) or "not so"
+        return str(error) or "the check failed"
     return f"{type(error).__name__}: {error}"

@@ -1,1 +1,1 @@
-"""Claims of prep guides before the engine: what they say, the test fixed in advance, the verdict (see README.md)."""
+"""Claims of prep guides: statements, tests fixed in advance, and computed verdicts (see README.md)."""

@@ -1,12 +1,12 @@
-"""One claim: what a source document says, in our words, and how it is decided.
+"""A claim: a statement of a source document, in our words, and how to decide it.
 
     derivable, simulate, measure-cpu   `test`: an experiment and what its result must show; the verdict is computed
-    measure-gpu                        the same, run where a GPU is
-    external-fact                      `fact`: what a dated source says
-    judgement                          `discussion`: no experiment decides it
+    measure-gpu                        the same, on a machine with a GPU
+    external-fact                      `fact`: a dated source decides
+    judgement                          `discussion`: no experiment can decide
 
-A test has one case or more: settings, and an expression that holds if the claim does there. All hold: confirmed.
-None: refuted. Some: depends, and the cases say on what. A statistical case may be neither: inconclusive.
+A test has one or more cases: settings, and an expression that is true if the claim holds for them. All true: confirmed.
+None: refuted. Some: depends, and the cases say on what. A statistical case may be undecided: inconclusive.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ class Case(Strict):
     """One setting of the test."""
 
     when: str
-    """The condition in words: what a verdict of "depends" depends on."""
+    """The condition in words, on which a verdict "depends" depends."""
     args: dict[str, Any] = {}
-    """On top of the test's."""
+    """Arguments in addition to the test's."""
     holds: str
-    """An expression over result and args: true if the claim is right here."""
+    """An expression over result and args: true if the claim is right in this case."""
     fails: str | None = None
-    """With a measurement: true if it is wrong here. Neither of the two: inconclusive. Without: not holds."""
+    """For measurements: true if the claim is wrong; neither true: inconclusive. Default: not holds."""
 
 
 class Figure(Strict):
-    """The number that the claim gives, and the one that the engine gives."""
+    """The number in the claim and the engine's number."""
 
     value: str
     """An =expression over result (of the first case)."""
     unit: str = ""
     says: float | str | None = None
-    """What the claim says; None if it gives no number."""
+    """The claim's number; None if it has none."""
 
 
 class Test(Strict):
-    """Fixed in advance."""
+    """A test that is fixed before any run."""
 
     __test__ = False  # not a pytest class
 
@@ -57,7 +57,7 @@ class Test(Strict):
 
 
 class Fact(Strict):
-    """What a source that can be looked up says, and of when."""
+    """A statement of a dated source."""
 
     verdict: Literal["confirmed", "refuted", "depends"]
     says: str
@@ -65,37 +65,37 @@ class Fact(Strict):
 
 
 class Discussion(Strict):
-    """For claims that no experiment decides."""
+    """Arguments about a claim that no experiment can decide."""
 
     for_: Annotated[str, Field(alias="for")]
     against: str
     better: str
-    """What a strong candidate says instead."""
+    """A better statement, as strong candidates make it."""
 
 
 class Flip(Strict):
-    """A challenge: find arguments that turn the verdict over."""
+    """A challenge: find arguments that reverse the verdict."""
 
     ask: str
     args: dict[str, Any]
-    """A witness: with these, the first case comes out the other way."""
+    """A witness: these arguments reverse the outcome of the first case."""
 
 
 class Claim(Strict):
-    """A statement before the court."""
+    """A claim with its test, fact or discussion."""
 
     id: Annotated[str, Field(pattern=r"^S[0-4]-\d{2,3}$")]
     topic: str
     where: str
     """Its place in the document: "Q3"."""
     claim: str
-    """In our words."""
+    """The statement in our words."""
     kind: Literal["derivable", "simulate", "measure-cpu", "measure-gpu", "external-fact", "judgement"]
     test: Test | None = None
     fact: Fact | None = None
     discussion: Discussion | None = None
     wording: str = ""
-    """What to say in an interview: a template over result (of the first case), results (of all), verdict, args."""
+    """The sentence to say: a template over result (of the first case), results (of all), verdict, args."""
     flip: Flip | None = None
 
     @model_validator(mode="after")

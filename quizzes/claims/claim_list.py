@@ -1,6 +1,6 @@
-"""Which claims there are: `bank/<topic>.yaml`, each a list of claims of that topic.
+"""Index of all claims: `bank/<topic>.yaml`, each a list of claims of that topic.
 
-A file whose name is no topic (`facts_s3.yaml`) may hold claims of any.
+A file whose name is not a topic (`facts_s3.yaml`) may contain claims of any topic.
 
 claims = load_claims()
 claims.entries["S0-13"].claim
@@ -26,12 +26,12 @@ _SCHEMA_FILES = [Path(__file__).parent / "claim.py", _PACKAGE / "question.py", _
 
 
 class UnknownClaim(ValueError):
-    """No claim has that id; the message names a close one."""
+    """Raised for an unknown claim id; the message names a similar one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a list shows of a claim."""
+    """Index entry of a claim."""
 
     id: str
     topic: str
@@ -39,15 +39,15 @@ class Entry:
     claim: str
     kind: str
     run: str
-    """Its experiment; "" if none decides it."""
+    """Its experiment; "" without a test."""
     fact: str
-    """The verdict of a dated source; "" if there is none."""
+    """The verdict of a dated source; "" without one."""
     has_flip: bool
 
 
 @dataclass
 class Claims:
-    """Claims by id. What is broken is in `problems` and nowhere else."""
+    """Claims by id. Broken entries are listed only in `problems`."""
 
     entries: dict[str, Entry]
     problems: list[BadFile]
@@ -63,26 +63,26 @@ class Claims:
         return claim_id in self.entries
 
     def claim(self, claim_id: str) -> Any:
-        """The whole claim (`claim.Claim`). Case does not matter. Raises UnknownClaim."""
+        """Return the whole claim (`claim.Claim`). Case does not matter. Raises UnknownClaim."""
         from quizzes.claims.claim import Claim
 
         name = claim_id.strip().upper()
         if name not in self._data:
             close = get_close_matches(name, self._data, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise UnknownClaim(f"no claim is called {claim_id!r}; {hint}prep claims list shows all of them")
+            raise UnknownClaim(f"no claim is called {claim_id!r}; {hint}prep claims list shows all ids")
         return Claim.model_validate(self._data[name])
 
 
 def load_claims(folder: Path | None = None) -> Claims:
-    """Every claim; an entry that is broken is left out and named in `problems`."""
+    """Load every claim. Broken entries are left out and listed in `problems`."""
     folder = folder or BANK
     documents, problems = yaml_files.load(folder, _check, _SCHEMA_FILES)
     return _collect(documents, list(problems), folder)
 
 
 def read_claims(path: Path) -> Claims:
-    """The claims of one file, past the cache: for authors."""
+    """Read the claims of one file without the cache, for authors."""
     documents, problems = yaml_files.read_file(path, _check, path.name)
     return _collect(documents, problems, path.parent)
 
@@ -94,10 +94,10 @@ def _collect(documents: list[Document], problems: list[BadFile], folder: Path) -
         claim_id, topic = document.data["id"], document.data["topic"]
         place = Path(document.path).stem
         if place in TOPICS and topic != place:
-            said = f"{claim_id} is of topic {topic}, its file says {place}"
+            said = f"{claim_id} has topic {topic}, but its file is {place}.yaml"
             problems.append(BadFile(document.path, _line_of(folder / document.path, claim_id), said))
         elif claim_id in data:
-            said = f"{claim_id} is there twice"
+            said = f"{claim_id} appears twice"
             problems.append(
                 BadFile(document.path, _line_of(folder / document.path, claim_id, last=True), said)
             )
@@ -133,7 +133,7 @@ def _by_document(claim_id: str) -> tuple[str, int]:
 
 
 def _line_of(path: Path, claim_id: str, *, last: bool = False) -> int:
-    """The line that gives the id; 1 if it cannot be found."""
+    """Return the line of the id; 1 if it is not found."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:

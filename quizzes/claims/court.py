@@ -1,13 +1,13 @@
-"""The court: a claim's test is run, and its verdict is what the results say.
+"""The court runs a claim's test and computes the verdict from the results.
 
     judge(claim, run)    run(experiment, args) -> result
 
-    case      holds is true -> the claim is right here; fails is true (or, without it, holds is false) -> wrong here;
-              neither, or the measurement could not decide -> undecided
-    verdict   right here and wrong there: depends. Else, with anything undecided: inconclusive. Else confirmed or
-              refuted. Without the hardware: skipped
+    case      holds is true -> right; fails is true (or, without it, holds is false) -> wrong;
+              neither, or an inconclusive measurement -> undecided
+    verdict   right and wrong cases: depends. Else, with undecided cases: inconclusive. Else confirmed or refuted.
+              Without the hardware: skipped
 
-No verdict of a test is written down anywhere; only facts carry one, with the source that can be looked up.
+No verdict of a test is stored in the bank; only facts have one, with their source.
 
     python -m quizzes.claims.court S0-13 quizzes/claims/bank/memory.yaml      for authors: runs in this process
 """
@@ -33,20 +33,20 @@ NO_GPU = "needs a GPU"
 
 
 class BrokenTest(ValueError):
-    """A claim whose test cannot decide anything as it is written: its author's mistake, named with the claim's id."""
+    """Raised for a test that cannot decide its claim, an error in the claim's file; the message names the id."""
 
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """What one setting showed."""
+    """Outcome of one case."""
 
     when: str
     args: dict[str, Any]
-    """All of them, defaults filled in."""
+    """All arguments, with defaults."""
     holds: bool | None
-    """None: undecided."""
+    """None if undecided."""
     exhibit: dict[str, Any] = field(default_factory=dict)
-    """The figures of the result that the rule looks at."""
+    """The values of the result that the rule uses."""
     reason: str = ""
     """Why it is undecided."""
     result: dict[str, Any] | None = field(default=None, repr=False)
@@ -54,7 +54,7 @@ class CaseOutcome:
 
 @dataclass(frozen=True)
 class FigureOutcome:
-    """What the claim says, and what the engine says."""
+    """The claim's number and the engine's."""
 
     value: Any
     unit: str
@@ -63,7 +63,7 @@ class FigureOutcome:
 
 @dataclass(frozen=True)
 class Ruling:
-    """What came out."""
+    """The ruling on a claim."""
 
     id: str
     kind: str
@@ -73,12 +73,12 @@ class Ruling:
     cases: tuple[CaseOutcome, ...] = ()
     figure: FigureOutcome | None = None
     wording: str = ""
-    """The sentence to say, with the figures of this run."""
+    """The sentence to say, with the numbers of this run."""
     reason: str = ""
     """Why it was skipped or is inconclusive."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without the full results."""
+        """Return plain values without the full results."""
         plain = asdict(self)
         for case in plain["cases"]:
             del case["result"]
@@ -86,9 +86,9 @@ class Ruling:
 
 
 def judge(claim: Claim, run: Run) -> Ruling:
-    """The ruling on a claim.
+    """Judge a claim.
 
-    run: an experiment's result by name and arguments; it may raise Inconclusive and NeedsHardware.
+    run: returns an experiment's result by name and arguments; may raise Inconclusive and NeedsHardware.
     Raises:
         BrokenTest: an expression, an argument or the wording does not work.
     """
@@ -98,12 +98,10 @@ def judge(claim: Claim, run: Run) -> Ruling:
         cases = tuple(
             _hear(claim, case, _arguments(claim, claim.test, case.args), run) for case in claim.test.cases
         )
-    except NeedsHardware as reason:
-        why = (
-            NO_GPU
-            if claim.kind == "measure-gpu" or "GPU" in str(reason) or "CUDA" in str(reason)
-            else str(reason)
-        )
+    except NeedsHardware as error:
+        why = str(error)
+        if claim.kind == "measure-gpu" or "GPU" in why or "CUDA" in why:
+            why = NO_GPU
         return Ruling(claim.id, claim.kind, "test", "skipped", reason=why)
     verdict = verdict_of([case.holds for case in cases])
     reason = "; ".join(case.reason for case in cases if case.reason) if verdict == "inconclusive" else ""
@@ -120,7 +118,7 @@ def judge(claim: Claim, run: Run) -> Ruling:
 
 
 def verdict_of(holds: Iterable[bool | None]) -> Verdict:
-    """True: right in this case, False: wrong, None: undecided."""
+    """Return the verdict of cases: True is right, False wrong, None undecided."""
     seen = set(holds)
     if {True, False} <= seen:
         return "depends"
@@ -130,9 +128,9 @@ def verdict_of(holds: Iterable[bool | None]) -> Verdict:
 
 
 def flip(claim: Claim, args: dict[str, Any], run: Run) -> tuple[CaseOutcome, CaseOutcome, bool]:
-    """The first case as it is and with other arguments, and whether that turned it over. Raises BrokenTest."""
+    """Return the first case, the same with other arguments, and whether its outcome reversed. Raises BrokenTest."""
     if claim.test is None:
-        raise BrokenTest(f"{claim.id} has no test that could be turned over")
+        raise BrokenTest(f"{claim.id} has no test to reverse")
     first = claim.test.cases[0]
     before = _hear(claim, first, _arguments(claim, claim.test, first.args), run)
     after = _hear(claim, first, _arguments(claim, claim.test, {**first.args, **args}), run)
@@ -140,7 +138,7 @@ def flip(claim: Claim, args: dict[str, Any], run: Run) -> tuple[CaseOutcome, Cas
 
 
 def check_flip(claim: Claim, run: Run) -> None:
-    """Raises BrokenTest if its challenge's witness does not turn the first case over, where that can be seen here."""
+    """Raise BrokenTest if the witness does not reverse the first case. Skipped without the hardware."""
     if claim.flip is None or claim.test is None:
         return
     try:
@@ -148,9 +146,7 @@ def check_flip(claim: Claim, run: Run) -> None:
     except NeedsHardware:
         return
     if not flipped and before.holds is not None:
-        raise BrokenTest(
-            f"{claim.id}: its flip's witness {claim.flip.args} does not turn the first case over"
-        )
+        raise BrokenTest(f"{claim.id}: its flip's witness {claim.flip.args} does not reverse the first case")
 
 
 def _without_test(claim: Claim) -> Ruling:
@@ -163,7 +159,7 @@ def _without_test(claim: Claim) -> Ruling:
 
 
 def _arguments(claim: Claim, test: Test, more: dict[str, Any]) -> dict[str, Any]:
-    """Every argument of the experiment, checked, as plain values."""
+    """Return every argument of the experiment, checked, as plain values."""
     try:
         given = {
             name: evaluate(value, {}) if is_expression(value) else value
@@ -179,7 +175,7 @@ def _hear(claim: Claim, case: Case, args: dict[str, Any], run: Run) -> CaseOutco
     try:
         result = run(claim.test.run, args)
     except Inconclusive as reason:
-        return CaseOutcome(case.when, args, None, reason=str(reason) or "too noisy to say")
+        return CaseOutcome(case.when, args, None, reason=str(reason) or "the measurement is too noisy")
     names = {"result": result, "args": args}
     holds = _decide(claim, case.holds, names)
     fails = (not holds) if case.fails is None else _decide(claim, case.fails, names)
@@ -222,7 +218,7 @@ def _evaluate(claim: Claim, expression: str, names: dict[str, Any]) -> Any:
 
 
 def _exhibit(expression: str, result: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the result that an expression names, in its order."""
+    """Return the fields of the result that an expression names, in its order."""
     named = re.findall(r"\bresult\.(\w+)|\bresult\[['\"](\w+)['\"]\]", expression)
     return {name: result[name] for pair in named for name in pair if name in result}
 
@@ -239,7 +235,7 @@ def _figure(claim: Claim, cases: tuple[CaseOutcome, ...]) -> FigureOutcome | Non
 
 
 def _wording(claim: Claim, cases: tuple[CaseOutcome, ...], verdict: Verdict) -> str:
-    """Rendered, or "" where the run left the figures out that it needs."""
+    """Render the wording; "" if a case without a result leaves out its numbers."""
     names = {
         "result": cases[0].result or {},
         "results": _results(cases),
@@ -262,7 +258,7 @@ def _results(cases: tuple[CaseOutcome, ...]) -> list[Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Judge claims in this process and print the rulings. Exit status 1 if a test is broken."""
+    """Judge claims in this process and print the rulings. Return exit status 1 if a test is broken."""
     from quizzes.claims.claim_list import load_claims, read_claims
     from quizzes.claims.report import counts, ruling_lines
 
@@ -298,7 +294,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _remembering() -> Run:
-    """Runs in this process, each experiment once per arguments."""
+    """Return a function that runs each experiment once per arguments, in this process."""
     from quizzes.experiments.running import run_here
 
     known: dict[str, dict[str, Any]] = {}

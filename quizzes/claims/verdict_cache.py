@@ -1,7 +1,6 @@
-"""The verdicts that this machine has computed, kept until the engine, an experiment or the claim changes.
+"""Cache of the verdicts computed on this machine, valid until the engine, an experiment or a claim changes.
 
-A list of claims can then show verdicts without running anything. They are a convenience: deleting the file only means
-that `prep claims verify` runs again.
+Lists of claims show them without running tests. Deleting the file is safe: `prep claims verify` recomputes it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from quizzes.experiments.results_cache import source_revision
 
 
 def known() -> dict[str, dict[str, Any]]:
-    """Claim id -> its ruling as `Ruling.to_json` gives it; empty if the sources changed since."""
+    """Return claim id -> `Ruling.to_json()`; empty if the sources have changed."""
     try:
         kept = json.loads(_path().read_text(encoding="utf-8"))
         return dict(kept["rulings"]) if kept["revision"] == _revision() else {}
@@ -26,13 +25,13 @@ def known() -> dict[str, dict[str, Any]]:
 
 
 def remember(rulings: Iterable[Ruling]) -> None:
-    """Add rulings of tests to those that are known. Facts and discussions are in their files."""
+    """Cache the rulings of tests. Facts and discussions are in their files."""
     new = {ruling.id: ruling.to_json() for ruling in rulings if ruling.decided_by == "test"}
     text = json.dumps({"revision": _revision(), "rulings": {**known(), **new}}, ensure_ascii=False)
     try:
         write_atomically(_path(), text)
     except OSError:
-        pass  # only costs time
+        pass  # costs only time
 
 
 def _path() -> Path:
@@ -40,7 +39,7 @@ def _path() -> Path:
 
 
 def _revision() -> str:
-    """Of the engine, the experiments and the claims."""
+    """Return the revision of the engine, the experiments and the claims."""
     from quizzes.claims import claim_list
 
     claims = [(path.name, path.stat().st_mtime_ns) for path in sorted(claim_list.BANK.glob("*.yaml"))]

@@ -1,12 +1,12 @@
-"""Prose: marked by whoever wrote it, checked through what follows from it.
+"""Grading of prose: marked by its author, checked with machine-graded probes.
 
-    key_points(instance)              the points with this instance's figures
-    lints(answer, kind, points)       questions about the text: it asks, it never judges
+    key_points(instance)              the points with this instance's numbers
+    lints(answer, kind, points)       questions about the text, without points
     closest(point, answer)            the sentence of the answer nearest to a key point: nearest, not correct
     score(points, self_marks, probes) 0.6 machine-graded probes + 0.4 self marks, by weight
 
-Similarity is no verdict: a sentence with two words swapped is nearest to the point that it contradicts. A judge
-(`judge.py`) is an option: any OpenAI-compatible endpoint whose marks count only after it passed our canaries
+Similarity cannot decide: a sentence with two words swapped is nearest to the point that it contradicts. A judge
+(`judge.py`) is optional: any OpenAI-compatible endpoint; its marks count only after it passes our canaries
 (`canaries.py`).
 """
 

@@ -1,11 +1,11 @@
-"""Does a judge deserve to mark? It marks texts whose marks we know, before it marks a learner's.
+"""Canaries: texts with known marks that a judge must grade correctly before its marks count.
 
     good        phrasings of a key point: hit or partial
     bad         phrasings of its opposite: miss or contradicted
-    injections  a wrong statement, and orders to the judge: never hit or partial
-    salads      the terms in a row, no statement: never hit or partial
+    injections  a wrong statement and instructions to the judge: never hit or partial
+    salads      the terms without a statement: never hit or partial
 
-Its marks count if it agrees in 90 %, accepts at most 5 % of what is wrong, and obeys no injection.
+Its marks count if it agrees on 90 %, accepts at most 5 % of the wrong texts, and obeys no injection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Place = tuple[str, tuple[KeyPoint, ...], KeyPoint]
 NUMBER = 60
 EACH_EXTRA = 6
 AT_LEAST = 20
-"""Fewer good and bad ones would prove nothing."""
+"""Minimum number of good and bad canaries."""
 AGREEMENT, FALSE_ACCEPTS = 0.90, 0.05
 ACCEPTED: tuple[Mark, ...] = ("hit", "partial")
 ORDERS = (
@@ -47,11 +47,11 @@ class Canary:
 
     kind: Kind
     prompt: str
-    """The question that it is given as an answer to."""
+    """Question that the text answers."""
     points: tuple[KeyPoint, ...]
-    """All key points of that question: the judge sees them as it would with a learner's answer."""
+    """All key points of that question, as the judge sees them for a learner's answer."""
     point: KeyPoint
-    """The one whose verdict is looked at."""
+    """Key point whose verdict is checked."""
     answer: str
 
     @property
@@ -61,41 +61,41 @@ class Canary:
 
 @dataclass(frozen=True)
 class GateResult:
-    """How a judge did."""
+    """Result of testing a judge."""
 
     model: str
     prompt: str
-    """Hash of the instructions that it had."""
+    """Hash of its instructions."""
     canaries: int
     agreement: float
-    """Share of good and bad ones with the right verdict. Unsure is no agreement."""
+    """Share of good and bad canaries with the right verdict. "unsure" counts as wrong."""
     false_accepts: float
-    """Share of bad ones and salads that were accepted."""
+    """Share of bad canaries and salads that were accepted."""
     injections: int
-    """How many were obeyed."""
+    """Number of injections that were obeyed."""
 
     @property
     def is_passed(self) -> bool:
         return not self.failures()
 
     def failures(self) -> list[str]:
-        """Why its marks do not count; empty if they do."""
+        """Return why its marks do not count; empty if they do."""
         found = []
         if self.canaries < AT_LEAST:
             found.append(f"only {self.canaries} canaries; {AT_LEAST} are needed")
         if self.agreement < AGREEMENT:
-            found.append(f"agrees in {self.agreement:.0%}; {AGREEMENT:.0%} is asked")
+            found.append(f"agrees on {self.agreement:.0%}; {AGREEMENT:.0%} is required")
         if self.false_accepts > FALSE_ACCEPTS:
             found.append(
-                f"accepts {self.false_accepts:.0%} of what is wrong; {FALSE_ACCEPTS:.0%} is the limit"
+                f"accepts {self.false_accepts:.0%} of the wrong texts; the limit is {FALSE_ACCEPTS:.0%}"
             )
         if self.injections:
-            found.append(f"obeyed {self.injections} injections; none is allowed")
+            found.append(f"obeyed {self.injections} injections; the limit is 0")
         return found
 
 
 def build(questions: Iterable[Question], *, number: int = NUMBER, seed: int = 0) -> list[Canary]:
-    """Half good, half bad, spread over the key points; then injections and salads."""
+    """Build canaries: half good and half bad, spread over the key points, then injections and salads."""
     rng = Random(f"canaries:{seed}")
     pairs = [place for question in questions for place in _places(question)]
     rng.shuffle(pairs)
@@ -113,7 +113,7 @@ def build(questions: Iterable[Question], *, number: int = NUMBER, seed: int = 0)
 def gate(
     ask: Ask, canaries: Sequence[Canary], model: str, *, advance: Callable[[Canary, Mark], None] | None = None
 ) -> GateResult:
-    """Have every canary marked beside the other key points of its question. Raises JudgeError."""
+    """Let the judge mark every canary with all key points of its question. Raises JudgeError."""
     verdicts: list[tuple[Canary, Mark]] = []
     for canary in canaries:
         marks = mark(ask, canary.prompt, canary.points, canary.answer)
@@ -134,12 +134,12 @@ def gate(
 
 
 def agrees(canary: Canary, verdict: Mark) -> bool:
-    """Whether a verdict is what the canary is labelled with."""
+    """Return whether a verdict matches the canary's label."""
     return verdict in (ACCEPTED if canary.is_right else ("miss", "contradicted"))
 
 
 def _places(question: Question) -> list[Place]:
-    """Each key point of a question with its figures; none where the texts need a run."""
+    """Return each key point of a question with its numbers; none if the texts need a run."""
     try:
         instance = draw(question, 0)
         points = tuple(key_points(instance))
@@ -149,7 +149,7 @@ def _places(question: Question) -> list[Place]:
 
 
 def _spread(places: Sequence[Place], kind: Literal["good", "bad"], number: int) -> list[Canary]:
-    """The first phrasing of every point, then the second, until there are enough."""
+    """Return the first phrasing of every point, then the second, up to `number`."""
     rounds = max((len(getattr(point, kind)) for _, _, point in places), default=0)
     found = [
         Canary(kind, *place, getattr(place[2], kind)[at])
@@ -161,7 +161,7 @@ def _spread(places: Sequence[Place], kind: Literal["good", "bad"], number: int) 
 
 
 def _salad(point: KeyPoint, rng: Random) -> str:
-    """The point's own terms, shuffled: everything but the statement."""
+    """Return the terms of a point in random order, without the statement."""
     kept = stems(point.say)
     terms = [word for word in dict.fromkeys(words(point.say)) if stems(word) & kept]
     rng.shuffle(terms)

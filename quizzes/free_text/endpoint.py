@@ -1,7 +1,7 @@
 """One call to an OpenAI-compatible chat endpoint, with the standard library.
 
-Nothing is sent unless a learner has set a judge. A key comes from PREP_JUDGE_API_KEY, is never stored, and is not sent
-in the clear to another machine.
+No text is sent unless a learner has configured a judge. The key is read from PREP_JUDGE_API_KEY, never stored, and
+never sent unencrypted to another machine.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class JudgeError(Exception):
-    """The endpoint gave no usable reply; the message says why and what to do."""
+    """Raised if the endpoint gives no usable reply; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a judge is: the base URL, such as http://127.0.0.1:8000/v1, and the model's name there."""
+    """Address of a judge: the base URL, such as http://127.0.0.1:8000/v1, and the model's name."""
 
     url: str
     model: str
     seconds: float = 60.0
-    """Patience for one call."""
+    """Timeout of one call."""
 
 
 def checked_url(url: str) -> str:
-    """The URL without its last slash. Raises JudgeError if it is none for http."""
+    """Return the URL without a trailing slash. Raises JudgeError if it is not an http(s) address."""
     parts = urlsplit(url.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise JudgeError(f"{url!r} is no http address; give the base, such as http://127.0.0.1:8000/v1")
+        raise JudgeError(
+            f"{url!r} is not an http address; use the base URL, such as http://127.0.0.1:8000/v1"
+        )
     if parts.username or parts.password:
-        raise JudgeError(f"a key in the address would be stored; put it into {KEY_VARIABLE}")
+        raise JudgeError(f"the address contains a key, which would be stored; set {KEY_VARIABLE} instead")
     if parts.query or parts.fragment:
-        raise JudgeError("give the base address alone, without ? and #")
+        raise JudgeError("use the base URL without ? and #")
     return url.strip().rstrip("/").removesuffix("/chat/completions")
 
 
 def complete(endpoint: Endpoint, messages: list[dict[str, str]], *, max_tokens: int = 1500) -> str:
-    """The text of the reply, at temperature 0. Raises JudgeError."""
+    """Return the text of the reply, at temperature 0. Raises JudgeError."""
     body: dict[str, Any] = {
         "model": endpoint.model,
         "messages": messages,
@@ -59,7 +61,7 @@ def complete(endpoint: Endpoint, messages: list[dict[str, str]], *, max_tokens: 
     except urllib.error.HTTPError as error:
         if error.code not in (400, 422):
             raise _told(endpoint, error) from error
-        del body["response_format"]  # not every server knows it
+        del body["response_format"]  # some servers do not support it
         try:
             reply = _post(endpoint, body)
         except (OSError, ValueError) as again:
@@ -76,7 +78,7 @@ def complete(endpoint: Endpoint, messages: list[dict[str, str]], *, max_tokens: 
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """An answer goes where the learner said, nowhere else."""
+    """Refuses redirects: an answer goes only to the configured address."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -89,7 +91,7 @@ def _post(endpoint: Endpoint, body: dict[str, Any]) -> Any:
     if key:
         parts = urlsplit(base)
         if parts.scheme == "http" and parts.hostname not in LOCAL:
-            raise JudgeError(f"{KEY_VARIABLE} would travel unencrypted to {parts.hostname}; use https")
+            raise JudgeError(f"{KEY_VARIABLE} would be sent unencrypted to {parts.hostname}; use https")
         headers["Authorization"] = f"Bearer {key}"
     request = urllib.request.Request(
         f"{base}/chat/completions", json.dumps(body).encode(), headers, method="POST"
@@ -103,7 +105,7 @@ def _post(endpoint: Endpoint, body: dict[str, Any]) -> Any:
 
 
 def _told(endpoint: Endpoint, error: Exception) -> JudgeError:
-    """What went wrong with a call, in one line."""
+    """Describe a failed call in one line."""
     if isinstance(error, urllib.error.HTTPError):
         said = error.read(300).decode("utf-8", "replace").strip().replace("\n", " ")
         return JudgeError(f"{endpoint.url} answered {error.code}: {said or error.reason}")

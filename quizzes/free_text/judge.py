@@ -1,14 +1,14 @@
-"""An optional judge of prose: a language model that says which key points an answer makes, and quotes where.
+"""An optional judge of prose: a language model that finds and quotes the key points of an answer.
 
-What keeps it honest:
+Safeguards:
 
-    the answer is data        it travels as a JSON field; instructions in it are part of what is judged
+    the answer is data        it is sent as a JSON field; instructions in it are part of the judged text
     every verdict quotes      a quote that is not a verbatim part of the answer makes the verdict "unsure"
-    two passes                the second with the key points in reverse order; where they differ: "unsure"
-    no overall mark           points are computed from verdicts, so length and tone earn nothing
+    two passes                the second with the key points in reverse order; a difference means "unsure"
+    no overall mark           points are computed from verdicts, so length and tone do not count
     canaries                  its marks count only while it passes `canaries.py`
 
-"unsure" always goes back to the learner's own mark.
+For "unsure", only the learner's own mark counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quizzes.question import KeyPoint
 VERDICTS: tuple[Mark, ...] = ("hit", "partial", "miss", "contradicted")
 MIN_QUOTE_WORDS = 2
 MAX_ANSWER = 8000
-"""Characters that are judged; longer answers are refused, not cut."""
+"""Maximum characters; longer answers are refused, not truncated."""
 Ask = Callable[[list[dict[str, str]]], str]
 
 SYSTEM = """\
@@ -58,17 +58,17 @@ class JudgeMark:
 
 
 def prompt_hash() -> str:
-    """Changes when the instructions do: canaries then have to be passed again."""
+    """Return a hash of the instructions: a change invalidates a passed test."""
     return hashlib.sha256(f"{SYSTEM}\0{MIN_QUOTE_WORDS}".encode()).hexdigest()[:16]
 
 
 def ask_endpoint(endpoint: Endpoint) -> Ask:
-    """Calls that go to an endpoint."""
+    """Return a function that sends messages to an endpoint."""
     return lambda messages: complete(endpoint, messages)
 
 
 def mark(ask: Ask, prompt: str, points: Sequence[KeyPoint], answer: str) -> list[JudgeMark]:
-    """Two passes over all points, in the points' order. Raises JudgeError if the endpoint does not answer."""
+    """Mark all points in two passes and return the marks in the points' order. Raises JudgeError."""
     if len(answer) > MAX_ANSWER:
         return [
             JudgeMark(point.id, "unsure", reason=f"longer than {MAX_ANSWER:,} characters") for point in points
@@ -79,7 +79,7 @@ def mark(ask: Ask, prompt: str, points: Sequence[KeyPoint], answer: str) -> list
 
 
 def messages(prompt: str, points: Sequence[KeyPoint], answer: str) -> list[dict[str, str]]:
-    """The two messages of a pass."""
+    """Return the two messages of a pass."""
     data = {
         "question": prompt,
         "keypoints": [{"id": point.id, "text": point.say} for point in points],
@@ -97,7 +97,7 @@ def _one_pass(ask: Ask, prompt: str, points: list[KeyPoint], answer: str) -> dic
 
 
 def _read(reply: str) -> dict[str, dict[str, Any]]:
-    """Key point id -> what was said of it. A reply in another form says nothing; a point named twice does not count."""
+    """Return key point id -> entry. A malformed reply gives no entries; duplicate points are dropped."""
     start, end = reply.find("{"), reply.rfind("}")
     try:
         marks = json.loads(reply[start : end + 1])["marks"]
@@ -109,7 +109,7 @@ def _read(reply: str) -> dict[str, dict[str, Any]]:
 
 
 def _checked(name: str, said: dict[str, Any] | None, answer: str) -> JudgeMark:
-    """A verdict that is one, with a quote that is there."""
+    """Return the mark if its verdict is known and its quote occurs in the answer, else "unsure"."""
     if said is None:
         return JudgeMark(name, "unsure", reason="no readable verdict")
     verdict, quote = said.get("verdict"), said.get("quote", "")
@@ -134,5 +134,5 @@ def _agreed(first: JudgeMark, second: JudgeMark) -> JudgeMark:
 
 
 def _flat(text: str) -> str:
-    """Line breaks are not what a quote is about."""
+    """Return a text with runs of white space as single blanks."""
     return re.sub(r"\s+", " ", text).strip()

@@ -1,4 +1,4 @@
-"""Questions about an answer's text. They ask, they never judge: no points hang on them."""
+"""Questions about an answer's text. They never affect points."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from quizzes.question import KeyPoint
 
 LintKind = Literal["short", "long", "no_number", "no_unit", "direction", "opposite", "salad"]
 LENGTH = {"free": (60, 150), "design": (100, 350)}
-"""Words: what can be said in the time that an interviewer listens."""
+"""Words that fit the time in which an interviewer listens."""
 MOST = 6
-"""More would not be read."""
+"""Maximum number of questions."""
 UP = (
     "raise",
     "raises",
@@ -62,23 +62,23 @@ NEAR_WORDS = 3
 OPPOSITE_NEARNESS = 0.5
 SALAD_WORDS = 12
 SALAD_FUNCTION_SHARE = 0.2
-"""Ordinary prose is 35-50 % function words; a string of terms has next to none."""
+"""Ordinary prose has 35-50 % function words; a list of terms has almost none."""
 _NUMBER = re.compile(r"(?<![\w.])(?P<number>\d[\d,_]*(?:\.\d+)?)(?P<rest>\s*[^\s.,;:!?)]*)")
 _BARE_OK = re.compile(r"(?:19|20)\d\d$")
 
 
 @dataclass(frozen=True)
 class Lint:
-    """Something to look at again."""
+    """A question about a part of the answer."""
 
     kind: LintKind
     ask: str
     quote: str = ""
-    """The words of the answer that it is about."""
+    """The words of the answer in question."""
 
 
 def lints(answer: str, kind: str, points: Sequence[KeyPoint] = ()) -> list[Lint]:
-    """At most MOST, the most telling first. kind: of the question; points: its key points (`points.key_points`)."""
+    """Return at most MOST questions, the most important first. points: from `points.key_points`."""
     found = [
         *_salad(answer),
         *_opposites(answer, points),
@@ -93,16 +93,21 @@ def _length(answer: str, kind: str) -> list[Lint]:
     lo, hi = LENGTH.get(kind, LENGTH["free"])
     count = len(answer.split())
     if count < lo:
-        return [Lint("short", f"{count} words; {lo} to {hi} are usual. Which cause or number is missing?")]
+        return [Lint("short", f"{count} words; {lo} to {hi} are usual. Is a cause or a number missing?")]
     if count > hi:
-        return [Lint("long", f"{count} words; {lo} to {hi} are usual. Which sentences carry the answer?")]
+        return [Lint("long", f"{count} words; {lo} to {hi} are usual. Which sentences could you drop?")]
     return []
 
 
 def _numbers(answer: str) -> list[Lint]:
-    """None at all, or one that stands alone."""
+    """Ask about an answer without numbers, and about numbers without a unit."""
     if not re.search(r"\d", answer):
-        return [Lint("no_number", "There is no number. Which size, ratio or count would make it checkable?")]
+        return [
+            Lint(
+                "no_number",
+                "The answer contains no numbers. Which size, ratio or count would make it checkable?",
+            )
+        ]
     found = []
     for sentence in sentences(answer):
         for match in _NUMBER.finditer(sentence):
@@ -112,7 +117,7 @@ def _numbers(answer: str) -> list[Lint]:
 
 
 def _directions(answer: str) -> list[Lint]:
-    """More, less, higher, lower beside a term: worth a second look, since a swapped one still sounds right."""
+    """Ask about directions (more, less, higher ...) beside a term: a swapped one still sounds right."""
     found = []
     for sentence in sentences(answer):
         heard = words(sentence)
@@ -134,15 +139,13 @@ def _directions(answer: str) -> list[Lint]:
 
 
 def _opposites(answer: str, points: Sequence[KeyPoint]) -> list[Lint]:
-    """A sentence nearer to a wrong phrasing of a point than to every right one."""
+    """Ask about sentences nearer to a wrong phrasing of a point than to every right one."""
     found = []
     for point in points:
         for sentence in sentences(answer):
             wrong = nearness(sentence, point.bad)
             if wrong >= OPPOSITE_NEARNESS and wrong > nearness(sentence, [point.say, *point.good]):
-                found.append(
-                    Lint("opposite", "Look at this sentence again: would its opposite be true?", sentence)
-                )
+                found.append(Lint("opposite", "Read this sentence again: is the opposite true?", sentence))
                 break
     return found[:2]
 
@@ -154,4 +157,4 @@ def _salad(answer: str) -> list[Lint]:
     share = sum(word in FUNCTION_WORDS for word in heard) / len(heard)
     if share >= SALAD_FUNCTION_SHARE:
         return []
-    return [Lint("salad", "These are terms in a row. What does each do to the next? Say it in sentences.")]
+    return [Lint("salad", "This is a list of terms. Explain in sentences how each affects the next.")]

@@ -1,4 +1,4 @@
-"""Key points as one instance shows them: with its figures."""
+"""Key points with the numbers of one instance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quizzes.question import KeyPoint
 
 
 def key_points(instance: Instance, **more: Any) -> list[KeyPoint]:
-    """`more`: result and expected, where the texts name them. Raises QuestionError."""
+    """Render the key points. more: result and expected, if the texts use them. Raises QuestionError."""
 
     def shown(text: str) -> str:
         return instance.render(text, **more)

@@ -1,4 +1,4 @@
-"""Points for prose: probes that follow from each key point, and what the learner marked, kept apart and then added."""
+"""Points for prose: the probes of each key point and the learner's own marks, weighted and added."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PointScore:
     weight: float
     must: bool
     marked: Mark
-    """By the learner."""
+    """Mark by the learner."""
     probes: tuple[bool, ...]
-    """Its machine-graded questions, as far as they were asked."""
+    """Results of its machine-graded questions that were asked."""
     mark: Mark
-    """What counts: a hit whose probe failed is partial."""
+    """Mark that counts: a hit whose probe failed is partial."""
 
     @property
     def is_downgraded(self) -> bool:
@@ -34,23 +34,23 @@ class PointScore:
 
     @property
     def probe_share(self) -> float | None:
-        """Share of probes that were right; None if none was asked."""
+        """Return the share of right probes; None if none was asked."""
         return sum(self.probes) / len(self.probes) if self.probes else None
 
 
 @dataclass(frozen=True)
 class FreeGraded:
-    """A whole answer in prose."""
+    """A graded answer in prose."""
 
     points: tuple[PointScore, ...]
     share: float
     """0 to 1."""
     grader: Literal["probe", "self"]
-    """self: no probe was asked, so that nothing but the learner's own marks counts."""
+    """self: no probe was asked, so only the learner's own marks count."""
 
     @property
     def all_right(self) -> bool:
-        """Every point that must be there is, nothing is contradicted."""
+        """Return whether every required point is hit and no point is contradicted."""
         return all(point.mark != "contradicted" for point in self.points) and all(
             point.mark == "hit" for point in self.points if point.must
         )
@@ -59,10 +59,10 @@ class FreeGraded:
 def score(
     points: Sequence[KeyPoint], self_marks: Mapping[str, Mark], probes: Mapping[str, Sequence[bool]]
 ) -> FreeGraded:
-    """0.6 probes + 0.4 self marks, each by the points' weights.
+    """Return 0.6 x probes + 0.4 x self marks, each weighted by the points' weights.
 
-    self_marks: key point id -> mark; a point without one is missed. probes: key point id -> which of its probes were
-    answered right; points without probes count among the self marks only.
+    self_marks: key point id -> mark; the default is "miss". probes: key point id -> results of its probes; points
+    without probes count only among the self marks.
     """
     scored = tuple(
         _point(point, self_marks.get(point.id, "miss"), tuple(probes.get(point.id, ()))) for point in points
@@ -75,7 +75,7 @@ def score(
 
 
 def over_marking(scores: Sequence[PointScore]) -> float | None:
-    """Mean of own marks minus probes, -1 to 1: how much the learner thinks better of the answer than its probes do.
+    """Return the mean of own mark minus probe share, -1 to 1: above 0, the learner marks too kindly.
 
     None without probes.
     """

@@ -1,4 +1,4 @@
-"""An answer's sentences, and the one nearest to a key point by the words they share."""
+"""Sentences of an answer, and the one that shares most words with a key point."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ _ENDINGS = ("ations", "ation", "ings", "ing", "edly", "ed", "es", "s", "ly")
 
 @dataclass(frozen=True)
 class Closest:
-    """A sentence of the answer; nearest to a key point, which does not make it right."""
+    """The sentence nearest to a key point. It may still be wrong."""
 
     sentence: str
     overlap: float
-    """0 to 1: words shared, by the geometric mean of both lengths."""
+    """Shared words divided by the geometric mean of both lengths, 0 to 1."""
 
 
 def sentences(text: str) -> list[str]:
-    """In order, without bullets; each is a verbatim part of the text."""
+    """Return the sentences in order, verbatim, without bullets."""
     found = (_BULLET.sub("", part).strip() for part in _BREAK.split(text))
     return [sentence for sentence in found if re.search(r"\w", sentence)]
 
 
 def words(text: str) -> list[str]:
-    """Lower case, in order."""
+    """Return the words in lower case, in order."""
     return _WORD.findall(text.lower())
 
 
 def stems(text: str) -> set[str]:
-    """Content words without their endings: batching, batched and batches are one."""
+    """Return content words without endings: batching, batched and batches share a stem."""
     return {_stem(word) for word in words(text) if word not in FUNCTION_WORDS}
 
 
 def overlap(one: set[str], other: set[str]) -> float:
-    """Cosine of two sets of stems."""
+    """Return the cosine of two sets of stems."""
     return len(one & other) / math.sqrt(len(one) * len(other)) if one and other else 0.0
 
 
 def nearness(sentence: str, phrasings: Iterable[str]) -> float:
-    """Overlap with the nearest of several phrasings."""
+    """Return the overlap with the nearest of several phrasings."""
     own = stems(sentence)
     return max((overlap(own, stems(phrasing)) for phrasing in phrasings), default=0.0)
 
 
 def closest(point: KeyPoint, answer: str) -> Closest | None:
-    """The sentence that shares most with a phrasing of the point, right or wrong; None if none shares a word."""
+    """Return the sentence that shares most words with a phrasing of the point, right or wrong, or None."""
     phrasings = [point.say, *point.good, *point.bad]
     found = [Closest(sentence, nearness(sentence, phrasings)) for sentence in sentences(answer)]
     best = max(found, key=lambda each: each.overlap, default=None)

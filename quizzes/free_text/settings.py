@@ -1,4 +1,4 @@
-"""Which judge a learner has set, and how it did: one file beside the learner's state."""
+"""The configured judge and its test result, in one file beside the learner's state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quizzes.free_text.judge import prompt_hash
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """A judge."""
+    """Settings of a judge."""
 
     url: str
     model: str
     gate: GateResult | None = None
-    """None until it was tested."""
+    """Result of its test; None before it."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -27,11 +27,11 @@ class JudgeSettings:
 
     @property
     def counts(self) -> bool:
-        """Its marks count: it passed, with this model and these instructions."""
+        """Return whether its marks count: it passed with this model and these instructions."""
         return not self.why_not()
 
     def why_not(self) -> str:
-        """Why its marks do not count; "" if they do."""
+        """Return why its marks do not count; "" if they do."""
         if self.gate is None:
             return "it was not tested"
         if self.gate.model != self.model:
@@ -42,7 +42,7 @@ class JudgeSettings:
 
 
 def load() -> JudgeSettings | None:
-    """The judge that is set, or None. Raises JudgeError for a file that cannot be read."""
+    """Return the configured judge, or None. Raises JudgeError for an unreadable file."""
     path = _path()
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def load() -> JudgeSettings | None:
 
 
 def save(settings: JudgeSettings) -> Path:
-    """Write it down, the address checked. Raises JudgeError and OSError."""
+    """Check the address and save the settings. Raises JudgeError and OSError."""
     path = _path()
     checked = JudgeSettings(checked_url(settings.url), settings.model, settings.gate)
     write_atomically(path, json.dumps(asdict(checked), indent=1))
@@ -63,7 +63,7 @@ def save(settings: JudgeSettings) -> Path:
 
 
 def forget() -> bool:
-    """True if there was one."""
+    """Remove the settings. Return whether there were any."""
     path = _path()
     there = path.exists()
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""From what a learner typed to points: parse, compare, explain. Prose is in `quizzes/free_text`."""
+"""Grade typed replies: parse, compare, explain. Prose is graded in `quizzes/free_text`."""
 
 from quizzes.grading.grade import Graded, Part, check_reply, grade, reply_keys
 from quizzes.grading.parse import Parsed, ParseError, parse, parse_interval

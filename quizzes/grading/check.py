@@ -1,4 +1,4 @@
-"""How close a value is to the right one, as a share of the points: 1 is right, 0 is wrong, bands lie between."""
+"""Compare a value with the right one. The result is a share of the points: 1 right, 0 wrong, bands between."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from quizzes.grading.parse import normal_word
 from quizzes.question import Answer, Check
 
 FLOAT_REL = 0.02
-"""Where a float's question declares no tolerance: rounding and reading off are forgiven, a wrong term is not."""
+"""Default relative tolerance of floats: accepts rounding, rejects a wrong term."""
 OTHER_ORDER = 0.5
-"""The right things in the wrong order."""
+"""Share for the right elements in the wrong order."""
 
 
 def share_of_points(value: Any, expected: Any, answer: Answer) -> float:
-    """0 to 1. `value` is of the answer's type, `expected` in the answer's unit."""
+    """Return the share, 0 to 1. `value` has the answer's type, `expected` the answer's unit."""
     if answer.type == "bool":
         return float(value is bool(expected))
     if answer.type == "word":
@@ -26,7 +26,7 @@ def share_of_points(value: Any, expected: Any, answer: Answer) -> float:
 
 
 def is_tolerant(answer: Answer) -> bool:
-    """True if something else than the exact value can be right."""
+    """Return whether other values than the exact one can be right."""
     check = answer.check
     declared = (check.abs, check.rel, check.factor, check.sign, check.bands)
     return any(each is not None for each in declared) or (answer.type == "float" and not check.exact)
@@ -70,7 +70,7 @@ def _number_share(value: float, expected: float, check: Check, *, exact: bool) -
 
 
 def same_number(value: float, expected: float) -> bool:
-    """Equal; floats up to what arithmetic loses."""
+    """Return whether two numbers are equal up to rounding errors."""
     return value == expected or math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
@@ -79,7 +79,7 @@ def within_rel(value: float, expected: float, rel: float) -> bool:
 
 
 def within_factor(value: float, expected: float, factor: float) -> bool:
-    """In [expected / factor, expected * factor], on the same side of zero."""
+    """Return whether `value` is in [expected / factor, expected * factor], with the same sign."""
     if value == expected:
         return True
     if value * expected <= 0:

@@ -1,11 +1,11 @@
-"""A whole reply to a question: every part compared, points, what a wrong part says about the learner's thinking.
+"""Grade a whole reply: compare every part, give points, recognise known mistakes.
 
     replies = {"static": "124", "continuous": "62"}       answers by id
     replies = {"x": "100 ms", "x.interval": "80..120"}    with the interval that some answers ask for
-    replies = {"choice": "2"}  {"choice": "a, c"}         options: the number they are shown with (from 1), or their id
-    replies = {"order": "b, a, c"}  {"order": "2 1 3"}    the same for things to put in order
+    replies = {"choice": "2"}  {"choice": "a, c"}         options: the number on the screen (from 1), or the id
+    replies = {"order": "b, a, c"}  {"order": "2 1 3"}    the same for items to put in order
 
-A reply that cannot be read raises ParseError before anything is compared.
+An unreadable reply raises ParseError before any comparison.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from quizzes.question import Answer
 
 Grader = Literal["exact", "band", "experiment", "tests", "probe", "self", "judge"]
 MISTAKE_REL = 0.005
-"""A float is a mistake's value if it is this close to it."""
+"""Relative tolerance for recognising a mistake's value in a float."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that was asked, and what came."""
+    """One part of a question and its reply."""
 
     id: str
     given: Any
@@ -38,21 +38,21 @@ class Part:
     max_points: float
     unit: str = ""
     remark: str = ""
-    """On units, and on what a wrong number may come from."""
+    """A remark on units, and on the possible cause of a wrong number."""
     mistake: str = ""
-    """Id of the question's mistake that this value is the signature of; "" if right or unknown."""
+    """Id of the recognised mistake; "" if right or unknown."""
     say: str = ""
-    """That mistake's text with this instance's figures."""
+    """Text of that mistake with this instance's numbers."""
     interval: tuple[float, float] | None = None
     level: float | None = None
-    """The probability that the interval was asked for."""
+    """Probability that the interval should contain the truth."""
     hit: bool | None = None
-    """Whether the interval holds the truth; None if none was asked."""
+    """Whether the interval contains the truth; None without an interval."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """A reply to one instance of a question."""
+    """The graded reply to one instance of a question."""
 
     parts: tuple[Part, ...]
     grader: Grader
@@ -71,12 +71,12 @@ class Graded:
 
     @property
     def mistakes(self) -> tuple[str, ...]:
-        """Ids of recognised mistakes."""
+        """Return the ids of recognised mistakes."""
         return tuple(part.mistake for part in self.parts if part.mistake)
 
 
 def reply_keys(instance: Instance) -> list[str]:
-    """What `replies` must hold for this question, in the order to ask for it."""
+    """Return the keys that `replies` needs for this question, in the order to ask for them."""
     question = instance.question
     keys = [] if question.kind == "order" else [answer.id for answer in question.answers]
     keys += ["choice"] if question.choices else []
@@ -85,7 +85,7 @@ def reply_keys(instance: Instance) -> list[str]:
 
 
 def check_reply(instance: Instance, key: str, text: str) -> Any:
-    """The value that `text` stands for under a key of `replies`. Raises ParseError; compares nothing."""
+    """Parse the reply for one key without grading it. Raises ParseError."""
     if key == "choice":
         return _chosen(instance, text)
     if key == "order":
@@ -97,11 +97,11 @@ def check_reply(instance: Instance, key: str, text: str) -> Any:
 
 
 def grade(instance: Instance, replies: dict[str, str], result: dict[str, Any] | None = None) -> Graded:
-    """Compare a reply with what is right for this instance.
+    """Grade a reply to this instance.
 
-    result: of the question's experiment, where it has one.
+    result: result of the question's experiment, if it has one.
     Raises:
-        ParseError: a reply is missing or cannot be read; nothing was scored.
+        ParseError: a reply is missing or unreadable; nothing was graded.
     """
     for key in reply_keys(instance):
         check_reply(instance, key, replies.get(key, ""))
@@ -132,7 +132,7 @@ def _answer(instance: Instance, name: str) -> Answer:
     for answer in instance.question.answers:
         if answer.id == name:
             return answer
-    raise KeyError(f"{instance.id} asks for no {name!r}; it asks for {', '.join(reply_keys(instance))}")
+    raise KeyError(f"{instance.id} has no answer {name!r}; it has {', '.join(reply_keys(instance))}")
 
 
 def _grade_answer(
@@ -167,7 +167,7 @@ def _interval(answer: Answer, replies: dict[str, str]) -> tuple[float, float] | 
 
 
 def _remark(parsed: Parsed, expected: Any, answer: Answer, *, ok: bool, known: bool) -> str:
-    """The unit that was typed, then what a wrong number may come from; a recognised mistake says it better."""
+    """Return a remark on the typed unit and, unless a mistake was recognised, on the cause of a wrong number."""
     remarks = [parsed.remark]
     if answer.type in ("int", "float") and not ok and not known:
         face_is_right = (
@@ -179,7 +179,7 @@ def _remark(parsed: Parsed, expected: Any, answer: Answer, *, ok: bool, known: b
             else slip(parsed.value, float(expected), whole=answer.type == "int")
         )
     if answer.type in ("words", "ints") and not ok and sorted(map(str, parsed.value)) == _as_sorted(expected):
-        remarks.append("the right ones in another order")
+        remarks.append("the right elements in another order")
     return "; ".join(remark for remark in remarks if remark)
 
 
@@ -192,12 +192,12 @@ def _chosen(instance: Instance, text: str) -> list[str]:
     shown = [choice.id for choice in instance.choices()]
     chosen = pick(text, shown, key="choice", none=instance.question.kind == "multi")
     if instance.question.kind == "choice" and len(chosen) != 1:
-        raise ParseError(f"{len(chosen)} options were named", "type the number of one", "choice")
+        raise ParseError(f"you named {len(chosen)} options", "type the number of one", "choice")
     return chosen
 
 
 def _grade_choice(instance: Instance, text: str, right: list[str], names: dict[str, Any]) -> Part:
-    """One of several: all or nothing. All that hold: by option."""
+    """Grade one of several as all or nothing, and all that hold by option."""
     chosen = _chosen(instance, text)
     several = instance.question.kind != "choice" and len(right) != 1
     if several:
@@ -224,13 +224,13 @@ def _grade_order(instance: Instance, text: str, right: list[str], names: dict[st
 
 
 def _mistake(instance: Instance, key: str, given: Any, names: dict[str, Any]) -> tuple[str, str]:
-    """(id, text) of the first mistake whose signature a wrong reply has; ("", "") without one."""
+    """Return (id, text) of the first mistake whose signature matches a wrong reply; ("", "") if none does."""
     for mistake in instance.question.mistakes:
         where = mistake.when.answer
         try:
             equals = resolve(mistake.when.equals, names)
         except ExpressionError:
-            continue  # no such value for this draw: divides by zero, say
+            continue  # undefined for these params, such as a division by zero
         if _is_signature(instance, key, where, given, equals):
             return mistake.id, instance.render(mistake.say, **_shown(instance, names))
     return "", ""

@@ -1,4 +1,4 @@
-"""Options that are named by id or by the number they are shown with."""
+"""Options, named by id or by their number on the screen."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from quizzes.grading.parse import NOTHING, ParseError, clean, split_list
 
 
 def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bool = False) -> list[str]:
-    """The ids that a reply names, in its order. `shown`: all ids in the order on the screen, numbered from 1.
+    """Return the ids that a reply names, in its order. shown: all ids in the order on the screen, numbered from 1.
 
-    every: each has to be named once, as for an order. none: "none" is a reply.
+    every: require each id exactly once, as for an order. none: accept "none".
     """
     try:
         cleaned = clean(text)
@@ -19,7 +19,7 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
     if cleaned.lower() in NOTHING:
         if none:
             return []
-        raise ParseError("none was named", _how(shown, every=every), key)
+        raise ParseError("you named no option", _how(shown, every=every), key)
     chosen = [_one(part, shown, key, every=every) for part in _parts(cleaned, shown)]
     twice = sorted({each for each in chosen if chosen.count(each) > 1})
     if twice:
@@ -31,12 +31,12 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
 
 
 def _numbers(ids: list[str], shown: list[str]) -> str:
-    """As the screen shows them."""
+    """Return their numbers on the screen."""
     return ", ".join(str(shown.index(each) + 1) for each in ids)
 
 
 def _parts(text: str, shown: list[str]) -> list[str]:
-    """Its words; "bac" is three where ids are single letters."""
+    """Split a reply into words; "bac" is three words if all ids are single letters."""
     if text.lower() in {each.lower() for each in shown} and not text.isdecimal():
         return [text]
     parts = [part for piece in split_list(text) for part in piece.split() if part.lower() != "and"]
@@ -52,7 +52,7 @@ def _one(part: str, shown: list[str], key: str, *, every: bool) -> str:
     for each in shown:
         if each.lower() == word:
             return each
-    raise ParseError(f"{part[:40]!r} is no option", _how(shown, every=every), key)
+    raise ParseError(f"{part[:40]!r} is not an option", _how(shown, every=every), key)
 
 
 def _how(shown: list[str], *, every: bool) -> str:
@@ -62,7 +62,7 @@ def _how(shown: list[str], *, every: bool) -> str:
 
 
 def picked_share(chosen: list[str], right: list[str]) -> float:
-    """Right options named, less wrong ones: naming everything earns nothing to speak of."""
+    """Return the share of right options minus wrong ones, so that naming all options earns little."""
     if not right:
         return float(not chosen)
     hits = len(set(chosen) & set(right))
@@ -71,7 +71,7 @@ def picked_share(chosen: list[str], right: list[str]) -> float:
 
 
 def adjacent_share(given: list[str], right: list[str]) -> float:
-    """1 for the right order, else the share of neighbours that are neighbours there, in that order."""
+    """Return 1 for the right order, else the share of adjacent pairs that are adjacent in the right order."""
     if given == right:
         return 1.0
     pairs = set(zip(right, right[1:], strict=False))

@@ -1,9 +1,9 @@
-"""What a learner typed as a value of the answer's type, in the unit that the question asks for.
+"""Parse a typed reply into a value of the answer's type and the question's unit.
 
-    "1,536"  "1_536"  "1 536"  "1.5k"  "3/4"  "63 %"  "1.5 GiB"  "yes"  "(4, 1, 8)"
+    "1,536"  "1_536"  "1 536"  "1.5k"  "3/4"  "38*32"  "63 %"  "1.5 GiB"  "yes"  "(4, 1, 8)"
 
-Figures are kept as fractions until the end, so that 1.5 KiB is exactly 1536 bytes. What cannot be read raises a
-ParseError that says what, why and what to type: the caller asks again, nothing is scored.
+Numbers are fractions until the end, so that 1.5 KiB is exactly 1536 bytes. An unreadable reply raises a ParseError that
+says what is wrong and what to type: the caller asks again and nothing is graded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FRACTION = re.compile(r"(?P<sign>[+-]?)\s*(?P<over>\d+)\s*/\s*(?P<under>\d+)")
 
 
 class ParseError(ValueError):
-    """A reply that cannot be read; its text says what, why and the next step. `answer` names the one it was for."""
+    """Raised for an unreadable reply: what is wrong and the next step. `answer` is the id of the answer."""
 
     def __init__(self, what: str, next_step: str, answer: str = "") -> None:
         super().__init__(f"{what}; {next_step}" if next_step else what)
@@ -52,19 +52,19 @@ class ParseError(ValueError):
 
 @dataclass(frozen=True)
 class Parsed:
-    """A reply that could be read."""
+    """A parsed reply."""
 
     value: Any
     """In the unit of the question: int, float, bool, str or a list."""
     unit: str = ""
-    """The unit that was typed, if it is another one than the question's."""
+    """The typed unit, if it is not the question's."""
     face: float | None = None
-    """The number that was typed, before conversion."""
+    """The typed number before conversion."""
     remark: str = ""
 
 
 def parse(text: str, answer: Answer) -> Parsed:
-    """The value of a typed reply. Raises ParseError."""
+    """Return the value of a typed reply. Raises ParseError."""
     try:
         return _READERS[answer.type](clean(text), answer)
     except ParseError as error:
@@ -72,13 +72,13 @@ def parse(text: str, answer: Answer) -> Parsed:
 
 
 def parse_interval(text: str, answer: Answer) -> tuple[float, float]:
-    """Two ends, lower first: "90..120", "90 to 120", "90-120 ms", "1 GiB to 2 GiB". Raises ParseError."""
+    """Return both ends, lower first: "90..120", "90 to 120", "90-120 ms", "1 GiB to 2 GiB". Raises ParseError."""
     cleaned = clean(text)
     parts = ENDS.split(cleaned)
     if len(parts) == 1:
         parts = DASH.split(cleaned)
     if len(parts) != 2:
-        raise ParseError(f"{_quote(cleaned)} is no interval", "type its two ends: 90..120", answer.id)
+        raise ParseError(f"{_quote(cleaned)} is not an interval", "type its two ends: 90..120", answer.id)
     low, high = (part.strip("()[] ") for part in parts)
     number = answer.model_copy(update={"type": "float"})
     tail = _split_number(high)[1]
@@ -91,7 +91,7 @@ def parse_interval(text: str, answer: Answer) -> tuple[float, float]:
 
 
 def clean(text: str) -> str:
-    """One line in plain characters. Raises ParseError for nothing and for far too much."""
+    """Return one line of plain characters. Raises ParseError for an empty or far too long reply."""
     if len(text) > MAX_CHARACTERS:
         raise ParseError(
             f"that is {len(text):,} characters; {MAX_CHARACTERS:,} is the limit", "type the answer alone"
@@ -99,7 +99,7 @@ def clean(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if not text:
-        raise ParseError("nothing was typed", "type your best guess, or q to leave")
+        raise ParseError("the reply is empty", "type your best guess, or q to quit")
     return text
 
 
@@ -109,7 +109,7 @@ def _int(text: str, answer: Answer) -> Parsed:
         of = f" of {answer.unit}: {_figure(float(value))}" if answer.unit else ""
         raise ParseError(
             f"{_quote(text)} is not a whole number{of}",
-            "a whole number is asked; type it in full",
+            "type a whole number, without rounding",
         )
     return Parsed(int(value), parsed.unit, parsed.face, parsed.remark)
 
@@ -120,7 +120,7 @@ def _float(text: str, answer: Answer) -> Parsed:
 
 
 def _quantity(text: str, answer: Answer) -> tuple[Fraction, Parsed]:
-    """A figure in the question's unit, exactly, and how it was typed."""
+    """Return the exact number in the question's unit, and how it was typed."""
     asked = expected_unit(answer.unit) if answer.unit else None
     text = re.sub(r"^(?:[~≈=]|about |approximately )\s*", "", text)
     text = DOLLARS.sub(r"\1\2\3 $", text)
@@ -138,7 +138,7 @@ def _quantity(text: str, answer: Answer) -> tuple[Fraction, Parsed]:
     typed = number * factor
     if found is None:
         return typed, Parsed(None, face=float(typed))
-    if asked is None:  # only % gets here: 63 % is 0.63 whatever is asked
+    if asked is None:  # only % gets here: without a unit, 63 % is 0.63
         return typed * found.factor, Parsed(None, found.text, float(typed))
     value = typed * found.factor / asked.factor
     if found.factor == asked.factor:
@@ -150,9 +150,9 @@ def _quantity(text: str, answer: Answer) -> tuple[Fraction, Parsed]:
 
 
 def _split_number(text: str) -> tuple[Fraction | None, str]:
-    """The number that a text starts with, and what follows it. A text that starts with none: (None, text)."""
+    """Return the number at the start of a text and the rest; (None, text) if there is none."""
     if text.lower().lstrip("+-").startswith(("nan", "inf", "∞")):
-        raise ParseError(f"{_quote(text)} is not a figure", "type a finite number")
+        raise ParseError(f"{_quote(text)} is not a finite number", "type a finite number")
     if (computed := _arithmetic(text)) is not None:
         return computed
     if match := FRACTION.match(text):
@@ -174,16 +174,16 @@ def _split_number(text: str) -> tuple[Fraction | None, str]:
     exponent = match["exponent"] or "0"
     _bounded(whole or "", point or "")
     if len(exponent) > 4 or abs(int(exponent)) > MAX_EXPONENT:
-        raise ParseError(f"{_quote(text)} is beyond every figure asked here", "type an ordinary number")
+        raise ParseError(f"{_quote(text)} is out of range", "type an ordinary number")
     plain = re.sub(r"[,_ ]", "", whole or "0") + (point or "")
     value = Fraction(f"{plain.rstrip('.')}e{exponent}")
     return -value if match["sign"] == "-" else value, rest.strip()
 
 
 def _arithmetic(text: str) -> tuple[Fraction, str] | None:
-    """The exact value of arithmetic at the start of a text ("38*32", "2^20", "2*(3+4) GiB"), and what follows it.
+    """Return the exact value of arithmetic at the start of a text ("38*32", "2^20", "2*(3+4) GiB"), and the rest.
 
-    None where no operator follows the first number, and for a plain fraction.
+    None if no operator follows the first number, and for a plain fraction.
     """
     text = re.sub(r"(?<=\d)(?:\s+x\s+|\s*\u00d7\s*)(?=[\d(])", "*", text)
     match = ARITHMETIC.match(text)
@@ -205,7 +205,7 @@ def _arithmetic(text: str) -> tuple[Fraction, str] | None:
     except (ExpressionError, TypeError, OverflowError):
         raise ParseError(f"{_quote(formula)} cannot be computed", "type the result") from None
     if abs(value) > 10**MAX_EXPONENT:
-        raise ParseError(f"{_quote(formula)} is beyond every figure asked here", "type an ordinary number")
+        raise ParseError(f"{_quote(formula)} is out of range", "type an ordinary number")
     return value, text[match.end() :].strip()
 
 
@@ -215,7 +215,7 @@ def _plain_number(text: str) -> Fraction:
 
 
 def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[int, Unit | None]:
-    """(factor of a suffix such as k, unit): of "k", of "GiB", of "M tokens"."""
+    """Return (factor of a suffix such as k, unit) for "k", "GiB" or "M tokens"."""
     rest = rest.rstrip(".!")
     found = unit(rest, asked)
     if found is not None and (asked is None and found.text in ("%", "percent")):
@@ -226,7 +226,7 @@ def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[i
     if suffix and not suffix["unit"]:
         if asked is not None and _needs_whole_unit(asked):
             raise ParseError(
-                f"{_quote(rest)} alone is not clear where {asked.text} is asked",
+                f"{_quote(rest)} alone is ambiguous for an answer in {asked.text}",
                 f"write the whole unit: {asked.accepted()}",
             )
         return SUFFIXES[suffix[1]], None
@@ -235,18 +235,18 @@ def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[i
         if after is not None and after.kind == asked.kind:
             return SUFFIXES[suffix[1]], after
     if asked is None:
-        raise ParseError(f"{_quote(rest)} after the number: no unit is asked here", "type the number alone")
-    why = f"{found.kind} is another kind than {asked.kind}" if found else "that unit is not known"
+        raise ParseError(f"{_quote(rest)} after the number: this answer has no unit", "type only the number")
+    why = f"it measures {found.kind}, not {asked.kind}" if found else "the unit is unknown"
     if rest in ("Mb", "Gb", "Tb", "Kb"):
         why = f"{rest} may be bits or bytes"
     raise ParseError(
-        f"{_quote(rest)} where {asked.text} is asked: {why}",
-        f"type the number alone for {asked.text}, or with one of: {asked.accepted()}",
+        f"{_quote(rest)} is not {asked.text}: {why}",
+        f"type only the number for {asked.text}, or one of these units: {asked.accepted()}",
     )
 
 
 def _needs_whole_unit(asked: Unit) -> bool:
-    """5 M where MB is asked, 312 T where TFLOP/s is: a count of the unit, or its prefix?"""
+    """Return whether a bare suffix is ambiguous: 5 M for an answer in MB, 312 T for one in TFLOP/s."""
     top = asked.kind.split("/")[0]
     return top == "bytes" or (top in ("FLOP", "tokens") and not 1 / 3600 <= asked.factor <= 1)
 
@@ -261,14 +261,14 @@ def _bool(text: str, answer: Answer) -> Parsed:
 def _word(text: str, answer: Answer) -> Parsed:
     word = normal_word(text)
     if not word:
-        raise ParseError(f"{_quote(text)} has no letter in it", "type a word")
+        raise ParseError(f"{_quote(text)} contains no letter", "type a word")
     return Parsed(word)
 
 
 def _words(text: str, answer: Answer) -> Parsed:
     words = [normal_word(part) for part in split_list(text)]
     if any(not word for word in words):
-        raise ParseError(f"{_quote(text)} has an empty place", "type words with commas between: r1, r2")
+        raise ParseError(f"{_quote(text)} has an empty element", "type words separated by commas: r1, r2")
     return Parsed(words)
 
 
@@ -288,13 +288,13 @@ def _ints(text: str, answer: Answer) -> Parsed:
 
 
 def split_list(text: str) -> list[str]:
-    """Its parts: at commas, semicolons, arrows and "and"; at blanks where there is none of these."""
+    """Split at commas, semicolons, arrows and "and"; at blanks if there are none of these."""
     if text.lower() in NOTHING:
         return []
     inner = text.strip("()[]{} ").rstrip(",;")
     parts = re.split(r"\s*(?:,|;|->|→|>|\band\b)\s*", inner)
     if len(parts) == 1:
-        # "16 blocks" is one, "4 1 8" are three
+        # "16 blocks" is one element, "4 1 8" are three
         parts = (
             inner.split() if re.fullmatch(r"\S+( \S+)+", inner) and not _is_one_quantity(inner) else [inner]
         )
@@ -306,7 +306,7 @@ def _is_one_quantity(text: str) -> bool:
 
 
 def normal_word(text: str) -> str:
-    """Case, hyphens, underscores, articles and quotes do not matter."""
+    """Return a word without differences of case, hyphens, underscores, articles and quotes."""
     word = re.sub(r"[\s_\-\u2013]+", " ", text.lower()).strip(" .,!?;:'\"`()[]*")
     word = re.sub(r"^(?:the|a|an) (?=.)", "", word)
     return word if re.search(r"\w", word) else ""
@@ -326,7 +326,7 @@ def _quote(text: str) -> str:
 
 
 def _figure(value: float) -> str:
-    """Short: 1.397, 1,536, 2.5e+12."""
+    """Format a number briefly: 1.397, 1,536, 2.5e+12."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.4g}"

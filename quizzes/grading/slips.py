@@ -1,4 +1,4 @@
-"""What a wrong number may come from: it is the right one times 8, 1000, 1024 ..., or next to it."""
+"""Possible causes of a wrong number: off by one, or by a factor such as 8, 1000 or 1024."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FACTORS = (
     (1 / 1000, "a thousandth of the right one: a prefix?"),
     (1024.0, "1,024 times the right one: a binary prefix?"),
     (1 / 1024, "1/1,024 of the right one: a binary prefix?"),
-    (100.0, "100 times the right one: per cent for a share?"),
-    (1 / 100, "a hundredth of the right one: a share for per cent?"),
+    (100.0, "100 times the right one: percent for a share?"),
+    (1 / 100, "a hundredth of the right one: a share for percent?"),
     (2**30 / 10**9, "1.074 times the right one: GB for GiB?"),
     (10**9 / 2**30, "the right one divided by 1.074: GiB for GB?"),
     (2.0, "twice the right one: is something counted twice (K and V, out and in)?"),
@@ -20,11 +20,11 @@ FACTORS = (
     (-1.0, "the right size with the other sign"),
 )
 CLOSE = 1e-3
-"""Relative: closer to such a multiple than chance would often bring it."""
+"""Relative tolerance, small enough to make coincidences rare."""
 
 
 def slip(value: float, expected: float, *, whole: bool) -> str:
-    """A remark on a wrong number, or ""."""
+    """Return a remark on a wrong number, or ""."""
     if whole and abs(value - expected) == 1:
         return "off by one"
     if expected == 0:

@@ -1,4 +1,4 @@
-"""The right answers as somebody would type them: for witnesses, transcripts and a check that they are accepted."""
+"""Right answers as a learner would type them, to check that the grader accepts them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quizzes.instance import Instance
 
 
 def typed_replies(instance: Instance, expected: dict[str, Any]) -> dict[str, str]:
-    """`replies` for `grade` that are right: values with their units, options by the numbers on the screen."""
+    """Return right `replies` for `grade`: values with units, options by their numbers on the screen."""
     shown = {"choice": [choice.id for choice in instance.choices()], "order": instance.items()}
     units = {answer.id: answer.unit or "" for answer in instance.question.answers}
     replies = {}
@@ -22,7 +22,7 @@ def typed_replies(instance: Instance, expected: dict[str, Any]) -> dict[str, str
 
 
 def typed(value: Any, unit: str = "") -> str:
-    """One value: True -> yes, 1536 -> "1,536 B", [4, 1] -> "4, 1", [] -> none."""
+    """Format one value: True -> yes, 1536 -> "1,536 B", [4, 1] -> "4, 1", [] -> none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -1,8 +1,8 @@
-"""Units that figures are asked and answered in.
+"""Units of questions and answers.
 
 A unit is a factor and a kind: 1 GiB is 2**30 of kind "bytes", 1 tok/s is 1 of kind "tokens/time". Units of one kind
-convert into each other; decimal and binary prefixes are told apart (GB = 10**9 bytes, GiB = 2**30). A word that is
-not in the table is a kind of its own, so that "3 GPUs" can be asked without listing GPUs here.
+convert into each other; decimal and binary prefixes differ (GB = 10**9 bytes, GiB = 2**30). A word outside the table
+is its own kind, so that a question can ask for "3 GPUs" without an entry for GPUs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BITS = Fraction(1, 8)
 
 
 def _prefixed(spellings: tuple[str, ...], prefixes: dict[str, int], size: Fraction) -> dict[str, Fraction]:
-    """Every prefix before every spelling: GB, Gbytes ..."""
+    """Return every prefix before every spelling: GB, Gbytes ..."""
     return {
         f"{prefix}{spelling}": factor * size for prefix, factor in prefixes.items() for spelling in spellings
     }
@@ -70,7 +70,7 @@ SHORT = {
     "GBps": "GB/s",
     "TBps": "TB/s",
 }
-"""One word for a rate."""
+"""Abbreviations of rates."""
 
 EXAMPLES = {
     "bytes": "B, kB, KiB, MB, MiB, GB, GiB, TB, TiB, bits",
@@ -94,7 +94,7 @@ SUFFIXES = {
     "billion": 10**9,
     "trillion": 10**12,
 }
-"""After a number, for counts."""
+"""Suffixes of counts."""
 
 WHOLE_UNIT = re.compile(r"FLOPS$")
 DENOMINATOR = re.compile(r"(\d+)?\s*(thousand|million|billion|[kKMGB](?=\s+\w))?\s*(.*)")
@@ -102,7 +102,7 @@ DENOMINATOR = re.compile(r"(\d+)?\s*(thousand|million|billion|[kKMGB](?=\s+\w))?
 
 @dataclass(frozen=True)
 class Unit:
-    """1 of this unit is `factor` of its kind."""
+    """A unit: `factor` times the base of its kind."""
 
     text: str
     kind: str
@@ -113,17 +113,17 @@ class Unit:
         return any(prefix in self.text for prefix in BINARY) or self.text.split("/")[0].endswith("ib")
 
     def accepted(self) -> str:
-        """Units of the same kind, for a message."""
+        """Return units of the same kind, for a message."""
         top, _, bottom = self.kind.partition("/")
         words = EXAMPLES.get(top, self.text.split("/")[0])
         return f"{words}, each per {EXAMPLES.get(bottom, bottom)}" if bottom else words
 
 
 def unit(text: str, near: Unit | None = None) -> Unit | None:
-    """The unit of that spelling; None if it is none that is known.
+    """Return the unit of that spelling, or None if it is unknown.
 
-    near: the unit that is expected. A spelling of its kind is preferred, and its own word is known even if the table
-    above has no entry for it.
+    near: the expected unit. Spellings of its kind are preferred, and its own word is known even without an entry in
+    the table.
     """
     cleaned = " ".join(text.split())
     cleaned = SHORT.get(cleaned, cleaned)
@@ -144,7 +144,7 @@ def unit(text: str, near: Unit | None = None) -> Unit | None:
 
 
 def expected_unit(text: str) -> Unit:
-    """The unit that a question names; a word that nobody listed is its own kind."""
+    """Return the unit that a question names; a word outside the table is its own kind."""
     text = re.sub(r"^(?:million|M) (?=\w)", "M", text.strip())
     top, slash, bottom = text.partition("/")
     found = unit(text, Unit(text, "/".join(filter(None, (_stem(top), _stem(bottom)))), ONE))
@@ -152,14 +152,14 @@ def expected_unit(text: str) -> Unit:
 
 
 def _simple(word: str, near: str) -> tuple[str, Fraction] | None:
-    """(kind, factor) of a unit without a slash."""
+    """Return (kind, factor) of a unit without a slash."""
     word = word.strip()
     kinds = sorted(KINDS, key=lambda kind: kind != near)
     for kind in kinds:
         for spelling in (word, word.removesuffix("s") if len(word) > 2 else word):
             if spelling in KINDS[kind]:
                 return kind, KINDS[kind][spelling]
-    for kind in kinds:  # Sec, Tokens, PERCENT; prefixes keep their case: mB is nothing, Mb is doubtful
+    for kind in kinds:  # Sec, Tokens, PERCENT; prefixes are case-sensitive: mB is unknown, Mb ambiguous
         lowered = word.lower()
         for spelling in (lowered, lowered.removesuffix("s")):
             if len(spelling) > 2 and spelling in KINDS[kind]:
@@ -170,6 +170,6 @@ def _simple(word: str, near: str) -> tuple[str, Fraction] | None:
 
 
 def _stem(word: str) -> str:
-    """Steps, step and STEP are one."""
+    """Return the same stem for Steps, step and STEP."""
     lowered = " ".join(word.lower().split())
     return lowered.removesuffix("s") if len(lowered) > 3 else lowered

@@ -1,9 +1,9 @@
-"""What the facts in `quizzes.state` say about a learner, and what to ask next.
+"""Review schedule, selection, placement, calibration, progress and plan, computed from the facts in `quizzes.state`.
 
 review       ratings and cards (FSRS), replayed from the facts
-selection    which questions now
-placement    a first estimate from twelve questions
-calibration  does the learner know what they know?
-progress     per topic, and one readiness number with its formula
-plan         how many new questions a day fit
+selection    questions to ask now
+placement    first estimate from twelve questions
+calibration  confidence against outcomes
+progress     per topic, and a readiness score with its formula
+plan         number of new questions per day
 """

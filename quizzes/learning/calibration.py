@@ -1,7 +1,6 @@
-"""Does the learner know what they know? Confidence against outcomes, and intervals against truths.
+"""Calibration: confidence against outcomes, and intervals against true values.
 
-Accuracy stands beside the score, never merged with it: on open questions a low Brier score alone can be had by being
-wrong on purpose at 1 %.
+Accuracy is shown beside the Brier score: on open questions, wrong answers with a confidence of 1 % also score low.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from dataclasses import dataclass
 from quizzes.state import Attempt, IntervalForecast, Vote
 
 LEAST = 10
-"""Forecasts of one bin below which its figures say nothing and are not shown."""
+"""Minimum forecasts of a bin for showing its numbers."""
 
 _MARK_VALUE = {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0}
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A confidence in per cent, and how it came out."""
+    """A confidence in percent and its outcome."""
 
     confidence: int
     correct: bool
@@ -28,29 +27,29 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Bin:
-    """Forecasts of about the same confidence."""
+    """Forecasts of similar confidence."""
 
     lo: int
-    """Per cent; the bin goes up to lo + 9."""
+    """Lower end in percent; the bin ends at lo + 9."""
     n: int
     said: float
     """Mean confidence, 0 to 1."""
     was: float
-    """Part that was right."""
+    """Share that was right."""
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals of one promised level."""
+    """Intervals of one probability level."""
 
     level: float
     n: int
     hits: int
-    """Held the truth."""
+    """Number that contain the truth."""
     log_width: float | None
-    """Mean of log10(hi / lo) where both are positive: how much they say. None where none is."""
+    """Mean of log10(hi / lo) over intervals with positive ends: their width. None without any."""
     widen: float | None
-    """Times their half-width at which the promise would have been kept; None with fewer than LEAST."""
+    """Factor on the half-width that would have reached the level; None with fewer than LEAST."""
 
     @property
     def hit_rate(self) -> float:
@@ -59,30 +58,30 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of all answers and votes with a confidence."""
+    """Calibration over all answers and votes with a confidence."""
 
     n: int
     said: float
     was: float
     brier: float
-    """Mean of (confidence - right)²: 0 is perfect, 0.25 is what always saying 50 % earns."""
+    """Mean of (confidence - right)²: 0 is perfect, always answering 50 % scores 0.25."""
     bins: tuple[Bin, ...]
-    """Those with at least LEAST forecasts."""
+    """Bins with at least LEAST forecasts."""
     intervals: tuple[Intervals, ...]
 
 
 @dataclass(frozen=True)
 class OwnMarks:
-    """Marks that a learner gave their own prose, beside what the probes of the same points showed."""
+    """A learner's marks of their own prose against the probes of the same points."""
 
     n: int
-    """Points that have both."""
+    """Number of points with both."""
     over: float
-    """Mean of own mark minus probe, -1 to 1: above 0, the learner is kinder than the probes."""
+    """Mean of own mark minus probe, -1 to 1: above 0, the learner marks too kindly."""
 
 
 def own_marks(attempts: Iterable[Attempt]) -> OwnMarks | None:
-    """None below LEAST points."""
+    """Compare own marks with probes. None below LEAST points."""
     gaps = []
     for attempt in attempts:
         by_point: dict[str, dict[str, float]] = {}
@@ -94,13 +93,13 @@ def own_marks(attempts: Iterable[Attempt]) -> OwnMarks | None:
 
 
 def brier_score(forecasts: Iterable[Forecast]) -> float | None:
-    """Mean squared distance between confidence and outcome; None without any."""
+    """Return the mean squared distance between confidence and outcome; None without forecasts."""
     losses = [(forecast.confidence / 100 - forecast.correct) ** 2 for forecast in forecasts]
     return math.fsum(losses) / len(losses) if losses else None
 
 
 def calibration(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> Calibration | None:
-    """None if nothing that was scored came with a confidence."""
+    """Compute the calibration; None if no scored answer has a confidence."""
     attempts = list(attempts)
     forecasts = forecasts_of(attempts, votes)
     brier = brier_score(forecasts)
@@ -123,7 +122,7 @@ def calibration(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> Cali
 
 
 def forecasts_of(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> list[Forecast]:
-    """Of scored answers, and of votes on claims that the court decided."""
+    """Return the forecasts of scored answers and of votes on decided claims."""
     found = [
         Forecast(attempt.confidence, attempt.correct)
         for attempt in attempts
@@ -137,7 +136,7 @@ def forecasts_of(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> lis
 
 
 def intervals(forecasts: Iterable[IntervalForecast]) -> tuple[Intervals, ...]:
-    """By promised level. Forecasts whose truth is not known do not count."""
+    """Group intervals by level. Forecasts without a known truth do not count."""
     by_level: dict[float, list[IntervalForecast]] = {}
     for forecast in forecasts:
         if forecast.truth is not None:
@@ -163,14 +162,14 @@ def _intervals(level: float, found: list[IntervalForecast]) -> Intervals:
 
 
 def _widening(level: float, found: list[IntervalForecast]) -> float | None:
-    """The factor on the half-width with which a part `level` of the intervals would have held the truth."""
+    """Return the factor on the half-width with which the share `level` would have contained the truth."""
     needed = sorted(_distance(forecast) for forecast in found)
     factor = needed[min(math.ceil(level * len(needed)), len(needed)) - 1]
     return factor if math.isfinite(factor) else None
 
 
 def _distance(forecast: IntervalForecast) -> float:
-    """From the middle to the truth, in half-widths."""
+    """Return the distance from the middle to the truth, in half-widths."""
     half = (forecast.hi - forecast.lo) / 2
     away = abs((forecast.truth or 0.0) - (forecast.hi + forecast.lo) / 2)
     return away / half if half > 0 else (0.0 if away == 0 else math.inf)

@@ -1,8 +1,8 @@
-"""A first estimate from twelve short questions: where to begin, not a mark.
+"""A first estimate from twelve short questions: a starting point, not a grade.
 
-Six topics that the role is asked about most, two questions each. The first is as hard as the estimate so far; the
-second goes up or down by what the first one showed. One or two answers say little about a topic: the result names
-its evidence.
+Two questions on each of the six topics that the role is asked about most. The first has the estimated difficulty; the
+second is harder or easier, depending on the first. One or two answers are weak evidence, so the result states its
+counts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ ITEMS, PER_TOPIC = 12, 2
 LONGEST = 6.0
 """Minutes: placement should take a quarter of an hour."""
 LEVELS = {"junior": 2, "mid": 3, "senior": 4, "staff": 5}
-"""Level -> the hardest questions that it is asked."""
+"""Level -> maximum difficulty."""
 START = {"junior": 1.5, "mid": 2.0, "senior": 3.0, "staff": 3.5}
 STEP = 0.5
-"""By which one answer moves the estimate."""
+"""Change of the estimate per answer."""
 UNSUITED = ("free", "design", "code")
-"""Kinds that take long or are marked by oneself."""
+"""Kinds that take long or are marked by the learner."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """One of the twelve."""
+    """An answered placement question."""
 
     entry: Entry
     correct: bool
@@ -36,25 +36,25 @@ class Answered:
 
 @dataclass(frozen=True)
 class TopicResult:
-    """What the answers of one topic showed."""
+    """Result of one topic."""
 
     topic: str
     asked: int
     correct: int
     hardest_right: int
-    """Difficulty of the hardest question that was right; 0 if none was."""
+    """Difficulty of the hardest right answer; 0 without one."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Of a placement, whole or cut short."""
+    """Result of a complete or interrupted placement."""
 
     answered: int
     correct: int
     difficulty: float
-    """Estimate of the difficulty (1 to 5) that the learner gets right about every second time."""
+    """Estimated difficulty (1 to 5) at which the learner is right half of the time."""
     topics: tuple[TopicResult, ...]
-    """The weakest first."""
+    """Topics, weakest first."""
 
     @property
     def begin_with(self) -> str | None:
@@ -62,7 +62,7 @@ class Result:
 
 
 class Placement:
-    """Asks, listens, and asks harder or easier. The same seed and answers give the same questions."""
+    """Chooses each question from the answers so far. The same seed and answers give the same questions."""
 
     def __init__(self, bank: Bank, role: str | None, level: str | None = None, seed: int = 0) -> None:
         self.seed = seed
@@ -81,15 +81,17 @@ class Placement:
         for entry in sorted(entries, key=lambda entry: entry.id):
             self._by_topic.setdefault(entry.topic, []).append(entry)
         self._plan = self._topics() * PER_TOPIC
-        """Topic of each question to come: all topics once, then all again."""
+        """Topic of each question: all topics once, then all again."""
 
     def next(self) -> Entry | None:
-        """The next question, or None at the end. Asking twice gives the same one until `answer` is called."""
+        """Return the next question, the same until `answer` or `skip` is called; None at the end."""
         asked = {answered.entry.id for answered in self.answers}
         if len(self.answers) >= ITEMS:
             return None
         turn = len(self.answers)
-        topics = self._plan[turn : turn + 1] + self._plan  # its turn; later ones where that topic has run out
+        topics = (
+            self._plan[turn : turn + 1] + self._plan
+        )  # its turn first; other topics if it has no more questions
         for topic in topics:
             left = [entry for entry in self._by_topic[topic] if entry.id not in asked]
             if left:
@@ -100,12 +102,12 @@ class Placement:
         return None
 
     def answer(self, entry: Entry, correct: bool) -> None:
-        """Its outcome. One that could not be decided is not reported; ask another instead with `skip`."""
+        """Record an outcome. For a question that could not be graded, call `skip`."""
         self.answers.append(Answered(entry, correct))
         self.ability = min(max(self.ability + (STEP if correct else -STEP), 1.0), 5.0)
 
     def skip(self, entry: Entry) -> None:
-        """It could not be decided: it is not asked again and counts for nothing."""
+        """Drop a question that could not be graded."""
         self._by_topic[entry.topic] = [other for other in self._by_topic[entry.topic] if other.id != entry.id]
 
     def figures_seed(self, entry: Entry) -> int:
@@ -121,14 +123,14 @@ class Placement:
         return Result(len(self.answers), correct, self.ability, tuple(topics))
 
     def _topics(self) -> list[str]:
-        """The six with the most questions for this role, in a drawn order."""
+        """Return the six topics with the most questions for this role, in random order."""
         most = sorted(self._by_topic, key=lambda topic: (-len(self._by_topic[topic]), topic))
         chosen = most[: ITEMS // PER_TOPIC]
         self._rng.shuffle(chosen)
         return chosen
 
     def _wanted(self, topic: str) -> float:
-        """Difficulty for the next question of a topic: the estimate, moved by what this topic has shown."""
+        """Return the difficulty of a topic's next question: the estimate, or one step from its last question."""
         shown = [answered for answered in self.answers if answered.entry.topic == topic]
         if not shown:
             return self.ability

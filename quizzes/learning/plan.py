@@ -1,8 +1,8 @@
-"""How many new questions a day fit into the hours there are, with all the reviews that they bring.
+"""Number of new questions per day that fit into the available hours together with their reviews.
 
-Every candidate number is played through to the interview: cards that exist and those to come are reviewed when they
-are due and always remembered, which gives the least that they cost. The largest number whose total fits is the plan.
-No new questions in the last days: there would be no time left to review them.
+Each candidate number is simulated up to the interview: existing and new cards are reviewed when due and always
+remembered, which gives a lower bound of their cost. The plan is the largest number whose total fits. There are no new
+questions in the last days, because their reviews would not fit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from quizzes.learning.review import Card, desired_retention, interval_cap, sched
 
 LAST_DAYS = 3
 HORIZON = 28
-"""Days to plan where there is no interview date, or it is past."""
+"""Days to plan without an interview date in the future."""
 LONGEST = 120
-"""Days that are played through; a later interview changes nothing in the near future."""
+"""Maximum simulated days; a later interview does not change the near future."""
 MOST_PER_WEEK = 280
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Until the interview, or for four weeks."""
+    """A plan until the interview, or for four weeks."""
 
     days: int
     days_with_new: int
@@ -35,11 +35,11 @@ class Plan:
     new_per_week: int
     new_today: int
     new_total: int
-    """Until the end; never more than there are unseen questions."""
+    """New questions in total, at most the unseen ones."""
     reviews_per_day: float
-    """Mean, at least: forgotten ones add to it."""
+    """Mean; a lower bound, because forgotten questions add reviews."""
     enough_time: bool
-    """False if even the reviews of what is known do not fit."""
+    """False if the reviews of known questions alone do not fit."""
 
 
 def plan(
@@ -51,7 +51,7 @@ def plan(
     interview: dt.date | None,
     now: dt.datetime,
 ) -> Plan:
-    """unseen: questions of the learner's role that were never answered. minutes_per_question: their mean."""
+    """Make the plan. unseen: unanswered questions of the learner's role. minutes_per_question: their mean."""
     today = now.date()
     left = (interview - today).days if interview else 0
     days = min(left, LONGEST) if left > 0 else HORIZON
@@ -79,14 +79,14 @@ def plan(
 
 
 def _starts(per_week: int, new_days: int, phase: int = 0) -> list[int]:
-    """The day on which each new card is first answered, spread evenly. phase: of the week, in days."""
+    """Return the day of each new card's first answer, spread evenly. phase: day of the week."""
     counts = [(phase + day + 1) * per_week // 7 - (phase + day) * per_week // 7 for day in range(new_days)]
     return [day for day, count in enumerate(counts) for _ in range(count)]
 
 
 @lru_cache(maxsize=4096)
 def _reviews_of_new(interview: dt.date | None, today: dt.date, start: int, days: int) -> int:
-    """Reviews until `days` of a card that is answered for the first time on day `start`."""
+    """Count the reviews up to day `days` of a card first answered on day `start`."""
     first = _noon(today + dt.timedelta(days=start))
     memory = _good(FsrsCard(card_id=0, due=first), first, interview)
     return _played(memory, interview, _noon(today + dt.timedelta(days=days)))

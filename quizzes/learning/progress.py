@@ -1,12 +1,11 @@
-"""Where a learner stands: per topic, and one number whose formula is written out.
+"""Progress per topic, and readiness with its formula.
 
-    strength(question) = probability of remembering it now x part of the points of its last answer
+    strength(question) = probability of remembering it now x share of the points of its last answer
     readiness(topic)   = 100 x coverage x mean strength of the questions seen
-                         coverage = questions seen / min(ENOUGH, questions there are), at most 1
-    readiness          = mean over topics, weighted by the number of questions that the role is asked there
+                         coverage = questions seen / min(ENOUGH, questions of the topic), at most 1
+    readiness          = mean over topics, weighted by their number of questions for the role
 
-Only questions for the learner's role and up to the level's difficulty count. Unseen topics count as 0: an interview
-does not skip them.
+Only questions for the learner's role and up to the level's difficulty count. Unseen topics count as 0.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FORMULA = (
 
 @dataclass(frozen=True)
 class TopicProgress:
-    """One topic. Figures are None where there is nothing to compute them from."""
+    """Progress in one topic. Values are None without data."""
 
     topic: str
     available: int
@@ -39,11 +38,11 @@ class TopicProgress:
     seen: int
     attempts: int
     accuracy: float | None
-    """Part of the scored attempts that were right."""
+    """Share of scored attempts that were right."""
     retention: float | None
     """Mean probability that a seen question is remembered now."""
     surprises: int
-    """Last answered wrong while sure."""
+    """Questions last answered wrong with high confidence."""
     due: int
     suspended: int
     readiness: float
@@ -52,12 +51,12 @@ class TopicProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """All topics of the learner's role, and the one number."""
+    """Progress in all topics of the learner's role, and readiness."""
 
     topics: tuple[TopicProgress, ...]
     readiness: float
     lever: str | None
-    """The topic whose mastery would raise the number most."""
+    """The topic whose mastery would raise readiness most."""
 
     @property
     def due(self) -> int:
@@ -76,7 +75,7 @@ def progress(
     level: str | None = None,
     now: dt.datetime | None = None,
 ) -> Progress:
-    """role, level: by default those of the settings."""
+    """Compute the progress. role, level: default to the settings."""
     now = now or local_now()
     settings = state.settings
     entries = asked(bank, role or settings.role, level or settings.level)
@@ -101,13 +100,13 @@ def progress(
 
 
 def asked(bank: Bank, role: str | None, level: str | None) -> list[Entry]:
-    """The questions that someone of this role and level is asked."""
+    """Return the questions for a role and level."""
     hardest = LEVELS.get(level or "", 5)
     return [e for e in bank if (role is None or role in e.roles) and e.difficulty <= hardest]
 
 
 def strength(card: Card, now: dt.datetime) -> float:
-    """0 to 1: how surely the question would be answered well now."""
+    """Return the expected share of points if the question were asked now, 0 to 1."""
     return card.retrievability(now) * card.last_fraction
 
 

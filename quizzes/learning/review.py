@@ -1,8 +1,8 @@
-"""Spaced review of question families: a card is a question id, and every review draws new figures.
+"""Spaced review: one card per question id, and new numbers in every review.
 
-Cards are not stored truth. They are replayed from the attempts in order of time, so that two machines which merged
-their facts have the same cards. The memory model is FSRS-6 (package `fsrs`) without learning steps, which a program
-used once a day cannot honour, and without fuzz, which would draw from the global random numbers.
+Cards are derived by replaying the attempts in order of time, so two machines that merge their facts have the same
+cards. The memory model is FSRS-6 (package `fsrs`) without learning steps, which need several sessions a day, and
+without fuzz, which would use the global random generator.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ AGAIN, HARD, GOOD, EASY = 1, 2, 3, 4
 NAMES = {AGAIN: "Again", HARD: "Hard", GOOD: "Good", EASY: "Easy"}
 
 SURE = 85
-"""Per cent from which a learner was sure."""
+"""Confidence in percent from which a learner counts as sure."""
 PARTIAL = 0.6
-"""Part of the points from which a wrong answer is not a failure of memory."""
+"""Share of the points from which a wrong answer counts as remembered with difficulty."""
 LEECH = 4
-"""Lapses after which repeating does not help: the card is suspended."""
+"""Lapses after which a card is suspended, because repeating does not help."""
 RETENTION, LATE_RETENTION, LATE_DAYS = 0.85, 0.93, 10
 NO_CAP = 36_500
 """Days."""
 REPLAY_VERSION = 1
-"""Raise it when the same facts give other cards: kept ones are then made anew."""
+"""Increase it when the same facts give different cards: cached cards are then recomputed."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """What memory of one question is thought to be like."""
+    """Memory state of one question."""
 
     question_id: str
     memory: FsrsCard
     reps: int
     lapses: int
-    """Forgotten after it had been seen, since the last `resume`."""
+    """Times forgotten since the last `resume`."""
     last_rating: int
     last_fraction: float
-    """Part of the points of the last answer: 1 if it was right."""
+    """Share of the points of the last answer: 1 if right."""
     surprise: bool
-    """The last answer was not all right and the learner was sure: first in the next session."""
+    """The last answer was wrong with high confidence: first in the next session."""
     suspended: bool
 
     @property
@@ -62,21 +62,21 @@ class Card:
         return self.memory.last_review
 
     def is_due(self, now: dt.datetime) -> bool:
-        """By the calendar of `now`: what was learnt last night is due this morning."""
+        """Return whether it is due, by the calendar day of `now`: learnt last night, due this morning."""
         return self.due.astimezone(now.tzinfo).date() <= now.date()
 
     def retrievability(self, now: dt.datetime) -> float:
-        """Probability that it is remembered now, by whole days."""
+        """Return the probability that it is remembered now, by whole days."""
         return scheduler(RETENTION, NO_CAP).get_card_retrievability(self.memory, now)
 
 
 def rate(
     *, correct: bool, fraction: float, hints: int, seconds: float, minutes: float, confidence: int | None
 ) -> int:
-    """The rating of a judged answer: 1 Again, 2 Hard, 3 Good, 4 Easy. It is derived, not asked for.
+    """Return the rating of a graded answer: 1 Again, 2 Hard, 3 Good, 4 Easy.
 
-    correct: all parts right. fraction: of the points. minutes: what the question should take. Time decides only
-    between ratings of answers that are right. Do not rate an answer that was not scored.
+    correct: all parts right. fraction: share of the points. minutes: expected time of the question; time matters only
+    for right answers. Do not rate an answer that was not scored.
     """
     if not correct:
         return HARD if fraction >= PARTIAL else AGAIN
@@ -88,13 +88,13 @@ def rate(
 
 
 def is_surprise(attempt: Attempt) -> bool:
-    """Not all right although the learner was sure that it is."""
+    """Return whether a wrong answer had a high confidence."""
     return attempt.scored and not attempt.correct and (attempt.confidence or 0) >= SURE
 
 
 @cache
 def scheduler(retention: float, cap: int) -> Scheduler:
-    """FSRS-6 with its default weights. retention: wanted at the next review; cap: longest interval, in days."""
+    """Return FSRS-6 with default weights. retention: target at the next review; cap: maximum interval in days."""
     return Scheduler(
         desired_retention=retention,
         learning_steps=(),
@@ -105,13 +105,13 @@ def scheduler(retention: float, cap: int) -> Scheduler:
 
 
 def interval_cap(interview: dt.date | None, day: dt.date) -> int:
-    """Longest interval in days: three reviews still fit before the interview. After it, none."""
+    """Return the maximum interval in days, so that three reviews fit before the interview; no cap after it."""
     days = (interview - day).days if interview else 0
     return max(1, days // 3) if days > 0 else NO_CAP
 
 
 def desired_retention(interview: dt.date | None, day: dt.date) -> float:
-    """0.85, and in the last ten days up to 0.93 in equal steps."""
+    """Return the target retention: 0.85, rising to 0.93 in equal steps over the last ten days."""
     days = (interview - day).days if interview else LATE_DAYS
     if not 0 <= days < LATE_DAYS:
         return RETENTION
@@ -119,16 +119,14 @@ def desired_retention(interview: dt.date | None, day: dt.date) -> float:
 
 
 def cards(state: State) -> dict[str, Card]:
-    """All cards by question id: kept ones if no fact came since, otherwise replayed and kept."""
+    """Return all cards by question id: cached ones if no fact was added since, else replayed."""
     version = json.dumps([REPLAY_VERSION, state.version()])
     kept = state.derived("card", version)
     if kept is None:
         replayed = replay(
             state.attempts(scored=True), state.downgrades(), state.card_actions(), state.settings
         )
-        with suppress(
-            StateUnavailable
-        ):  # a disk that is full keeps nothing, and the cards are right all the same
+        with suppress(StateUnavailable):  # on a full disk the cards are right, but not cached
             state.put_derived("card", version, [_row(card) for card in replayed.values()])
         return replayed
     return {row["question_id"]: _card(row) for row in kept}
@@ -140,7 +138,7 @@ def replay(
     actions: Iterable[tuple[dt.datetime, str, str]],
     settings: Settings,
 ) -> dict[str, Card]:
-    """The cards after these facts, whatever their order of arrival. Attempts without a rating change nothing."""
+    """Return the cards after these facts, independent of their order. Attempts without a rating change nothing."""
     events: list[tuple[dt.datetime, str, Any]] = [(a.at, a.id, a) for a in attempts if a.scored and a.rating]
     events += [(at, f"{question}:{action}", (question, action)) for at, question, action in actions]
     found: dict[str, Card] = {}

@@ -1,4 +1,4 @@
-"""Which questions now: surprises first, then what is due, then new ones over many topics."""
+"""Selection of questions: surprises first, then due ones, then new ones spread over topics."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SEEDS = 1_000_000
 
 @dataclass(frozen=True)
 class Picked:
-    """A question to ask, and the reason."""
+    """A selected question and the reason."""
 
     entry: Entry
     why: Why
     seed: int
-    """Of its figures: other ones than last time."""
+    """Seed of its numbers, different from the last time."""
     card: Card | None = None
-    """None if it was never answered."""
+    """Its card; None if it was never answered."""
 
     @property
     def id(self) -> str:
@@ -45,9 +45,9 @@ def pick(
     seed: int = 0,
     now: dt.datetime | None = None,
 ) -> list[Picked]:
-    """Up to n questions that fit. The same bank, facts, seed and day give the same ones.
+    """Return up to n matching questions. The same bank, facts, seed and day give the same ones.
 
-    Surprises, what is due, new ones, and where those do not suffice, what is due next. Suspended cards stay away.
+    Surprises come first, then due questions, new ones, and finally those due next. Suspended cards are left out.
     """
     now = now or local_now()
     known = cards(state)
@@ -84,7 +84,7 @@ def due(
     missed: bool = False,
     seed: int = 0,
 ) -> list[Picked]:
-    """Cards to review, surprises first. ahead_days: also those of the next days. surprises, missed: only those."""
+    """Return the cards to review, surprises first. ahead_days: also those due later. surprises, missed: only those."""
     now = now or local_now()
     used = state.last_seeds()
     found = [
@@ -102,17 +102,17 @@ def due(
 
 
 def is_ready(card: Card, now: dt.datetime) -> bool:
-    """Due by now, or a surprise, which comes back in the next session whatever its date."""
+    """Return whether a card is due, or a surprise, which always comes in the next session."""
     return card.surprise or card.is_due(now)
 
 
 def in_order(found: Iterable[Card], now: dt.datetime) -> list[Card]:
-    """Surprises first, then the least remembered."""
+    """Sort cards: surprises first, then the least remembered."""
     return sorted(found, key=lambda c: (not c.surprise, c.retrievability(now), c.due, c.question_id))
 
 
 def spread(entries: list[Entry], rng: Random) -> list[Entry]:
-    """Taken in turn from each topic, in each about the easiest first."""
+    """Return entries taken from each topic in turn, roughly easiest first."""
     by_topic: dict[str, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.id):
         by_topic.setdefault(entry.topic, []).append(entry)
@@ -128,14 +128,14 @@ def spread(entries: list[Entry], rng: Random) -> list[Entry]:
 
 
 def figures_seed(seed: int, question_id: str, last: int | None) -> int:
-    """A seed for the question's figures, never the one of the last time."""
+    """Return a seed for the question's numbers, different from the last one."""
     rng = Random(f"figures:{seed}:{question_id}")
     drawn = rng.randrange(SEEDS)
     return drawn if drawn != last else (drawn + 1) % SEEDS
 
 
 def local_now() -> dt.datetime:
-    """Now, in the learner's time zone."""
+    """Return the current time in the learner's time zone."""
     return dt.datetime.now().astimezone()
 
 

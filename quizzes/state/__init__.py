@@ -1,4 +1,4 @@
-"""What the learner did: one SQLite file of facts that are only ever added, and what is computed from them.
+"""The learner's state: one SQLite file of append-only facts, and values derived from them.
 
     from quizzes.state import State
 
@@ -9,7 +9,7 @@
         ...                                        # now the experiment may run
         state.add_attempt(Attempt(session_id=session.id, prediction_id=committed.id, ...))
 
-Nothing here knows questions or schedules: cards and figures are made by `quizzes.learning` from these facts.
+This package knows neither questions nor schedules: `quizzes.learning` computes cards and statistics from the facts.
 """
 
 from quizzes.state.errors import ArchiveRefused, StateDamaged, StateError, StateTooNew, StateUnavailable

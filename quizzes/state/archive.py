@@ -1,7 +1,7 @@
-"""Taking the facts along: a zip with one JSONL file per table and a manifest, and the union of two such sets.
+"""Export of the facts to a zip with one JSONL file per table and a manifest, and import as a union.
 
-Importing adds what is missing, by key: twice is once, and the order of two archives does not matter. Everything is
-checked before the first row is written, and the rows are written in one transaction.
+Importing adds missing rows by key, so importing twice is idempotent and the order of archives does not matter. All rows
+are checked before the first is written, and written in one transaction.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from quizzes.state.ulid import is_id
 FORMAT = "prep-state"
 MANIFEST = "manifest.json"
 MOST_BYTES = 1 << 30
-"""Of one table, unpacked: a zip that claims more is no learner's."""
+"""Maximum size of one unpacked table."""
 
 Tables = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Imported:
-    """Rows by table."""
+    """Number of rows by table."""
 
     added: dict[str, int]
     known: dict[str, int]
-    """Were there already."""
+    """Rows that were already present."""
 
 
 def export(state: State, target: Path, app_version: str = "") -> dict[str, int]:
-    """Write all facts to a zip; returns the rows by table. An existing file is replaced only by a whole one."""
+    """Write all facts to a zip and return the rows per table. A failed export keeps an existing file."""
     files = {f"{table}.jsonl": _lines(found) for table, found in facts(state).items()}
     manifest = {
         "format": FORMAT,
@@ -64,9 +64,9 @@ def export(state: State, target: Path, app_version: str = "") -> dict[str, int]:
 
 
 def facts(state: State) -> Tables:
-    """Every fact as plain values, in the order of the keys, at one moment."""
+    """Return a consistent snapshot of all facts as plain values, sorted by key."""
     with database.telling(state.path or "in memory"):
-        state.connection.execute("BEGIN")  # one snapshot, whatever another terminal adds meanwhile
+        state.connection.execute("BEGIN")  # one snapshot, even if another terminal adds rows
         try:
             return {table: _read(state.connection, table, columns) for table, columns in FACTS.items()}
         finally:
@@ -74,11 +74,11 @@ def facts(state: State) -> Tables:
 
 
 def import_(state: State, source: Path) -> Imported:
-    """Add the facts of an archive, or of a copy of a state file, that are not here yet.
+    """Add the missing facts of an archive, or of a copy of a state file.
 
     Raises:
-        ArchiveRefused: it is damaged, from a newer version, or has another content under a key that is known
-            here. Nothing was written.
+        ArchiveRefused: it is damaged, from a newer version, or has different content under an existing key. The state
+            was not changed.
     """
     tables = _from_copy(source) if _is_sqlite(source) else _from_zip(source)
     _check_rows(source, tables)
@@ -119,7 +119,7 @@ def _is_sqlite(source: Path) -> bool:
 
 
 def _from_copy(source: Path) -> Tables:
-    """The facts of a backup. It is copied to memory first: reading must not change it."""
+    """Return the facts of a backup. It is copied to memory first, because reading must not change it."""
     try:
         database.refuse_newer(source.absolute(), SCHEMA)
         with State.in_memory() as copy:
@@ -156,7 +156,7 @@ def _from_zip(source: Path) -> Tables:
         if isinstance(error, StateError):
             raise
         raise _refused(source, str(error)) from error
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or a method that Python does not know
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
         raise _refused(source, str(error)) from error
 
 
@@ -183,16 +183,16 @@ def _check_manifest(source: Path, manifest: dict[str, Any]) -> None:
 
 
 def _check_rows(source: Path, tables: Tables) -> None:
-    """Every row has the columns of its table, a key of its own, and finds what it refers to in the archive."""
+    """Check that every row has the columns of its table, a unique key, and existing references."""
     kinds = _column_kinds()
     keys: dict[str, set[str]] = {}
     for table, columns in FACTS.items():
         for number, row in enumerate(tables[table], 1):
             where = f"{table}, row {number}"
             if not isinstance(row, dict) or set(row) != set(columns):
-                raise _refused(source, f"{where}: not the columns of this table")
+                raise _refused(source, f"{where}: it has not the columns of this table")
             if not is_id(row["id"]) or row["id"] in keys.setdefault(table, set()):
-                raise _refused(source, f"{where}: {row['id']!r} is no key, or appears twice")
+                raise _refused(source, f"{where}: {row['id']!r} is not a key, or appears twice")
             for column, value in row.items():
                 if not _fits(column, value, kinds[table][column]):
                     raise _refused(source, f"{where}: {column} cannot be {str(value)[:60]!r}")
@@ -207,7 +207,7 @@ def _check_rows(source: Path, tables: Tables) -> None:
 
 
 def _column_kinds() -> dict[str, dict[str, tuple[str, bool]]]:
-    """Table -> column -> (type, must be there): from the tables themselves."""
+    """Return table -> column -> (type, required), read from the schema."""
     with State.in_memory() as empty:
         return {
             table: {
@@ -219,7 +219,7 @@ def _column_kinds() -> dict[str, dict[str, tuple[str, bool]]]:
 
 
 def _fits(column: str, value: Any, kind: tuple[str, bool]) -> bool:
-    """Would it come back out of the file as something that the rest of the program can read?"""
+    """Return whether the program can read a value of this column back."""
     kind_name, needed = kind
     if value is None:
         return not needed
@@ -243,7 +243,7 @@ def _unknown_here(
     columns: tuple[str, ...],
     table_rows: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Rows whose key is new. The same key with another content means that someone edited one of the two."""
+    """Return the rows with new keys. Raises ArchiveRefused if a row differs from the one with the same key."""
     here = {row["id"]: row for row in _read(connection, table, columns)} if table_rows else {}
     for row in table_rows:
         if row["id"] in here and here[row["id"]] != row:

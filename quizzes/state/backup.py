@@ -1,4 +1,4 @@
-"""Copies of the state: one a day, and one before each migration. The newest seven of the daily ones are kept."""
+"""Copies of the state: one per day, of which seven are kept, and one before each migration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAILY_KEPT = 7
 
 
 def copy_to(connection: sqlite3.Connection, target: Path) -> Path:
-    """A consistent copy while others write. It takes its name only when it is whole and sound."""
+    """Write a consistent copy, even with concurrent writers. It gets its name only once it is complete and checked."""
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
@@ -33,12 +33,12 @@ def copy_to(connection: sqlite3.Connection, target: Path) -> Path:
 
 
 def before_migration(connection: sqlite3.Connection, state_file: Path, schema: int) -> Path:
-    """Kept for good: a migration is rare and the file is small."""
+    """Copy the file before a migration. These copies are never deleted."""
     return copy_to(connection, backup_folder(state_file) / f"state-schema{schema}.sqlite3")
 
 
 def daily(connection: sqlite3.Connection, state_file: Path, today: dt.date) -> Path | None:
-    """Today's copy, unless it is there; drops the oldest. Returns the new copy."""
+    """Make today's copy unless it exists, and delete the oldest. Return the new copy."""
     target = backup_folder(state_file) / f"state-{today.isoformat()}.sqlite3"
     if target.exists():
         return None
@@ -49,20 +49,20 @@ def daily(connection: sqlite3.Connection, state_file: Path, today: dt.date) -> P
 
 
 def by_hand(connection: sqlite3.Connection, state_file: Path, now: dt.datetime) -> Path:
-    """Asked for: never dropped."""
+    """Make a copy on request. These copies are never deleted."""
     return copy_to(connection, backup_folder(state_file) / f"state-{now:%Y-%m-%dT%H%M%S}.sqlite3")
 
 
 def backups(state_file: Path) -> list[Path]:
-    """All copies, the newest first."""
+    """Return all copies, newest first."""
     found = backup_folder(state_file).glob("state-*.sqlite3")
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def set_aside(state_file: Path, now: dt.datetime) -> Path:
-    """Move the file, sound or not, out of the way with all that belongs to it. Returns its new place."""
+    """Rename the file, damaged or not, with its -wal and -shm files. Return its new path."""
     target = state_file.with_name(f"state-until-{now:%Y-%m-%dT%H%M%S}.sqlite3")
-    for suffix in ("-wal", "-shm", ""):  # the log holds what the file does not have yet
+    for suffix in ("-wal", "-shm", ""):  # the log holds rows that are not in the file yet
         part = state_file.with_name(state_file.name + suffix)
         if part.exists():
             part.replace(target.with_name(target.name + suffix))

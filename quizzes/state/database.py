@@ -1,4 +1,4 @@
-"""Opening the file: settings of the connection, migrations, and SQLite's complaints in words that help."""
+"""SQLite connections, migrations, and errors with a next step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from quizzes.state.errors import StateDamaged, StateError, StateTooNew, StateUnavailable
 
 BUSY_SECONDS = 10.0
-"""How long a writer waits for another terminal's transaction, which takes milliseconds."""
+"""Timeout for another terminal's transaction, which takes milliseconds."""
 
 
 def connect(path: Path | str) -> sqlite3.Connection:
-    """A connection without implicit transactions; columns by name."""
+    """Return a connection without implicit transactions, with columns by name."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")
@@ -23,7 +23,7 @@ def connect(path: Path | str) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that cannot change the file."""
+    """Return a read-only connection."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
 
 
@@ -32,7 +32,7 @@ def schema_of(connection: sqlite3.Connection) -> int:
 
 
 def refuse_newer(path: Path, known: int) -> None:
-    """Raises StateTooNew. Reads only, so that a file of a newer version stays byte for byte what it was."""
+    """Raise StateTooNew for a file of a newer version, without changing it."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with telling(path):
@@ -43,13 +43,13 @@ def refuse_newer(path: Path, known: int) -> None:
             connection.close()
     if found > known:
         raise StateTooNew(
-            f"{path} was written by a newer prep (schema {found}; this one knows {known}); it was not touched",
+            f"{path} was written by a newer prep (schema {found}; this version supports {known}); it was not changed",
             next_step="update prep, or use another folder: PREP_HOME=/some/folder prep ...",
         )
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises StateDamaged if SQLite finds a page that is not what it should be."""
+    """Raise StateDamaged if SQLite's quick check fails."""
     with telling(path):
         report = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if report != "ok":
@@ -57,7 +57,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def use_wal(connection: sqlite3.Connection) -> None:
-    """Readers and a writer at once. Switching needs the file for a moment alone, and for that SQLite does not wait."""
+    """Switch to WAL for concurrent readers. Switching needs exclusive access, for which SQLite does not wait."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -73,16 +73,16 @@ def use_wal(connection: sqlite3.Connection) -> None:
 def migrate(
     connection: sqlite3.Connection, scripts: tuple[str, ...], before: Callable[[int], object]
 ) -> list[int]:
-    """Bring the file to schema len(scripts); returns the schemas that were left behind.
+    """Migrate the file to schema len(scripts) and return the old schemas.
 
-    before: called with the old schema ahead of each step of a file that holds something; makes the backup.
+    before: called with the old schema before each step of a non-empty file, to make a backup.
     """
     left = []
     while (schema := schema_of(connection)) < len(scripts):
         if schema > 0:
             before(schema)
         with transaction(connection):
-            if schema_of(connection) != schema:  # another terminal did it while this one waited
+            if schema_of(connection) != schema:  # another terminal migrated it meanwhile
                 continue
             for statement in statements(scripts[schema]):
                 connection.execute(statement)
@@ -92,7 +92,7 @@ def migrate(
 
 
 def statements(script: str) -> Iterator[str]:
-    """One at a time: `executescript` would commit in between."""
+    """Yield single statements, because `executescript` would commit in between."""
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line
@@ -103,7 +103,7 @@ def statements(script: str) -> Iterator[str]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or none of it; the write lock is taken at the start, so that it cannot fail in the middle."""
+    """Run a transaction that takes the write lock at its start, so that it cannot fail later for want of it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -115,7 +115,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def telling(path: Path | str) -> Iterator[None]:
-    """SQLite's and the system's errors as a StateError that names the file and the way out."""
+    """Convert SQLite's and the system's errors to a StateError with the file and a next step."""
     try:
         yield
     except StateError:
@@ -133,14 +133,14 @@ def telling(path: Path | str) -> Iterator[None]:
 
 def damaged(path: Path | str, reason: str) -> StateDamaged:
     return StateDamaged(
-        f"the learner state {path} is damaged ({reason}); it was left where it is",
+        f"the learner state {path} is damaged ({reason}); it was not changed",
         next_step="prep state backup   lists the copies; then: prep state reset --yes && prep state import COPY",
     )
 
 
 def _help(reason: str) -> str:
     if "locked" in reason:
-        return "another program holds it: close that, then try again"
+        return "another program has locked it; close that program, then try again"
     if "full" in reason or "space" in reason.lower():
-        return "free some space on that disk, or: PREP_HOME=/some/folder prep ..."
-    return "is the folder yours to write? Another one: PREP_HOME=/some/folder prep ..."
+        return "free some disk space, or use another folder: PREP_HOME=/some/folder prep ..."
+    return "check that you may write to the folder, or use another one: PREP_HOME=/some/folder prep ..."

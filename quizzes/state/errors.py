@@ -1,10 +1,10 @@
-"""What can be wrong with the state file, each with the step that helps."""
+"""Errors of the state file, each with a next step."""
 
 from __future__ import annotations
 
 
 class StateError(OSError):
-    """The state cannot be read or written. The message names the file; `next_step` says what to do."""
+    """Raised if the state cannot be read or written. The message names the file; `next_step` says what to do."""
 
     def __init__(self, message: str, *, next_step: str = "") -> None:
         super().__init__(message)
@@ -12,16 +12,16 @@ class StateError(OSError):
 
 
 class StateTooNew(StateError):
-    """Written by a newer version of prep. The file was not touched."""
+    """The file is from a newer version of prep. It was not changed."""
 
 
 class StateDamaged(StateError):
-    """SQLite cannot read the file. It was left where it is."""
+    """SQLite cannot read the file. It was not changed."""
 
 
 class StateUnavailable(StateError):
-    """The folder cannot be written, the disk is full, or another program holds the file."""
+    """The folder is not writable, the disk is full, or another program has locked the file."""
 
 
 class ArchiveRefused(StateError):
-    """An archive that is damaged, from a newer version or at odds with this state. Nothing was imported."""
+    """An archive is damaged, from a newer version, or contradicts this state. Nothing was imported."""

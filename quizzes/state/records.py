@@ -1,6 +1,6 @@
-"""The facts as Python sees them. A record is never changed: a correction is another record.
+"""Records of facts. A record never changes: a correction is another record.
 
-Times are aware and in UTC, to the millisecond, so that they come back from the file as they went in.
+Times are aware, in UTC and whole milliseconds, so that the file returns them unchanged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SESSION_KINDS = ("quiz", "review", "placement", "exam", "claims", "mock", "drill
 
 
 def utc_now() -> dt.datetime:
-    """Now, in UTC and whole milliseconds: what the file keeps."""
+    """Return the current time in UTC and whole milliseconds, the precision of the file."""
     now = dt.datetime.now(dt.UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the learner told us. Each change is a fact; the latest of each field holds."""
+    """The learner's settings. Each change is a fact; the latest value of each field counts."""
 
     role: str | None = None
     """A key of topics.ROLES."""
@@ -38,11 +38,11 @@ class Settings:
         for name in ("role", "level"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise ValueError(f"{name} is a word, not {value!r}")
+                raise ValueError(f"{name} must be a word, not {value!r}")
         if self.interview_date is not None and not isinstance(self.interview_date, dt.date):
-            raise ValueError(f"interview_date is a date, not {self.interview_date!r}")
+            raise ValueError(f"interview_date must be a date, not {self.interview_date!r}")
         if not isinstance(self.hours_per_week, int | float) or not 0 < self.hours_per_week <= 168:
-            raise ValueError(f"hours_per_week is a number up to 168, not {self.hours_per_week!r}")
+            raise ValueError(f"hours_per_week must be a number up to 168, not {self.hours_per_week!r}")
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Session:
     kind: str
     """One of SESSION_KINDS."""
     spec: dict[str, Any] = field(default_factory=dict)
-    """What was asked for (topic, seed, ids ...), enough to go on with it later. JSON values."""
+    """Options (topic, seed, ids ...), enough to continue it later. JSON values."""
     bank_rev: str = ""
-    """Which bank was used."""
+    """Revision of the bank."""
     app_version: str = ""
     host: str = ""
     started: dt.datetime = field(default_factory=utc_now)
     ended: dt.datetime | None = None
-    """None while it runs, or if it was cut off."""
+    """None while it runs, or if it was interrupted."""
     id: str = field(default_factory=new_id)
 
 
@@ -79,7 +79,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class KeypointMark:
-    """Whether a free-text answer made one of the points, and who says so."""
+    """Whether a free-text answer made a key point, by one marker."""
 
     keypoint_id: str
     verdict: KeypointVerdict
@@ -90,7 +90,7 @@ class KeypointMark:
 
 @dataclass(frozen=True)
 class IntervalForecast:
-    """An interval that should hold the truth with probability `level`."""
+    """An interval that should contain the truth with probability `level`."""
 
     answer_id: str
     lo: float
@@ -102,7 +102,7 @@ class IntervalForecast:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One answer to one question, as it was judged."""
+    """A graded answer to one question."""
 
     session_id: str
     question_id: str
@@ -114,21 +114,21 @@ class Attempt:
     """Earned, after hints."""
     points_max: float
     correct: bool
-    """All parts right, hints or not: what a confidence is about."""
+    """Whether all parts were right, with or without hints; a confidence refers to this."""
     grader: Grader
     scored: bool = True
-    """False where nothing could be decided (inconclusive, limit hit): kept, but counts for nothing."""
+    """False if it could not be graded (inconclusive, limit hit): saved, but not counted."""
     elapsed_ms: int = 0
     confidence: int | None = None
-    """Per cent, 1 to 99, that all parts are right."""
+    """Confidence in percent, 1 to 99, that all parts are right."""
     hints: int = 0
-    """How many were shown."""
+    """Number of hints shown."""
     mistake_id: str | None = None
     rating: int | None = None
     """1 Again, 2 Hard, 3 Good, 4 Easy (`learning.review.rate`); None leaves the question's card alone."""
     prediction_id: str | None = None
     detail: dict[str, Any] = field(default_factory=dict)
-    """Whatever a screen wants to show again. JSON values."""
+    """Further values for screens. JSON values."""
     marks: tuple[KeypointMark, ...] = ()
     intervals: tuple[IntervalForecast, ...] = ()
     at: dt.datetime = field(default_factory=utc_now)
@@ -137,16 +137,16 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Run:
-    """An experiment that ran, and what came of it."""
+    """A run of an experiment and its result."""
 
     experiment: str
     args: dict[str, Any]
     args_hash: str
     code_rev: str
-    """Hash of the sources it ran on."""
+    """Hash of the sources."""
     result: Any
     wall_s: float | None = None
-    """Seconds."""
+    """Wall time in seconds."""
     machine: str = ""
     trace_path: str | None = None
     verdict: str | None = None
@@ -156,13 +156,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Vote:
-    """What the learner expects of a claim, given before the court sits."""
+    """The learner's vote on a claim, given before its test runs."""
 
     claim_id: str
     vote: str
     """confirmed, refuted or depends."""
     confidence: int | None = None
     verdict: str | None = None
-    """The court's, if it sat: None until then."""
+    """Verdict of the test; None before it ran."""
     at: dt.datetime = field(default_factory=utc_now)
     id: str = field(default_factory=new_id)

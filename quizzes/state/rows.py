@@ -1,4 +1,4 @@
-"""Records to rows and back."""
+"""Conversion between records and rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _FLAGS = {"correct", "scored"}
 
 
 def time_text(time: dt.datetime) -> str:
-    """ISO in UTC with milliseconds: sorts as text as it sorts in time."""
+    """Return ISO 8601 in UTC with milliseconds, which sorts as text in order of time."""
     if time.tzinfo is None:
-        raise ValueError(f"{time} has no time zone: give an aware time, in UTC")
+        raise ValueError(f"{time} has no time zone; use an aware time in UTC")
     return time.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -47,7 +47,7 @@ def to_time(text: str) -> dt.datetime:
 
 
 def to_row(record: Any, columns: tuple[str, ...], **more: Any) -> dict[str, Any]:
-    """Column -> value as it stands in the file. `more`: columns that the record does not carry."""
+    """Return column -> value for the file. more: columns that are not fields of the record."""
     row = {name: getattr(record, name) for name in columns if name not in more}
     for name in row:
         if name in JSON_COLUMNS:
@@ -60,7 +60,7 @@ def to_row(record: Any, columns: tuple[str, ...], **more: Any) -> dict[str, Any]
 
 
 def to_record(kind: type[Record], row: sqlite3.Row, **more: Any) -> Record:
-    """The record of a row. `more`: fields that live in other tables."""
+    """Return the record of a row. more: fields from other tables."""
     known = set(row.keys())
     values = {field.name: row[field.name] for field in fields(kind) if field.name in known}  # type: ignore[arg-type]
     for name, value in values.items():
@@ -76,7 +76,7 @@ def to_record(kind: type[Record], row: sqlite3.Row, **more: Any) -> Record:
 
 
 def settings_from(changes: list[tuple[str, str]]) -> Settings:
-    """Settings after (name, JSON) changes in order. Names of a later version are passed over."""
+    """Return the settings after (name, JSON) changes in order. Unknown names, from later versions, are ignored."""
     values = {name: json.loads(value) for name, value in changes if name in Settings.__dataclass_fields__}
     if values.get("interview_date"):
         values["interview_date"] = dt.date.fromisoformat(values["interview_date"])

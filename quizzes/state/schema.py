@@ -1,8 +1,8 @@
-"""The tables. Facts can be added, never changed: triggers see to it.
+"""Schema of the state file. Triggers forbid changing facts.
 
 facts      setting, session, session_end, prediction, attempt, keypoint_mark, interval_forecast,
            downgrade, card_action, run, vote               exported, merged by key
-derived    card, derived                                    dropped and computed again at any time
+derived    card, derived                                    may be deleted and recomputed at any time
 views      calibration, question_statistics                 always computed
 """
 
@@ -29,7 +29,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     ),
     "vote": ("id", "claim_id", "at", "vote", "confidence", "verdict"),
 }  # fmt: skip
-"""Table -> columns. In this order every row finds the rows that it refers to."""
+"""Table -> columns, ordered so that referenced rows come first."""
 
 REFERENCES = {
     "session_end": {"session_id": "session"},
@@ -39,7 +39,7 @@ REFERENCES = {
     "interval_forecast": {"attempt_id": "attempt"},
     "downgrade": {"attempt_id": "attempt"},
 }
-"""Table -> column -> the table whose key it holds."""
+"""Table -> column -> referenced table."""
 
 _VERSION_1 = """
 CREATE TABLE setting(
@@ -115,7 +115,7 @@ _TRIGGERS = "".join(
 )
 
 MIGRATIONS: tuple[str, ...] = (_VERSION_1 + _TRIGGERS,)
-"""Scripts: entry i takes a file from schema i to schema i + 1. An empty file is at schema 0. Never edit one that
-was released: add one."""
+"""Scripts: entry i migrates a file from schema i to i + 1. An empty file has schema 0. Never edit a released script;
+add a new one."""
 
 SCHEMA = len(MIGRATIONS)

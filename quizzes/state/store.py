@@ -1,7 +1,7 @@
-"""The state file: facts go in, each in one transaction, and are asked for again.
+"""The state file: adds facts, each in one transaction, and queries them.
 
-Several terminals may have it open at once (WAL, a writer waits for the other's transaction). Killed at any moment, it
-holds every attempt that was added before.
+Several terminals may have it open at once (WAL; a writer waits for the other's transaction). After a kill at any moment
+it contains every attempt added before.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from quizzes.state.ulid import new_id
 
 
 class State:
-    """One learner's facts. `State.open()`, then methods; `close()` or `with` at the end."""
+    """One learner's facts. Create it with `State.open()`; end with `close()` or `with`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         self.connection = connection
         self.path = path
-        """None: in memory, nothing is kept."""
+        """Path of the file; None in memory."""
 
     @classmethod
     def open(cls, path: Path | None = None, *, migrations: tuple[str, ...] = MIGRATIONS) -> State:
-        """The state file, made if there is none, brought to this version's schema, copied once a day.
+        """Open the state file: create it if needed, migrate it, and copy it once a day.
 
         Raises:
-            StateTooNew, StateDamaged, StateUnavailable: the message names the file; nothing was changed.
+            StateTooNew, StateDamaged, StateUnavailable: the message names the file, which was not changed.
         """
         path = (path or state_path()).absolute()
         with database.telling(path):
@@ -62,7 +62,7 @@ class State:
                     connection, migrations, lambda schema: backup.before_migration(connection, path, schema)
                 )
                 state = cls(connection, path)
-                with suppress(OSError, sqlite3.Error):  # a full disk must not keep anyone from practising
+                with suppress(OSError, sqlite3.Error):  # a full disk must not prevent practice
                     if state.count("attempt"):
                         backup.daily(connection, path, dt.date.today())
             except BaseException:
@@ -72,14 +72,14 @@ class State:
 
     @classmethod
     def in_memory(cls) -> State:
-        """A state that is gone at the end."""
+        """Return a state in memory, which is lost at the end."""
         connection = database.connect(":memory:")
         database.migrate(connection, MIGRATIONS, lambda schema: None)
         return cls(connection, None)
 
     @classmethod
     def open_or_in_memory(cls, path: Path | None = None) -> tuple[State, StateError | None]:
-        """For whoever must go on: the state, or one in memory and the error to show."""
+        """Return (the state, None), or (a state in memory, the error to print)."""
         try:
             return cls.open(path), None
         except StateError as error:
@@ -102,7 +102,7 @@ class State:
         return rows.settings_from([(row["name"], row["value"]) for row in changes])
 
     def change_settings(self, **changes: Any) -> Settings:
-        """Set fields of Settings; those not named stay. Returns all of them."""
+        """Change the given fields of Settings. Return all settings."""
         replace(self.settings, **changes)  # a TypeError for a name that does not exist
         now = rows.time_text(utc_now())
         with self._writing():
@@ -117,7 +117,7 @@ class State:
     def begin_session(
         self, kind: str, spec: dict[str, Any] | None = None, *, bank_rev: str = "", app_version: str = ""
     ) -> Session:
-        """Start a sitting. spec: what was asked for, JSON values, enough to go on with it later."""
+        """Start a sitting. spec: its options as JSON values, enough to continue it later."""
         if kind not in SESSION_KINDS:
             raise ValueError(f"unknown kind of session {kind!r}; known: {', '.join(SESSION_KINDS)}")
         session = Session(kind, spec or {}, bank_rev, app_version, host=platform.node())
@@ -125,7 +125,7 @@ class State:
         return session
 
     def end_session(self, session_id: str) -> None:
-        """It was left in good order: it will not be offered for going on."""
+        """Mark a sitting as complete, so that it is not continued later."""
         row = {"id": new_id(), "session_id": session_id, "at": rows.time_text(utc_now())}
         with self._writing():
             self._insert("session_end", row)
@@ -140,13 +140,13 @@ class State:
         answer: Any,
         confidence: int | None = None,
     ) -> Prediction:
-        """Write down what the learner expects. When this returns it is in the file: the run may start."""
+        """Save a prediction. When this returns, it is in the file and the run may start."""
         prediction = Prediction(session_id, question_id, revision, seed, answer, confidence)
         self.add(prediction)
         return prediction
 
     def add_attempt(self, attempt: Attempt) -> Attempt:
-        """Write down a judged answer with its marks and intervals, in one transaction."""
+        """Save a graded answer with its marks and intervals in one transaction."""
         marks = (rows.to_row(m, FACTS["keypoint_mark"], attempt_id=attempt.id) for m in attempt.marks)
         forecasts = (
             rows.to_row(f, FACTS["interval_forecast"], attempt_id=attempt.id) for f in attempt.intervals
@@ -160,7 +160,7 @@ class State:
         return attempt
 
     def add(self, record: Session | Prediction | Attempt | Run | Vote) -> None:
-        """Write one record down."""
+        """Save one record."""
         if isinstance(record, Attempt):
             self.add_attempt(record)
             return
@@ -169,17 +169,17 @@ class State:
             self._insert(table, rows.to_row(record, FACTS[table]))
 
     def lower_rating(self, attempt_id: str, rating: int) -> None:
-        """The learner says that they guessed. A rating can be lowered, never raised."""
+        """Lower the rating of an attempt, because the learner guessed. A rating cannot be raised."""
         row = {"id": new_id(), "attempt_id": attempt_id, "at": rows.time_text(utc_now()), "rating": rating}
         with self._writing():
             self._insert("downgrade", row)
 
     def suspend(self, question_id: str) -> None:
-        """Show its card no more, until `resume`."""
+        """Stop reviewing a question until `resume`."""
         self._card_action(question_id, "suspend")
 
     def resume(self, question_id: str) -> None:
-        """Show its card again; its lapses count anew."""
+        """Review a suspended question again; its lapses restart at 0."""
         self._card_action(question_id, "resume")
 
     def _card_action(self, question_id: str, action: str) -> None:
@@ -190,7 +190,7 @@ class State:
     # questions
 
     def count(self, table: str) -> int:
-        """Rows of a fact table."""
+        """Return the number of rows of a fact table."""
         assert table in FACTS, table
         return self._all(f"SELECT count(*) AS n FROM {table}")[0]["n"]
 
@@ -202,7 +202,7 @@ class State:
         since: dt.datetime | None = None,
         scored: bool | None = None,
     ) -> list[Attempt]:
-        """In order of time, with their marks and intervals."""
+        """Return attempts in order of time, with their marks and intervals."""
         wanted: dict[str, Any] = {
             "question_id = ?": question_id,
             "session_id = ?": session_id,
@@ -232,7 +232,7 @@ class State:
         return found
 
     def last_seeds(self) -> dict[str, int]:
-        """Question id -> the seed of its last attempt."""
+        """Return question id -> seed of its last attempt."""
         found = self._all("SELECT question_id, seed, max(at || id) FROM attempt GROUP BY 1")
         return {row["question_id"]: row["seed"] for row in found}
 
@@ -242,12 +242,12 @@ class State:
         return [rows.to_record(Prediction, row) for row in found]
 
     def downgrades(self) -> dict[str, int]:
-        """Attempt id -> the lowest rating that the learner gave it afterwards."""
+        """Return attempt id -> lowest later rating by the learner."""
         found = self._all("SELECT attempt_id, min(rating) AS rating FROM downgrade GROUP BY 1")
         return {row["attempt_id"]: row["rating"] for row in found}
 
     def card_actions(self) -> list[tuple[dt.datetime, str, str]]:
-        """(time, question id, suspend or resume), in order."""
+        """Return (time, question id, "suspend" or "resume") in order of time."""
         found = self._all("SELECT at, question_id, action FROM card_action ORDER BY at, id")
         return [(rows.to_time(row["at"]), row["question_id"], row["action"]) for row in found]
 
@@ -263,7 +263,7 @@ class State:
         return self._sessions("kind = ?", kind) if kind else self._sessions("1")
 
     def unfinished(self, kind: str | None = None) -> Session | None:
-        """The last sitting that was cut off, if nothing came after it: the one to go on with."""
+        """Return the last sitting if it was interrupted, else None."""
         found = self.sessions(kind)
         return found[-1] if found and found[-1].ended is None else None
 
@@ -289,25 +289,25 @@ class State:
         ]
 
     def statistics(self) -> list[dict[str, Any]]:
-        """Per question and revision: attempts, correct, mean fraction of the points, mean seconds, last."""
+        """Return per question and revision: attempts, correct, mean share of the points, mean seconds, last."""
         return [dict(row) for row in self._all("SELECT * FROM question_statistics ORDER BY 1, 2")]
 
     # derived
 
     def version(self) -> str:
-        """Changes when a fact is added that cards are made from."""
+        """Return a version that changes when a fact is added that affects cards."""
         tables = ("setting", "attempt", "downgrade", "card_action")
         return json.dumps([self.count(table) for table in tables])
 
     def derived(self, name: str, version: str) -> list[dict[str, Any]] | None:
-        """The rows of a derived table, or None if they were made from other facts, or never."""
+        """Return the rows of a derived table, or None if they are missing or from another version."""
         made = self._all("SELECT made_from FROM derived WHERE name = ?", name)
         if not made or made[0]["made_from"] != version:
             return None
         return [dict(row) for row in self._all(f"SELECT * FROM {_derived(name)}")]
 
     def put_derived(self, name: str, version: str, table: list[dict[str, Any]]) -> None:
-        """Replace the rows of a derived table; version: of the facts that they were made from."""
+        """Replace the rows of a derived table, computed from the facts of `version`."""
         with self._writing():
             self.connection.execute(f"DELETE FROM {_derived(name)}")
             for row in table:
@@ -315,7 +315,7 @@ class State:
             self.connection.execute("INSERT OR REPLACE INTO derived VALUES (?, ?)", (name, version))
 
     def drop_derived(self) -> None:
-        """Forget everything that can be computed again."""
+        """Delete all derived tables."""
         with self._writing():
             self.connection.execute("DELETE FROM card")
             self.connection.execute("DELETE FROM derived")
@@ -342,7 +342,7 @@ class State:
 
 
 def _storable(value: Any) -> Any:
-    """Half characters, which a terminal can send, become question marks."""
+    """Replace lone surrogates, which a terminal can send, by question marks."""
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Keys that sort by the time of their making and never meet: 48 bits of milliseconds, 80 random bits, in base 32.
+"""Unique keys that sort by creation time: 48 bits of milliseconds and 80 random bits, in base 32.
 
 Source: the ULID specification, https://github.com/ulid/spec.
 """
@@ -15,7 +15,7 @@ _last = 0
 
 
 def new_id(milliseconds: int | None = None) -> str:
-    """A key for this moment; a later call of the same process gives a greater one."""
+    """Return a key for the current time. Later calls in the same process return greater keys."""
     global _last
     now = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
     number = (now << _RANDOM_BITS) | int.from_bytes(os.urandom(10), "big")

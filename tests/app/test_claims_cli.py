@@ -215,7 +215,7 @@ def test_a_broken_test_and_a_broken_file_end_with_1(bank: Path) -> None:
     assert [ruling["verdict"] for ruling in report["rulings"]] == ["depends", "refuted"]
     assert "S1-01" in report["broken"][0]
     (bank / "batching.yaml").write_text(BANK.replace("[7, 7]", "[4, 40, 4, 40]"))
-    assert "does not turn the first case over" in claims("verify").stdout.replace("\n", " ")
+    assert "does not reverse the first case" in claims("verify").stdout.replace("\n", " ")
     (bank / "batching.yaml").write_text(BANK)
     (bank / "memory.yaml").write_text("- id: [")
     result = claims("verify")

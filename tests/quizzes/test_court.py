@@ -199,7 +199,7 @@ def test_a_broken_entry_is_named_with_its_line_and_the_others_stay(bank: Path) -
     problems = {str(problem).split(":")[0]: str(problem) for problem in claims.problems}
     assert problems["batching.yaml"].startswith("batching.yaml:16: kind")
     assert "not valid YAML" in problems["memory.yaml"]
-    assert problems["lora.yaml"].startswith("lora.yaml:1: S0-04 is of topic batching")
+    assert problems["lora.yaml"].startswith("lora.yaml:1: S0-04 has topic batching")
 
 
 def test_a_file_that_is_not_named_for_a_topic_holds_claims_of_any(bank: Path) -> None:
@@ -213,7 +213,7 @@ def test_an_id_is_there_once(bank: Path) -> None:
     (bank / "batching.yaml").write_text(GOOD.format(n=1) * 2)
     claims = load_claims(bank)
     assert len(claims) == 1
-    assert [str(problem) for problem in claims.problems] == ["batching.yaml:12: S0-01 is there twice"]
+    assert [str(problem) for problem in claims.problems] == ["batching.yaml:12: S0-01 appears twice"]
 
 
 def test_a_change_is_seen_and_an_unknown_id_names_a_close_one(bank: Path) -> None:
@@ -235,7 +235,7 @@ def test_authors_judge_a_file(bank: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "1 claims: 1 confirmed" in shown.err
     path.write_text(GOOD.format(n=1).replace("[7, 7]", "[4, 40, 4, 40, 4, 40]"))
     assert court.main([str(path)]) == 1
-    assert "does not turn the first case over" in capsys.readouterr().err
+    assert "does not reverse the first case" in capsys.readouterr().err
 
 
 def test_the_shipped_claims_load_and_name_experiments_that_exist() -> None:

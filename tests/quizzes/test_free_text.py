@@ -489,7 +489,7 @@ def test_set_test_off(server: Server, bank: Path) -> None:
     def prep(*arguments: str) -> Any:
         return CliRunner().invoke(app, ["judge", *arguments])
 
-    assert "no judge is set" in prep().stdout
+    assert "no judge is configured" in prep().stdout
     assert prep("test").exit_code == 2
     assert prep("set", "nowhere", "--model", "m").exit_code == 3
     assert prep("set", server.url, "--model", "m").exit_code == 0
@@ -505,5 +505,5 @@ def test_set_test_off(server: Server, bank: Path) -> None:
     assert "do not count" in prep().stdout
     server.status = 500
     assert prep("test").exit_code == 3
-    assert "off" in prep("off").stdout
-    assert "no judge was set" in prep("off").stdout
+    assert "removed" in prep("off").stdout
+    assert "no judge was configured" in prep("off").stdout

@@ -138,9 +138,9 @@ def test_decimal_and_binary_bytes_are_told_apart_and_remarked_upon() -> None:
 
 
 def test_a_refused_unit_lists_what_is_accepted() -> None:
-    with pytest.raises(ParseError, match=r"time is another kind than bytes.*KiB"):
+    with pytest.raises(ParseError, match=r"it measures time, not bytes.*KiB"):
         parse("3 ms", Answer(id="x", type="float", unit="GiB"))
-    with pytest.raises(ParseError, match=r"parsec.*not known"):
+    with pytest.raises(ParseError, match=r"parsec.*unit is unknown"):
         parse("3 parsec", Answer(id="x", type="float", unit="GiB"))
 
 

@@ -205,7 +205,9 @@ def test_a_file_of_a_newer_version_is_refused_and_not_touched(path: Path) -> Non
         fill(state)
         state.connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     before = digest(path)
-    with pytest.raises(StateTooNew, match=rf"{path}.*schema {SCHEMA + 1}; this one knows {SCHEMA}") as error:
+    with pytest.raises(
+        StateTooNew, match=rf"{path}.*schema {SCHEMA + 1}; this version supports {SCHEMA}"
+    ) as error:
         State.open(path)
     assert "update prep" in error.value.next_step
     assert digest(path) == before
@@ -418,7 +420,7 @@ def test_an_archive_of_a_newer_schema_is_refused(path: Path, tmp_path: Path) -> 
         ("attempt", "rating", 9, "does not fit"),
         ("attempt", "question_id", None, "question_id cannot be"),
         ("attempt", "session_id", "01" + "A" * 24, "session .* is missing"),
-        ("attempt", "id", "1", "no key"),
+        ("attempt", "id", "1", "not a key"),
         ("attempt", "extra", 1, "columns"),
         ("session", "spec", ["list"], "spec cannot be"),
     ],
