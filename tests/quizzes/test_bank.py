@@ -204,7 +204,7 @@ def test_lint_finds_what_it_is_for() -> None:
             ]
         },
         "`require` held in none": {"require": ["slots > 100"]},
-        "no witness": {
+        "without a witness": {
             "followups": [
                 {
                     "ask": "x",
