@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from common.text import GIB
 from engine.config import (
     CacheConfig,
     ConfigError,
@@ -31,7 +32,7 @@ from engine.config import (
 )
 from engine.config.classes import load_class
 from engine.config.combinations import check_combinations
-from engine.config.defaults import GIB, BatchSizes, default_batch_sizes
+from engine.config.defaults import BatchSizes, default_batch_sizes
 from engine.exec.base import EXECUTORS, executor_class
 from engine.models.hf_config import load_model_config
 from engine.sample.processors import LogitsProcessor

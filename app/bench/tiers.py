@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from app.bench.timing import Tell
+from common.text import GIB
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
@@ -29,7 +30,6 @@ from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
 
 SOURCES = ("computed", "device", "host", "disk")
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _engine_args(model: str, engine: dict[str, Any], longest: int, folder: str) 
         "kv_offloading_size": 0.5,
         "kv_transfer_config": {
             "kv_connector": "DiskConnector",
-            "kv_connector_extra_config": {"path": folder, "capacity_bytes": 2 * _GIB},
+            "kv_connector_extra_config": {"path": folder, "capacity_bytes": 2 * GIB},
         },
         "skip_tokenizer_init": True,
         "max_num_batched_tokens": longest + 256,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import status
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def disagg(
     settings = {name: value for name, value in engine.items() if name != "kv_transfer_config"}
     settings |= {"model": model, "skip_tokenizer_init": True}
     try:
-        with status() as tell:
+        with terminal.status() as tell:
             report = measure(tell, settings, transport, load)
     except (ValueError, RuntimeError) as error:
         raise terminal.Problem(

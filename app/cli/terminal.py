@@ -31,6 +31,10 @@ INCONCLUSIVE = 4
 INTERRUPTED = 130
 
 
+_QUIET_S = 2.0
+"""Time before the bar of a counted task appears."""
+
+
 class Problem(Exception):
     """An error that the user can fix: what is wrong, why, and the next step."""
 
@@ -102,12 +106,26 @@ def mark(ok: bool | None) -> str:
 @contextmanager
 def loading(what: str) -> Iterator[None]:
     """Show a spinner while `what` is loaded. Silent unless stderr is a terminal."""
+    with status(f"loading {what}"):
+        yield
+
+
+@contextmanager
+def status(first: str = "starting", *, lines_in_pipe: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what is being done, in one changing line on stderr.
+
+    lines_in_pipe: print a line for each where stderr is no terminal; else nothing is shown there.
+    """
+    from rich.markup import escape
+
     console = err()
     if is_live(console):
-        with console.status(f"[dim]loading {what}[/]"):
-            yield
+        with console.status(f"[dim]{escape(first)}[/]") as line:
+            yield lambda text: line.update(f"[dim]{escape(text.strip())}[/]")
+    elif lines_in_pipe:
+        yield lambda text: console.print(text, style="dim", markup=False)
     else:
-        yield
+        yield lambda text: None
 
 
 def table(*headings: str, left: tuple[str, ...] = ()) -> Table:
@@ -135,40 +153,39 @@ def print_line(text: str, console: Console | None = None) -> None:
 
 
 @contextmanager
-def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[[str], None]]:
-    """Yield a function to call when an item begins. On stderr: a bar on a terminal, else a line every few seconds.
+def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[..., None]]:
+    """Yield `advance(name, done)`. On stderr: a bar on a terminal, else a line every few seconds.
 
-    Both show how many of the `total` items are done and the time left at the pace so far.
+    Both show how many of the `total` items are done and the time left at the pace so far. Call `advance` with the
+    name of an item that begins; or with done=, however often, and nothing is shown in the first two seconds.
     """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = err()
-    done, began = -1, time.monotonic()
-    last = began
-    if is_live(console):
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    bar = Progress(*columns, console=console, transient=True) if is_live(console) else None
+    task = bar.add_task(what, total=total) if bar else None
+    began = last = time.monotonic()
+    number = -1
 
-        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=total)
-
-            def advance(name: str) -> None:
-                nonlocal done
-                done += 1
-                bar.update(task, description=name, completed=done)
-
-            yield advance
-        return
-
-    def tell(_: str) -> None:
-        nonlocal done, last
-        done += 1
+    def advance(name: str = what, done: int | None = None) -> None:
+        nonlocal number, last
+        number = number + 1 if done is None else done
         now = time.monotonic()
-        if done and now - last >= every:
+        if bar is not None and task is not None:
+            if done is None or now - began > _QUIET_S:
+                bar.start()
+                bar.update(task, description=name, completed=number)
+        elif number and now - last >= every:
             last = now
-            console.print(
-                f"{done} of {total} {what}, about {rough_duration((now - began) / done * (total - done))} left"
-            )
+            left = rough_duration((now - began) / number * (total - number))
+            console.print(f"{number} of {total} {what}, about {left} left")
 
-    yield tell
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.stop()
 
 
 def next_command(command: str, why: str = "") -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,6 @@ import typer
 from app.cli import terminal
 
 if TYPE_CHECKING:
-    from app.bench.timing import Tell
     from engine.quant.quantizer.run import Report
 
 FLOAT = "none"
@@ -114,7 +111,7 @@ def quantize(
         _done(json, folder, {"output": str(folder), "file_bytes": size})
         return
     report = Report(source.name, recipe, original_bytes=(source / "model.safetensors").stat().st_size)
-    with _progress() as tell:
+    with terminal.status("quantising", lines_in_pipe=True) as tell:
         tell("reading calibration texts")
         batch = tokenized(calibration_texts(calibration, samples), load_tokenizer(source))
         tensors = quantize(float_model, recipe, batch, original, report, tell)
@@ -135,17 +132,6 @@ def _done(json: bool, folder: Path, result: dict[str, object]) -> None:
         terminal.print_json(result)
     else:
         terminal.next_command(f"prep zoo eval {folder} --gates", "may it replace the original?")
-
-
-@contextmanager
-def _progress() -> Iterator[Tell]:
-    """Steps on stderr: one line that changes on a terminal, a line each where it is a file."""
-    console = terminal.err()
-    if not terminal.is_live(console):
-        yield lambda text: console.print(f"[dim]{text}[/]")
-        return
-    with console.status("quantising") as line:
-        yield lambda text: line.update(f"[dim]{text.strip()}[/]")
 
 
 def _show(report: Report) -> None:
@@ -291,7 +277,7 @@ def formats(
 
     source = resolve(model)
     float_model, _ = load_float_model(source)
-    with _progress() as tell:
+    with terminal.status("quantising", lines_in_pipe=True) as tell:
         batch = tokenized(calibration_texts("in-domain", samples), load_tokenizer(source))
         plain = format_errors(float_model, batch, tell)
         weights = {row.name: row.error for row in format_errors(float_model, batch, tell, with_large_weights)}

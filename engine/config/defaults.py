@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-GIB = 1 << 30
+from common.text import GIB
 
 
 class BatchSizes(NamedTuple):

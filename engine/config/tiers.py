@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.config.defaults import GIB, SWAP_SPACE_BYTES
+from common.text import GIB
+from engine.config.defaults import SWAP_SPACE_BYTES
 from engine.config.errors import ConfigError, require_at_least
 from engine.config.memory import MemoryConfig
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from engine.config import ConfigError
+from engine.config.defaults import default_batch_sizes
 from engine.sim.calibration import rates_on_cpu
 from engine.sim.cost import Rates
-from engine.sim.hardware import GIB, get_hardware
+from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment
 from engine.sim.models import get_model
-
-_LARGE_CARD = 70 * GIB
-"""From here on vLLM (arg_utils.py, get_batch_defaults) and engine/resolve.py take the larger defaults."""
 
 
 def make_deployment(
@@ -40,9 +38,8 @@ def make_deployment(
         raise ConfigError(
             f"max_model_len {max_model_len} is more than the {most} positions of {shape.name}; lower it to {most}"
         )
-    seqs, tokens = (1024, 16384) if hardware.memory_bytes >= _LARGE_CARD else (256, 8192)
-    if hardware.is_cpu:
-        seqs, tokens = 256, 4096
+    kind = "cpu" if hardware.is_cpu else "cuda"
+    tokens, seqs = default_batch_sizes(kind, int(hardware.memory_bytes))
     tokens = max_num_batched_tokens or max(tokens, max_num_seqs or 0)
     return Deployment(
         shape,

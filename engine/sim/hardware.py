@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from common.text import GIB
 from engine.config import ConfigError
 from engine.sim.names import look_up
 
-GIB = 2**30
 TERA = 1e12
 GIGA = 1e9
 

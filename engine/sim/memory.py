@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from common.text import GIB
 from engine.config import ConfigError
-from engine.sim.hardware import GIB, GPUS, Hardware
+from engine.sim.hardware import GPUS, Hardware
 from engine.sim.models import ModelShape
 from engine.sim.precision import KV_SCALE_BYTES, PRECISIONS, Precision, get_precision, kv_bytes
 

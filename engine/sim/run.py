@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from common.text import GIB
 from engine.config import CacheConfig, ConfigError, SchedulerConfig
 from engine.config.tiers import TierConfig
 from engine.sim.cost import CostModel, Rates
 from engine.sim.engine import SimEngine
-from engine.sim.hardware import GIB
 from engine.sim.memory import Deployment, MemoryPlan, plan_memory
 from engine.sim.report import RunReport, summarise
 from engine.sim.speculation import Speculation

@@ -14,11 +14,10 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
+from common.text import GIB
 from engine.config import CacheConfig, ConfigError, SchedulerConfig, TierConfig
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)

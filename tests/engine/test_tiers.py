@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.text import GIB
 from engine.config import ConfigError, EngineArgs
-from engine.config.defaults import GIB
 from engine.config.tiers import TierConfig
 from engine.engine_core import EngineCore
 from engine.resolve import resolve

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from common.text import GIB
 from engine.config import ConfigError
-from engine.sim.hardware import GIB, get_hardware
+from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment, DoesNotFit, plan_memory, remedies
 from engine.sim.models import get_model
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,21 +11,9 @@ from app.cli.bench.against import as_json, show_comparison
 
 if TYPE_CHECKING:
     from app.bench.against import Comparison
-    from app.bench.timing import Tell
 
 Model = Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-
-
-@contextmanager
-def status() -> Iterator[Tell]:
-    """A line on stderr that says what is being measured; silent where nobody watches."""
-    console = terminal.err()
-    if not terminal.is_live(console):
-        yield lambda text: None
-        return
-    with console.status("starting") as line:
-        yield lambda text: line.update(f"[dim]{text}[/]")
 
 
 def finish(report: Any, *, as_json: bool, next_command: str, why: str, printed: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, finish, status
+from app.cli.bench.common import Json, finish
 
 if TYPE_CHECKING:
     from app.bench.debugger import DebuggerReport, RunCost
@@ -69,7 +69,7 @@ def debugger(
     from app.bench.debugger import measure
 
     sizes = [_parsed(text) for text in (size or ([] if trace else SIZES))]
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(tell, sizes, trace or [], seeks=seeks)
     if not json:
         show_debugger(report)
@@ -80,7 +80,7 @@ def _browser(trace: Path, json: bool) -> None:
     from app.bench.debugger_browser import RATE, measure_browser
 
     try:
-        with status() as tell:
+        with terminal.status() as tell:
             cost = measure_browser(tell, trace)
     except RuntimeError as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
@@ -106,7 +106,7 @@ def _live(json: bool) -> None:
     from app.bench.debugger_live import measure_live
 
     try:
-        with status() as tell:
+        with terminal.status() as tell:
             cost = measure_live(tell)
     except RuntimeError as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish, status
+from app.cli.bench.common import Json, Model, finish
 
 if TYPE_CHECKING:
     from app.bench.grammar import GrammarReport
@@ -32,7 +32,7 @@ def grammar(
     """
     from app.bench.grammar import measure
 
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(tell, model, vocab_size=vocab_size, outputs=outputs, temperature=temperature)
     if not json:
         show_grammar(report)

@@ -8,7 +8,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.bench.against import Against, Peer, PeerArgs, Threads, VllmPython, comparing, resolve_pair
-from app.cli.bench.common import Json, Model, finish, finish_comparison, status
+from app.cli.bench.common import Json, Model, finish, finish_comparison
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def latency(
 
         input_len, output_len = input_len or 64, output_len or 128
         peer = Peer(against, vllm_python, peer_args, threads)
-        with status() as tell, comparing() as stack:
+        with terminal.status() as tell, comparing() as stack:
             pair = resolve_pair(
                 stack,
                 peer,
@@ -90,7 +90,7 @@ def latency(
             f"--batch-sizes must be whole numbers of at least 1, got {batch_sizes!r}",
             next_step="--batch-sizes 1,8,64",
         )
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(
             tell,
             model,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish, status
+from app.cli.bench.common import Json, Model, finish
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def lora(
     """
     from app.bench.lora import measure
 
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(
             tell,
             model,

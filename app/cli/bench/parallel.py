@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish, status
+from app.cli.bench.common import Json, Model, finish
 from app.cli.engine_options import engine_options
 
 
@@ -33,7 +33,7 @@ def parallel(
         )
     from app.bench.parallel import measure
 
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(tell, model, engine, num_requests=requests, output_len=output_len)
     if not json:
         table = terminal.table("what", "figure")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish, status
+from app.cli.bench.common import Json, Model, finish
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def quantization(
             f"--schemes {schemes}: each once, from float, {', '.join(ONLINE_SCHEMES)}, with +head for the head too",
             next_step="--schemes float,int8,rtn+head",
         )
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(
             tell, model, engine, schemes=names, batch_size=batch_size, output_len=output_len, rounds=rounds
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, finish, status
+from app.cli.bench.common import Json, finish
 
 if TYPE_CHECKING:
     from app.bench.scheduler import SchedulerReport
@@ -28,7 +28,7 @@ def scheduler(
     """
     from app.bench.scheduler import measure
 
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(tell, requests=requests, steps=steps)
     if not json:
         show_scheduler(report)

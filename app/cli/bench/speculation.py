@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish, status
+from app.cli.bench.common import Json, Model, finish
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def speculation(
         raise terminal.Problem(f"no workload {unknown[0]!r}", next_step=f"--workload {','.join(WORKLOADS)}")
     own = SpeculativeConfig.parse(engine.pop("speculative_config"))
     drafters = configs(method.split(","), tokens) if own is None else {own.method: own}
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(
             tell, model, engine, drafters, workloads=workloads, batch_sizes=sizes, requests=requests
         )

@@ -8,7 +8,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.bench.against import Against, Peer, PeerArgs, Threads, VllmPython, comparing, resolve_pair
-from app.cli.bench.common import Json, Model, finish, finish_comparison, status
+from app.cli.bench.common import Json, Model, finish, finish_comparison
 
 if TYPE_CHECKING:
     from app.bench.startup import StartupReport
@@ -37,7 +37,7 @@ def startup(
         from app.bench.against import compare_startup
 
         peer = Peer(against, vllm_python, peer_args, threads)
-        with status() as tell, comparing() as stack:
+        with terminal.status() as tell, comparing() as stack:
             pair = resolve_pair(
                 stack,
                 peer,
@@ -54,7 +54,7 @@ def startup(
         return
     from app.bench.startup import measure
 
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(tell, model, runs=runs)
     if not json:
         show_startup(report)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish, status
+from app.cli.bench.common import Json, Model, finish
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def swap(
     """
     from app.bench.tiers import measure
 
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(tell, model, engine, lengths=_prompt_lengths(lengths), rounds=rounds)
     if not json:
         show_tiers(report)

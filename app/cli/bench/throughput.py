@@ -18,7 +18,7 @@ from app.cli.bench.against import (
     resolve_pair,
     show_shares,
 )
-from app.cli.bench.common import Json, Model, finish, finish_comparison, status
+from app.cli.bench.common import Json, Model, finish, finish_comparison
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def throughput(
 
         num_tokens = work["input_len"].high + work["output_len"].high
         peer = Peer(against, vllm_python, peer_args, threads)
-        with status() as tell, comparing() as stack:
+        with terminal.status() as tell, comparing() as stack:
             pair = resolve_pair(
                 stack,
                 peer,
@@ -102,7 +102,7 @@ def throughput(
         return
     from app.bench.throughput import measure
 
-    with status() as tell:
+    with terminal.status() as tell:
         report = measure(tell, model, engine, **work)
     if not json:
         show_throughput(report)

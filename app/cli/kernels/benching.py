@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import status
 from app.cli.kernels.names import backends, how, operation
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def bench(
             next_step="prep kernels bench --all --write",
             code=terminal.USAGE,
         )
-    with status() as tell:
+    with terminal.status() as tell:
         report = _measure(
             device, ops, chosen, tell, everything, seconds or (THOROUGH_S if everything else QUICK_S)
         )

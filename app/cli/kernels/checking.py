@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -148,29 +147,16 @@ def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
 
     reports: dict[Job, CheckReport] = {}
     try:
-        with _progress(len(jobs)) as tell:
+        with terminal.status() as tell:
             for job, result in run_jobs(jobs, workers):
                 report = reports.setdefault(job, job.empty_report())
                 report.results.append(result)
-                tell(len(reports), job)
+                tell(f"{len(reports)} of {len(jobs)}: {job.op}, {job.backend}, {job.dtype}")
     except KeyboardInterrupt:
         return list(reports.values()), True
     except ProcessEnded as died:
         raise terminal.Problem(str(died), next_step="./prep doctor", code=terminal.ENVIRONMENT) from died
     return list(reports.values()), False
-
-
-@contextmanager
-def _progress(total: int) -> Iterator:
-    """Show on a terminal which operation is being checked."""
-    console = terminal.err()
-    if not terminal.is_live(console):
-        yield lambda number, job: None
-        return
-    with console.status("[dim]starting[/]") as line:
-        yield lambda number, job: line.update(
-            f"[dim]{number} of {total}: {job.op}, {job.backend}, {job.dtype}[/]"
-        )
 
 
 def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -> None:

@@ -6,15 +6,16 @@ import inspect
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli import terminal
 from app.cli.kernels.names import backends, operation
+from common.text import count
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -234,26 +235,16 @@ def _missing(op: str) -> list[str]:
     return [f"{name} kernels are not compiled: {why}" for name in names if (why := cannot_compile(name))]
 
 
-@contextmanager
-def _compiling(op: str) -> Iterator[Any]:
-    console = terminal.err()
-    if not terminal.is_live(console):
-        yield lambda number: None
-        return
-    with console.status(f"[dim]compiling {op}[/]") as line:
-        yield lambda number: line.update(f"[dim]compiling {op}: {number} kernels[/]")
-
-
 def _all_compiled(
     op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool
 ) -> list[KernelReport]:
     reports: list[KernelReport] = []
-    with _compiling(op) as tell, warnings.catch_warnings():
+    with terminal.status(f"compiling {op}") as tell, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")  # Triton 3.9: what 3.10 will do
         for arch in arches:
             for report in compiled(op, focus, arch, wanted, every):
                 reports.append(report)
-                tell(len(reports))
+                tell(f"compiling {op}: {count(len(reports), 'kernel')}")
     return reports
 
 

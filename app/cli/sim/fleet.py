@@ -10,7 +10,7 @@ import typer
 from app.cli import terminal
 from app.cli.option_groups import option_groups
 from app.cli.sim.options import DeploymentOptions, Json, WorkOptions, describe
-from app.cli.sim.run import show_report, telling
+from app.cli.sim.run import show_report
 from common.text import duration, gib
 
 if TYPE_CHECKING:
@@ -125,7 +125,11 @@ def fleet(
 
     work = traffic.work(deployment.max_model_len, phases)
     title = f"{describe(deployment)}, {pools.router}"
-    with telling(traffic.total) as tell:
+    with terminal.progress(traffic.total, "requests") as advance:
+
+        def tell(number: int) -> None:
+            advance(done=number)
+
         if pools.prefill_replicas:
             from engine.sim.disaggregation import DisaggregatedFleet
             from engine.sim.hardware import get_link

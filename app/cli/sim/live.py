@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import status
 from app.cli.sim.options import Json
 from common.text import duration
 
@@ -42,7 +41,7 @@ def calibrate(
     with terminal.loading("the engine"):
         from app.bench.calibrate import calibrate as measure
     found = []
-    with status() as tell:
+    with terminal.status() as tell:
         for model in models or ["shop", "dummy-386m"]:
             found.append(measure(tell, model, rounds=rounds, cpu_time=cpu_time))
             path = save_calibration(found[-1])
@@ -102,7 +101,7 @@ def check(
         )
     with terminal.loading("the engine"):
         from app.bench.sim_check import check as compare
-    with status() as tell:
+    with terminal.status() as tell:
         report = compare(
             tell, model, num_requests=num_requests, load=load, rounds=rounds, cpu_time=cpu_time, saved=known
         )

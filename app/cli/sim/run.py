@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,8 +117,9 @@ def run(
     plan = plan_memory(deployment)
     engine = replica.engine(deployment, plan, drafts.speculation(deployment, traffic.seed))
     began = time.perf_counter()
-    with telling(traffic.total) as tell:
-        report = simulate(engine, traffic.work(deployment.max_model_len), tell)
+    with terminal.progress(traffic.total, "requests") as advance:
+        work = traffic.work(deployment.max_model_len)
+        report = simulate(engine, work, lambda number: advance(done=number))
     took = time.perf_counter() - began
     listed = str(traffic.requests) if traffic.listed else None
     report.config = {
@@ -151,36 +150,6 @@ def run(
             f"[yellow]{report.num_rejected:,} requests were refused, as the engine would:[/] {report.rejected_because}",
             soft_wrap=True,
         )
-
-
-@contextmanager
-def telling(total: int) -> Iterator[Callable[[int], None]]:
-    """Progress on stderr once a run takes more than two seconds, where somebody watches."""
-    console = terminal.err()
-    if not terminal.is_live(console):
-        yield lambda number: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    began = time.perf_counter()
-    columns = (TextColumn("[dim]requests"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=console, transient=True)
-    task = progress.add_task("", total=total)
-    started = False
-
-    def tell(number: int) -> None:
-        nonlocal started
-        if not started and time.perf_counter() - began > 2:
-            progress.start()
-            started = True
-        if started:
-            progress.update(task, completed=number)
-
-    try:
-        yield tell
-    finally:
-        if started:
-            progress.stop()
 
 
 def show_report(report: RunReport, kv_title: str) -> None:

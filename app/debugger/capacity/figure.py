@@ -10,7 +10,7 @@ from typing import Any
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.capacity.steady_state import SteadyState
 from app.debugger.source_lines import definition_of, find_line
-from engine.sim.hardware import GIB
+from common.text import GIB
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
+from common.text import GIB
 from engine.core.errors import RequestRejected
-from engine.sim.hardware import GIB, get_hardware
+from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment, plan_memory
 from engine.sim.models import get_model
 from quizzes.experiments import Ask, Context, Result, arg, experiment
