@@ -55,7 +55,7 @@ class BlockTransfer:
     """Blocks on their way in or out."""
 
     transfer_id: int
-    """Not the request's id, which may be used again while the transfer still runs."""
+    """Unique, unlike the request's id, which may be used again while the transfer still runs."""
     block_ids: list[int]
     """This engine's blocks, in the order of the prefix."""
     block_hashes: list[bytes]

@@ -1,17 +1,16 @@
-"""What the prefix cache holds, told to others as it changes: the feed that a router subscribes to.
+"""Publish the changes of the prefix cache: the feed that a router subscribes to.
 
     BlockPool --seal, evict--> KVEventFeed --a batch per step--> publisher --> PrefixIndex (a router's copy)
                                                                  memory        {hash, ...} == pool.cached
                                                                  file
 
     step 7   BlockStored   h1 h2 after h0, their tokens          a request's blocks are written
-             BlockRemoved  h9                                    its block was given to somebody else
+             BlockRemoved  h9                                    its block was reused
     reset    AllBlocksCleared
 
-Batches are numbered. A reader that misses one forgets all it knew and goes on: it then knows too little, never anything
-false. Hashes cover adapter, salt and images, so equal hashes are equal KV in every engine of the same model.
-
-This is about the device's cache. Copies on the host or the disk are not announced.
+Batches are numbered. A reader that misses one clears its index and goes on: the index is then incomplete, never wrong.
+Hashes cover adapter, salt and images, so equal hashes mean equal KV in every engine of the same model. Copies on the
+host or the disk are not announced.
 Source: vLLM distributed/kv_events.py and the kv_event_queue of v1/core/block_pool.py.
 """
 
@@ -40,20 +39,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class BlockStored:
-    """Blocks of one sequence, in order, can be hit from now on."""
+    """Consecutive blocks of one sequence can be hit."""
 
     block_hashes: list[bytes]
     parent_block_hash: bytes | None
-    """Of the block before the first; None if it starts the sequence."""
+    """Hash of the block before the first; None at the start of a sequence."""
     token_ids: list[int]
-    """Of all the blocks: len(block_hashes) * block_size."""
+    """Tokens of all blocks: len(block_hashes) * block_size."""
     block_size: int
     lora_key: str | None
 
 
 @dataclass(slots=True)
 class BlockRemoved:
-    """Blocks cannot be hit any more."""
+    """Blocks can no longer be hit."""
 
     block_hashes: list[bytes]
 
@@ -71,16 +70,16 @@ EVENT_TYPES: dict[str, type[KVCacheEvent]] = {
 
 @dataclass(slots=True)
 class KVEventBatch:
-    """What changed in a step, in order."""
+    """Changes of one step, in order."""
 
     seq: int
-    """0, 1, 2, ...: a gap means that a reader missed something."""
+    """0, 1, 2, ...: after a gap, a reader has missed a batch."""
     ts: float
     """Seconds since 1970."""
     events: list[KVCacheEvent] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """One line. Hashes are written in hexadecimal digits, an event's class as its `type`."""
+        """Return one line. Hashes are hexadecimal; `type` is an event's class."""
         events = [{"type": type(event).__name__, **asdict(event)} for event in self.events]
         return json.dumps({"seq": self.seq, "ts": self.ts, "events": events}, default=bytes.hex)
 
@@ -103,7 +102,7 @@ def _event(raw: dict[str, Any]) -> KVCacheEvent:
 
 
 class EventPublisher(Protocol):
-    """Where batches go. `publish` must not wait for a reader: it runs inside the engine's step."""
+    """Destination of batches. `publish` runs inside the engine's step, so it must not wait for a reader."""
 
     def publish(self, batch: KVEventBatch) -> None: ...
 
@@ -111,7 +110,7 @@ class EventPublisher(Protocol):
 
 
 class MemoryPublisher:
-    """A queue for one reader. A slow reader loses the oldest batches, not the engine its memory."""
+    """A bounded queue for one reader. A slow reader loses the oldest batches."""
 
     def __init__(self, max_queue_size: int) -> None:
         self._batches: deque[KVEventBatch] = deque(maxlen=max_queue_size)
@@ -120,18 +119,18 @@ class MemoryPublisher:
         self._batches.append(batch)
 
     def take(self) -> list[KVEventBatch]:
-        """What was published since the last call, the oldest first."""
+        """Return the batches published since the last call, oldest first."""
         taken = []
         while self._batches:
             taken.append(self._batches.popleft())
         return taken
 
     def close(self) -> None:
-        """What is in the queue can still be taken."""
+        """Do nothing: queued batches can still be taken."""
 
 
 class FilePublisher:
-    """JSON lines, each written out with its step, so that another process can follow."""
+    """JSON lines, flushed with each step, so that another process can follow."""
 
     def __init__(self, path: str | Path) -> None:
         try:
@@ -151,7 +150,7 @@ class FilePublisher:
 
 
 def read_batches(path: str | Path) -> Iterator[KVEventBatch]:
-    """The batches of a file that a FilePublisher wrote or is writing; a line that is not whole yet is left out."""
+    """Yield the batches of a FilePublisher's file. An incomplete last line is left out."""
     with open(path, encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n"):
@@ -162,7 +161,7 @@ def read_batches(path: str | Path) -> Iterator[KVEventBatch]:
 
 
 class KVEventFeed(StepObserver):
-    """Listens to a scheduler's block pool and publishes what a step changed, once it is over."""
+    """Publishes the changes of a scheduler's block pool after each step."""
 
     def __init__(
         self, scheduler: Any, publisher: EventPublisher, clock: Callable[[], float] = time.time
@@ -186,7 +185,7 @@ class KVEventFeed(StepObserver):
 
     @classmethod
     def create(cls, config: KVEventsConfig, scheduler: Any) -> KVEventFeed:
-        """With the publisher that the configuration names."""
+        """Make a feed with the publisher that the configuration names."""
         if config.publisher == "memory":
             return cls(scheduler, MemoryPublisher(config.max_queue_size))
         assert config.path is not None  # KVEventsConfig saw to it
@@ -226,7 +225,7 @@ class KVEventFeed(StepObserver):
         if block.block_hash is None:
             return
         if kind == "seal":
-            assert request_id is not None  # only a KV connector seals in nobody's name
+            assert request_id is not None  # only a KV connector seals without a request
             self._store(block.block_hash, self._requests[request_id])
         elif kind == "evict":
             last = self._events[-1] if self._events else None
@@ -236,7 +235,7 @@ class KVEventFeed(StepObserver):
                 self._events.append(BlockRemoved([block.block_hash]))
 
     def _store(self, block_hash: bytes, request: Request) -> None:
-        """A block of a request: one more of the last event, if it goes on where that ends."""
+        """Add a request's block to the last event, if it continues that event's sequence, or to a new one."""
         size, index = self._block_size, request.num_published_blocks
         parent = request.block_hashes[index - 1] if index else None
         tokens = request.token_ids[index * size : (index + 1) * size]
@@ -252,16 +251,16 @@ class KVEventFeed(StepObserver):
 
 
 class PrefixIndex:
-    """What one engine's prefix cache holds, as far as its events tell."""
+    """A copy of one engine's prefix index, built from its events."""
 
     def __init__(self) -> None:
         self.hashes: set[bytes] = set()
         self.num_missed = 0
-        """Batches that never came."""
+        """Batches that were missed."""
         self._next_seq = 0
 
     def apply(self, batch: KVEventBatch) -> None:
-        """Take in the next batch; after a gap everything older is forgotten."""
+        """Apply the next batch; after a gap, clear the index first. Raises ValueError if a batch comes late."""
         if batch.seq < self._next_seq:
             raise ValueError(
                 f"batch {batch.seq} after {self._next_seq - 1}: batches must come once each, in order"
@@ -279,7 +278,7 @@ class PrefixIndex:
                 self.hashes.clear()
 
     def num_hit(self, block_hashes: Sequence[bytes]) -> int:
-        """How many blocks of a sequence, from its start, are cached."""
+        """Return how many blocks of a sequence, from its start, are cached."""
         for index, block_hash in enumerate(block_hashes):
             if block_hash not in self.hashes:
                 return index

@@ -13,7 +13,8 @@ from typing import Protocol
 from engine.core.request import Request
 
 SortKey = tuple[int, float, int]
-"""(priority, arrival time, order of addition). Smaller is more important; keys are unique."""
+"""(priority, arrival time, order of addition). Smaller is more important; keys are unique. Requests with the same first
+element are equals (`engine/core/passed_over.py`)."""
 
 
 def fcfs_key(request: Request, order: int) -> SortKey:

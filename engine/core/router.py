@@ -1,15 +1,15 @@
-"""Which of several engines gets a request: where its prefix is cached, unless that one has too much to do.
+"""Route a request to the replica that caches its prefix, unless that replica is overloaded.
 
     request's blocks   h0 h1 h2 h3        known:  h0 h1 -> {0, 1}     h2 -> {1}
                               `- the longest known prefix: replica 1,
                                  if its load is below max_imbalance x the mean; else the least loaded
 
-Affinity alone would send everything with one system prompt to one engine; least-loaded alone would compute that
-prompt in every engine and keep it nowhere long. The bound is that of consistent hashing with bounded loads
-(Mirrokni et al., arXiv 1608.01350); the table of known prefixes is an approximation of each engine's cache, as in
-SGLang's router (sgl-router, cache_aware). With `indexes` it is exact instead: each engine tells what it holds
-(`kv_events.py`), as in NVIDIA's Dynamo and llm-d; what is being computed is then not known yet. vLLM looks at loads
-only (DPLBAsyncMPClient in v1/engine/core_client.py).
+Affinity alone would send all requests with one system prompt to one engine; least-loaded alone would compute that
+prompt in every engine and evict it soon in each. The bound is that of consistent hashing with bounded loads (Mirrokni
+et al., arXiv 1608.01350). The table of known prefixes approximates each engine's cache, as in SGLang's router (sgl-router,
+cache_aware). With `indexes` it is exact: each engine publishes its cache (`kv_events.py`), as in NVIDIA's Dynamo and
+llm-d, but prefixes that are still being computed are unknown. vLLM looks at loads only (DPLBAsyncMPClient in
+v1/engine/core_client.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.core.kv_events import PrefixIndex
 
 
 class PrefixRouter:
-    """Keeps count of each replica's unfinished requests, and knows or guesses which prefixes it holds."""
+    """Counts each replica's unfinished requests, and tracks the prefixes that it caches."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class PrefixRouter:
         remembered_blocks: int = 1 << 16,
         indexes: Sequence[PrefixIndex] | None = None,
     ) -> None:
-        """max_imbalance: a replica with more than this times the mean load gets nothing for its prefixes' sake.
+        """max_imbalance: a replica above this multiple of the mean load is not chosen for its prefixes.
 
-        indexes: exact, a copy of each replica's cache, which the caller feeds with its KV events; None: approximate,
-        by what each was sent.
+        indexes: a copy of each replica's cache, which the caller feeds with KV events; None: approximate the caches by
+        the requests that each replica was sent.
         """
         require_at_least(1, num_replicas=num_replicas)
         if indexes is not None and len(indexes) != num_replicas:
@@ -47,13 +47,13 @@ class PrefixRouter:
         """Unfinished requests of each replica."""
         self.num_routed = [0] * num_replicas
         self.num_by_prefix = [0] * num_replicas
-        """Of the routed, those that went where their prefix was."""
+        """Routed requests that went where their prefix was cached."""
         self._alive = set(range(num_replicas))
         self._remembered_blocks = remembered_blocks
         self._holders: OrderedDict[bytes, set[int]] = OrderedDict()
 
     def route(self, block_hashes: Sequence[bytes]) -> int:
-        """The replica for a request whose prompt has these full blocks; `finish` gives its place back."""
+        """Choose the replica for a request whose prompt has these full blocks. Call `finish` when the request ends."""
         replica = self._with_prefix(block_hashes)
         if replica is None:
             replica = min(self._alive, key=lambda index: (self.loads[index], self.num_routed[index], index))
@@ -66,11 +66,11 @@ class PrefixRouter:
         return replica
 
     def finish(self, replica: int) -> None:
-        """A request has left this replica."""
+        """Note that a request on this replica has ended."""
         self.loads[replica] -= 1
 
     def remove(self, replica: int) -> None:
-        """This replica is gone: it gets nothing any more."""
+        """Stop routing to a replica."""
         self._alive.discard(replica)
 
     @property
@@ -87,7 +87,7 @@ class PrefixRouter:
         return None
 
     def _holders_by_length(self, block_hashes: Sequence[bytes]) -> Iterator[Collection[int]]:
-        """Replicas with some prefix of the blocks, those with the longest first."""
+        """Yield the replicas that cache a prefix of the blocks, longest prefix first."""
         if self._indexes is None:
             for block_hash in reversed(block_hashes):
                 yield self._holders.get(block_hash, ())
@@ -97,7 +97,7 @@ class PrefixRouter:
             yield [replica for replica, each in enumerate(lengths) if each == length]
 
     def _remember(self, block_hashes: Sequence[bytes], replica: int) -> None:
-        for block_hash in reversed(block_hashes):  # the front of a prompt is forgotten last
+        for block_hash in reversed(block_hashes):  # forget the front of a prompt last
             self._holders.setdefault(block_hash, set()).add(replica)
             self._holders.move_to_end(block_hash)
         while len(self._holders) > self._remembered_blocks:

@@ -118,10 +118,7 @@ class Scheduler:
         self._record(request, "QUEUED")
 
     def sort_key(self, request: Request, order: int) -> SortKey:
-        """Return a request's place among all others; smaller is more important. Override it for another policy.
-
-        A request never overtakes one with a smaller first element if that delays the other.
-        """
+        """Return a request's place among all others; smaller is more important. Override it for another policy."""
         return POLICIES[self.config.policy](request, order)
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:

@@ -1,4 +1,4 @@
-"""The figures of one step, for logs, metrics and traces."""
+"""Figures of one step, for logs, metrics and traces."""
 
 from __future__ import annotations
 
@@ -34,16 +34,12 @@ TRACED_COUNTERS = (
     "num_lora_evictions",
     "num_lora_waits",
 )
-"""Flows that a trace keeps for every step in which they are not zero: it cannot work them out itself."""
+"""Flows that a trace records for every step in which they are not zero: a reader cannot derive them."""
 
 
 @dataclass(slots=True)
 class StepStats:
-    """What one step did, and how things stood when it ended.
-
-    Flows count this step only: sum them over steps for totals. Levels describe the state after
-    `Scheduler.update`.
-    """
+    """Flows count one step: sum them for totals. Levels describe the state after `Scheduler.update`."""
 
     step: int = -1
     """0-based; -1 before the first step."""
@@ -51,88 +47,88 @@ class StepStats:
     # Flows
     num_scheduled_tokens: int = 0
     num_prefill_tokens: int = 0
-    """Tokens of rows that catch up with more than their newest token: prompts and recomputation."""
+    """Tokens of rows that compute more than their newest token: prompts and recomputation."""
     num_decode_tokens: int = 0
     """Tokens of the other rows: the newest token and its drafts."""
     num_generated_tokens: int = 0
     num_drafts: int = 0
-    """Rows whose drafts the model has judged."""
+    """Rows whose drafts were verified."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
-    """Drafts that the model confirmed."""
+    """Drafts accepted by the model."""
     num_accepted_tokens_per_pos: list[int] = field(default_factory=list)
-    """How often the first draft of a row was confirmed, how often the second, ...; short of those that never were."""
+    """How often the first draft of a row was accepted, the second, ...; without trailing zeros."""
     num_admitted: int = 0
     num_preempted: int = 0
     num_finished: int = 0
     """Requests that ended in this step's update. Aborts are not counted."""
     prefix_cache_queries: int = 0
-    """Tokens of the requests admitted for the first time that looked for a prefix."""
+    """Tokens of requests that looked for a prefix at their first admission."""
     prefix_cache_hits: int = 0
-    """Those of them found in the cache."""
+    """Tokens of these requests found in the cache."""
     encoder_cache_queries: int = 0
-    """Images that rows of the step read."""
+    """Images that rows read."""
     encoder_cache_hits: int = 0
-    """Those of them that were encoded before."""
+    """Images among them that were already encoded."""
     num_blocks_behind_window: int = 0
-    """Blocks given back by running requests because no later token sees them."""
+    """Blocks that running requests freed because no later token sees them."""
     external_prefix_cache_queries: int = 0
-    """Tokens not cached here of requests that looked for their KV elsewhere, before they started."""
+    """Uncached tokens of requests whose KV connector looked elsewhere."""
     external_prefix_cache_hits: int = 0
-    """Those of them whose KV arrived. They are not counted as hits of this engine's own cache."""
+    """Tokens whose KV arrived from elsewhere. They do not count as hits of this engine's own cache."""
     num_kv_waits: int = 0
-    """Requests that waited in this step for KV from elsewhere."""
+    """Requests passed over because their KV is on its way."""
     num_kv_save_failures: int = 0
-    """Finished requests whose blocks could not all be saved."""
+    """Finished requests that lost blocks while saving."""
     num_kv_load_failures: int = 0
-    """Loads that did not bring every block they were to bring."""
+    """Loads with missing blocks."""
     kv_bytes_received: int = 0
-    """KV that arrived from elsewhere and was verified."""
+    """Verified KV from elsewhere."""
     kv_bytes_sent: int = 0
     num_collectives: int = 0
     collective_bytes: int = 0
-    """What the rank that samples said to other ranks (tensor, pipeline parallel), and how many bytes of tensors."""
+    """Bytes that the sampling rank contributed to its collectives (tensor, pipeline parallel)."""
     num_idle_stages: int = 0
-    """Pipeline stages that had no step while this one was waited for: the bubble."""
+    """Pipeline stages without a step while the engine waited for this one: the bubble."""
     prefix_cache_host_hits: int = 0
-    """Of the hits, tokens that were in host memory."""
+    """Hit tokens whose KV was in host memory."""
     num_blocks_swapped_out: int = 0
-    """Blocks of preempted requests that are copied to the host."""
+    """Blocks of preempted requests copied to the host."""
     num_blocks_offloaded: int = 0
-    """Evicted blocks that are copied to the host."""
+    """Evicted blocks copied to the host."""
     num_blocks_copied_in: int = 0
-    """Blocks that come back: swapped in, or hit on the host."""
+    """Host blocks copied to the device: swapped in, or hit."""
     host_bytes_out: int = 0
     host_bytes_in: int = 0
     num_evictions: int = 0
-    """Cached blocks reused for something else."""
+    """Cached blocks that were reused."""
     num_grammar_waits: int = 0
-    """Requests that this step passed over because their grammar was not compiled yet."""
+    """Requests passed over because their grammar compiles."""
     num_masked_rows: int = 0
-    """Positions whose tokens a grammar chose from; drafts count one each."""
+    """Sampled positions with a grammar mask, drafts included."""
     grammar_compile_us: int = 0
-    """Microseconds spent on the grammars that became ready since the last step, in their own thread."""
+    """Microseconds of compilation since the last step, in its own thread."""
     num_lora_loads: int = 0
-    """Adapters brought to the device."""
+    """Adapters loaded to the device."""
     num_lora_evictions: int = 0
-    """Adapters that lost their slot on the device to another one."""
+    """Adapters replaced on the device."""
     num_lora_waits: int = 0
-    """Requests that could not start because there was no slot for their adapter."""
+    """Requests passed over for lack of an adapter slot."""
 
     # Levels
     num_running: int = 0
     num_waiting: int = 0
     num_free_blocks: int = 0
-    """Blocks that can be taken, cached content included."""
+    """Free blocks, with or without cached content."""
     num_evictable_blocks: int = 0
-    """Of the free blocks, those that still hold cached content."""
+    """Free blocks with cached content."""
     num_saved_blocks: int = 0
-    """Blocks that running requests would need more if none were shared (n > 1, common prefixes)."""
+    """Blocks saved by sharing (n > 1, common prefixes)."""
     kv_cache_usage: float = 0.0
     """Share of the blocks owned by running requests, 0 to 1."""
 
     def count_drafts(self, num_accepted: int) -> None:
-        """A row's drafts were judged: the first `num_accepted` of them were right."""
+        """Count a row whose first `num_accepted` drafts were accepted."""
         self.num_drafts += 1
         self.num_accepted_tokens += num_accepted
         per_pos = self.num_accepted_tokens_per_pos
