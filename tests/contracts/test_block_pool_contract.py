@@ -1,4 +1,4 @@
-"""What any block pool must do, whatever it evicts first.
+"""Contract of any block pool, whatever its eviction order.
 
 A pool is made as `Class(num_blocks, on_event)`, has take, touch, release, register and reset, and
 shows `blocks`, `free` (with a length), `cached`, `num_usable` and `num_used`.
@@ -23,7 +23,7 @@ NUM_BLOCKS = 12
 
 
 class Tenants:
-    """Uses a pool like the KV manager does, and remembers what everyone owns."""
+    """Owners that use a pool as the KV manager does, and record what each owns."""
 
     def __init__(self, pool: Any, seed: int) -> None:
         self.pool = pool
@@ -45,7 +45,7 @@ class Tenants:
         owned = {block.block_id for table in self.tables for block in table}
         ids = [block.block_id for block in blocks]
         assert len(set(ids)) == count, "a block was handed out twice"
-        assert not owned & set(ids), "a block that somebody owns was handed out"
+        assert not owned & set(ids), "a block with an owner was handed out"
         assert 0 not in ids, "the null block was handed out"
         assert all(block.block_hash is None for block in blocks), "a block still has its old content"
         self.tables.append(blocks)
@@ -164,5 +164,5 @@ def test_the_judge_accepts_another_eviction_order() -> None:
 
 @pytest.mark.parametrize("broken", [Forgetting, Stale])
 def test_the_judge_refuses_a_broken_pool(broken: type[BlockPool]) -> None:
-    with pytest.raises((AssertionError, Exception)):
+    with pytest.raises((AssertionError, KeyError)):
         judge(broken)

@@ -1,7 +1,7 @@
-"""What any scheduler must do, whatever its policy.
+"""Contract of any scheduler, whatever its policy.
 
 A scheduler is made as `Class(SchedulerConfig, CacheConfig)`, has add, schedule, update and abort, and
-shows `requests` (unfinished, by id) and `running`. Order, preemption and reasons are its own affair.
+shows `requests` (unfinished, by id) and `running`. It chooses order, preemption and reasons itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine.core.kv_manager import PrefixHit
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
@@ -97,8 +98,8 @@ class Greedy(Scheduler):
 class Overwriting(Scheduler):
     """Computes a prefix hit again, in blocks that others read."""
 
-    def _start(self, request: Request, num_hit_tokens: int) -> None:
-        super()._start(request, num_hit_tokens)
+    def _start(self, request: Request, num_hit_tokens: int, hit: PrefixHit) -> None:
+        super()._start(request, num_hit_tokens, hit)
         request.num_computed_tokens = 0
 
 

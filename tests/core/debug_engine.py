@@ -16,7 +16,7 @@ from tests.trace.trace_workloads import header, make_scheduler, sample
 
 
 class SmallEngine:
-    """What EngineCore does around a step, with random tokens in place of a model."""
+    """EngineCore around a step, with random tokens in place of a model."""
 
     def __init__(self, **settings: Any) -> None:
         self.scheduler = make_scheduler(**settings)
@@ -42,16 +42,15 @@ class SmallEngine:
 
     def step(self) -> bool:
         """Whether a step was run."""
-        outputs, may_step = self.debug.before_step()
-        self.outputs += outputs
-        if not may_step:
+        if (held := self.debug.before_step()) is not None:
+            self.outputs += held
             return False
         out = self.scheduler.schedule()
         result = sample(self.scheduler, out, self.rng)
         outputs = self.scheduler.update(out, result)
         self.outputs += outputs
         self.tracer.step(out, result, outputs, 0.001)
-        self.debug.control.left_step()
+        self.debug.after_step()
         return True
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A scheduler with a worker that always samples the same token: for tests of one decision at a time."""
+"""A scheduler and a worker that always samples the same token, to test one decision at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_request(
     cache_salt: str | None = None,
     **params: Any,
 ) -> Request:
-    """A prompt given as a length gets tokens of its own, shared with no other request id."""
+    """Make a request. A prompt given as a length gets tokens that no other request id has."""
     if isinstance(prompt, int):
         prompt = [hash_free_token(request_id, i) for i in range(prompt)]
     return Request(
@@ -50,7 +50,7 @@ def hash_free_token(request_id: str, position: int) -> int:
 
 
 class Driver:
-    """Steps a scheduler and remembers what came out."""
+    """Steps a scheduler and records its plans and outputs."""
 
     def __init__(
         self,
@@ -114,19 +114,19 @@ class Driver:
         return out
 
     def run(self, most: int = 1000) -> None:
-        """Until everything is finished."""
+        """Step until all requests have finished."""
         self.run_until(lambda: not self.scheduler.has_unfinished(), most)
 
     def run_until(self, reached: Callable[[], bool], most: int = 1000) -> SchedulerOutput | None:
-        """Step until something is so; returns the last step."""
+        """Step until `reached()`; return the last plan."""
         for _ in range(most):
             if reached():
                 return self.steps[-1] if self.steps else None
             self.step()
-        raise AssertionError(f"not so after {most} steps")
+        raise AssertionError(f"not reached after {most} steps")
 
     def preempts(self) -> bool:
-        """Whether the last step preempted somebody."""
+        """Whether the last step preempted a request."""
         return bool(self.steps and self.steps[-1].preempted_request_ids)
 
     def tokens(self, request_id: str) -> list[int]:

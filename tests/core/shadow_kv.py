@@ -53,11 +53,11 @@ Pairs = list[tuple[int, int]]
 
 
 class ShadowError(AssertionError):
-    """The core did something it must never do."""
+    """The core broke a rule."""
 
 
 def require(condition: bool, complaint: str, *facts: object) -> None:
-    """Facts are written out only for a complaint: most of the time there is none."""
+    """Raise ShadowError with the facts unless the condition holds. Facts are formatted only for a complaint."""
     if not condition:
         raise ShadowError(": ".join([complaint, *map(_brief, facts)]))
 
@@ -77,7 +77,7 @@ def _brief(fact: object) -> str:
 
 @dataclass
 class Slot:
-    """What the worker knows of one request: like a row of a real worker's state tables."""
+    """A worker's state of one request, like a row of a real worker's tables."""
 
     token_ids: list[int]
     digests: list[Digest]
@@ -119,11 +119,11 @@ class ShadowWorker:
         """The same for host blocks."""
         self.slots: dict[str, Slot] = {}
         self.adapters: dict[int, str] = {}
-        """What lies in which of the slots for adapters."""
+        """Adapter in each slot."""
         self.num_lora_slots = 0
         """0: adapters take no place."""
         self.roots: dict[str, Digest] = {}
-        """By request id, told by the harness: a real worker has the adapter, and salts only part tenants."""
+        """Root digests by request id, set by the harness: a real worker has the adapter and needs no salt."""
         self._unknown: set[str] = set()
         """Started in a step that was lost."""
         self._draft_length = draft_length
@@ -131,7 +131,7 @@ class ShadowWorker:
         self._rng = random.Random(seed)
 
     def lose(self, out: SchedulerOutput) -> None:
-        """A step that never reached this worker: it will hear of the end of requests it does not know."""
+        """Drop a step that never reached this worker. Requests that it started are unknown when they end."""
         for request_id in [*out.finished_request_ids, *out.preempted_request_ids]:
             self.slots.pop(request_id, None)
         self._unknown |= {row.request_id for row in out.scheduled if row.init is not None}
@@ -160,7 +160,7 @@ class ShadowWorker:
         return result
 
     def _copy(self, out: SchedulerOutput) -> None:
-        """First out, then in. Only whole written blocks, and nothing is read and written in one step."""
+        """Copy out, then in: only whole written blocks, none read and written in one step."""
         from_device, to_host = [d for d, _ in out.copy_out], [h for _, h in out.copy_out]
         from_host, to_device = [h for h, _ in out.copy_in], [d for _, d in out.copy_in]
         for host_block in to_host + from_host:
@@ -172,7 +172,7 @@ class ShadowWorker:
         )
         require(0 not in from_device + to_device, "the null block is copied", out.copy_out, out.copy_in)
         fresh = {block for row in out.scheduled if row.init for block in row.new_block_ids}
-        require(set(to_device) <= fresh, "a copy into a block of nobody who starts", out.copy_in)
+        require(set(to_device) <= fresh, "a copy into a block of no request that starts", out.copy_in)
         self._copy_blocks(self.cache, self.host_cache, out.copy_out)
         self._copy_blocks(self.host_cache, self.cache, out.copy_in)
 
@@ -275,9 +275,9 @@ class ShadowWorker:
 
 
 class StepRules:
-    """What holds for any step, judged from its output and the public state of the scheduler.
+    """Rules of any step, judged from its plan and the public state of the scheduler.
 
-    `strict=False` leaves out what only our own policy promises, for schedulers that order differently.
+    strict=False: leave out the rules of our own policy, for schedulers that order differently.
     """
 
     def __init__(self, workload: Workload, strict: bool) -> None:
@@ -286,7 +286,7 @@ class StepRules:
         self.sliding_window = workload.cache.sliding_window
         self.strict = strict
         self.order: dict[str, int] = {}
-        """When each request was added, kept by the harness."""
+        """Order of addition, kept by the harness."""
 
     def check(self, scheduler: Any, out: SchedulerOutput, running_before: set[str]) -> None:
         self.admitted = {row.request_id for row in out.scheduled if row.init is not None}
@@ -341,7 +341,7 @@ class StepRules:
             elif entry.reason in (Reason.NO_BLOCKS, Reason.LOWER_PRIORITY):
                 require(details["need"] > details["free"] >= details["evictable"] >= 0, "it fits", entry)
             elif entry.reason is Reason.PREEMPTING:
-                require(bool(out.preempted_request_ids), "nobody was preempted", entry)
+                require(bool(out.preempted_request_ids), "no request was preempted", entry)
             elif entry.reason is Reason.NO_LORA_SLOT:
                 self._slots_are_taken(scheduler, entry.request_id)
             elif entry.reason is Reason.PREFIX_IN_FLIGHT:
@@ -419,7 +419,7 @@ class StepRules:
         return int(scheduler.kv.num_blocks_for(request.num_tokens)) - num_shared
 
     def _slots_are_taken(self, scheduler: Any, request_id: str | None) -> None:
-        """Running requests use all slots, and nobody behind the waiting one starts on its adapter."""
+        """Running requests use all slots, and no later request starts on the adapter of the waiting one."""
         running = [request for request in scheduler.running if request.lora_key]
         adapters = {request.lora_key for request in running}
         require(len(adapters) == self.limits.max_loras, f"{request_id} waits for a slot, and one is idle")
@@ -501,7 +501,7 @@ class EventReplica:
 
 @dataclass
 class Summary:
-    """What a run did, so that tests can tell that the workloads reach the corners they are for."""
+    """Figures of a run: tests check that the workloads reach the corners they are for."""
 
     steps: int = 0
     preemptions: int = 0
@@ -518,7 +518,7 @@ class Summary:
 
 @dataclass
 class Received:
-    """What a client has seen of one request."""
+    """One request as its client has seen it."""
 
     ask: Ask
     token_ids: list[int] = field(default_factory=list)
@@ -629,7 +629,7 @@ class Simulation:
             self.scheduler.check_integrity()
 
     def _interrupt(self, out: SchedulerOutput) -> None:
-        """What the engine does when a step stops half-way: it ends all requests and goes on without them."""
+        """End all requests and go on, as the engine does when a step stops half-way."""
         self.worker.lose(out)
         for output in self.scheduler.abort(list(self.scheduler.requests)):
             self._receive(output)
@@ -642,7 +642,7 @@ class Simulation:
                 result.sampled_token_ids.pop(abort.request_id, None)
 
     def _check_no_double_work(self, out: SchedulerOutput, result: ModelRunnerOutput) -> None:
-        """Nobody starts by computing a block that another row of the same step computes.
+        """Raise ShadowError if a request starts with a block that another row of the same step computes.
 
         A block counts as the other's only if all its tokens were known when the step was planned.
         """
@@ -671,7 +671,7 @@ class Simulation:
             if (abort.step, abort.moment) != (step, moment):
                 continue
             lived = abort.request_id in self.scheduler.requests
-            outputs = self.scheduler.abort([abort.request_id, "nobody", abort.request_id])
+            outputs = self.scheduler.abort([abort.request_id, "unknown", abort.request_id])
             require(len(outputs) == lived, f"aborting {abort.request_id} gave {outputs}")
             for output in outputs:
                 require(output.finish_reason == "abort", f"an abort ended as {output.finish_reason}")

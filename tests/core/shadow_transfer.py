@@ -1,9 +1,9 @@
 """The shadow KV with a network: blocks come from elsewhere late, in any order, in part, or not at all.
 
-Both halves of a connector that is as bad as one may be. It promises more than exists, takes its time, and
-while a load runs it scribbles over all the blocks that it was given, as a transfer that will fail does. So a block
-that the core gives to somebody else too early, or publishes although it never came, is read as "another
-prefix's KV". Blocks to be sent are read late, and must then still hold what they held when they were offered.
+Both halves of the worst connector that the contract allows. It promises more than exists, takes several steps, and
+overwrites the blocks of a running load with garbage. A block that the core reuses too early, or publishes although it
+never arrived, is then read as "another prefix's KV". Blocks to be sent are read late, and must still hold what they
+held when they were offered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Running:
     num_good: int
     """Blocks that will have come when it ends."""
     content: list[list[Digest]] = field(default_factory=list)
-    """Of a send: what its blocks held when they were offered."""
+    """Content of a send's blocks when they were offered."""
 
 
 class FakeNetwork:

@@ -172,7 +172,9 @@ def test_a_feed_that_has_grown_too_large_says_so_and_keeps_what_it_has() -> None
         feed.append(b'{"line":%d}\n' % number)
     assert feed.num_lines == CHUNK_LINES
     assert feed.end is not None and "the engine goes on" in feed.end
-    assert feed.read(CHUNK_LINES, wait_s=10) == (b"", CHUNK_LINES), "nobody waits for what will not come"
+    assert feed.read(CHUNK_LINES, wait_s=10) == (b"", CHUNK_LINES), (
+        "the reader does not wait for what will not come"
+    )
 
 
 def test_a_paused_engine_takes_requests_and_aborts(engine: SmallEngine) -> None:
@@ -203,8 +205,8 @@ def test_what_the_door_refuses_is_told_to_who_asked_and_to_nobody_else(engine: S
     ]:
         status, answer = while_stepping(engine, lambda wish=wish: call(engine, "/debug/inject", wish))
         assert status == 400 and words in answer["error"]
-    status, answer = while_stepping(engine, lambda: call(engine, "/debug/abort", {"request_id": "nobody"}))
-    assert status == 400 and "nobody" in answer["error"]
+    status, answer = while_stepping(engine, lambda: call(engine, "/debug/abort", {"request_id": "unknown"}))
+    assert status == 400 and "unknown" in answer["error"]
     assert not engine.scheduler.requests
 
 

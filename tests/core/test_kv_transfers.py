@@ -1,4 +1,4 @@
-"""One decision at a time: who waits for KV from elsewhere, who owns the blocks meanwhile, and what is counted."""
+"""KV transfers, one decision at a time: which request waits, what owns the blocks meanwhile, what is counted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def end(driver: Driver, **ended: Any) -> None:
 
 
 def results(driver: Driver, out: SchedulerOutput, **ended: Any) -> ModelRunnerOutput:
-    """What a worker answers that always samples 1."""
+    """Answer like a worker that always samples 1."""
     result = ModelRunnerOutput(kv_connector_output=KVConnectorOutput(**ended) if ended else None)
     for row in out.scheduled:
         if row.start + row.num_tokens >= driver.scheduler.requests[row.request_id].num_tokens:

@@ -18,7 +18,7 @@ def all_blocks_are_free(driver: Driver) -> bool:
 
 def test_aborting_an_unknown_id_does_nothing() -> None:
     driver = Driver()
-    assert driver.scheduler.abort(["nobody"]) == []
+    assert driver.scheduler.abort(["unknown"]) == []
 
 
 def test_aborting_twice_gives_one_last_output() -> None:
@@ -99,7 +99,7 @@ def test_an_id_can_be_used_again_while_the_old_requests_step_is_in_flight() -> N
     out = driver.schedule()
     driver.scheduler.abort(["a"])
     driver.scheduler.add(make_request("a", [5, 6, 7]))
-    assert driver.update(out) == [], "the old step's token belongs to nobody"
+    assert driver.update(out) == [], "the old step's token is dropped"
     following = driver.step()
     assert following.finished_request_ids == ["a"], "the worker frees the old slot first"
     assert following.scheduled[0].init is not None

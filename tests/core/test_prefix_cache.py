@@ -1,4 +1,4 @@
-"""What is shared, when, and with whom."""
+"""Prefix sharing: which blocks, when, and between which requests."""
 
 from __future__ import annotations
 

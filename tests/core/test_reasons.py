@@ -63,7 +63,7 @@ def test_the_order_of_the_queue_survives_being_passed_over() -> None:
 def test_a_request_that_lost_its_own_blocks_because_it_is_last_in_line_lacks_blocks() -> None:
     driver = Driver(num_blocks=8, caching=False)
     driver.add("a", 12, max_tokens=16)
-    driver.add("b", 15, max_tokens=10)  # a has 3 blocks, b 4: the next one who needs a block is b
+    driver.add("b", 15, max_tokens=10)  # a has 3 blocks, b 4: the next request that needs a block is b
     driver.add("c", 4, max_tokens=2)
     driver.run_until(driver.preempts)
     out = driver.steps[-1]

@@ -110,7 +110,7 @@ def test_settings_that_cannot_work_are_refused(make: object) -> None:
         make()  # type: ignore[operator]
 
 
-# -- at the door
+# -- rejected requests
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_settings_that_cannot_work_are_refused(make: object) -> None:
         (20, 22, "exceeds_cache"),
     ],
 )
-def test_what_can_never_run_is_rejected_at_the_door(prompt: int, max_tokens: int | None, code: str) -> None:
+def test_requests_that_can_never_finish_are_rejected(prompt: int, max_tokens: int | None, code: str) -> None:
     driver = Driver(num_blocks=10, max_model_len=60)
     with pytest.raises(RequestRejected) as caught:
         driver.add("a", prompt, max_tokens=max_tokens)
@@ -164,7 +164,7 @@ def test_a_request_starts_only_when_its_whole_prompt_has_a_place() -> None:
     assert not any(out.preempted_request_ids for out in driver.steps)
 
 
-def test_nobody_overtakes_the_head_of_the_queue_so_it_cannot_starve() -> None:
+def test_no_request_overtakes_a_head_that_does_not_fit_so_it_cannot_starve() -> None:
     driver = Driver(num_blocks=10)
     driver.add("runs", 20, max_tokens=3)
     driver.step()
@@ -215,7 +215,7 @@ def test_two_requests_that_together_exceed_the_cache_both_finish(caching: bool) 
     assert 1 <= len(preempted) <= 3 and set(preempted) == {"b"}
 
 
-def test_a_step_that_preempts_admits_nobody() -> None:
+def test_a_step_that_preempts_admits_no_request() -> None:
     driver = two_that_do_not_fit_together()
     driver.add("c", 1, max_tokens=30, arrival=1)
     driver.run(200)
@@ -224,7 +224,7 @@ def test_a_step_that_preempts_admits_nobody() -> None:
             assert not any(row.init for row in out.scheduled)
 
 
-def test_the_victim_and_everyone_behind_it_are_told_why() -> None:
+def test_the_victim_and_all_behind_it_have_a_reason() -> None:
     driver = Driver(num_blocks=8, max_num_seqs=2)
     driver.add("a", 8, max_tokens=20)
     driver.add("b", 8, max_tokens=20)
@@ -456,7 +456,7 @@ def test_drafts_are_cut_to_the_budget() -> None:
     assert out.scheduled[1].spec_token_ids == []
 
 
-def test_nobody_loses_blocks_for_a_draft() -> None:
+def test_a_draft_preempts_no_request() -> None:
     driver = Driver(num_blocks=4)
     driver.add("a", 6, max_tokens=4)
     driver.add("b", 6, max_tokens=2)

@@ -1,4 +1,4 @@
-"""What a step costs, and that it does not depend on how many requests wait.
+"""Cost of a step, which must not depend on the number of waiting requests.
 
 Measured in processor time, with limits of several times what was seen: they are there to catch a cost
 that grows with the queue, not to rank machines.

@@ -1,4 +1,4 @@
-"""Random workloads for the core, and what each of their requests gives when it runs alone."""
+"""Random workloads for the core, and the output of each request when it runs alone."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _random_asks(rng: random.Random, scheduler: SchedulerConfig, cache: CacheCon
 
 @dataclass
 class Expected:
-    """What generating a request alone gives, computed without the core."""
+    """Result of generating a request alone, computed without the core."""
 
     rejected: bool
     token_ids: list[int] = field(default_factory=list)
