@@ -1,4 +1,4 @@
-"""`prep app`: the workbench in the browser. Starts Streamlit on this machine and ends with Ctrl-C."""
+"""`prep app`: start the workbench in the browser. Streamlit runs on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "app" / "debugger" / "entry" / "workbench.py"
 START_SECONDS = 60
 HOME = "runs"
-"""The page without a name in its address: Streamlit knows no other address for it."""
+"""The page whose URL path is empty, as Streamlit requires for the default page."""
 SETTINGS = {
     "server.headless": "true",
     "server.address": "127.0.0.1",
@@ -61,7 +61,7 @@ def start(
     ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
 ) -> None:
-    """The visual debugger: block table and batch, step by step, forwards and backwards.
+    """Open the visual debugger: block table and batch, step by step, forwards and backwards.
 
     Runs on this machine only (127.0.0.1), needs no model for recorded runs, and ends with Ctrl-C.
 
@@ -89,19 +89,19 @@ def query(trace: Path | None, attach: str | None, step: int = 0) -> dict[str, st
 
 
 def check_page(page: str) -> None:
-    """Raise a Problem for a page that there is not."""
+    """Raise a Problem for an unknown page."""
     if not page:
         return
     from app.debugger.main import PAGES  # half a second, and rarely asked for
 
     if page not in PAGES:
         raise terminal.Problem(
-            f"there is no page {page!r}", next_step=f"the pages are {', '.join(PAGES)}", code=terminal.USAGE
+            f"unknown page {page!r}", next_step=f"the pages are {', '.join(PAGES)}", code=terminal.USAGE
         )
 
 
 def check_address(url: str) -> None:
-    """Raise a Problem for what cannot be a debug port's address. Whether anybody answers there, the page Live says."""
+    """Raise a Problem if the URL cannot be a debug port's address. The page Live shows whether an engine answers."""
     from app.debugger.live.client import LiveError, Port
 
     try:
@@ -111,7 +111,7 @@ def check_address(url: str) -> None:
 
 
 def check_installed() -> None:
-    """Raise a Problem unless the libraries of the workbench are here."""
+    """Raise a Problem if the libraries of the workbench are not installed."""
     missing = [name for name in ("streamlit", "altair") if find_spec(name) is None]
     if missing:
         raise terminal.Problem(
@@ -152,12 +152,12 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         terminal.err().print("[dim]the workbench runs until Ctrl-C[/]")
         if page in ("", HOME):
             terminal.err().print(
-                "[dim]first:[/] open Memory pressure, and press b: it stops where blocks run out"
+                "[dim]first:[/] open Memory pressure and press b: playback stops where blocks run out"
             )
         if browser:
             webbrowser.open(url)
         code = server.wait()
-        raise terminal.Problem(f"the server ended by itself with code {code}", code=terminal.CHECKS_FAILED)
+        raise terminal.Problem(f"the server ended unexpectedly with code {code}", code=terminal.CHECKS_FAILED)
     except KeyboardInterrupt:
         terminal.err().print("[dim]stopped[/]")
     finally:
@@ -165,13 +165,13 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
 
 
 def _end_with_parent() -> None:
-    """Runs in the server before it is one: the kernel ends it when this command dies, also of kill -9."""
+    """Run in the server process before it starts: the kernel then ends it when this command dies, even by kill -9."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Being told to end is the same as Ctrl-C: the server goes too."""
+    """Treat SIGTERM like Ctrl-C, so that the server ends too."""
     raise KeyboardInterrupt
 
 
@@ -200,7 +200,7 @@ def _free_port() -> int:
 
 
 def _check_free(port: int) -> None:
-    """Asked before the server starts: another workbench on this port would answer in its place."""
+    """Check the port before the server starts, because another workbench on it would answer instead."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -214,7 +214,7 @@ def _check_free(port: int) -> None:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """The server and whatever it started."""
+    """End the server and its child processes."""
     if server.poll() is None:
         os.killpg(server.pid, signal.SIGTERM)
         try:

@@ -1,4 +1,4 @@
-"""`prep trace`: record what every step of a run did, then look, ask, verify and export."""
+"""`prep trace`: record a run, show it, explain it, verify it and export it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from typer.core import TyperCommand
 
 from app.cli import terminal, trace_compare
 
@@ -20,16 +22,33 @@ if TYPE_CHECKING:
 
 app = terminal.command_app(no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(help="A trace: *.itrace.", metavar="FILE")]
+File = Annotated[Path, typer.Argument(help="A trace (*.itrace).", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 MAX_ROWS = 40
-"""Of the request table, unless --all is given."""
+"""Maximum rows of the request table without --all."""
+
+
+class NeedsExample(TyperCommand):
+    """A command that answers missing arguments with what they are and the first example of its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if type(error).__name__ != "MissingParameter":
+                raise
+            name, words = error.param.metavar, str(error.param.help)  # type: ignore[union-attr]
+            example = (self.help or "").partition("prep ")[2].partition("\n")[0]
+            raise terminal.Problem(
+                f"prep trace {self.name} needs {name}: {words[:1].lower()}{words[1:].rstrip('.')}",
+                next_step=f"prep {example}",
+            ) from None
 
 
 @app.callback()
 def trace() -> None:
-    """Record what every step did, and ask why."""
+    """Record what every step of a run did, and find out why."""
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -39,13 +58,13 @@ def record(
         Path | None, typer.Option("-o", "--output", help="Trace file; by default run.itrace, run-2.itrace, …")
     ] = None,
 ) -> None:
-    """Run a command with tracing on. Its own options follow it, and its exit code is passed on.
+    """Run a command with tracing on and pass on its exit code. Options of `record` come before the command.
 
     Every engine that the command starts writes a trace: the first to FILE, others to FILE-2, FILE-3.
 
     \b
     Examples:
-      prep trace record generate shop --prompt "Hello"
+      prep trace record generate shop --chat -p "What do you recommend?"
       prep trace record -o tour.itrace demo
       prep trace record python my_script.py
     """
@@ -65,7 +84,7 @@ def record(
         (file for file in new if _is_numbered(file, path)), key=lambda file: (len(file.stem), file)
     )
     if not written:
-        terminal.tell_error(f"{command[0]} started no engine, so there is no trace")
+        terminal.tell_error(f"no trace was written, because {command[0]} started no engine")
         raise typer.Exit(code or terminal.CHECKS_FAILED)
     for file in written:
         terminal.err().print(f"recorded {_shown(file)}", soft_wrap=True)
@@ -80,7 +99,7 @@ def info(
     all_requests: Annotated[bool, typer.Option("--all", help="List every request.")] = False,
     json: Json = False,
 ) -> None:
-    """Figures of a run: steps, tokens, preemptions, prefix hits, evictions, and every request.
+    """Show the figures of a run: steps, tokens, preemptions, prefix hits, evictions, and every request.
 
     Example: prep trace info run.itrace
     """
@@ -92,17 +111,17 @@ def info(
     _print_info(reader, summary, MAX_ROWS if not all_requests else len(reader.requests))
     waited = max(reader.requests, key=lambda request: len(request.preempted), default=None)
     if waited is not None:
-        terminal.next_command(f"prep trace why {file} {waited.request_id}", "its life, step by step")
+        terminal.next_command(f"prep trace why {file} {waited.request_id}", "why it ran or waited, by steps")
 
 
-@app.command()
+@app.command(cls=NeedsExample)
 def why(
     file: File,
     request: Annotated[str, typer.Argument(help="Request id, as prep trace info lists it.", metavar="REQ")],
-    step: Annotated[int | None, typer.Option("--step", help="One step; its whole life by default.")] = None,
+    step: Annotated[int | None, typer.Option("--step", help="One step; all steps by default.")] = None,
     json: Json = False,
 ) -> None:
-    """Why a request did or did not run: the scheduler's own reason, its figures, and a sentence.
+    """Explain why a request did or did not run: the scheduler's reason, its figures, and a sentence.
 
     \b
     Examples:
@@ -118,26 +137,27 @@ def why(
         if json:
             terminal.print_json(_plain(answer))
         else:
-            terminal.out().print(_coloured(answer), soft_wrap=True)
+            what = answer.reason.value if answer.reason else answer.answer
+            terminal.out().print(f"[bold]{what}[/]  {escape(answer.sentence)}", soft_wrap=True)
         return
     spans = why_spans(reader, request)
     if json:
         terminal.print_json([{"first": s.first, "last": s.last, **_plain(s.why)} for s in spans])
         return
-    headings = ("steps", "what", "in the first of them")
+    headings = ("steps", "what", "explanation of the first step")
     table = terminal.table(*headings, left=headings)
     for span in spans:
         steps = str(span.first) if span.first == span.last else f"{span.first}-{span.last}"
         what = span.why.reason.value if span.why.reason else span.why.answer
-        table.add_row(steps, what, _escape(span.why.sentence))
-    terminal.show(f"{_escape(request)}, step by step", table)
+        table.add_row(steps, what, escape(span.why.sentence))
+    terminal.show(f"{escape(request)}, step by step", table)
 
 
 @app.command()
 def verify(file: File, json: Json = False) -> None:
-    """Replay a trace and compare it with the engine's own checks; exit code 1 if they differ.
+    """Replay a trace and compare it with the engine's checks; exit code 1 if they differ.
 
-    Checked are every record's text, five counts per step, and a CRC over the whole state every 64 steps.
+    The checks are a CRC of all records, five counts per step, and a CRC of the whole state every 64 steps.
 
     Example: prep trace verify run.itrace
     """
@@ -158,19 +178,19 @@ def verify(file: File, json: Json = False) -> None:
         first = min(problems)
         terminal.out().print(f"{terminal.mark(False)} {file}: first bad step {first.step}", soft_wrap=True)
         for problem in problems[:5]:
-            terminal.out().print(f"  {_escape(problem.message)}", soft_wrap=True)
+            terminal.out().print(f"  {escape(problem.message)}", soft_wrap=True)
         if len(problems) > 5:
-            terminal.out().print(f"  and {len(problems) - 5} more that follow from these")
+            terminal.out().print(f"  and {len(problems) - 5} consequences of these")
     else:
         terminal.out().print(
-            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed, and each state is the engine's",
+            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed; all states match the engine's checks",
             soft_wrap=True,
         )
     if problems:
         raise typer.Exit(terminal.CHECKS_FAILED)
 
 
-@app.command()
+@app.command(cls=NeedsExample)
 def export(
     file: File,
     perfetto: Annotated[
@@ -178,7 +198,7 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Turn a trace into a timeline: a track per request, one for the steps, counters.
+    """Convert a trace into a timeline with a track per request, one for the steps, and counters.
 
     Example: prep trace export run.itrace --perfetto run.json
     """
@@ -186,25 +206,28 @@ def export(
 
     if perfetto is None:
         raise terminal.Problem(
-            "say what to export to", next_step=f"prep trace export {file} --perfetto {file.stem}.json"
+            "prep trace export needs an output: --perfetto OUT",
+            next_step=f"prep trace export {file} --perfetto {file.stem}.json",
         )
     reader = open_trace(file, quiet=json)
     count = export_perfetto(reader, perfetto)
     if json:
         terminal.print_json({"file": str(perfetto), "events": count})
         return
-    terminal.err().print(f"{count} events in {perfetto}: open it at https://ui.perfetto.dev", soft_wrap=True)
+    terminal.err().print(
+        f"wrote {count} events to {perfetto}: open it at https://ui.perfetto.dev", soft_wrap=True
+    )
 
 
-app.command(name="diff")(trace_compare.diff)
-app.command(name="fork")(trace_compare.fork)
+app.command(name="diff", cls=NeedsExample)(trace_compare.diff)
+app.command(name="fork", cls=NeedsExample)(trace_compare.fork)
 
 
 # ---------------------------------------------------------------------- record
 
 
 def _program(command: list[str]) -> list[str]:
-    """What to start: a prep command in this Python, or the program as it stands."""
+    """The program to start: a prep command in this Python, or the given command."""
     from app.cli.main import COMMANDS
 
     words = command[1:] if command[0] == "prep" and len(command) > 1 else command
@@ -216,7 +239,7 @@ def _program(command: list[str]) -> list[str]:
 
 
 def _run(program: list[str], path: Path) -> int:
-    """Run a program with PREP_TRACE set. Ctrl-C is the program's to handle: its trace must be closed."""
+    """Run a program with PREP_TRACE set. Only the program handles Ctrl-C, because it must close its trace."""
     import app as package
 
     root = str(Path(package.__path__[0]).parent)
@@ -236,29 +259,29 @@ def _run(program: list[str], path: Path) -> int:
 
 
 def _is_numbered(file: Path, first: Path) -> bool:
-    """Whether it is the first engine's file or another's: `unused_path` adds a number."""
+    """Whether a file is an engine's trace: the first one, or one to whose name `unused_path` added a number."""
     number = file.stem.removeprefix(f"{first.stem}-")
     return file == first or (file.suffix == first.suffix and number.isdigit())
 
 
 def _shown(path: Path) -> str:
-    """Relative where that is shorter to type."""
+    """A path relative to the current folder, if it lies there."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
 
 
-# ---------------------------------------------------------------------- look
+# ---------------------------------------------------------------------- show
 
 
 def open_trace(file: Path, quiet: bool = False) -> Trace:
-    """Load a trace; what is missing from it is said on stderr."""
+    """Load a trace; its warnings go to stderr."""
     from engine.trace.reader import TraceReader
 
     reader = TraceReader(file)
     for warning in reader.warnings if not quiet else ():
-        terminal.err().print(f"{terminal.mark(None)} {file}: {_escape(warning)}", soft_wrap=True)
+        terminal.err().print(f"{terminal.mark(None)} {file}: {escape(warning)}", soft_wrap=True)
     return reader
 
 
@@ -322,7 +345,7 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
         "model": f"{head['model']}, seed {head['seed']}, {cache}",
         "recorded on": f"{head['machine']}, code {head['code_rev'] or 'unknown'}",
         "steps": f"{summary['steps']} in {summary['duration_s']:.3f} s, "
-        f"{summary['step_time_s']:.3f} s of it in steps",
+        f"of which {summary['step_time_s']:.3f} s in steps",
         "tokens": f"{summary['computed_tokens']} computed, {summary['output_tokens']} output",
         "prefix hits": f"{summary['hits']}, {cached} of {prompt} prompt tokens at first admission",
         "preemptions": str(summary["preemptions"]),
@@ -331,10 +354,10 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
         f"at least {summary['min_free_blocks']} blocks free",
     }
     for name, value in lines.items():
-        out.print(f"[dim]{name:>12}[/]  {_escape(value)}", soft_wrap=True)
+        out.print(f"[dim]{name:>12}[/]  {escape(value)}", soft_wrap=True)
     if summary["counters"]:
         out.print()
-        out.print("[dim]what the steps counted, in all (engine/core/stats.py)[/]")
+        out.print("[dim]counters of all steps (engine/core/stats.py)[/]")
         for name, total in summary["counters"].items():
             out.print(f"{total:>14,}  [dim]{name}[/]")
     headings = ("request", "prompt", "cached", "output", "preempt", "queued", "TTFT", "total", "end")
@@ -345,29 +368,19 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
         )
         times = (_milliseconds(request[name]) for name in ("queued_s", "ttft_s", "latency_s"))
         end = request["finish_reason"] or "unfinished"
-        table.add_row(_escape(request["request"]), *map(str, counts), *times, end)
+        table.add_row(escape(request["request"]), *map(str, counts), *times, end)
     out.print()
-    terminal.show(f"{len(summary['requests'])} requests [dim](tokens, preemptions, milliseconds)[/]", table)
+    count = len(summary["requests"])
+    terminal.show(f"{count} request{'s' * (count != 1)} [dim](tokens, preemptions, milliseconds)[/]", table)
     if len(summary["requests"]) > max_rows:
-        out.print(f"and {len(summary['requests']) - max_rows} more: --all lists them, --json too")
+        out.print(f"and {len(summary['requests']) - max_rows} more; --all or --json lists them")
 
 
 def _milliseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.1f}"
 
 
-def _coloured(answer: Why) -> str:
-    what = answer.reason.value if answer.reason else answer.answer
-    return f"[bold]{what}[/]  {_escape(answer.sentence)}"
-
-
 def _plain(answer: Why) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {**asdict(answer), "reason": answer.reason.value if answer.reason else None}
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -1,4 +1,4 @@
-"""`prep trace diff` and `prep trace fork`: two runs beside each other, and a run once more with something changed."""
+"""`prep trace diff` and `prep trace fork`: compare two runs; run a recorded workload again with changes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from app.cli import terminal
 
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
 
 SHOW_PROGRESS_AFTER_S = 2.0
 MAX_ROWS = 12
-"""Of the request table: those with the largest changes."""
+"""Maximum rows of the request table, those with the largest changes."""
 
 
 def diff(
-    a: Annotated[Path, typer.Argument(help="A trace: *.itrace.", metavar="A")],
-    b: Annotated[Path, typer.Argument(help="Another, usually a fork of the first.", metavar="B")],
+    a: Annotated[Path, typer.Argument(help="A trace (*.itrace).", metavar="A")],
+    b: Annotated[Path, typer.Argument(help="Another trace, usually a fork of the first.", metavar="B")],
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Compare two runs: the first decision that differs, with both reasons; per request; and in all.
+    """Compare two runs: first different decision, its reasons, and the effect per request and on the whole run.
 
     Example: prep trace diff run.itrace run-at40.itrace
     """
@@ -40,32 +41,30 @@ def diff(
         terminal.print_json(plain(found))
         return
     print_diff(found, a.name, b.name)
-    terminal.next_command(f"prep app --trace {b}", "step through it; the page Compare has both")
+    terminal.next_command(f"prep app --trace {b}", "step through it; the page Compare shows both runs")
 
 
 def fork(
-    file: Annotated[Path, typer.Argument(help="The recorded run.", metavar="FILE")],
-    at: Annotated[int, typer.Option("--at", help="First step that decides otherwise.", metavar="N")] = 0,
+    file: Annotated[Path, typer.Argument(help="A trace (*.itrace).", metavar="FILE")],
+    at: Annotated[int, typer.Option("--at", help="First step with the changes.", metavar="N")] = 0,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="KNOB=VALUE; may be repeated.", metavar="KNOB=VALUE")
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="A scheduler of your own.", metavar="MODULE:CLASS")
+        str | None, typer.Option("--scheduler", help="Another scheduler class.", metavar="MODULE:CLASS")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where the fork's trace goes.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Trace file of the fork.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Run a recorded workload again, with other settings or another scheduler from a step on, and compare.
+    """Run a recorded workload again with other settings or another scheduler from a step on, and compare.
 
-    No model is needed: each request says what it said in the recording. The scheduler is the real one. With
-    nothing changed the fork is the recorded run again.
+    No model is needed: each request outputs its recorded tokens. The scheduler is the real one. Without --set
+    or --scheduler the fork repeats the recorded run.
 
     \b
-    At any step: max_num_batched_tokens, max_num_seqs, long_prefill_token_threshold, enable_chunked_prefill,
-    scheduling_policy, enable_prefix_caching, preemption_mode. At step 0 also: num_blocks, block_size,
-    sliding_window, max_loras, num_host_blocks, swap_space.
+    Knobs at any step: max_num_batched_tokens, max_num_seqs, long_prefill_token_threshold,
+    enable_chunked_prefill, scheduling_policy, enable_prefix_caching, preemption_mode.
+    Knobs at step 0: num_blocks, block_size, sliding_window, max_loras, num_host_blocks, swap_space.
 
     \b
     Examples:
@@ -94,7 +93,13 @@ def fork(
     else:
         _print_outcome(outcome)
         print_diff(found, file.name, out.name)
-        terminal.next_command(f"prep app --trace {out}", f"or prep trace diff {file} {out} --json")
+        if change or scheduler:
+            terminal.next_command(f"prep app --trace {out}", f"or prep trace diff {file} {out} --json")
+        else:
+            said = "Without --set or --scheduler a fork repeats the recorded run."
+            terminal.err().print(f"{terminal.mark(None)} {said}", soft_wrap=True)
+            again = f"prep trace fork {file} --at {at} --set max_num_batched_tokens=64"
+            terminal.next_command(again, "a fork that can differ")
     if outcome.failure:
         raise typer.Exit(terminal.CHECKS_FAILED)
 
@@ -110,7 +115,7 @@ def _changes(words: list[str]) -> dict[str, Any]:
 
 
 def _wait(process: ForkProcess) -> ForkOutcome:
-    """Until the fork is over; progress where it takes longer than a moment. Ctrl-C leaves nothing behind."""
+    """Wait for the fork's end and show progress if that takes long. Ctrl-C removes its file."""
     console, began = terminal.err(), time.monotonic()
     status = console.status("[dim]forking[/]") if terminal.is_live(console) else None
     is_shown = False
@@ -135,7 +140,7 @@ def _wait(process: ForkProcess) -> ForkOutcome:
 
 
 def plain(found: TraceDiff) -> dict[str, Any]:
-    """As JSON."""
+    """A comparison as JSON values."""
     return {
         **asdict(found),
         "settings": [{"name": name, "a": a, "b": b} for name, a, b in found.settings],
@@ -145,28 +150,29 @@ def plain(found: TraceDiff) -> dict[str, Any]:
 
 def print_diff(found: TraceDiff, a: str, b: str) -> None:
     out = terminal.out()
-    out.print(f"[bold]A[/] {_escape(a)}   [bold]B[/] {_escape(b)}", soft_wrap=True)
+    out.print(f"[bold]A[/] {escape(a)}   [bold]B[/] {escape(b)}", soft_wrap=True)
     if found.same_workload:
-        out.print("[dim]asked the same[/]")
+        out.print("[dim]same workload[/]")
     else:
-        said = "; ".join(found.workload_notes) or "requests differ in what the trace keeps of them"
+        notes = "; ".join(found.workload_notes) or "the recorded requests differ"
         out.print(
-            f"{terminal.mark(None)} not asked the same: {_escape(said)}. Compared by request id",
+            f"{terminal.mark(None)} the workloads differ: {escape(notes)}. Requests are matched by id",
             soft_wrap=True,
         )
     for name, one, other in found.settings:
-        out.print(f"[dim]{name}[/]  A {_escape(_word(one))}, B {_escape(_word(other))}", soft_wrap=True)
+        out.print(f"[dim]{name}[/]  A {escape(_word(one))}, B {escape(_word(other))}", soft_wrap=True)
     out.print()
     if found.first is None:
-        same = "nothing, block ids included" if found.first_blocks is None else "no decision"
-        out.print(f"They differ in {same}." if found.first_blocks is None else "They decide the same.")
-        if found.first_blocks is not None:
-            out.print(f"Blocks change differently from step {found.first_blocks} on.")
+        if found.first_blocks is None:
+            out.print("The runs are identical: every decision and every block id.")
+        else:
+            out.print(f"Every decision is the same; block events differ from step {found.first_blocks}.")
         return
     print_divergence(found.first)
     more = len(found.divergences) - 1
-    rest = f", and part anew in {more} later ones" if more else ""
-    out.print(f"[dim]{found.num_different} steps decide differently{rest}[/]\n")
+    rest = f"; {more} later divergence{'s' if more > 1 else ''}" if more else ""
+    steps = "1 step decides" if found.num_different == 1 else f"{found.num_different} steps decide"
+    out.print(f"[dim]{steps} differently{rest}[/]\n")
     _print_figures(found.figures, found.clocks)
     _print_requests(found.requests)
 
@@ -177,13 +183,13 @@ def print_divergence(found: Divergence) -> None:
         f"[bold]First different decision: step {found.step}[/] ({', '.join(found.kinds)})", soft_wrap=True
     )
     for name, side in (("A", found.a), ("B", found.b)):
-        out.print(f"  [bold]{name}[/] {_escape(side.decided)}", soft_wrap=True)
+        out.print(f"  [bold]{name}[/] {escape(side.decided)}", soft_wrap=True)
         for reason in side.reasons:
-            out.print(f"    [dim]{_escape(reason)}[/]", soft_wrap=True)
+            out.print(f"    [dim]{escape(reason)}[/]", soft_wrap=True)
 
 
 def _print_figures(figures: list[Figure], clocks: tuple[str, str]) -> None:
-    table = terminal.table("in all", "A", "B", "B - A", "unit", left=("unit",))
+    table = terminal.table("whole run", "A", "B", "B - A", "unit", left=("unit",))
     for figure in figures:
         delta = figure.delta
         colour = ""
@@ -197,7 +203,7 @@ def _print_figures(figures: list[Figure], clocks: tuple[str, str]) -> None:
             f"[{colour}]{shown}[/]" if colour else shown,
             figure.unit,
         )
-    label = "wall clock" if clocks == ("wall", "wall") else "clock: steps; a fork has no other"
+    label = "wall clock" if clocks == ("wall", "wall") else "clock: steps; a fork has no wall clock"
     terminal.show(f"Figures [dim]({label})[/]", table)
 
 
@@ -206,18 +212,12 @@ def _print_requests(requests: list[RequestDelta]) -> None:
     table = terminal.table(*headings, left=("tokens",))
     ranked = sorted(requests, key=_change, reverse=True)
     for delta in ranked[:MAX_ROWS]:
-        pairs = (
-            delta.first_token_step,
-            delta.end_step,
-            delta.waiting_steps,
-            delta.preemptions,
-            delta.cached_tokens,
-            delta.computed_tokens,
-        )
-        table.add_row(_escape(delta.request_id), *map(_pair, pairs), delta.tokens)
-    terminal.show("Requests, largest change of their end first [dim](steps and tokens, A → B)[/]", table)
+        counts = (delta.waiting_steps, delta.preemptions, delta.cached_tokens, delta.computed_tokens)
+        pairs = map(_pair, (delta.first_token_step, delta.end_step, *counts))
+        table.add_row(escape(delta.request_id), *pairs, delta.tokens)
+    terminal.show("Requests, largest change of the last step first [dim](steps and tokens, A → B)[/]", table)
     if len(ranked) > MAX_ROWS:
-        terminal.out().print(f"and {len(ranked) - MAX_ROWS} more: --json lists them")
+        terminal.out().print(f"and {len(ranked) - MAX_ROWS} more; --json lists them")
 
 
 def _change(delta: RequestDelta) -> tuple[int, int]:
@@ -231,14 +231,14 @@ def _change(delta: RequestDelta) -> tuple[int, int]:
 def _print_outcome(outcome: ForkOutcome) -> None:
     out = terminal.err()
     if outcome.failure:
-        out.print(f"{terminal.mark(False)} {_escape(outcome.failure)}", soft_wrap=True)
-        out.print(f"[dim]the run up to there is {_escape(str(outcome.path))}[/]", soft_wrap=True)
+        out.print(f"{terminal.mark(False)} {escape(outcome.failure)}", soft_wrap=True)
+        out.print(f"[dim]the run up to the failure: {escape(str(outcome.path))}[/]", soft_wrap=True)
     else:
         out.print(
-            f"{terminal.mark(True)} {outcome.num_steps} steps in {_escape(str(outcome.path))}", soft_wrap=True
+            f"{terminal.mark(True)} {outcome.num_steps} steps in {escape(str(outcome.path))}", soft_wrap=True
         )
     for note in outcome.notes:
-        out.print(f"{terminal.mark(None)} {_escape(note)}", soft_wrap=True)
+        out.print(f"{terminal.mark(None)} {escape(note)}", soft_wrap=True)
 
 
 def _pair(pair: tuple[int | None, int | None]) -> str:
@@ -253,9 +253,3 @@ def _number(value: float | None) -> str:
 
 def _word(value: Any) -> str:
     return "-" if value is None else str(value)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -1,7 +1,7 @@
 """The child process of a fork: a user's scheduler class may loop, exit or crash here without affecting other processes.
 
     stdin   one line, a JSON object: source, out, at, changes, scheduler_cls, step_limit_s. Then it stays open: its end
-            means that nobody waits for the fork any more, and then neither process nor file stays
+            means that the parent has ended; then the process ends and removes its file
     stdout  JSON lines: {"step": 120, "of": 500} now and then, and at last {"result": {...}} or {"error": "..."}
 
 What the scheduler prints goes to stderr.

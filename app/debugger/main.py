@@ -34,7 +34,7 @@ PAGES = {
     "capacity": PageEntry("app.debugger.pages.capacity", "Capacity", ":material/calculate:"),
     "learn": PageEntry("app.debugger.pages.learn", "Learn", ":material/school:"),
 }
-"""By URL path. A page is a module with a function `show()`."""
+"""The pages, keyed by URL path. A page is a module with a function `show()`."""
 
 
 def _page(path: str, entry: PageEntry) -> st.Page:

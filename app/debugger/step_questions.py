@@ -51,7 +51,7 @@ class Question:
     explanation: str
     """The figures and the rule."""
     look_at: str
-    """Where the page shows the necessary data."""
+    """The part of the page that shows the necessary data."""
 
 
 class Facts(NamedTuple):
@@ -286,7 +286,7 @@ def _free_after(facts: Facts) -> Iterator[Question]:
 
 
 def _given(facts: Facts, plan: NextStep) -> str:
-    """What the state does not show: arrivals before the step, and requests that reach max_tokens."""
+    """Hints that the state does not show: arrivals before the step, and requests that reach max_tokens."""
     told = []
     for name in plan.arrivals[:MOST_CHOICES]:
         told.append(

@@ -22,7 +22,7 @@ from engine.trace.protocol import Trace
 from engine.trace.replay import Problem
 
 BLOCK_STATES = ("free", "cached", "used", "shared")
-"""By FREE, CACHED, USED and SHARED."""
+"""Names of the states FREE, CACHED, USED and SHARED."""
 KEYFRAME_EVENTS = 1 << 17
 """Block events between two cached maps of all blocks."""
 
@@ -165,7 +165,7 @@ class TraceIndex:
 
     @property
     def requests(self) -> Sequence[RequestSummary]:
-        """By number, in order of arrival."""
+        """All requests in order of arrival."""
         return self._keep("requests", self._make_requests)
 
     def _make_requests(self) -> Sequence[RequestSummary]:

@@ -70,7 +70,7 @@ class Scan:
     kv_tokens: array[int] = longs()
     num_tokens: array[int] = ints()
     line_member: array[int] = longs()
-    """Where the step's member begins in the file, and its line in the member's text."""
+    """Start of the step's member in the file; `line_start`: start of its line in the member's text."""
     line_start: array[int] = longs()
     num_rows: array[int] = ints()
     num_events: array[int] = ints()

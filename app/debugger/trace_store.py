@@ -39,7 +39,7 @@ KEPT_BYTES = 2_000_000_000
 LEFT_BEHIND_S = 3600
 """Age after which an unfinished store is removed."""
 MAX_TEXT_BYTES = 1_000_000_000
-"""Of a longer trace only the beginning is read. Reading takes up to 3.7 times the memory of the text."""
+"""Maximum text; of a longer trace only the beginning is read. Reading takes up to 3.7 times the memory of the text."""
 CONTRADICTION, REFUSED = 3, 4
 """Exit codes."""
 REUSE_MEMORY = {

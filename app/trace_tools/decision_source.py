@@ -1,11 +1,10 @@
-"""The line of code that decided: what a step did, found in the source by the expression that did it.
+"""Find the line of code behind a decision of a step.
 
     deciding_line(reader, 418)
     -> engine/core/scheduler.py:227 in Scheduler._make_room:  self._preempt(victim)
 
-Nothing here knows a line number. Each `Anchor` names a function and an expression in it; the expression
-is looked up in the parsed source (`ast`) whenever somebody asks, so that a line that moved is still found
-and one that is gone is an error, not a wrong line.
+Each `Anchor` names a function and an expression in it, no line number. The expression is looked up in the
+parsed source (`ast`) on each call: a moved line is found, and a removed one is an error, not a wrong line.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ CONTEXT = 4
 """Lines shown before and after."""
 
 Place = Literal["running", "victim", "waiting", "rest"]
-"""Where a reason met a request: it ran and got nothing, it just lost its blocks, it was looked at in the
-queue, or it stood behind those."""
+"""The request's situation: running without a share of the step, preempted in it, considered in the queue, or
+behind those in the queue."""
 
 
 class Anchor(NamedTuple):
@@ -43,9 +42,9 @@ class Anchor(NamedTuple):
     function: str
     """Class.method, or a function's name."""
     expression: str
-    """Python; the first place in the function that means the same is the line."""
+    """Python; the line is the first equal expression in the function."""
     why: str
-    """What the line decides, in a sentence."""
+    """A sentence about what the line decides."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,12 @@ class SourceLine:
     """From 1."""
     function: str
     code: str
-    """Without a comment behind it; `context` has the lines as they are."""
+    """Without a trailing comment; `context` has the full lines."""
     why: str
     context: tuple[tuple[int, str], ...]
-    """(line number, text) of the lines around it, itself included."""
+    """(line number, text) of the surrounding lines, including the line itself."""
     note: str = ""
-    """What to know before trusting it: another version of the code ran, or another scheduler."""
+    """A caveat: another version of the code ran, or another scheduler."""
 
 
 _SCHEDULER = "engine/core/scheduler.py"
@@ -71,242 +70,145 @@ _KV = "engine/core/kv_manager.py"
 _OUTCOMES = "engine/core/apply_result.py"
 _RUN, _ROOM = "Scheduler._schedule_running", "Scheduler._make_room"
 _CLOSED, _ADMIT = "Scheduler._why_closed", "Scheduler._admit"
+_TRANSFERS, _LOAD = "engine/core/kv_transfers.py", "KVTransfers._wait"
 
-_REFUSALS: tuple[tuple[Reason, Place, str, str, str], ...] = (
-    (
-        Reason.BUDGET_EXHAUSTED,
-        "running",
-        _SCHEDULER,
-        _RUN,
-        "Running requests behind the one that used the last token of the budget get nothing in this step.",
-    ),
-    (
-        Reason.BUDGET_EXHAUSTED,
-        "waiting",
-        _SCHEDULER,
+_REASONS: dict[tuple[Reason, Place], tuple[str, str]] = {
+    (Reason.BUDGET_EXHAUSTED, "running"): (_RUN, "Earlier running requests used up the step's token budget."),
+    (Reason.BUDGET_EXHAUSTED, "waiting"): (
         _ADMIT,
-        "Without chunked prefill a prompt starts only where all of it fits into what is left of the budget.",
+        "Without chunked prefill a prompt starts only if all of it fits into the rest of the budget.",
     ),
-    (
-        Reason.BUDGET_EXHAUSTED,
-        "rest",
-        _SCHEDULER,
+    (Reason.BUDGET_EXHAUSTED, "rest"): (_CLOSED, "No request is admitted once the token budget is used up."),
+    (Reason.MAX_NUM_SEQS, "rest"): (_CLOSED, "No request is admitted while max_num_seqs requests run."),
+    (Reason.NO_BLOCKS, "victim"): (_ROOM, "The request that needs blocks is itself the least important one."),
+    (Reason.NO_BLOCKS, "waiting"): (
+        _ADMIT,
+        "A request starts only if blocks for all its known tokens are free.",
+    ),
+    (Reason.BEHIND_IN_QUEUE, "rest"): (
         _CLOSED,
-        "The queue is not looked at once the step's token budget is used up.",
+        "A request ahead in the queue could not start, and no request overtakes another.",
     ),
-    (
-        Reason.MAX_NUM_SEQS,
-        "rest",
-        _SCHEDULER,
-        _CLOSED,
-        "Nobody is admitted while as many requests run as max_num_seqs allows.",
-    ),
-    (
-        Reason.NO_BLOCKS,
-        "victim",
-        _SCHEDULER,
+    (Reason.LOWER_PRIORITY, "victim"): (
         _ROOM,
-        "The request that lacks blocks is itself the least important one: it gives up its own.",
+        "Another request needed blocks, and the victim is the least important running request.",
     ),
-    (
-        Reason.NO_BLOCKS,
-        "waiting",
-        _SCHEDULER,
+    (Reason.PREFIX_IN_FLIGHT, "waiting"): (
         _ADMIT,
-        "A request starts only when blocks for all its known tokens are free.",
+        "Another request of this step computes the first block this one needs: waiting one step avoids computing it "
+        "twice.",
     ),
-    (
-        Reason.BEHIND_IN_QUEUE,
-        "rest",
-        "engine/core/passed_over.py",
-        "PassedOver.refusal",
-        "A request ahead could not start: it may not be overtaken, or keeps a seat and blocks.",
-    ),
-    (
-        Reason.LOWER_PRIORITY,
-        "victim",
-        _SCHEDULER,
-        _ROOM,
-        "The victim is the least important running request, and another one lacked blocks.",
-    ),
-    (
-        Reason.PREFIX_IN_FLIGHT,
-        "waiting",
-        _SCHEDULER,
+    (Reason.GRAMMAR_COMPILING, "waiting"): (
         _ADMIT,
-        "Another request of this step computes the block that this one would start with: waiting one step "
-        "saves doing it twice.",
+        "Its grammar is being compiled; other requests may start.",
     ),
-    (
-        Reason.GRAMMAR_COMPILING,
-        "waiting",
-        "engine/core/grammar_wait.py",
-        "GrammarWait.why_not",
-        "Its grammar is still being compiled, and others may go on.",
-    ),
-    (
-        Reason.KV_TRANSFER,
-        "waiting",
-        "engine/core/kv_transfers.py",
-        "KVTransfers._wait",
-        "KV that it can start with is on its way from another engine.",
-    ),
-    (
-        Reason.OTHER_BATCH,
-        "running",
-        _SCHEDULER,
+    (Reason.KV_TRANSFER, "waiting"): (_LOAD, "The KV of its prefix is being loaded from another engine."),
+    (Reason.OTHER_BATCH, "running"): (
         _RUN,
-        "With several steps under way each request is computed in one of them.",
+        "With several steps in flight each request belongs to one of them.",
     ),
-    (
-        Reason.OTHER_BATCH,
-        "rest",
-        _SCHEDULER,
+    (Reason.OTHER_BATCH, "rest"): (
         _CLOSED,
-        "With several steps under way each takes its share of the requests, and this one has its share.",
+        "With several steps in flight each takes a share of the requests, and this one has its share.",
     ),
-    (
-        Reason.NO_LORA_SLOT,
-        "waiting",
-        "engine/core/lora_slots.py",
-        "LoRASlots.why_not",
-        "Its adapter is not on the device, and every slot there is in use.",
+    (Reason.NO_LORA_SLOT, "waiting"): (
+        _ADMIT,
+        "Its adapter is not on the device, and no slot there is available.",
     ),
-    (
-        Reason.PREEMPTING,
-        "rest",
-        _SCHEDULER,
+    (Reason.PREEMPTING, "rest"): (
         _CLOSED,
-        "A step that took blocks from somebody admits nobody: the newcomer would be the next victim.",
+        "A step that preempts admits no request: an admitted one would be the next victim.",
     ),
-)
-
-REASONS = {
-    (reason, place): Anchor(file, function, f"Reason.{reason.name}", why)
-    for reason, place, file, function, why in _REFUSALS
 }
-"""The line that gives each reason."""
+REASONS = {
+    key: Anchor(_TRANSFERS if function == _LOAD else _SCHEDULER, function, f"Reason.{key[0].name}", why)
+    for key, (function, why) in _REASONS.items()
+}
+"""The line that reports each reason."""
 
 EVENTS: dict[str, Anchor] = {
     "preempt": Anchor(
-        _SCHEDULER,
-        _ROOM,
-        "self._preempt(victim)",
-        "No block is free: the least important running request gives back all of its own.",
+        _SCHEDULER, _ROOM, "self._preempt(victim)", "No block is free: the least important request is preempted."
     ),
     "evict": Anchor(
-        _BLOCKS,
-        "BlockPool.take",
-        "self._forget(block)",
-        "The block at the front of the free queue is handed out, and what it held can no longer be hit.",
+        _BLOCKS, "BlockPool.take", "self._forget(block)",
+        "The block at the front of the free queue is allocated, so its cached content is evicted.",
     ),
     "alloc": Anchor(
-        _BLOCKS,
-        "BlockPool.take",
-        "self.free.pop_front()",
-        "Blocks are taken from the front of the free queue.",
+        _BLOCKS, "BlockPool.take", "self.free.pop_front()", "Blocks are taken from the front of the free queue."
     ),
     "ref": Anchor(
         _BLOCKS, "BlockPool.touch", "block.ref_count += 1", "A prefix hit adds an owner to a cached block."
     ),
     "unref": Anchor(
-        _BLOCKS,
-        "BlockPool.release",
-        "block.ref_count -= 1",
-        "A request lets go of a block that others still hold.",
+        _BLOCKS, "BlockPool.release", "block.ref_count -= 1", "A request releases a block that others still hold."
     ),
     "free": Anchor(
-        _BLOCKS,
-        "BlockPool.release",
-        "self._enqueue(block)",
-        "The last owner left: the block joins the free queue, at the back if its content can be hit again.",
+        _BLOCKS, "BlockPool.release", "self._enqueue(block)",
+        "The last owner released the block: it joins the free queue, at the back if its content is cached.",
     ),
     "seal": Anchor(
-        _BLOCKS,
-        "BlockPool.register",
-        "self.cached[block_hash] = block",
-        "The block is full and written: from now on others can hit it.",
+        _BLOCKS, "BlockPool.register", "self.cached[block_hash] = block",
+        "The block is full and written: other requests can now hit it.",
     ),
     "add": Anchor(_SCHEDULER, "Scheduler.add", "self.waiting.push(request)", "A request joins the queue."),
     "admit": Anchor(
-        _SCHEDULER,
-        _ADMIT,
-        "self._start(request, start, hit)",
-        "Budget, a seat and blocks for all its known tokens were there: the request runs.",
+        _SCHEDULER, _ADMIT, "self._start(request, start, hit)",
+        "Budget, max_num_seqs and blocks for all its known tokens suffice: the request runs.",
     ),
     "resume": Anchor(
-        _SCHEDULER,
-        _ADMIT,
-        "self._start(request, start, hit)",
-        "A preempted request comes back like any other that waits, behind what is still cached of it.",
+        _SCHEDULER, _ADMIT, "self._start(request, start, hit)",
+        "A preempted request is admitted like any waiting request and starts after its cached prefix.",
     ),
     "hit": Anchor(
-        _KV,
-        "KVManager.match",
-        "hit.device.append(block)",
-        "Block by block from the start of the prompt: the hit ends at the first hash that is not cached.",
+        _KV, "KVManager.match", "hit.device.append(block)",
+        "Blocks are matched from the start of the prompt up to the first hash that is not cached.",
     ),
     "prefill": Anchor(
-        _SCHEDULER,
-        "Scheduler._num_new_tokens",
-        "min(num_tokens, plan.budget_left, longest_chunk)",
-        "A prompt takes what is left of the budget, at most.",
+        _SCHEDULER, "Scheduler._num_new_tokens", "min(num_tokens, plan.budget_left, longest_chunk)",
+        "A prompt uses at most the rest of the budget.",
     ),
     "decode": Anchor(
-        _SCHEDULER,
-        "Scheduler._num_new_tokens",
-        "return 1",
-        "A request that knows one token more than it has computed takes one token of the budget.",
+        _SCHEDULER, "Scheduler._num_new_tokens", "return 1",
+        "A request with one uncomputed token uses one token of the budget.",
     ),
     "length": Anchor(
-        _OUTCOMES,
-        "_status_after",
-        "num_tokens >= request.max_num_tokens",
-        "The request has as many tokens as it may have.",
+        _OUTCOMES, "_status_after", "num_tokens >= request.max_num_tokens",
+        "The request has reached its maximum number of tokens.",
     ),
     "stop": Anchor(
-        _OUTCOMES,
-        "_status_after",
-        "token_id in request.eos_token_ids and not params.ignore_eos",
+        _OUTCOMES, "_status_after", "token_id in request.eos_token_ids and not params.ignore_eos",
         "The model ended the text.",
     ),
     "stop_token": Anchor(
-        _OUTCOMES,
-        "_status_after",
-        "params.stop_token_ids and token_id in params.stop_token_ids",
+        _OUTCOMES, "_status_after", "params.stop_token_ids and token_id in params.stop_token_ids",
         "The newest token is one of the request's stop tokens.",
     ),
     "error": Anchor(
-        _SCHEDULER,
-        "Scheduler._fail",
-        "self._finish(request, RequestStatus.FINISHED_ERROR)",
-        "A request that cannot go on ends alone; the others do not notice.",
+        _SCHEDULER, "Scheduler._fail", "self._finish(request, RequestStatus.FINISHED_ERROR)",
+        "A request that fails ends alone; other requests are not affected.",
     ),
     "abort": Anchor(
-        _SCHEDULER,
-        "Scheduler.abort",
-        "self._finish(request, RequestStatus.FINISHED_ABORTED)",
-        "A request can be ended from outside at any moment, and gives back all it holds.",
+        _SCHEDULER, "Scheduler.abort", "self._finish(request, RequestStatus.FINISHED_ABORTED)",
+        "A client may abort a request at any time; its blocks are released.",
     ),
     "reset": Anchor(
-        _KV, "KVManager.reset_prefix_cache", "self.pool.reset()", "All cached prefixes are forgotten."
+        _KV, "KVManager.reset_prefix_cache", "self.pool.reset()", "All cached prefixes are dropped."
     ),
     "idle": Anchor(
-        _SCHEDULER,
-        "Scheduler._schedule_waiting",
-        "self._why_closed(plan)",
-        "Nobody runs, and nobody in the queue can start.",
+        _SCHEDULER, "Scheduler._schedule_waiting", "self._why_closed(plan, len(passed))",
+        "No request runs, and none in the queue can start.",
     ),
-}
+}  # fmt: skip
 
 
 def deciding_line(reader: Trace, step: int) -> SourceLine:
-    """The line behind what `trace_sentence.sentence` tells first."""
+    """The line behind the first event of the step's sentence (`engine.trace.sentence`)."""
     return _located(reader, _main_decision(reader, reader.record(step), step))
 
 
 def reason_line(reader: Trace, request_id: str, step: int) -> SourceLine | None:
-    """The line that left a request out of a step; None if it has no reason there."""
+    """The line that did not schedule a request in a step; None if the request has no reason there."""
     request, rest = reader.find(request_id, step), None
     for number, reason, _ in reader.record(step).get("why", ()):
         if number == request.number:
@@ -319,7 +221,7 @@ def reason_line(reader: Trace, request_id: str, step: int) -> SourceLine | None:
 
 
 def event_line(reader: Trace, kind: str) -> SourceLine:
-    """The line that makes events of a kind happen: a key of EVENTS."""
+    """The line that causes events of a kind, a key of EVENTS. Raises TraceError for an unknown kind."""
     if kind not in EVENTS:
         raise TraceError(f"no line is known for {kind!r}: {', '.join(EVENTS)}")
     return _located(reader, EVENTS[kind])
@@ -334,7 +236,7 @@ def _main_decision(reader: Trace, record: dict[str, Any], step: int) -> Anchor:
         kind = "reset"
     if kind == "finish":
         return _finish_anchor(reader, *record["fin"][0])
-    return EVENTS[kind] if kind in EVENTS and kind != "idle" else _why_nobody_ran(reader, record, step)
+    return EVENTS[kind] if kind in EVENTS and kind != "idle" else _why_none_ran(reader, record, step)
 
 
 def _finish_anchor(reader: Trace, number: int, reason: str) -> Anchor:
@@ -345,7 +247,7 @@ def _finish_anchor(reader: Trace, number: int, reason: str) -> Anchor:
     return EVENTS.get(reason, EVENTS["abort"])
 
 
-def _why_nobody_ran(reader: Trace, record: dict[str, Any], step: int) -> Anchor:
+def _why_none_ran(reader: Trace, record: dict[str, Any], step: int) -> Anchor:
     for number, reason, _ in record.get("why", ()):
         if number is None:
             return _any_place(Reason(reason), "rest")
@@ -360,23 +262,21 @@ def _reason_anchor(reader: Trace, request: RequestHistory, step: int, reason: Re
 
 
 def _any_place(reason: Reason, place: Place) -> Anchor:
-    """Of a reason that a scheduler of one's own gave at another place, the line of ours."""
+    """Our line for a reason; for a place that only a user's scheduler reports, another place of the same reason."""
     found = REASONS.get((reason, place))
     return found or next(anchor for (known, _), anchor in REASONS.items() if known is reason)
 
 
-# ---------------------------------------------------------------------- where it stands
+# ---------------------------------------------------------------------- source lines
 
 
 def _located(reader: Trace, anchor: Anchor) -> SourceLine:
-    """The anchor's line, in the user's own scheduler if the run used one that overrides the function."""
+    """The anchor's line, in the user's scheduler if the run used one that overrides the function."""
     line = find_line(anchor)
     notes = []
     recorded, here = reader.header.get("code_rev"), _revision()
     if recorded != here:
-        notes.append(
-            f"as in this checkout; the run was recorded with {recorded or 'code of no known version'}"
-        )
+        notes.append(f"as in this checkout; the run was recorded with {recorded or 'an unknown revision'}")
     path = reader.header.get("scheduler_cls") or OURS
     if path != OURS and anchor.file == _SCHEDULER:
         own, note = _own_line(str(path), anchor)
@@ -401,13 +301,13 @@ def _find_line(anchor: Anchor, path: Path, mtime_ns: int) -> SourceLine:
 
 
 def _own_line(path: str, anchor: Anchor) -> tuple[SourceLine | None, str]:
-    """The line in a scheduler of the user's own, and what to say about it."""
+    """The line in a user's scheduler, and a caveat."""
     module, _, name = path.replace(":", ".").rpartition(".")
     file = _file_of(module) if module else None
     if file is None:
         return (
             None,
-            f"the run used the scheduler {path}, whose source is not found from here: this is prep's own",
+            f"the run used the scheduler {path}, whose source was not found: this is prep's scheduler",
         )
     method = f"{name}.{anchor.function.rpartition('.')[2]}"
     function = _functions(*_stamp(file)).get(method)
@@ -419,10 +319,10 @@ def _own_line(path: str, anchor: Anchor) -> tuple[SourceLine | None, str]:
     if owner is None:
         return (
             None,
-            f"the run used the scheduler {path}, which {file.name} does not define: this is prep's own",
+            f"the run used the scheduler {path}, which {file.name} does not define: this is prep's scheduler",
         )
     if owner.bases:
-        return None, f"{path} leaves this to the class it extends"
+        return None, f"{path} inherits this"
     line = replace(_source_line(file, owner.lineno, anchor), function=name)
     return line, f"the run's own scheduler {path} begins here; it has no {method.rpartition('.')[2]}"
 
@@ -441,7 +341,7 @@ def _file_of(module: str) -> Path | None:
 
 
 def _find_in(path: Path, mtime_ns: int, function: str, expression: str) -> int | None:
-    """The first line in a function where the expression, or statement, stands."""
+    """The first line of an expression or statement in a function."""
     node = _functions(path, mtime_ns).get(function)
     if node is None:
         return None
@@ -471,7 +371,7 @@ def _source_line(path: Path, line: int, anchor: Anchor) -> SourceLine:
 
 
 def _stamp(path: Path) -> tuple[Path, int]:
-    """A file and its version: what is read from it is kept until it changes."""
+    """A file and its version, as a cache key."""
     try:
         return path, path.stat().st_mtime_ns
     except OSError as error:
@@ -488,12 +388,12 @@ def _tree(path: Path, mtime_ns: int) -> ast.Module:
     try:
         return ast.parse("\n".join(_text(path, mtime_ns)))
     except SyntaxError as error:
-        raise TraceError(f"{path.name} is no Python that this interpreter can read: {error}") from error
+        raise TraceError(f"{path.name} cannot be parsed by this Python: {error}") from error
 
 
 @cache
 def _functions(path: Path, mtime_ns: int) -> dict[str, ast.FunctionDef]:
-    """By Class.method, or name."""
+    """Functions and methods, keyed by name or Class.method."""
     return dict(_named(_tree(path, mtime_ns), ""))
 
 

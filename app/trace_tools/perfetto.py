@@ -77,7 +77,7 @@ def _steps(reader: Trace) -> Iterator[TraceEvent]:
 
 
 def _slices(reader: Trace, request: RequestHistory) -> Iterator[TraceEvent]:
-    """What a request did from its arrival to its end, without gaps."""
+    """The slices of a request from its arrival to its end, without gaps."""
     at, state = request.added_s, "waiting"
     for number, stay in enumerate(request.stays):
         admitted, _ = _step_span(reader, stay.admitted)
@@ -98,7 +98,7 @@ def _slices(reader: Trace, request: RequestHistory) -> Iterator[TraceEvent]:
 
 
 def _left_at(reader: Trace, request: RequestHistory, stay: Stay) -> float:
-    """When a stay was over: preempted when a step began, ended when it was done, or still running."""
+    """The end of a stay: the start of the step that preempted it, the end of its last step, or the end of the run."""
     if stay.left is None:
         return reader.duration_s
     if stay.left in request.preempted and stay.left != request.ended:
@@ -107,7 +107,7 @@ def _left_at(reader: Trace, request: RequestHistory, stay: Stay) -> float:
 
 
 def _prefilled_at(reader: Trace, request: RequestHistory, stay: Stay) -> float:
-    """When the stay's first output came: before that, it computed prompt and earlier output."""
+    """The time of the stay's first output; before it, the stay prefills."""
     before = request.num_outputs_at(stay.admitted - 1)
     row = request.row_before(stay.admitted - 1) + 1
     while row < len(request.row_steps) and request.row_outputs[row] == before:

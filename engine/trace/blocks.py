@@ -30,8 +30,8 @@ class BlockColumns:
     def fresh(cls, num_blocks: int) -> BlockColumns:
         """All blocks free and uncached, the free queue in the order of the ids."""
         nothing = array("i", [0]) * num_blocks
-        nobody = array("i", [NO_REQUEST]) * num_blocks
-        return cls(nothing, nobody, array("Q", nothing), array("q", range(num_blocks)))
+        owners = array("i", [NO_REQUEST]) * num_blocks
+        return cls(nothing, owners, array("Q", nothing), array("q", range(num_blocks)))
 
     def copy(self) -> BlockColumns:
         return BlockColumns(self.ref[:], self.owner[:], self.hash[:], self.rank[:])

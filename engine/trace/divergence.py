@@ -26,7 +26,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """What one run decided in a step in which the other decided differently."""
+    """One run's decision in a step in which the other decided differently."""
 
     decided: str
     """A sentence about what only this run did."""
@@ -40,7 +40,7 @@ class Divergence:
 
     step: int
     kinds: list[str]
-    """What differs: rows, admitted, preempted, or end (one run is over)."""
+    """The differences: rows, admitted, preempted, or end (one run has ended)."""
     requests: list[str]
     """The requests concerned."""
     a: Side

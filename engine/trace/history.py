@@ -1,4 +1,4 @@
-"""What a trace records about one request: its arrival, the periods in which it ran, its rows and its output."""
+"""The recorded history of one request: its arrival, the periods in which it ran, its rows and its output."""
 
 from __future__ import annotations
 

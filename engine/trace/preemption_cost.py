@@ -15,7 +15,7 @@ FREEING = ("free", "unref")
 
 @dataclass(frozen=True)
 class PreemptionCost:
-    """What a request lost at a preemption, and what it found cached when it resumed."""
+    """The tokens and blocks lost by a preemption, and the tokens found cached at the resumption."""
 
     request_id: str
     step: int

@@ -55,7 +55,7 @@ class Trace(Protocol):
     warnings: list[str]
     """Sentences about what is missing from the file; empty for a complete one."""
     problems: list[Problem]
-    """Where the records contradict themselves or the engine; empty for a sound trace."""
+    """Contradictions among the records or with the engine's checks; empty for a sound trace."""
     is_complete: bool
     """The writer was closed: nothing is missing at the end."""
     error: str | None
@@ -66,7 +66,7 @@ class Trace(Protocol):
     """Sentences of the writer about the run as a whole."""
     series: StepSeries
     requests: Sequence[RequestHistory]
-    """By number, that is in order of arrival. A name that was used again appears again."""
+    """All requests in order of arrival, so the index is the number. An id that was reused appears repeatedly."""
     arrivals: Sequence[int]
     """Per request, `RequestHistory.added`."""
     changes: BlockEvents
@@ -103,7 +103,7 @@ class Trace(Protocol):
 
     @abstractmethod
     def content_before(self, block: int, step: int) -> Content | None:
-        """What a block was last published as before a step; None if it never was."""
+        """The last published content of a block before a step; None if there was none."""
 
     @abstractmethod
     def counter_totals(self) -> dict[str, int]:
@@ -159,7 +159,7 @@ class Trace(Protocol):
         return self.parsed(step)
 
     def step(self, step: int) -> StepRecord:
-        """What one step did, with request ids instead of numbers."""
+        """One step, with request ids instead of numbers."""
         record = self.record(step)
         arrived = range(bisect_left(self.arrivals, step), bisect_right(self.arrivals, step))
         rows = zip(record.get("q", ()), record.get("n", ()), record.get("tok", ()), strict=True)

@@ -33,7 +33,7 @@ from engine.trace.replay import Problem, Replay
 
 _CHUNK_BYTES = 1 << 16
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What replaying a malformed record raises."""
+"""Exceptions raised by replaying a malformed record."""
 
 
 class _Keyframe(NamedTuple):

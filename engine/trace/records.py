@@ -1,4 +1,4 @@
-"""What a reader answers with: events, the rows of a step, the figures of all steps, the state after a step."""
+"""The types of a reader's answers: events, the rows of a step, the figures of all steps, the state after a step."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one step did. Counts are those after the step."""
+    """One step. Counts are those after it."""
 
     step: int
     time_s: float

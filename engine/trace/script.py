@@ -43,7 +43,7 @@ class ScriptedRequest:
     tokens: list[int]
     """Its output."""
     patience: int = 0
-    """With `stop_string`: steps from its last token to its abort."""
+    """Steps from its last token to its abort, for `stop_string`."""
     work: int = 0
     """Tokens that its rows computed. With `error`, the row that reaches this number fails."""
     rows: dict[int, DraftRow] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Script:
     """The input of a recorded run."""
 
     requests: list[ScriptedRequest]
-    """By number, in order of arrival."""
+    """All requests in order of arrival."""
     num_steps: int
     num_idle_at_end: int
     """Steps at the end without an unfinished request."""

@@ -20,7 +20,7 @@ Answer = Literal["not_arrived", "scheduled", "not_scheduled", "finished", "abort
 
 @dataclass(frozen=True)
 class Why:
-    """What a request did in a step, or why it did not run."""
+    """The answer for a request and a step."""
 
     request_id: str
     step: int
@@ -167,7 +167,7 @@ _CAUSES = {
     Reason.KV_TRANSFER: "the KV of its prefix is being loaded from another engine ({loads} loads are unfinished)",
     Reason.OTHER_BATCH: "another step in flight computes it; each step has at most {most} requests",
     Reason.NO_LORA_SLOT: (
-        "its adapter is not on the device, and {running} running requests use all {slots} slots"
+        "its adapter is not on the device and no slot is available: {running} running requests use the {slots} slots"
     ),
     Reason.PREEMPTING: (
         "this step preempted {preempted} requests and therefore admits none: they would be preempted next"

@@ -106,7 +106,7 @@ class TraceWriter(StepObserver):
         self._compressor = _new_member()
         self._compressed: list[bytes] = []
         self._records: list[dict[str, Any]] = []
-        """Not yet encoded."""
+        """Records that are not encoded yet."""
         self._log_crc = 0
         self._steps = 0
         self._numbers: dict[str, int] = {}
@@ -119,7 +119,7 @@ class TraceWriter(StepObserver):
         """Requests with a new sort key since the last step: q, key."""
         self._slides = getattr(scheduler.kv, "sliding_window", None) is not None
         self._behind_window: dict[int, int] = {}
-        """By request number, as last written."""
+        """Request number -> blocks behind its window, as last written."""
         self._events: list[tuple[str, int | None, int, str | None]] = []
         """Since the last step: kind, q, block, hash."""
         self._file = None if self.path is None else open_for_writing(self.path)

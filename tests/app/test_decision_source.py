@@ -132,7 +132,7 @@ def test_a_run_with_a_scheduler_of_its_own_points_there(
     assert (own.file, own.line, own.code) == ("my_policy.py", 5, "self._preempt(victim)")
     assert own.function == "Kind._make_room" and "own scheduler my_policy:Kind" in own.note
     inherited = line_with("my_policy:Kind", "admit")
-    assert inherited.file == "engine/core/scheduler.py" and "leaves this to the class" in inherited.note
+    assert inherited.file == "engine/core/scheduler.py" and "inherits this" in inherited.note
     assert line_with("my_policy:Alone").code == "class Alone:"
     for missing in ("nowhere.policy:Kind", "Kind"):
         assert "not found from here" in line_with(missing).note

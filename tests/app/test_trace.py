@@ -83,7 +83,7 @@ def test_why_without_a_step_tells_a_whole_life(file: Path) -> None:
 def test_verify_agrees_with_a_sound_trace_and_names_the_first_bad_step_of_another(
     file: Path, tmp_path: Path
 ) -> None:
-    assert "each state is the engine's" in prep("verify", file).stdout
+    assert "all states match the engine's checks" in prep("verify", file).stdout
     lines = gzip.decompress(file.read_bytes()).splitlines()
     records = [json.loads(line) for line in lines]
     index = next(i for i, record in enumerate(records) if record["t"] == "step" and record["i"] == 20)
@@ -121,7 +121,10 @@ def test_export_writes_json_that_perfetto_reads(file: Path, tmp_path: Path) -> N
         (["info", "NONE"], "cannot read"),
         (["why", "FILE", "nobody", "--step", "3"], "has no request 'nobody'"),
         (["why", "FILE", "r0", "--step", "999999"], "has no step 999999: it holds 0 to"),
-        (["export", "FILE"], "say what to export to"),
+        (["export", "FILE"], "prep trace export needs an output: --perfetto OUT"),
+        (["why"], "prep trace why needs FILE: a trace (*.itrace)"),
+        (["why", "FILE"], "prep trace why needs REQ: request id"),
+        (["export"], "prep trace export needs FILE: a trace (*.itrace)"),
         (["record", "-o", "FILE", "version"], "exists"),
         (["record", "-o", "nowhere/run.itrace", "version"], "there is no folder"),
         (["record", "-o", "NONE", "no-such-program"], "cannot run no-such-program"),

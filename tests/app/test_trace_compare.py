@@ -51,8 +51,12 @@ def test_json_has_the_fork_and_the_whole_diff(run: str) -> None:
 
 
 def test_nothing_changed_differs_in_nothing(run: str) -> None:
-    assert "nothing, block ids included" in prep("fork", run, "--at", 5).stdout
-    assert "nothing, block ids included" in prep("diff", run, run).stdout
+    result = prep("fork", run, "--at", 5)
+    assert "The runs are identical: every decision and every block id." in result.stdout
+    assert "Without --set or --scheduler a fork repeats the recorded run." in result.stderr
+    assert f"prep trace fork {run} --at 5 --set max_num_batched_tokens=64" in result.stderr
+    assert "The runs are identical" in prep("diff", run, run).stdout
+    assert "Without --set" not in prep("fork", run, "--set", "max_num_seqs=2").stderr
 
 
 def test_a_second_fork_does_not_take_the_first_ones_place(run: str) -> None:
@@ -121,7 +125,7 @@ def test_ctrl_c_leaves_no_mess(run: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_forks_of_other_workloads_are_marked(run: str) -> None:
     random_run(Path("other.itrace"), 1)
     text = prep("diff", run, "other.itrace").stdout
-    assert "not asked the same" in text and "Compared by request id" in text
+    assert "the workloads differ" in text and "Compared by request id" in text
 
 
 def test_the_table_begins_with_the_largest_change(run: str) -> None:

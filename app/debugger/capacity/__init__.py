@@ -1,4 +1,4 @@
-"""Capacity: what a model on a GPU serves, by arithmetic that explains itself, and by simulation beside it.
+"""Capacity: the load that a model on a GPU can serve, by formulas that explain themselves and by simulation.
 
     scenario.py       what is asked: model, GPU, traffic, limits
     steady_state.py   the load that traffic makes of a replica: Little's law and the length of a step

@@ -1,8 +1,8 @@
-"""Check by simulation: the same scenario through the real scheduler in virtual time, beside what the formulas say.
+"""Check by simulation: run the scenario through the real scheduler in virtual time and compare with the formulas.
 
-Only kernels are modelled (`engine/sim/cost.py`), with the rates that the formulas use as well; batching, chunking, the
-prefix cache, queueing and preemption are the engine's own. So a gap between the two columns is never about hardware: it
-is what a mean cannot say.
+Only kernels are modelled (`engine/sim/cost.py`), with the same rates as in the formulas; batching, chunking, the prefix
+cache, queueing and preemption are the engine's. So a difference between the columns is not about hardware but about
+what the formulas' means leave out.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from engine.sim.run import make_engine
 FEWEST, MOST = 200, 3000
 """Requests of a run."""
 RESIDENCES = 25
-"""A run lasts so many times as long as a request, if the bounds allow: its beginning and end then weigh little."""
+"""A run lasts this many times as long as a request, within bounds, so that its start and end have little effect."""
 LIMIT_S = 30.0
-"""Wall-clock seconds after which a run stops by itself; what was served until then counts."""
+"""Wall-clock seconds after which a run stops; requests finished until then count."""
 CLOSE = 1.05
 
 
 def sensible_count(found: Capacity) -> int:
-    """How many requests make a run long enough to compare with the long run."""
+    """The number of requests for a run long enough to compare with the steady state."""
     state = found.state
     assert state is not None
     first = state.ttft if math.isfinite(state.ttft) else 0.0
@@ -38,7 +38,7 @@ def sensible_count(found: Capacity) -> int:
 
 
 class Check:
-    """One run in a thread of its own. Read its fields at any time; `cancel` ends it within a request."""
+    """One run in a separate thread. Its fields may be read at any time; `cancel` ends it within a request."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Check:
         self.report: RunReport | None = None
         self.error = ""
         self.stopped_because = ""
-        """Why fewer requests were served than asked for; empty if all were."""
+        """Why the run stopped early; empty if it did not."""
         self._limit_s, self._clock = limit_s, clock
         self._cancelled = threading.Event()
         self._thread = threading.Thread(target=self._run, name="capacity-check", daemon=True)
@@ -78,11 +78,11 @@ class Check:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # shown on the page: a thread's traceback would be lost
+        except Exception as error:  # shown on the page; a thread's traceback would be lost
             self.error = f"{type(error).__name__}: {error}"
 
     def _serve(self) -> None:
-        """`SimEngine.run`, with a look at the clock and at `cancel` before each request."""
+        """`SimEngine.run`, checking the clock and `cancel` before each request."""
         engine = make_engine(self.scenario.deployment)
         end = self._clock() + self._limit_s
         for request in self.scenario.workload(self.num_requests, self.rate):
@@ -102,7 +102,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Gap:
-    """One number twice."""
+    """One number by formula and by simulation."""
 
     title: str
     unit: str
@@ -117,7 +117,7 @@ class Gap:
 
 
 def compare(found: Capacity, report: RunReport) -> list[Gap]:
-    """Formula and run, number by number, each with a sentence on the difference."""
+    """The numbers of formula and run, each with a sentence about the difference."""
     state, scenario = found.state, found.scenario
     assert state is not None
     if report.ttft is None or report.tpot is None:
@@ -154,39 +154,38 @@ def _agree(formula: float, run: float) -> str:
 
 
 def _ends(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
-    """How much of the run is its beginning and its end."""
+    """The share of the run that is its start and end, as a sentence."""
     residence = scenario.output * state.step
     share = min(1.0, residence / report.seconds) if report.seconds else 1.0
-    return f"The run fills up from empty and drains again, for about {100 * share:.0f} % of its time"
+    return f"For about {100 * share:.0f} % of its time the run fills up from empty or drains"
 
 
 def _why_ttft(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     assert report.queue is not None
     if not state.is_stable:
         return (
-            f"Requests come faster than they are served, so the queue grows for ever; after {report.num_requests:,} "
-            f"requests the run ends, and its mean wait of {ms(report.queue.mean)} says only how long it lasted."
+            f"Requests arrive faster than they are served, so the queue grows without bound. The mean wait of "
+            f"{ms(report.queue.mean)} depends only on the length of the run ({report.num_requests:,} requests)."
         )
     if report.num_preemptions or report.peak_waiting > 2 * scenario.deployment.max_num_seqs:
         return (
-            f"Requests waited {ms(report.queue.mean)} on average: for a while more came than memory held, which a "
-            f"mean load of {state.running:,.0f} does not show."
+            f"Requests waited {ms(report.queue.mean)} on average: at times more arrived than memory could hold, which "
+            f"the mean load of {state.running:,.0f} does not show."
         )
     if report.ttft.mean > state.ttft:  # type: ignore[union-attr]
         return (
-            f"Arrivals bunch: p99 is {ms(report.ttft.p99)} where p50 is {ms(report.ttft.p50)}. Prompts that come "  # type: ignore[union-attr]
-            "together share steps that are longer than the formula's, which lets the number running vary, "
-            "but not for long."
+            f"Arrivals cluster: p99 is {ms(report.ttft.p99)}, p50 is {ms(report.ttft.p50)}. Prompts that arrive "  # type: ignore[union-attr]
+            "together share longer steps than in the formula, which covers only short variations of the batch."
         )
-    return f"{_ends(state, report, scenario)}, and whoever comes then waits less."
+    return f"{_ends(state, report, scenario)}, when requests wait less."
 
 
 def _why_tpot(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     if not state.is_stable:
-        return "The formula has the largest batch all the time; in the run the batch breathes, as blocks come free."
+        return "The formula assumes the largest batch all the time; in the run the batch varies as blocks become free."
     if report.tpot.mean > state.step:  # type: ignore[union-attr]
         return (
-            f"Steps are longer when many run, and then more requests are there to notice: the batch was "
+            f"Steps are longer when many requests run, and then more requests experience them: the batch was "
             f"{report.mean_running:,.0f} on average and {report.peak_running:,} at most."
         )
     return f"{_ends(state, report, scenario)}, with smaller batches and shorter steps."
@@ -195,47 +194,47 @@ def _why_tpot(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
 def _why_running(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     if not state.is_stable:
         return (
-            "The formula has the largest batch all the time. In the run it breathes: a preempted request waits, and at "
-            "the beginning and the end fewer are there."
+            "The formula assumes the largest batch all the time. In the run it varies: preempted requests wait, and at "
+            "the start and end fewer requests run."
         )
     if report.mean_running * report.busy_share < state.running:
-        return f"{_ends(state, report, scenario)}; Little's law speaks of the time between."
-    return "Requests stayed longer than the formula says (see TPOT), so more of them were there."
+        return f"{_ends(state, report, scenario)}; Little's law holds for the time in between."
+    return "Requests took longer than by the formula (see TPOT), so more of them ran at once."
 
 
 def _why_busy(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     return (
-        f"With {report.num_requests:,} requests the pauses between them are a sample: few long ones decide. The "
-        "formula is the long run, with the number running taken as Poisson."
+        f"With {report.num_requests:,} requests, a few long pauses between them dominate. The formula is the "
+        "steady state with a Poisson number of running requests."
     )
 
 
 def _why_kv(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     return (
-        f"The number running differs (above), and every request holds its last block whole, "
-        f"{scenario.deployment.block_size} tokens however few are in it; the peak was "
+        f"The number of running requests differs (above), and every request holds a whole last block of "
+        f"{scenario.deployment.block_size} tokens, however full; the peak was "
         f"{100 * report.peak_kv_cache_usage:.0f} %."
     )
 
 
 def _why_throughput(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     if not state.is_stable:
-        return "A full replica gives what it can; preempted requests compute tokens twice, and the drain is not full."
+        return "The replica is full; preempted requests recompute tokens, and at the end it is not full."
     return (
-        f"{_ends(state, report, scenario)}: tokens are divided by all of it. Random arrivals also make the rate of "
-        "a short run differ from the rate asked for."
+        f"{_ends(state, report, scenario)}, and the output is divided by all of it. With random arrivals "
+        "the rate of a short run also differs from the requested one."
     )
 
 
 def _why_hits(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     return (
-        f"The first request with each of {scenario.num_prefixes} beginnings computes it, and so does whoever comes "
-        "before that is done; of a beginning only whole blocks are found."
+        f"The first request with each of {scenario.num_prefixes} prefixes computes it, as do requests that arrive "
+        "before that is finished; and only whole blocks of a prefix can be hit."
     )
 
 
 def _why_preemptions(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     return (
-        f"At the peak {100 * report.peak_kv_cache_usage:.0f} % of the blocks were taken: running requests needed more "
-        "and the newest gave theirs back. The formula counts half of an output per request, always."
+        f"At the peak {100 * report.peak_kv_cache_usage:.0f} % of the blocks were used: running requests needed more, "
+        "so the newest were preempted. The formula always counts half of an output per request."
     )

@@ -1,4 +1,4 @@
-"""A number that explains itself, and numbers as people read them."""
+"""Numbers with their explanations, and their formatting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from common.text import GIB
 
 @dataclass(frozen=True)
 class Figure:
-    """One number and its story."""
+    """One number and its explanation."""
 
     name: str
     title: str
@@ -24,33 +24,33 @@ class Figure:
     """bytes, seconds, tokens, requests, requests/s, share, GPUs, $ …"""
     formula: str
     filled: str
-    """The formula with this scenario's numbers, units included."""
+    """The formula with this scenario's numbers and units."""
     source: str
-    """path:line (function) that says or computes the same."""
+    """path:line (function) that states or computes the same."""
     leaves_out: str
     parents: tuple[str, ...] = ()
-    """Names of the figures that it is made of."""
+    """Names of the figures in its formula."""
 
     def shown(self) -> str:
-        """The value for people."""
+        """The formatted value."""
         return show(self.value, self.unit)
 
 
 @dataclass
 class Capacity:
-    """All figures of a scenario, and what follows from them in words."""
+    """All figures of a scenario, and conclusions in sentences."""
 
     scenario: Scenario
     figures: dict[str, Figure] = field(default_factory=dict)
     state: SteadyState | None = None
-    """Of one replica; None for what does not fit."""
+    """The state of one replica; None if the model does not fit."""
     problem: str = ""
-    """Why it cannot be: by how much, and what would help."""
+    """Why the scenario is not possible, by how much, and what would help."""
     verdicts: list[str] = field(default_factory=list)
 
     @property
     def root(self) -> str:
-        """The figure that the others lead to."""
+        """The final figure."""
         return list(self.figures)[-1]
 
     def value(self, name: str) -> float:
@@ -60,7 +60,7 @@ class Capacity:
         self, name: str, title: str, value: float, unit: str, formula: str, filled: str, source: Any,
         leaves_out: str, parents: tuple[str, ...] = (),
     ) -> float:  # fmt: skip
-        """Put a figure in. source: a function or class, or (path, fragment of its line), or words."""
+        """Add a figure. source: a function or class, or (path, fragment of its line), or text."""
         if isinstance(source, tuple):
             where = str(find_line(*source))
         else:
@@ -112,7 +112,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def show(value: float, unit: str) -> str:
-    """A number with its unit."""
+    """Format a number with its unit."""
     if unit in _SHOWN:
         return _SHOWN[unit](value)
     return f"1 {unit.removesuffix('s')}" if value == 1 else f"{_count(value)} {unit}"

@@ -1,4 +1,4 @@
-"""The capacity of a service as a tree of numbers, each of which can say where it comes from.
+"""The capacity of a service as a tree of numbers, each with formula and source.
 
     $/Mtok <- GPUs <- replicas <- most requests/s <- batch limit <- tokens resident <- KV budget <- weights
                                        ^- prompt cost, decode step           ^- KV bytes per token
@@ -24,7 +24,8 @@ MOST_REPLICAS = 100_000
 
 
 def work_out(scenario: Scenario) -> Capacity:
-    """Every figure. What does not fit has those of memory only. Raises ConfigError for what is no deployment."""
+    """Compute all figures; only those of memory if the model does not fit. Raises ConfigError if the deployment is
+    not valid."""
     found = Capacity(scenario)
     deployment = scenario.deployment
     _memory(found, deployment)
@@ -69,7 +70,7 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         "kv_token", "KV bytes per token on a GPU", plan.kv_bytes_per_token, "bytes",
         _kv_formula(deployment)[0], _kv_formula(deployment)[1],
         ModelShape.kv_elements_per_token,
-        "when tp is more than the kv heads, every GPU still keeps one head: copies, not shares",
+        "if tp exceeds the kv heads, every GPU still keeps one head, as a copy",
     )  # fmt: skip
     hardware = deployment.hardware
     found.add(
@@ -100,7 +101,7 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         "(floor(KV budget / (KV bytes per token x block size)) - 1) x block size",
         f"({plan.num_blocks:,} - 1 null block) x {deployment.block_size} tokens",
         plan_memory,
-        "slots that stay empty in each request's last block, half a block each on average",
+        "empty slots in each request's last block, half a block on average",
         ("kv_budget", "kv_token"),
     )  # fmt: skip
 
@@ -123,7 +124,7 @@ def _kv_formula(deployment: Deployment) -> tuple[str, str]:
 
 
 def _batch_limit(found: Capacity, deployment: Deployment) -> float:
-    """Requests at once, by memory and by setting."""
+    """The maximum batch, by memory and by setting."""
     scenario, model = found.scenario, deployment.model
     held = model.kv_tokens_held(scenario.prompt + scenario.output // 2)
     shared = min(scenario.hit_tokens, held)
@@ -132,23 +133,23 @@ def _batch_limit(found: Capacity, deployment: Deployment) -> float:
         "prompt + output / 2" + (", at most the sliding window" if model.sliding_window else ""),
         f"{scenario.prompt:,} + {scenario.output:,} / 2",
         ModelShape.kv_tokens_held,
-        "spread: requests near their end hold more, and with random lengths the long ones are there longer",
+        "spread: requests near their end hold more, and with random lengths long ones stay longer",
     )  # fmt: skip
     resident = found.value("resident")
     prefixes = scenario.num_prefixes * shared
     by_memory = max(1.0, (resident - prefixes) / max(1, held - shared))
     found.add(
-        "by_memory", "Requests that memory holds at once", by_memory, "requests",
+        "by_memory", "Requests that fit into memory at once", by_memory, "requests",
         "(tokens resident - shared prefixes) / (tokens held - shared part)",
         f"({resident:,.0f} - {scenario.num_prefixes} x {shared:,}) / ({held:,} - {shared:,})",
         size,
-        "the mean, not a guarantee: above it the scheduler preempts. vLLM's boot log counts sequences of "
+        "a mean, not a guarantee: above it the scheduler preempts. vLLM's boot log counts sequences of "
         f"max_model_len instead: here {resident / deployment.max_model_len:,.1f} of {deployment.max_model_len:,}",
         ("resident", "held"),
     )  # fmt: skip
     return found.add(
         "batch_limit", "Largest batch", min(by_memory, deployment.max_num_seqs), "requests",
-        "min(what memory holds, max_num_seqs)",
+        "min(requests that fit into memory, max_num_seqs)",
         f"min({by_memory:,.1f}, {deployment.max_num_seqs:,})",
         ("engine/config/defaults.py", "def default_batch_sizes"),
         "max_num_seqs is vLLM's default for the card",
@@ -164,7 +165,7 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
     one = StepLoad(1, 1, 1, replica.held)
     moved = cost.bytes_and_flops(one)[0] + cost.attention_work(one)[0]
     found.add(
-        "tpot_floor", "TPOT floor: one request alone, every byte at full bandwidth",
+        "tpot_floor", "TPOT floor: a single request, every byte at full bandwidth",
         moved / hardware.bytes_per_s, "seconds",
         "(weights read per token + KV of the context) / memory bandwidth",
         f"{gb(moved)} / {hardware.bytes_per_s / 1e9:,.0f} GB/s",
@@ -178,10 +179,10 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
     hits = scenario.hit_tokens
     found.add(
         "computed", "Prompt tokens computed", replica.computed, "tokens",
-        "prompt - whole blocks of the shared beginning",
+        "prompt - whole blocks of the common prefix",
         f"{scenario.prompt:,} - {hits:,} of {scenario.prefix_len:,} shared tokens",
         KVManager.match,
-        "the first request with each beginning finds nothing; blocks that were evicted are computed again",
+        "the first request with each prefix has no hit; evicted blocks are recomputed",
     )  # fmt: skip
     found.add(
         "prefill_floor", "Prefill floor: one prompt at the datasheet's peak", flops / peak, "seconds",
@@ -201,12 +202,12 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
         ("batch_limit", "weights", "kv_token", "held"),
     )  # fmt: skip
     found.add(
-        "full_prompt", "What a prompt adds to steps of the largest batch", replica.prompt_cost(batch), "seconds",
+        "full_prompt", "Time that a prompt adds to steps of the largest batch", replica.prompt_cost(batch), "seconds",
         "step(decodes + prompt) - step(decodes)" + (" x chunks" if replica.num_chunks(batch) > 1 else ""),
         f"{replica.computed:,} tokens in {_steps(replica.num_chunks(batch))} of at most "
         f"{deployment.max_num_batched_tokens:,}",
         Replica.prompt_cost,
-        "at small batches the weights are read for the decodes anyway, so the first hundreds of tokens are nearly free",
+        "at small batches the weights are read for the decodes anyway, so the first few hundred tokens are almost free",
         ("computed", "prefill_floor"),
     )  # fmt: skip
 
@@ -227,12 +228,12 @@ def _load(found: Capacity, replica: Replica) -> None:
     scenario = found.scenario
     most, batch = replica.most_requests_per_s(), replica.batch_limit
     found.add(
-        "most", "Most requests per second of a replica", most, "requests/s",
+        "most", "Maximum requests per second of a replica", most, "requests/s",
         "1 / (prompt cost + (output - 1) x decode step / batch)",
         f"1 / ({ms(replica.prompt_cost(batch))} + {scenario.output - 1:,} x {ms(replica.decode_step(batch))} / "
         f"{batch:,.1f})",
         size,
-        "a replica at this rate is always full: the queue before it has no bound",
+        "a replica at this rate is always full, and its queue has no bound",
         ("full_prompt", "full_step", "batch_limit"),
     )  # fmt: skip
     by_rate = math.ceil(scenario.rate / (scenario.headroom * most) - 1e-9)
@@ -247,7 +248,7 @@ def _load(found: Capacity, replica: Replica) -> None:
         "ceil(rate / (headroom x most)), more if TTFT or TPOT would miss their limits",
         filled,
         size,
-        "how requests are spread: an uneven router needs more. Failures: add what may be down at once",
+        "uneven routing, which needs more replicas; failures: add the number that may be down at once",
         ("most",),
     )  # fmt: skip
     state = found.state = replica.at(scenario.rate / replicas)
@@ -259,7 +260,7 @@ def _load(found: Capacity, replica: Replica) -> None:
     found.add(
         "utilisation", "Utilisation of a replica", state.rate / most, "share",
         "requests per second / most", f"{state.rate:,.3g} / {most:,.3g}", work_out,
-        "of capacity. A replica that is busy all the time with small batches has plenty left", ("rate", "most"),
+        "batch size: a replica that is always busy with small batches has capacity left", ("rate", "most"),
     )  # fmt: skip
     found.add(
         "tpot", "Time per output token (TPOT)", state.step, "seconds",
@@ -268,8 +269,8 @@ def _load(found: Capacity, replica: Replica) -> None:
         if state.is_stable
         else f"{batch:,.1f} / {most:,.2f} / {scenario.output:,}",
         Replica.at,
-        "the mean of all tokens. Those that share a step with a prompt take longer: that is the p99. Where prompts "
-        "take most of the time, their coming in bunches adds some 20 %: the simulation shows it",
+        "variation: tokens that share a step with a prompt take longer (the p99). Where prompts take most of the time, "
+        "clustered arrivals add about 20 %; the simulation shows it",
         ("running", "full_prompt", "rate"),
     )  # fmt: skip
     found.add(
@@ -277,17 +278,17 @@ def _load(found: Capacity, replica: Replica) -> None:
         "Little: requests per second x (step of the first token + (output - 1) x TPOT)",
         f"{state.rate:,.3g}/s x ({ms(state.ttft - state.wait)} + {scenario.output - 1:,} x {ms(state.step)})"
         if state.is_stable
-        else f"the largest batch, {batch:,.1f}: everybody else waits",
+        else f"the largest batch, {batch:,.1f}: all other requests wait",
         Replica.at,
-        "variation: the number at a moment is about Poisson, so its square root up or down",
+        "variation: the number at any time is about Poisson, so it varies by its square root",
         ("rate", "ttft"),
     )  # fmt: skip
     found.add(
         "ttft", "Time to first token (TTFT)", state.ttft, "seconds",
-        "rest of the step under way + own step: decodes + own prompt + prompts that arrived with it",
+        "rest of the current step + own step: decodes + own prompt + prompts that arrived with it",
         f"{ms(state.wait)} + {ms(state.ttft - state.wait)}" if state.is_stable else "grows as long as the load lasts",
         Replica.at,
-        "tokenizing, HTTP, the queue at the router; waiting for a free block or a place in the batch",
+        "tokenizing, HTTP, the router's queue; waiting for free blocks or a place in the batch",
         ("rate", "full_prompt"),
     )  # fmt: skip
     resident = found.value("resident")
@@ -296,17 +297,17 @@ def _load(found: Capacity, replica: Replica) -> None:
     tokens = state.running * (replica.held - shared) + beginnings * shared
     found.add(
         "kv_use", "KV cache in use by running requests", min(1.0, tokens / resident), "share",
-        "(requests running x own tokens + beginnings in use x shared tokens) / tokens resident",
+        "(requests running x own tokens + prefixes in use x shared tokens) / tokens resident",
         f"({state.running:,.2f} x {replica.held - shared:,} own + {beginnings:,.2f} x {shared:,} shared) / "
         f"{resident:,.0f}",
         KVManager.usage.fget,  # type: ignore[attr-defined]
-        "blocks that are only cached count as free: they can be taken at once",
+        "cached blocks without owner count as free",
         ("running", "held", "resident"),
     )  # fmt: skip
 
 
 def _replicas(replica: Replica, least: int) -> int:
-    """The fewest from `least` on that meet both limits; `least` if no number would."""
+    """The smallest number of replicas from `least` that meets both limits; `least` if none does."""
     scenario = replica.scenario
 
     def meets(count: int) -> bool:
@@ -331,12 +332,12 @@ def _cost(found: Capacity, deployment: Deployment) -> None:
     gpus = found.add(
         "gpus", "GPUs", replicas * deployment.num_devices, "GPUs",
         "replicas x tp", f"{replicas:,.0f} x {deployment.num_devices}", size,
-        "spares, and the whole machines of eight that GPUs are rented in", ("replicas",),
+        "spares, and that GPUs are rented in machines of eight", ("replicas",),
     )  # fmt: skip
     hourly = found.add(
         "hourly", "Cost per hour", gpus * scenario.price, "$",
-        "GPUs x price", f"{gpus:,.0f} x ${scenario.price:g}", "your price (an assumption until you change it)",
-        "CPUs, disks, network, people", ("gpus",),
+        "GPUs x price", f"{gpus:,.0f} x ${scenario.price:g}", "your price (an assumption by default)",
+        "CPUs, disks, network, staff", ("gpus",),
     )  # fmt: skip
     served = scenario.rate * scenario.output * 3600
     if found.state and not found.state.is_stable:
@@ -346,7 +347,7 @@ def _cost(found: Capacity, deployment: Deployment) -> None:
         "cost per hour / output tokens per hour",
         f"${hourly:,.2f} / ({served / 1e6:,.2f} million tokens)",
         work_out,
-        "prompt tokens, which many price lists bill as well; hours with less traffic, in which GPUs cost the same",
+        "prompt tokens, which many price lists bill too; hours with less traffic at the same GPU cost",
         ("hourly", "rate", "utilisation", "tpot", "ttft", "kv_use", "tpot_floor"),
     )  # fmt: skip
 
@@ -361,7 +362,7 @@ def _judge(found: Capacity, replica: Replica) -> None:
     ):
         if not state.is_stable:
             found.verdicts = [
-                f"Too few replicas: {state.rate:,.3g} requests/s come to each and it serves at most "
+                f"Too few replicas: {state.rate:,.3g} requests/s arrive at each, which serves at most "
                 f"{found.value('most'):,.3g}. The queue grows by {state.rate - found.value('most'):,.2g} requests a "
                 "second, and TTFT with it."
             ]
@@ -386,7 +387,7 @@ _HELPS = {
 
 
 def _does_not_fit(deployment: Deployment, error: DoesNotFit) -> str:
-    """The refusal in the page's words instead of the command line's."""
+    """The error in the page's words instead of the command line's."""
     first, _, _ = str(error).partition(" What would fit")
     first, _, _ = first.partition(" Nothing we know")
     helps = [

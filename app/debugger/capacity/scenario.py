@@ -1,4 +1,4 @@
-"""What is asked of a service: model, GPUs, traffic, limits. One line of JSON, or the parameters of a URL."""
+"""A capacity scenario: model, GPUs, traffic, limits; as JSON or URL parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASSUMED_PRICES = {
     "b200": 6.0,
     "cpu": 0.1,
 }
-"""Dollars per GPU and hour: an assumption to be replaced by your own contract. Nothing was looked up."""
+"""Dollars per GPU and hour: assumptions, not quoted prices; replace them with those of your contract."""
 
 _LIMITS: dict[str, tuple[float, float]] = {
     "tp": (1, 64),
@@ -57,17 +57,17 @@ class Scenario:
     prompt: int = 1000
     output: int = 200
     prefix_share: float = 0.0
-    """Of every prompt, the share that it has in common with others."""
+    """Share of every prompt that is a common prefix."""
     num_prefixes: int = 1
-    """How many different beginnings there are."""
+    """Number of different prefixes."""
     ttft_ms: float = 500.0
     tpot_ms: float = 50.0
     price: float = ASSUMED_PRICES["h100"]
     """Dollars per GPU and hour."""
     headroom: float = 0.7
-    """Share of a replica's most requests per second that is planned with."""
+    """Planned share of a replica's maximum request rate."""
     replicas: int = 0
-    """0: as many as the rate and the limits need."""
+    """0: as many as rate and limits require."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _LIMITS.items():
@@ -77,7 +77,7 @@ class Scenario:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """One replica, with the defaults that `prep sim run` takes. ConfigError for what cannot be built."""
+        """One replica, with the defaults of `prep sim run`. Raises ConfigError if it is not possible."""
         return make_deployment(
             model=self.model,
             gpu=self.gpu,
@@ -90,13 +90,13 @@ class Scenario:
 
     @property
     def prefix_len(self) -> int:
-        """Tokens of a shared beginning."""
+        """Tokens of a common prefix."""
         return round(self.prefix_share * self.prompt)
 
     @property
     def hit_tokens(self) -> int:
-        """Of a prompt, found in the prefix cache once somebody has computed them: whole blocks only, and never the
-        last token, whose logits are needed."""
+        """Prompt tokens found in the prefix cache: whole blocks only, and never the last token, whose logits are
+        needed."""
         block_size = self.deployment.block_size
         return min(self.prefix_len, self.prompt - 1) // block_size * block_size
 
@@ -113,16 +113,16 @@ class Scenario:
             seed=seed,
         )
 
-    # -- keeping
+    # -- saving
 
     def as_query(self) -> dict[str, str]:
-        """For a URL: the fields that are not at their default."""
+        """URL parameters: the fields that differ from their defaults."""
         standard = asdict(Scenario())
         return {name: f"{value}" for name, value in asdict(self).items() if value != standard[name]}
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """From a URL or a file. What does not belong is left out; what is out of bounds raises ConfigError."""
+        """A scenario from a URL or a file. Unknown names are ignored; values out of bounds raise ConfigError."""
         values: dict[str, Any] = {}
         for entry in fields(cls):
             if entry.name not in given:
@@ -140,23 +140,23 @@ def scenarios_dir() -> Path:
 
 
 def save(scenario: Scenario, name: str) -> Path:
-    """Keep it under a name. ConfigError for a name that is no file name."""
+    """Save a scenario under a name. Raises ConfigError if the name is not a valid file name."""
     if not name or name != Path(name).name or name.startswith("."):
-        raise ConfigError(f"{name!r} cannot be a file's name: use letters, digits, spaces and -")
+        raise ConfigError(f"{name!r} is not a valid file name: use letters, digits, spaces and -")
     path = scenarios_dir() / f"{name}.json"
     write_atomically(path, json.dumps(asdict(scenario), indent=2) + "\n")
     return path
 
 
 def saved() -> list[str]:
-    """Names, in order."""
+    """The names of saved scenarios, sorted."""
     return sorted(path.stem for path in scenarios_dir().glob("*.json"))
 
 
 def load(name: str) -> Scenario:
-    """One that was saved. ConfigError if it cannot be read."""
+    """Load a saved scenario. Raises ConfigError if it cannot be read."""
     path = scenarios_dir() / f"{name}.json"
     try:
         return Scenario.parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path.name} is no scenario: {error}") from error
+        raise ConfigError(f"{path.name} is not a scenario: {error}") from error

@@ -1,6 +1,6 @@
-"""The load that a rate of requests makes of one replica, in the long run.
+"""The steady-state load of one replica at a rate of requests.
 
-Steps are what everything is made of. A step computes a token for each running request and the prompts that arrived
+A step computes a token for each running request and the prompts that arrived
 during the step before:
 
     T' = D + K p       K: arrivals during a step of length T, Poisson with mean rate x T
@@ -10,7 +10,7 @@ So the mean is T = D / (1 - rate p), the variance p^2 rate T / (1 - (rate p)^2),
 the rest of a step (a long one more likely than a short one) before the step with its own prompt begins. Running
 requests are counted by Little's law, N = rate x time in the system, and D grows with N: a fixed point.
 
-An empty replica does not make anybody wait. With Poisson arrivals and no limit on N it is empty for a share e^-N of the
+At an empty replica a request does not wait. With Poisson arrivals and no limit on N it is empty for a share e^-N of the
 time (M/G/infinity).
 """
 
@@ -26,25 +26,26 @@ from engine.sim.deployment import calibrated_rates
 
 @dataclass(frozen=True)
 class SteadyState:
-    """Means over time, of one replica. Times in seconds."""
+    """Means over time of one replica, in seconds."""
 
     rate: float
     """Requests per second."""
     decode_step: float
-    """D: a step of the running requests, as one of them sees it."""
+    """D: a decode step of the running requests."""
     prompt_cost: float
     """p: what a prompt adds to a step."""
     step: float
-    """T: the mean step while somebody runs, the time per output token."""
+    """T: the mean step while any request runs, the time per output token."""
     ttft: float
     wait: float
-    """Of `ttft`, until the step with the prompt begins."""
+    """The part of `ttft` before the step with the prompt begins."""
     running: float
     """N: Little's law."""
     busy: float
     """Share of the time in steps."""
     is_stable: bool
-    """It keeps up. Otherwise the queue grows for ever, and the other numbers are those of a full replica."""
+    """Whether the replica keeps up. If not, the queue grows without bound, and the other numbers are those of a full
+    one."""
 
 
 class Replica:
@@ -57,28 +58,29 @@ class Replica:
         self.cost = CostModel(scenario.deployment, calibrated_rates(scenario.deployment))
         model = scenario.deployment.model
         self.held = model.kv_tokens_held(scenario.prompt + scenario.output // 2)
-        """Tokens that a decoding request looks at, on average over its life."""
+        """Mean context of a decoding request, in tokens."""
 
     def decode_step(self, batch: float) -> float:
-        """Seconds of a step that gives each of `batch` requests a token."""
+        """Seconds of a step that decodes `batch` requests."""
         return self.cost.seconds(StepLoad(batch, batch, batch, batch * self.held))  # type: ignore[arg-type]
 
     def prompt_cost(self, batch: float) -> float:
-        """Seconds that one prompt adds to steps of `batch` decodes, in all the steps that it takes."""
+        """Seconds that one prompt adds to steps of `batch` decodes, summed over its steps."""
         return self.num_chunks(batch) * self._chunk_cost(batch)
 
     def num_chunks(self, batch: float) -> int:
-        """Steps that one prompt takes: the budget has room for so many tokens beside the decodes."""
+        """Number of steps of one prompt, given the budget left by the decodes."""
         budget = max(1.0, self.scenario.deployment.max_num_batched_tokens - batch)
         return math.ceil(self.computed / budget)
 
     @property
     def computed(self) -> int:
-        """Tokens of a prompt that are not in the prefix cache."""
+        """Prompt tokens that are not in the prefix cache."""
         return self.scenario.prompt - self.scenario.hit_tokens
 
     def _chunk_cost(self, batch: float) -> float:
-        """The average one: a chunk of the prompt's middle beside the decodes, less the decodes alone."""
+        """Seconds of the average chunk: a step with a chunk from the prompt's middle, minus a step of the decodes
+        alone."""
         tokens = self.computed / self.num_chunks(batch)
         pairs = pairs_of(self.scenario.hit_tokens, self.computed, self.cost.window) / self.num_chunks(batch)
         context = self.scenario.prompt if self.num_chunks(batch) == 1 else self.scenario.prompt / 2
@@ -87,14 +89,14 @@ class Replica:
         return self.cost.seconds(load) - (self.decode_step(batch) if batch else 0.0)
 
     def most_requests_per_s(self) -> float:
-        """Of a replica that always has `batch_limit` requests: each takes its prompt's time, and its share of as many
-        decode steps as it has tokens."""
+        """The maximum rate, with `batch_limit` requests all the time: each takes the time of its prompt and its share
+        of as many decode steps as it has tokens."""
         batch = self.batch_limit
         decodes = (self.scenario.output - 1) * self.decode_step(batch) / batch
         return 1 / (self.prompt_cost(batch) + decodes)
 
     def at(self, rate: float) -> SteadyState:
-        """The long run at `rate` requests per second."""
+        """The steady state at `rate` requests per second."""
         if rate >= self.most_requests_per_s():
             return self._saturated(rate)
         running = 0.0
@@ -106,7 +108,7 @@ class Replica:
         return state if state.running <= self.batch_limit else self._saturated(rate)
 
     def _with(self, rate: float, others: float) -> SteadyState:
-        """If a request finds `others` running, on average."""
+        """The steady state if a request finds `others` running on average."""
         batch = min(others + 1, self.batch_limit)
         decode, prompt = self.decode_step(batch), self.prompt_cost(batch)
         share = min(rate * prompt, 0.999)
@@ -131,7 +133,7 @@ class Replica:
         )
 
     def _saturated(self, rate: float) -> SteadyState:
-        """Always full: the rate that it completes is its most, and the queue before it grows for ever."""
+        """The steady state of an overloaded replica: it completes requests at its maximum rate, and its queue grows."""
         batch = self.batch_limit
         time_per_token = batch / self.most_requests_per_s() / self.scenario.output
         return SteadyState(

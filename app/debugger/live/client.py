@@ -1,10 +1,10 @@
-"""The other end of a debug port: following its trace in a thread, and telling it what to do.
+"""The client of a debug port: follow its trace in a thread, and send commands.
 
     engine  --/debug/trace-->  LiveRun.lines, shared by all tabs
                                   |             |
-                               LiveView      LiveView       one per tab: a reader of its own, grown when its tab asks
+                               LiveView      LiveView       one per tab: a separate reader, updated by its tab
 
-A view is a run like a recorded one. It grows only in `catch_up`, so while a page is drawn nothing changes under it.
+A view is a run like a recorded one. It grows only in `catch_up`, so it does not change while a page is drawn.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ POLL_S = 10.0
 TIMEOUT_S = 20.0
 RETRY_S = 0.1
 NUM_RETRIES = 5
-"""A port that does not answer this often in a row is gone."""
+"""Consecutive failures after which a port counts as gone."""
 
 
 class LiveError(TraceError):
-    """What could not be done with a live engine: what, why, and what to do."""
+    """An action on a live engine failed; the message says what, why, and what to do."""
 
 
 class Port:
@@ -61,7 +61,7 @@ class Port:
         body: dict[str, Any] | None = None,
         connection: http.client.HTTPConnection | None = None,
     ) -> tuple[bytes, http.client.HTTPMessage]:
-        """GET without a body, POST with one. Raises LiveError with what the port says, or why it says nothing."""
+        """GET without a body, POST with one. Raises LiveError with the port's error, or if it does not answer."""
         own = connection is None
         connection = connection or http.client.HTTPConnection("127.0.0.1", self.number, timeout=TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self.token}"}
@@ -73,8 +73,8 @@ class Port:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise Unreachable(
-                f"nothing answers at {self} ({error or type(error).__name__}): the engine has ended, or the address "
-                "is an old one. Start the engine and use the address that it prints"
+                f"no answer from {self} ({error or type(error).__name__}): the engine has ended, or the address is "
+                "outdated. Start the engine and use the address that it prints"
             ) from error
         finally:
             if own:
@@ -89,18 +89,18 @@ class Port:
 
 
 class Unreachable(LiveError):
-    """Nothing answers at all."""
+    """The port does not answer."""
 
 
 def _said(content: bytes, status: int, where: str) -> str:
     try:
         return str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"what answers at {where} is no debug port (HTTP {status}): use the address that the engine printed"
+        return f"{where} is not a debug port (HTTP {status}): use the address that the engine printed"
 
 
 class LiveRun:
-    """One engine that is followed, from its first line until it ends. What was seen of it stays."""
+    """A followed engine, from its first line until it ends. The lines are kept."""
 
     def __init__(self, run_id: str, title: str, port: Port) -> None:
         """Raises LiveError if the port cannot be reached or does not take the token."""
@@ -109,11 +109,11 @@ class LiveRun:
         self.port = port
         self.lines = TraceFeed()
         self.end: str | None = None
-        """Why no more will come; None while the engine runs."""
+        """Why the trace ended; None while the engine runs."""
         self.num_steps = 0
-        """That were seen."""
+        """Number of steps received."""
         self.continued_as: str | None = None
-        """The run that took its place when it was rewound."""
+        """The run that continues this one after a rewind."""
         self._is_left = False
         self._info = port.info()
         header = port.call("/debug/trace")[0].partition(b"\n")[0]
@@ -121,43 +121,41 @@ class LiveRun:
             if json.loads(header)["t"] != "hdr":
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise LiveError(f"what answers at {port} sends no trace: is it a debug port of prep?") from None
+            raise LiveError(f"{port} does not send a trace: is it a debug port of prep?") from None
         self._thread = threading.Thread(target=self._follow, name=f"follow-{run_id}", daemon=True)
         self._thread.start()
 
     def tell(self, action: str, **what: Any) -> dict[str, Any]:
-        """pause, resume, step, breakpoints, inject or abort. Raises LiveError with what the engine says."""
+        """Send pause, resume, step, breakpoints, inject or abort. Raises LiveError with the engine's error."""
         if self.end is not None:
-            raise LiveError(
-                f"this engine has ended ({self.end}): what was seen of it stays, and can be saved"
-            )
+            raise LiveError(f"this engine has ended ({self.end}); the run so far is kept and can be saved")
         answer: dict[str, Any] = json.loads(self.port.call(f"/debug/{action}", what)[0])
         if "paused" in answer:
             self._info = answer
         return answer
 
     def info(self) -> dict[str, Any]:
-        """What the engine last said of itself; of one that lives, asked now."""
+        """The engine's state; the last known one if it has ended."""
         if self.end is None:
             try:
                 self._info = self.port.info()
             except LiveError:
-                pass  # the follower finds out why
+                pass  # the follower thread reports the reason
         if self.end is not None:
             return {**self._info, "step": self.num_steps - 1, "has_work": False}
         return self._info
 
     def leave(self, why: str) -> None:
-        """Follow it no longer. An engine that was attached to goes on."""
+        """Stop following. An attached engine continues."""
         self._is_left = True
         self._ended(why)
 
     def wait(self, timeout_s: float) -> None:
-        """Until the follower is done, at most this long."""
+        """Wait for the end of the follower thread."""
         self._thread.join(timeout_s)
 
     def save(self, path: Path) -> None:
-        """All lines so far as a trace file."""
+        """Write all lines so far as a trace file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part")
         with gzip.open(partial, "wb", compresslevel=6) as file:
@@ -181,7 +179,7 @@ class LiveRun:
                 if not isinstance(error, Unreachable):
                     self._ended(str(error))
                 elif failures > NUM_RETRIES:
-                    self._ended("the engine is gone: it was killed, or ended without saying why")
+                    self._ended("the engine has ended without a message; it may have been killed")
                 if self.end is not None:
                     break
                 time.sleep(RETRY_S)
@@ -203,7 +201,7 @@ class LiveRun:
 
 
 class LiveView:
-    """A tab's view of a live run: `runs.Run`, as far as `catch_up` has read."""
+    """A tab's view of a live run: a `runs.Run` that grows with `catch_up`."""
 
     def __init__(self, live: LiveRun) -> None:
         self.live = live
@@ -218,13 +216,13 @@ class LiveView:
 
     @property
     def is_live(self) -> bool:
-        """More may come: the engine runs, or its last lines were not read yet."""
+        """Whether more may follow: the engine runs, or there are unread lines."""
         if self._trouble is not None:
             return False
         return self.live.end is None or self._num_lines < self.live.lines.num_lines
 
     def catch_up(self) -> LiveView:
-        """Take in what came since the last call."""
+        """Read the lines since the last call."""
         while self._trouble is None:
             wait_s = 0.0 if self._reader else 2.0
             part, following = self.live.lines.read(self._num_lines, wait_s)
@@ -251,7 +249,7 @@ class LiveView:
 
     def reader(self, step: int) -> Trace:
         if self._reader is None:
-            raise LiveError(f"{self.run_id} has not sent anything yet: {self.live.end or 'try again'}")
+            raise LiveError(f"{self.run_id} has sent no data yet: {self.live.end or 'try again'}")
         return self._reader
 
     @property

@@ -1,7 +1,7 @@
-"""The live runs of this server, shared by its tabs: `live:1`, `live:2`, ... in the order in which they came.
+"""The live runs of this server, shared by its tabs: `live:1`, `live:2`, ... in order of creation.
 
-A run stays when its engine ends, so that it can be looked at and saved. Engines that were started here end with the
-server; those that were attached to do not.
+A run is kept when its engine ends, so that it can be viewed and saved. Engines that were started here end with the
+server; attached ones do not.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from app.debugger.live.settings import Arrival, LiveSettings
 from app.debugger.runs import runs_dir
 
 MAX_KEPT = 12
-"""Runs that have ended; older ones are forgotten."""
+"""Maximum ended runs; older ones are dropped."""
 
 _lock = threading.RLock()
 _runs: dict[str, LiveRun] = {}
 _processes: dict[str, EngineProcess] = {}
-"""By run: the process of its engine, if it was started here."""
+"""Run id -> the process of its engine, if it was started here."""
 _numbers = iter(range(1, 10**9))
 
 
 def live_runs() -> list[LiveRun]:
-    """The newest first."""
+    """The live runs, the newest first."""
     with _lock:
         return list(reversed(_runs.values()))
 
 
 def find(run_id: str) -> LiveRun:
-    """A run by id, or LiveError."""
+    """A run by id. Raises LiveError if there is none."""
     with _lock:
         if run_id in _runs:
             return _runs[run_id]
     raise LiveError(
-        f"there is no live run {run_id!r} any more: live runs end with the workbench that showed them. "
+        f"live run {run_id!r} does not exist any more: live runs end with their workbench. "
         "The page Live starts or attaches to an engine"
     )
 
@@ -50,7 +50,7 @@ def view(run_id: str) -> LiveView:
 
 
 def process_of(run_id: str) -> EngineProcess | None:
-    """Of a run whose engine was started here and still is that run's."""
+    """The process of a run's engine, if it was started here and not rewound."""
     with _lock:
         return _processes.get(run_id)
 
@@ -66,7 +66,7 @@ def start(settings: LiveSettings, workload: Sequence[Arrival], title: str, **opt
 
 
 def attach(url: str) -> LiveRun:
-    """Follow an engine that runs elsewhere on this machine; one that is followed already is that run."""
+    """Follow an engine of another process on this machine; returns the existing run if it is already followed."""
     port = Port(url)
     with _lock:
         for run in _runs.values():
@@ -76,9 +76,9 @@ def attach(url: str) -> LiveRun:
 
 
 def rewind(run_id: str, step: int) -> tuple[LiveRun, dict[str, Any]]:
-    """Start a run's engine again and replay it up to a step: the new run, and how the replay went.
+    """Restart a run's engine and replay it up to a step. Returns the new run and the result of the replay.
 
-    The run that is left stays as it is: the two can be compared.
+    The earlier run is kept, so that the two can be compared.
     """
     run, process = find(run_id), process_of(run_id)
     if process is None:
@@ -104,14 +104,14 @@ def stop(run_id: str) -> None:
     with _lock:
         process = _processes.pop(run_id, None)
     if process is None:
-        run.leave("no longer followed from here; the engine goes on")
+        run.leave("no longer followed here; the engine continues")
     else:
         process.stop()
         run.wait(2)
 
 
 def save(run_id: str, name: str) -> str:
-    """Write what was seen of a run to the user's recordings; the id of that recording."""
+    """Save a run so far among the user's recordings; returns the id of the recording."""
     slug = re.sub(r"[^\w.-]+", "-", name.strip()).strip("-.") or "live"
     path, number = runs_dir() / f"{slug}.itrace", 2
     while path.exists():

@@ -1,4 +1,5 @@
-"""The knobs of an engine that the page Live starts. No torch: the page makes them, the engine's process reads them."""
+"""The settings of an engine that the page Live starts. Free of torch: the page creates them, the child process reads
+them."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ SWAP_GIB = 0.25
 
 @dataclass(frozen=True)
 class LiveSettings:
-    """Small enough by default that memory runs out: a debugger is for looking at trouble."""
+    """Engine settings; by default so small that memory runs out, which is the interesting case."""
 
     model: str = "shop"
     num_blocks: int = 40
-    """Of the device, the null block included."""
+    """Blocks of the device, including the null block."""
     block_size: int = 16
     max_num_batched_tokens: int = 128
     max_num_seqs: int = 8

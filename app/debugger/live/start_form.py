@@ -28,11 +28,11 @@ DEFAULTS = LiveSettings(num_blocks=48)
 
 
 def show_start_form() -> LiveRun | None:
-    """Knobs and workload; the run, once its engine has started."""
+    """Show settings and workload; returns the run once its engine has started."""
     st.markdown("##### Start an engine")
     st.caption(
-        "The shipped model `shop` in a process of its own. With these figures memory runs out within 20 steps: that is "
-        "what there is to see."
+        "Runs the shipped model `shop` in a child process. With the default settings memory runs out within 20 steps, "
+        "so that preemptions can be seen."
     )
     kind, traffic, prompts = _workload()
     settings = _engine(traffic)
@@ -43,7 +43,7 @@ def show_start_form() -> LiveRun | None:
         return None
     arrivals = workloads.make(kind, traffic, prompts)
     if not arrivals:
-        st.error("There is no request: write a prompt a line, or choose another workload.")
+        st.error("The workload is empty: enter one prompt per line, or choose another workload.")
         return None
     try:
         with st.spinner("Loading the model (about 2 s) …"):
@@ -63,24 +63,24 @@ def _workload() -> tuple[str, workloads.Traffic, list[str]]:
     columns = st.columns([2, 1, 1, 1])
     kind = columns[0].selectbox("Workload", [*workloads.KINDS, workloads.CUSTOM], key="workload")
     number = int(columns[1].number_input("Requests", 1, 500, 16, key="num requests"))
-    tokens = int(columns[2].number_input("Answer tokens, at most", 1, 1024, 96, key="answer tokens"))
+    tokens = int(columns[2].number_input("Maximum answer tokens", 1, 1024, 96, key="answer tokens"))
     seed = int(columns[3].number_input("Seed", 0, 10**6, 0, key="workload seed"))
     prompts: list[str] = []
     if kind == workloads.CUSTOM:
-        text = st.text_area("Prompts, one a line", key="prompts", placeholder="What do you recommend?")
+        text = st.text_area("Prompts, one per line", key="prompts", placeholder="What do you recommend?")
         prompts = [line.strip() for line in (text or "").splitlines() if line.strip()]
     else:
         st.caption(workloads.describe(kind))
     row = st.container(horizontal=True)
     full = row.checkbox(
-        "answers use all their tokens (ignore end of sequence)", value=True, key="full length"
+        "answers have the maximum length (ignore end of sequence)", value=True, key="full length"
     )
     by_priority = st.session_state.get("policy") == "priority"
     important = row.checkbox(
         "every third request is important (priority 0)",
         key="priorities",
         disabled=not by_priority,
-        help=None if by_priority else "With the policy fcfs nobody is more important than others.",
+        help=None if by_priority else "The policy fcfs ignores priorities.",
     )
     adapters = tuple(st.session_state.get("adapters", ()))
     return kind, workloads.Traffic(number, tokens, full, seed, important and by_priority, adapters), prompts
@@ -94,16 +94,16 @@ def _engine(traffic: workloads.Traffic) -> LiveSettings:
     )
     budget = int(
         columns[2].number_input(
-            "Token budget of a step", 1, 16384, DEFAULTS.max_num_batched_tokens, key="budget"
+            "Token budget per step", 1, 16384, DEFAULTS.max_num_batched_tokens, key="budget"
         )
     )
     seqs = int(columns[3].number_input("max_num_seqs", 1, 256, DEFAULTS.max_num_seqs, key="max seqs"))
     columns = st.columns(4)
     policy = columns[0].selectbox("Policy", ["fcfs", "priority"], key="policy")
-    preemption = columns[1].selectbox("Preempted KV is", ["recompute", "swap"], key="preemption")
+    preemption = columns[1].selectbox("Preemption by", ["recompute", "swap"], key="preemption")
     caching = columns[2].checkbox("prefix caching", value=True, key="prefix caching")
     chunked = columns[3].checkbox("chunked prefill", value=True, key="chunked prefill")
-    with st.expander("LoRA, speculation, quantisation, your own scheduler"):
+    with st.expander("LoRA, speculation, quantisation, another scheduler"):
         columns = st.columns(4)
         adapters = columns[0].multiselect("Adapters", ADAPTERS, key="adapters", placeholder="none")
         speculation = columns[1].selectbox("Speculation", SPECULATION, key="speculation")
@@ -114,10 +114,10 @@ def _engine(traffic: workloads.Traffic) -> LiveSettings:
         scheduler = right.text_input(
             "Scheduler class",
             key="scheduler",
-            placeholder="package.module:Class in place of the engine's own",
+            placeholder="package.module:Class instead of the engine's scheduler",
         )
         check = st.checkbox(
-            "check the invariants after every step (names a scheduler that leaks blocks)",
+            "check the invariants after every step (finds a scheduler that leaks blocks)",
             value=True,
             key="check",
         )
@@ -142,8 +142,8 @@ def _engine(traffic: workloads.Traffic) -> LiveSettings:
 
 
 def show_attach_form() -> LiveRun | None:
-    """The address of a debug port; the run, once it is attached."""
-    st.markdown("##### Attach to one that runs")
+    """Show the form for the address of a debug port; returns the run once it is attached."""
+    st.markdown("##### Attach to a running engine")
     st.caption(
         "Any engine on this machine that was started with a debug port: `prep generate … --debug-port 0`, or "
         '`LLM("shop", debug_port=0)`. It prints the address with its token.'
@@ -154,7 +154,7 @@ def show_attach_form() -> LiveRun | None:
 
 
 def attach(url: str) -> LiveRun | None:
-    """Follow an engine, or say on the page why not."""
+    """Follow an engine, or show the error on the page."""
     try:
         return registry.attach(url)
     except LiveError as error:

@@ -1,4 +1,4 @@
-"""What is asked of a live engine: five kinds of traffic, the same each time for the same seed."""
+"""Workloads for a live engine: five kinds of traffic, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from engine.zoo.shop import Shop, open_shop
 
 
 class Traffic(NamedTuple):
-    """What all kinds of traffic have in common."""
+    """Parameters of all kinds of traffic."""
 
     num_requests: int
     answer_tokens: int
     full_length: bool
-    """Answers use all their tokens: a short answer never lacks memory."""
+    """Answers have the maximum length, so that memory runs out."""
     seed: int
     priorities: bool
-    """Every third request is more important (priority 0), the others wait for it (priority 1)."""
+    """Every third request has priority 0, which is more important than the others' 1."""
     adapters: tuple[str, ...]
 
 
 def _chat(traffic: Traffic, rng: Random) -> list[Arrival]:
-    """Customers of three shops, one every other step; those of one shop share its notes."""
+    """Customers of three shops, one every other step; those of one shop share a prefix."""
     shops = [open_shop(traffic.seed * 10 + n, titles=3) for n in range(3)]
     return [
         _ask(2 * n, f"chat-{n}", shop := rng.choice(shops), [rng.choice(shop.questions)])
@@ -34,7 +34,7 @@ def _chat(traffic: Traffic, rng: Random) -> list[Arrival]:
 
 
 def _long_documents(traffic: Traffic, rng: Random) -> list[Arrival]:
-    """Every prompt is another shop's long catalogue: nothing to share, prefill takes several steps."""
+    """Every prompt is another shop's long catalogue: no shared prefixes, and prefill takes several steps."""
     arrivals = []
     for n in range(traffic.num_requests):
         shop = open_shop(traffic.seed * 100 + n, titles=rng.randint(5, 8))
@@ -43,7 +43,7 @@ def _long_documents(traffic: Traffic, rng: Random) -> list[Arrival]:
 
 
 def _agents(traffic: Traffic, rng: Random) -> list[Arrival]:
-    """Agents with one system prompt, each with a history that grows: every turn continues the one before."""
+    """Agents with one system prompt and a growing history: every turn continues the previous one."""
     shop = open_shop(traffic.seed, titles=3)
     num_agents = max(1, min(4, traffic.num_requests))
     histories: list[list[str]] = [[] for _ in range(num_agents)]
@@ -56,7 +56,7 @@ def _agents(traffic: Traffic, rng: Random) -> list[Arrival]:
 
 
 def _bursts(traffic: Traffic, rng: Random) -> list[Arrival]:
-    """Nothing for a while, then six at once."""
+    """Six requests at once after a pause."""
     shops = [open_shop(traffic.seed * 10 + n, titles=3) for n in range(4)]
     return [
         _ask(
@@ -76,7 +76,7 @@ CUSTOM = "custom prompts"
 
 
 def make(kind: str, traffic: Traffic, prompts: Sequence[str] = ()) -> list[Arrival]:
-    """The requests in the order in which they come. prompts: those of the kind `CUSTOM`, one request each."""
+    """The requests in order of arrival. prompts: those of the kind `CUSTOM`, one request each."""
     if kind == CUSTOM:
         arrivals = [
             Arrival(2 * n, f"prompt-{n}", {"messages": [{"role": "user", "content": prompt}]})
@@ -88,8 +88,8 @@ def make(kind: str, traffic: Traffic, prompts: Sequence[str] = ()) -> list[Arriv
 
 
 def describe(kind: str) -> str:
-    """A kind of traffic in a sentence."""
-    return "Your own prompts, one a line." if kind == CUSTOM else (KINDS[kind].__doc__ or "")
+    """A sentence about a kind of traffic."""
+    return "Your prompts, one per line." if kind == CUSTOM else (KINDS[kind].__doc__ or "")
 
 
 def _with_options(arrival: Arrival, n: int, traffic: Traffic) -> Arrival:
@@ -107,7 +107,7 @@ def _with_options(arrival: Arrival, n: int, traffic: Traffic) -> Arrival:
 
 
 def _ask(step: int, request_id: str, shop: Shop, questions: Sequence[str]) -> Arrival:
-    """A conversation with a shop: earlier questions with short answers, then the one to answer."""
+    """A conversation with a shop: earlier questions with short answers, then a new question."""
     messages = [{"role": "system", "content": shop.system}]
     for question in questions[:-1]:
         messages += [

@@ -80,7 +80,9 @@ class Facts:
 
     rows: list[RequestRow]
     lives: list[list[PhaseSpan]]
-    """By request number."""
+
+
+"""Phases of each request, by number."""
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the requests …")

@@ -1,4 +1,4 @@
-"""The page Step as one component of the browser: block map, batch, queue and timeline, played on the client.
+"""The component of the page Step: block map, batch, queue and timeline, with playback in the browser.
 
 Python sends parts (`parts.py`) that the component asks for; JavaScript keeps them and moves through the run by
 itself. The JavaScript files are modules that `node --test` imports one by one; here they are joined into one,

@@ -137,7 +137,7 @@ def _stay(request: RequestHistory, stay: Stay, last: int) -> list[Any]:
 
 
 def _cost(reader: Trace, name: str, step: int) -> dict[str, Any]:
-    """What a preemption cost. None: the request has not resumed in this trace."""
+    """The cost of a preemption. None: the request has not resumed in this trace."""
     cost = preemption_cost(reader, name, step)
     return {
         "request": name,

@@ -1,4 +1,4 @@
-"""The bytes that go to the browser: JSON and numbers in one compressed piece.
+"""Messages to the browser: JSON and numbers in one compressed piece.
 
     envelope   u32 length | JSON {"parts": [{"key", "length"}, ...], ...} | part | part | ...
     part       zlib of: u32 length | JSON {..., "arrays": [[name, type, count], ...]} | arrays
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 _ALIGN = 8
 _FAST = 1
-"""zlib level: the bytes travel over loopback, so that time counts and size hardly does."""
+"""zlib level: the bytes travel over loopback, so time matters more than size."""
 
 
 def pack(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> bytes:
@@ -37,7 +37,7 @@ def pack(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = No
 
 
 def unpack(part: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What `pack` was given."""
+    """Undo `pack`."""
     data = zlib.decompress(part)
     (length,) = struct.unpack_from("<I", data)
     meta: dict[str, Any] = json.loads(data[4 : 4 + length])
@@ -51,14 +51,14 @@ def unpack(part: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def envelope(head: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
-    """Everything for one message, parts by key."""
+    """Build one message from its parts by key."""
     listing = [{"key": key, "length": len(part)} for key, part in parts.items()]
     text = _json({**head, "parts": listing})
     return struct.pack("<I", len(text)) + text + b"".join(parts.values())
 
 
 def open_envelope(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What `envelope` was given."""
+    """Undo `envelope`."""
     (length,) = struct.unpack_from("<I", data)
     head: dict[str, Any] = json.loads(data[4 : 4 + length])
     position = 4 + length

@@ -1,4 +1,4 @@
-"""What the browser is sent of a live run at each look: the newest figures, changes of blocks, and details.
+"""Updates of a live run for the browser: the newest figures, block changes, and details.
 
 A message may be lost, because only the newest is drawn when several come at once. So each goes back to where the run
 was a few looks ago, the browser skips what it knows, and now and then all figures come again.
@@ -17,19 +17,19 @@ LOOKS_BACK = 4
 ALL_AGAIN_EVERY = 40
 """Looks."""
 MOST_STEPS_BACK = 512
-"""Of block changes. A browser that lacks more asks for the window."""
+"""Maximum steps of block changes per update; a browser that lacks more requests the window."""
 
 
 class Growth:
-    """How far one tab has been sent one run."""
+    """The part of one run that one tab has received."""
 
     def __init__(self) -> None:
         self._reached: deque[int] = deque([0], maxlen=LOOKS_BACK)
-        """Number of steps at the last looks."""
+        """Number of steps at the last refreshes."""
         self._looks = 0
 
     def parts(self, run: Run, cut: Sizes) -> dict[str, bytes]:
-        """By key, as `parts.make` names them; nothing if no step came for several looks."""
+        """Parts by key, as in `parts.make`; empty if there was no new step for several refreshes."""
         num_steps = run.index.num_steps
         since = min(self._reached)
         self._reached.append(num_steps)

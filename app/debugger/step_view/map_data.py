@@ -1,4 +1,4 @@
-"""What the block map and the timeline play from: figures of every step, and the changes of blocks in a window.
+"""Data of the block map and the timeline: figures of every step, and the block changes in a window.
 
 Both are numbers only. What is said about a step in words and tables comes from `details.py`, a few steps at a time.
 """
@@ -15,11 +15,11 @@ from app.debugger.step_view.envelope import pack
 from engine.core.sched_output import Reason
 
 EVENT_BITS = ("preempt", "evict", "hit", "oom", "finish", "add", "abort", "resume")
-"""Bit i of a step's event byte. oom: a request got nothing for want of blocks."""
+"""Bit i of a step's event byte. oom: a request waits for blocks."""
 WINDOW_STEPS = 5_000
 WHOLE_RUN_BYTES = 12_000_000
-"""Of changes and keyframes in the browser. A run with no more is one window; of others a window is small enough to
-come at once when the cursor leaves the one before."""
+"""Maximum bytes of changes and keyframes in the browser. A smaller run is one window; windows of larger runs are small
+enough to load at once."""
 WINDOW_BYTES = 2_500_000
 KEYFRAME_STEPS = 64
 """As in `frames.js`."""
@@ -28,7 +28,7 @@ _CHANGE_BYTES = 5
 
 
 def overview(run: Run) -> bytes:
-    """Six figures of every step, the counts after it, and its events. 25 bytes a step before compression."""
+    """Six figures of every step, counts after it, and its events. 25 bytes per step before compression."""
     return overview_since(run, 0)
 
 
@@ -56,13 +56,13 @@ def event_bytes(run: Run, num_steps: int) -> NDArray[np.uint8]:
     for bit, kind in enumerate(EVENT_BITS):
         steps = run.index.reason_steps(Reason.NO_BLOCKS) if kind == "oom" else run.index.event_steps(kind)
         steps = np.asarray(steps)
-        # What happened after the last step belongs to a step that never came.
+        # Events after the last step belong to a step that does not exist.
         found[steps[steps < num_steps]] |= 1 << bit
     return found
 
 
 def window_steps(run: Run) -> int:
-    """How many steps a window of this run has: all of them if the browser can hold them."""
+    """Steps per window of this run: all if the browser can hold them."""
     index = run.index
     num_steps = index.num_steps
     probe = min(num_steps, _PROBE_STEPS)
@@ -77,7 +77,7 @@ def window_steps(run: Run) -> int:
 
 
 def window(run: Run, first: int, last: int, grows: bool = False) -> bytes:
-    """The state of every block before step `first`, and what changed in steps first .. last - 1.
+    """The state of every block before step `first`, and the changes in steps first .. last - 1.
 
     grows: the browser adds it to the window that it has.
     """

@@ -1,10 +1,10 @@
-"""The parts that the browser asks for by key, and their content.
+"""The parts that the browser requests by key.
 
 o               figures and events of every step                    map_data.overview
 w:FIRST         the window of block changes that begins at FIRST    map_data.window
 d:FIRST         details of the steps from FIRST on                  details.chunk
-r:REQUEST       when something happened to a request                _request
-b:BLOCK:FIRST   what happened to a block, around window FIRST       _block
+r:REQUEST       events of a request                _request
+b:BLOCK:FIRST   events of a block around window FIRST       _block
 y:STEP:REQUEST  why a request did not run in a step, as a sentence  _why
 """
 
@@ -22,7 +22,7 @@ from engine.trace.why import why
 
 
 class Sizes(NamedTuple):
-    """How a run is cut, in steps. The same for as long as it is shown."""
+    """Sizes of a run's parts, in steps, constant while it is shown."""
 
     window: int
     chunk: int
@@ -37,11 +37,11 @@ def sizes(run: Run) -> Sizes:
 
 
 LIVE = Sizes(map_data.WINDOW_STEPS, details.MIN_CHUNK)
-"""Of a run whose length and batches are still to come."""
+"""Sizes of a live run, whose length and batches are unknown."""
 
 
 def make(run: Run, cut: Sizes, key: str) -> bytes | None:
-    """A part; None if there is none of that name, as when a damaged link asks for it."""
+    """A part; None if there is none with that key, for example from a damaged link."""
     kind, _, rest = key.partition(":")
     maker = _MAKERS.get(kind)
     try:
@@ -51,7 +51,7 @@ def make(run: Run, cut: Sizes, key: str) -> bytes | None:
 
 
 def first_keys(run: Run, cut: Sizes, step: int) -> list[str]:
-    """What the first picture of a step needs."""
+    """The keys of the parts that the first picture of a step needs."""
     step = max(0, min(step, run.index.num_steps - 1))
     return ["o", f"w:{step // cut.window * cut.window}", f"d:{step // cut.chunk * cut.chunk}"]
 

@@ -1,1 +1,1 @@
-"""What the pages show, as plain values: functions of a run, without Streamlit."""
+"""The data of the pages as plain values: functions of a run, without Streamlit."""

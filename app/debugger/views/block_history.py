@@ -1,4 +1,4 @@
-"""What happened to one block: every event, who caused it, and when it was last used."""
+"""The history of one block: every event with its request, and the last use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.trace.protocol import Trace
 
 MEANING = {
     "alloc": "taken from the free queue",
-    "ref": "found by a prefix hit, reference count + 1",
-    "unref": "let go, others still hold it",
-    "free": "let go by the last owner, back in the free queue",
+    "ref": "reused by a prefix hit: reference count + 1",
+    "unref": "released; others still hold it",
+    "free": "released by the last owner: joins the free queue",
     "seal": "full and written: its hash is published",
     "evict": "its hash leaves the prefix cache",
 }
@@ -26,7 +26,7 @@ class BlockEvent(NamedTuple):
     kind: str
     """One of BLOCK_EVENTS."""
     number: int | None
-    """The request; None: a transfer, or the cache was reset."""
+    """The request; None for a transfer or a reset of the cache."""
     ref: int
     """Reference count after it."""
     hash_hex: str | None
@@ -52,8 +52,8 @@ def history(reader: Trace, block: int) -> list[BlockEvent]:
 
 
 def last_touch(contents: Contents, block: int) -> int | None:
-    """The last step up to now in which a request computed with it: an owner's last row, or, for a free block, the
-    step in which its last owner let go. None: nobody has had it."""
+    """The last step up to now in which a block was used: an owner's last row or, for a free block, the step in which
+    its last owner released it. None: it was never used."""
     owners = contents.owners.get(block)
     if owners:
         rows = [

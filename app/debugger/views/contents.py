@@ -1,12 +1,11 @@
-"""What a block holds: whose tokens, and which block comes before it in their sequence.
+"""The contents of blocks: the request whose tokens a block holds, and the preceding block of their sequence.
 
-A trace names the content of a block by its hash, which covers the block's tokens and everything before them
-(`engine/core/hashing.py`), but it does not write down the hash's parent. It follows from the block tables: the parent
-of entry i is entry i - 1 of the same table. For a block that nobody holds any more it is the table of the request that
-sealed it.
+A trace identifies the content of a block by its hash, which covers the block's tokens and all earlier ones
+(`engine/core/hashing.py`). The parent of a hash is not recorded; it follows from the block tables: the parent of entry
+i is entry i - 1 of the same table. For a free block it is the table of the request that sealed the block.
 
-A content has a key here: its hash where it is published, else a digest of the same tokens. Two requests that computed
-the same tokens at the same time hold two blocks, of which one is published; the digest says that they are the same.
+The key of a content is its published hash, or else a digest of the same tokens. Two requests that computed the same
+tokens at the same time hold two blocks, of which one is published; equal digests show that they have the same content.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ class Place(NamedTuple):
 
 
 Key = int | bytes | Place
-"""A content: its published hash, a digest of its tokens, or its only place if it is not written yet."""
+"""Key of a content: its published hash, a digest of its tokens, or its place if it is not written yet."""
 
 
 class Contents:
-    """The contents of all blocks after one step. Digests are kept per request: they never change."""
+    """The contents of all blocks after one step. Digests are cached per request, because they never change."""
 
     def __init__(self, reader: Trace, step: int, digests: dict[int, list[bytes]] | None = None) -> None:
         self.reader = reader
@@ -54,27 +53,28 @@ class Contents:
         }
         """Request number -> its block table; running requests only, the most important first."""
         self.owners: dict[int, list[Place]] = {}
-        """Block -> where it stands in the tables that hold it."""
+        """Block -> its places in the tables that hold it."""
         for number, table in self.tables.items():
             for index, block in enumerate(table):
                 if block != NULL_BLOCK:
                     self.owners.setdefault(block, []).append(Place(number, index))
         self.block_of = {value: block for block, value in enumerate(self.blocks.hash) if value}
-        """Published hash -> the block that a prefix hit would find."""
+        """Published hash -> the block that a prefix hit reuses."""
         self._seal_step, self._seal_request = _last_seals(reader, step)
         self._sealed: dict[int, Place | None] = {}
 
     # ------------------------------------------------------------------ one block
 
     def place(self, block: int) -> Place | None:
-        """Whose tokens a block holds: those of an owner, or of the one who sealed it; None if it holds nothing."""
+        """The place of the tokens in a block: that of an owner, or of the request that sealed it; None without
+        content."""
         owners = self.owners.get(block)
         if owners:
             return owners[0]
         return self.sealed_by(block) if self.blocks.hash[block] else None
 
     def sealed_by(self, block: int) -> Place | None:
-        """Who sealed what a block held last; None for nobody, and for content that came by a transfer."""
+        """The place at which a block's last content was sealed; None if it never was, or came by a transfer."""
         if block not in self._sealed:
             number, step = int(self._seal_request[block]), int(self._seal_step[block])
             found = None
@@ -90,13 +90,13 @@ class Contents:
         if block and self.blocks.hash[block]:
             return self.blocks.hash[block]
         is_written = (place.index + 1) * self.reader.block_size <= self.written(place.number)
-        if not is_written or not self.block_of:  # with nothing published there are no twins to find
+        if not is_written or not self.block_of:  # without published blocks there is nothing to match
             return place
         digest = self.digests(place.number)[place.index]
         return self._published_digests.get(digest, digest)
 
     def _block_at(self, place: Place) -> int | None:
-        """The block at a place, of a request that runs or, if it still holds the same, of one that is gone."""
+        """The block at a place of a running request, or of an ended one if the block still has that content."""
         table = self.tables.get(place.number)
         if table is not None:
             return table[place.index] if place.index < len(table) else None
@@ -107,8 +107,8 @@ class Contents:
         return None
 
     def _is_as_left(self, block: int, place: Place, stay: Stay) -> bool:
-        """Whether a block's last seal was before a request let go of it: nobody else seals a block that is held. In the
-        very step in which it was let go, it may have gone to another request already."""
+        """Whether a block's last seal was before a request released it: no other request seals a held block. In the
+        step of the release another request may already have allocated it."""
         left = self.step + 1 if stay.left is None else stay.left
         if stay.behind_window:
             left = min(
@@ -118,7 +118,7 @@ class Contents:
         return sealed < left or (sealed == left and int(self._seal_request[block]) == place.number)
 
     def tokens(self, place: Place) -> list[int]:
-        """The token ids at a place whose KV is in its block after the step."""
+        """The token ids at a place whose KV exists after the step."""
         size = self.reader.block_size
         request = self.reader.requests[place.number]
         start, end = place.index * size, min((place.index + 1) * size, self.written(place.number))
@@ -129,14 +129,14 @@ class Contents:
     # ------------------------------------------------------------------ requests
 
     def written(self, number: int) -> int:
-        """Tokens of a request whose KV exists after the step; of one that runs no more, all that it had."""
+        """Tokens of a request whose KV exists after the step; for an ended request, all that it had."""
         request = self.reader.requests[number]
         if number in self.tables:
             return self.state.num_computed[request.request_id]
         return request.num_prompt_tokens + request.num_outputs_at(self.step)
 
     def digests(self, number: int) -> list[bytes]:
-        """A digest per full block of a request's sequence, each covering everything before it."""
+        """A digest per full block of a request's sequence, each covering all earlier blocks."""
         request = self.reader.requests[number]
         size = self.reader.block_size
         have = self._digests.setdefault(number, [])
@@ -152,7 +152,7 @@ class Contents:
 
     @cached_property
     def _published_digests(self) -> dict[bytes, int]:
-        """Digest -> published hash, of what the cache holds. Made when a content without a hash must find its twin."""
+        """Digest -> published hash of cached contents, computed when a content without a hash must be matched."""
         found: dict[bytes, int] = {}
         for value, block in self.block_of.items():
             place = self.place(block)
@@ -162,7 +162,7 @@ class Contents:
 
 
 def _root(request: RequestHistory) -> bytes:
-    """Requests with another adapter or salt share nothing."""
+    """The root digest; requests with another adapter or salt have another one."""
     return blake2b(
         repr((request.record["lora"], request.record["salt"])).encode("utf-8", "surrogatepass")
     ).digest()
@@ -175,13 +175,13 @@ def _last_seals(reader: Trace, step: int) -> tuple[NDArray[np.int32], NDArray[np
     where = np.flatnonzero(np.asarray(changes.kind)[:end] == _SEAL)
     blocks = np.asarray(changes.block)[where]
     steps, requests = (np.full(reader.num_blocks, NO_REQUEST, np.int32) for _ in range(2))
-    steps[blocks] = np.asarray(changes.step)[where]  # of several for one block, the last stays
+    steps[blocks] = np.asarray(changes.step)[where]  # the last one per block wins
     requests[blocks] = np.asarray(changes.request)[where]
     return steps, requests
 
 
 def _position(stay: Stay | None, block: int, step: int) -> int | None:
-    """Where a block stood in a table. With a sliding window it may have come twice: the last time counts."""
+    """The index of a block in a table; the last one, because with a sliding window it may occur twice."""
     if stay is None:
         return None
     come = bisect_right(stay.block_steps, step)
@@ -189,7 +189,7 @@ def _position(stay: Stay | None, block: int, step: int) -> int | None:
 
 
 def short(value: int | bytes | None) -> str:
-    """The first 8 hex digits of a hash, as the engine prints it; an em dash for none."""
+    """The first 8 hex digits of a hash as the engine prints it; an em dash without a hash."""
     if not value:
         return "—"
     data = value if isinstance(value, bytes) else value.to_bytes(HASH_BYTES, sys.byteorder)

@@ -1,6 +1,6 @@
-"""What a run's counters mean, and what vLLM calls them in Prometheus.
+"""The meanings of a run's counters, and their names in vLLM's Prometheus metrics.
 
-The meanings are the docstrings of `StepStats` in engine/core/stats.py, read from its source: said once, shown here.
+The meanings are the docstrings of `StepStats` in engine/core/stats.py, read from its source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VLLM_NAMES = {
     "encoder_cache_queries": "vllm:mm_cache_queries (of another cache: the processor's)",
     "encoder_cache_hits": "vllm:mm_cache_hits (of another cache: the processor's)",
 }
-"""Counters of vLLM count the same thing unless it says otherwise; prometheus_client adds `_total`."""
+"""vLLM's counters have the same meaning unless noted; prometheus_client adds `_total`."""
 
 
 class CounterRow(NamedTuple):
@@ -42,7 +42,7 @@ def counter_rows(totals: dict[str, int]) -> list[CounterRow]:
 
 @cache
 def meanings() -> dict[str, str]:
-    """Counter -> the docstring under its field; a docstring under several fields is theirs together."""
+    """Counter -> the docstring below its field; a docstring below several fields applies to all of them."""
     body = ast.parse(inspect.getsource(stats.StepStats)).body[0].body  # type: ignore[attr-defined]
     found: dict[str, str] = {}
     undescribed: list[str] = []

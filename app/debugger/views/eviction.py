@@ -1,4 +1,4 @@
-"""In which order free blocks are reused, and what would be lost with each."""
+"""The order in which free blocks are reused, and the cached content of each."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class Free(NamedTuple):
     """A free block."""
 
     place: int
-    """In the queue: 1 is reused next."""
+    """Place in the queue: 1 is reused next."""
     block: int
     hash: int
-    """Of its cached content; 0: nothing is lost with it."""
+    """Hash of its cached content; 0 without one."""
     content: Place | None
-    """Whose tokens it still holds; None without content, or if it came by a transfer."""
+    """The place of its cached tokens; None without content, or if it came by a transfer."""
 
 
 def eviction_order(contents: Contents, only_cached: bool = False, limit: int | None = None) -> list[Free]:
-    """The free blocks, the one that is reused next first."""
+    """The free blocks in the order of reuse."""
     hashes = contents.blocks.hash
     queue = [
         (place, block)

@@ -23,9 +23,9 @@ MAX_COLUMNS = 1000
 
 class Bar(NamedTuple):
     row: int
-    """0 is the top one."""
+    """Row on the chart; 0 is the top one."""
     number: int
-    """Of the request."""
+    """Number of the request."""
     phase: Phase
     first: int
     last: int
@@ -41,14 +41,14 @@ class Gantt:
     """The request in each row."""
     bars: list[Bar]
     num_in_window: int
-    """Requests that lived in these steps, shown or not."""
+    """Requests with steps in the window, shown or not."""
 
 
 def gantt(
     lives: Sequence[tuple[int, list[PhaseSpan]]], first: int, last: int, skip: int = 0, rows: int = MAX_ROWS
 ) -> Gantt:
-    """The bars of steps first .. last. `lives` gives (request number, phases) in the order of the rows; of those that
-    lived in the window, `skip` are left out at the top, and rows end before a bar too many."""
+    """The bars of steps first .. last. `lives` gives (request number, phases) in the order of the rows; the first
+    `skip` requests of the window are left out, and rows end before the maximum number of bars."""
     living = [(number, spans) for number, spans in lives if _overlaps(spans, first, last)]
     numbers: list[int] = []
     bars: list[Bar] = []
@@ -72,7 +72,7 @@ def _overlaps(spans: list[PhaseSpan], first: int, last: int) -> bool:
 def phase_counts(
     lives: Sequence[tuple[int, list[PhaseSpan]]], num_steps: int
 ) -> dict[Phase, NDArray[np.int64]]:
-    """How many requests went through each step in each phase."""
+    """Number of requests per step and phase."""
     edges = {phase: np.zeros(num_steps + 1, np.int64) for phase in PHASES}
     for _, spans in lives:
         for phase, first, last in spans:

@@ -1,4 +1,4 @@
-"""The chain of hashes that leads from the root to a block, and what continues it.
+"""The chain of hashes from the root to a block, and its children.
 
     root <- 9f3a <- 77c0 <- e1d4       parents: what must be found before this block can be hit
                               ^- 0b52  children: blocks whose content follows it
@@ -19,32 +19,32 @@ class Link:
     """One content of a chain."""
 
     index: int
-    """Block of the sequence: 0 comes right after the root."""
+    """Index in the sequence; 0 is the first block."""
     hash: int | None
-    """None: not full yet, or nothing with this content is published now."""
+    """None: the block is not full, or no block with this content is published."""
     block: int | None
-    """The block that a prefix hit would find; else the one in the owner's table; None: nobody holds it now."""
+    """The block that a prefix hit reuses; else the one in the owner's table; None: no block holds the content."""
     is_published: bool
-    """A prefix hit finds it."""
+    """Whether a prefix hit can reuse it."""
 
 
 @dataclass(frozen=True)
 class Chain:
     place: Place
-    """Whose sequence the chain was read from."""
+    """The request and index from whose sequence the chain was read."""
     links: list[Link]
-    """From the root to the block, which is the last."""
+    """The contents from the root to the block, inclusive."""
     children: list[int]
-    """Blocks whose content comes right after it, by id."""
+    """Blocks with the next content, by id."""
 
     @property
     def is_reachable(self) -> bool:
-        """A prefix hit gets as far as this block."""
+        """Whether a prefix hit can reach this block."""
         return all(link.is_published for link in self.links)
 
 
 def chain(contents: Contents, block: int) -> Chain | None:
-    """None for a block that holds nothing, or whose content came from a transfer that the trace does not explain."""
+    """The chain of a block; None if it has no content, or content from a transfer, which the trace does not explain."""
     place = contents.place(block)
     if place is None:
         return None
@@ -64,7 +64,7 @@ def _link(contents: Contents, place: Place) -> Link:
 
 
 def children(contents: Contents, key: Key, index: int, block: int) -> list[int]:
-    """Blocks right after a content in some sequence: held, or cached and free."""
+    """Blocks after a content in any sequence: held, or cached and free."""
     found = {
         table[index + 1]
         for number, table in contents.tables.items()

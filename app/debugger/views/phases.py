@@ -1,11 +1,10 @@
-"""What a request did in each step of its life: it waited, computed its prompt, gave tokens, or waited again.
+"""The phases of a request: it waits, prefills, decodes, or waits after a preemption.
 
     added        admitted              first token                       preempted       resumed      finished
       | waiting ... | prefill ... (incl.) | decode ......................... | preempted ... | prefill | decode |
 
-A step belongs to the phase in which the request went through it, so the step in which it finishes is the last
-one of its life. Prefill lasts up to the step that gives the first token of a stay: after a preemption that is
-everything computed a second time.
+A step belongs to the phase in which the request went through it, including the step in which it finishes. Prefill
+lasts up to the step that produces the first token of a stay; after a preemption it is the recomputation.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from app.debugger.trace_index import RequestSummary, Span, TraceIndex
 
 Phase = Literal["waiting", "prefill", "decode", "preempted"]
 PHASES: tuple[Phase, ...] = ("waiting", "prefill", "decode", "preempted")
-"""In the order in which a request goes through them."""
+"""The phases in their usual order."""
 
 
 class PhaseSpan(NamedTuple):
@@ -31,7 +30,7 @@ class PhaseSpan(NamedTuple):
 
 
 def phases(index: TraceIndex, request: RequestSummary) -> list[PhaseSpan]:
-    """A request's life without gaps, up to its end or the end of the run."""
+    """A request's phases without gaps, up to its end or the end of the run."""
     tokens = index.token_steps(request.number)
     spans: list[PhaseSpan] = []
     for phase, first, last in _stays(index, request):
@@ -43,7 +42,8 @@ def phases(index: TraceIndex, request: RequestSummary) -> list[PhaseSpan]:
 
 
 def _stays(index: TraceIndex, request: RequestSummary) -> list[Span]:
-    """`TraceIndex.spans` tells the state after each step; who finishes in a step went through it too."""
+    """The spans of `TraceIndex`, which give the state after each step, extended by the step in which a request
+    finishes."""
     spans = index.spans(request.number)
     end = request.ended
     has_finished = request.admitted is not None and request.finish_reason != "abort"
@@ -64,5 +64,5 @@ def _prefill_and_decode(first: int, last: int, tokens: NDArray[np.int32]) -> lis
 
 
 def steps_in(spans: list[PhaseSpan], phase: Phase) -> int:
-    """How many steps a request spent in a phase."""
+    """Number of steps of a request in a phase."""
     return sum(span.last - span.first + 1 for span in spans if span.phase == phase)

@@ -1,12 +1,12 @@
-"""Which requests share which blocks, as a tree: what sequences have in common stands once, at the left.
+"""The prefix tree: blocks shared by requests, with common prefixes of sequences drawn once, at the left.
 
     | system prompt            | question A | answer A      |   a
     |                          | question B | answer B |        b     one rectangle per run of blocks with the same
     |                          |------------|                        owners; its width is their number
     | another prompt  | ...                                   c
 
-A node is a run of contents (`contents.Key`) that follow each other, are held by the same requests, and branch nowhere
-in between. Its depth is the index of its first block, so equal depth means equal position in the sequence.
+A node is a run of consecutive contents (`contents.Key`) that are held by the same requests and do not branch. Its
+depth is the index of its first block, so equal depth means equal position in the sequence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.debugger.views.contents import Contents, Key, Place
 from engine.trace.blocks import NULL_BLOCK
 
 State = Literal["shared", "used", "cached", "gone"]
-"""Held by several; held by one; free but published; not held and not published, though its children are."""
+"""Held by several requests; held by one; free but published; neither held nor published, but with children."""
 
 
 @dataclass
@@ -29,22 +29,22 @@ class Node:
     depth: int
     contents: list[Key]
     blocks: list[tuple[int, ...]]
-    """The blocks that hold each content: one; two if it was computed twice; none if it is gone."""
+    """The blocks that hold each content: one; two if it was computed twice; none if it was evicted."""
     owners: tuple[int, ...]
-    """Numbers of the running requests that hold all of it."""
+    """Numbers of the running requests that hold all its contents."""
     state: State
     place: Place
-    """Where its first content stands in the sequence of somebody who has it."""
+    """Index of its first content in the sequence."""
     children: list[Node] = field(default_factory=list)
 
     @property
     def num_blocks(self) -> int:
-        """Physical blocks."""
+        """Number of physical blocks."""
         return sum(map(len, self.blocks))
 
     @property
     def num_refs(self) -> int:
-        """How often owners refer to its blocks: what it would take without sharing."""
+        """Number of references to its blocks: the blocks needed without sharing."""
         return len(self.owners) * len(self.contents)
 
     def walk(self) -> Iterator[Node]:
@@ -55,7 +55,7 @@ class Node:
 
 @dataclass
 class _Content:
-    """One content, before runs are put together."""
+    """One content, before runs are merged."""
 
     place: Place
     parent: Key | None
@@ -71,8 +71,7 @@ class _Content:
 
 
 def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
-    """The roots, those in which sharing saves most blocks first, then the largest. `with_cached`: blocks that nobody
-    holds and a hit would find, too."""
+    """The roots, sorted by blocks saved through sharing, then by size. `with_cached`: include free cached blocks."""
     found: dict[Key, _Content] = {}
     for number, table in contents.tables.items():
         _add(contents, found, Place(number, len(table) - 1), number)
@@ -88,7 +87,7 @@ def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
 
 
 def _saved_and_size(tree: Node) -> tuple[int, int]:
-    """Blocks that it would take more without sharing, and blocks that it takes."""
+    """The blocks saved by sharing, and the blocks used."""
     held = [node for node in tree.walk() if node.owners]
     saved = sum(node.num_refs - node.num_blocks for node in held)
     return saved, sum(node.num_blocks for node in tree.walk())
@@ -97,8 +96,8 @@ def _saved_and_size(tree: Node) -> tuple[int, int]:
 def _add(
     contents: Contents, found: dict[Key, _Content], end: Place, owner: int | None, last: Key | None = None
 ) -> None:
-    """Enter a sequence up to and including a place, whose key is `last` if it is known already. Without an owner, it
-    ends where somebody was there before."""
+    """Add a sequence up to and including a place, whose key is `last` if known. Without an owner, stop at contents that
+    were already added."""
     table = contents.tables.get(end.number, []) if owner is not None else []
     after: Key | None = None
     for index in range(end.index, -1, -1):
@@ -121,7 +120,7 @@ def _add(
 
 
 def _run(found: dict[Key, _Content], key: Key) -> Node:
-    """A node that begins with a content, and its children."""
+    """The node that begins with a content, and its children."""
     first = found[key]
     node = Node(first.place.index, [], [], tuple(sorted(first.owners)), first.state, first.place)
     while True:
@@ -141,7 +140,7 @@ def _run(found: dict[Key, _Content], key: Key) -> Node:
 
 @dataclass(frozen=True)
 class Box:
-    """A node on the chart: columns [left, right) are blocks of the sequence, rows [top, bottom) lines."""
+    """A node on the chart: columns [left, right) are blocks of the sequence, [top, bottom) are rows."""
 
     node: Node
     left: int
@@ -151,7 +150,7 @@ class Box:
 
 
 def icicle(trees: list[Node], max_rows: int) -> tuple[list[Box], int]:
-    """Boxes of the trees that fit into so many rows, and how many trees do not."""
+    """The boxes of the trees that fit into `max_rows`, and the number of trees that do not."""
     boxes: list[Box] = []
     row = 0
     for position, tree in enumerate(trees):
@@ -162,7 +161,7 @@ def icicle(trees: list[Node], max_rows: int) -> tuple[list[Box], int]:
 
 
 def _place(node: Node, top: int, boxes: list[Box]) -> int:
-    """Put a tree below `top`; returns the row below it."""
+    """Place a tree at row `top`; returns the row below it."""
     at = len(boxes)
     bottom = top
     for child in node.children:

@@ -1,4 +1,4 @@
-"""One request up close: its tokens, its blocks at a step, and what its preemptions cost."""
+"""Details of one request: its tokens, its blocks at a step, and the costs of its preemptions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from engine.trace.records import StepSeries
 
 
 class OutputToken(NamedTuple):
-    """A token of the output, and how long it took."""
+    """A token of the output and its latency."""
 
     position: int
     """0 is the first token of the output."""
     token_id: int
     step: int
     gap_steps: int | None
-    """Steps since the token before; 0 if the same step gave both; None for the first token."""
+    """Steps since the previous token; 0 if the same step produced both; None for the first token."""
     gap_ms: float | None
-    """The same between the ends of the steps; None without a clock."""
+    """Milliseconds between the ends of the steps; None without a clock."""
 
 
 def output_tokens(reader: Trace, request: RequestHistory, has_clock: bool) -> list[OutputToken]:
@@ -45,27 +45,27 @@ def _end(series: StepSeries, step: int) -> float:
 
 @dataclass(frozen=True)
 class Preemption:
-    """One time that a request lost its blocks."""
+    """One preemption of a request."""
 
     step: int
     blocks_given_back: int
     tokens_lost: int
     """Tokens whose KV existed when it was preempted."""
     resumed: int | None
-    """Step; None if it never ran again."""
+    """Step of the resumption; None if it did not resume."""
     tokens_found: int | None
-    """Of them, found again at the resumption: in the prefix cache, or copied back from the host."""
+    """Tokens found at the resumption, in the prefix cache or copied from the host."""
     next_token: int | None
-    """The step of its next token: until then it stood still for its client."""
+    """The step of its next token: until then its client gets nothing."""
 
     @property
     def tokens_computed_again(self) -> int | None:
-        """What the engine did twice; known once it was resumed."""
+        """Recomputed tokens; known after the resumption."""
         return None if self.tokens_found is None else max(0, self.tokens_lost - self.tokens_found)
 
 
 def preemptions(request: RequestHistory) -> list[Preemption]:
-    """In order. A stay ends by a preemption or with the request."""
+    """The preemptions of a request, in order. A stay ends with a preemption or with the request."""
     costs = []
     for position, stay in enumerate(request.stays):
         if stay.left not in request.preempted:
@@ -101,11 +101,11 @@ class TableEntry(NamedTuple):
     """0: the null block, behind the sliding window."""
     ref: int
     others: list[str]
-    """Running requests that hold it too."""
+    """Other running requests that hold it."""
     is_sealed: bool
-    """Published: a prefix hit finds it."""
+    """Whether it is published, so that a prefix hit can reuse it."""
     came: int
-    """The step in which it came into the table."""
+    """The step in which it was added to the table."""
 
 
 def block_table(reader: Trace, request: RequestHistory, step: int) -> list[TableEntry]:

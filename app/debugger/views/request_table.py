@@ -1,4 +1,4 @@
-"""The requests of a run as rows: when they came, how long they took, what they lost.
+"""The requests of a run as rows: arrival, latencies, preemptions.
 
 Times exist twice. In steps: always. In milliseconds: only where the run had a clock; a scripted run counts
 steps and nothing else (`has_clock`).
@@ -19,19 +19,19 @@ from common.percentile import percentile_or_none
 
 @dataclass(frozen=True)
 class RequestRow:
-    """One request. None: it never came to that, or the run has no clock."""
+    """One request. None: it did not happen, or the run has no clock."""
 
     number: int
     request: str
     arrived: int
     """The step before which it arrived."""
     queue_steps: int
-    """Steps that it spent waiting before its first admission."""
+    """Steps before its first admission."""
     ttft_steps: int | None
-    """Steps from its arrival to its first token, that of the token included: 1 is the least."""
+    """Steps from arrival to first token, including the step of the token; at least 1."""
     ttft_ms: float | None
     itl_p50_steps: float | None
-    """Steps between two tokens, median and 99th percentile_or_none; 1 is decoding without a break."""
+    """Steps between two tokens, median and 99th percentile; 1 is uninterrupted decoding."""
     itl_p99_steps: float | None
     itl_p50_ms: float | None
     itl_p99_ms: float | None
@@ -41,18 +41,18 @@ class RequestRow:
     output_tokens: int
     preemptions: int
     finish: str
-    """Finish reason, or where the trace leaves it: waiting, running, preempted."""
+    """Finish reason, or the state at the end of the trace: waiting, running, preempted."""
     priority: int
     lora: str | None
 
 
 def has_clock(series: Series) -> bool:
-    """Whether steps took time. In a scripted run no model runs, and every step is recorded with 0 s."""
+    """Whether steps took time. In a scripted run no model runs, and every step takes 0 s."""
     return bool(np.any(series.duration_s))
 
 
 def request_rows(index: TraceIndex, lives: Sequence[list[PhaseSpan]] | None = None) -> list[RequestRow]:
-    """By number, that is in order of arrival. `lives`: the phases of each, if they are known already."""
+    """The rows in order of arrival. `lives`: the phases per request, if already computed."""
     series = index.series
     ends = series.time_s + series.duration_s if has_clock(series) else None
     requests = index.requests

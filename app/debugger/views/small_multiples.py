@@ -1,4 +1,4 @@
-"""Figures over steps, thinned out for a screen without losing a peak.
+"""Figures over steps, reduced to the columns of a screen without losing peaks.
 
 A screen has some 1,000 columns, a run up to 50,000 steps. Each column keeps the least and the greatest value of its
 steps: a spike of one step stays visible, which a mean would hide. Steps that share a column are named by it
@@ -17,11 +17,11 @@ from app.debugger.trace_index import RequestSummary, TraceIndex
 
 MAX_COLUMNS = 1000
 EVENTS = ("preempt", "abort", "finish")
-"""Kinds marked on the charts; `evict` and `hit` are figures of their own."""
+"""Kinds of events marked on the charts; `evict` and `hit` have separate charts."""
 
 
 class Columns(NamedTuple):
-    """A thinned series: column k covers steps first[k] up to first[k + 1]."""
+    """A reduced series: column k covers steps first[k] up to first[k + 1]."""
 
     first: NDArray[np.int64]
     low: NDArray[np.float64]
@@ -35,15 +35,15 @@ class Metric(NamedTuple):
     title: str
     unit: str
     values: NDArray[np.float64]
-    """One per step; nan where there is none."""
+    """One value per step; nan without one."""
     limit: float | None
-    """Drawn as a line: the most there can be."""
+    """The maximum, drawn as a line."""
     vllm: str
     """Name of the Prometheus metric with the same figure in vLLM; empty if there is none."""
 
 
 def thin(values: NDArray[np.generic], first: int = 0, columns: int = MAX_COLUMNS) -> Columns:
-    """At most `columns` columns of equal width; `first` is the step of values[0]. Without any figure, one is nan."""
+    """At most `columns` columns of equal width; `first` is the step of values[0]. A column without values is nan."""
     if not len(values):
         return Columns(np.empty(0, np.int64), np.empty(0), np.empty(0))
     width = -(-len(values) // columns)
@@ -81,9 +81,10 @@ def metrics(index: TraceIndex) -> list[Metric]:
 
 
 def hit_rate(requests: Sequence[RequestSummary], num_steps: int) -> NDArray[np.float64]:
-    """Of all prompt tokens admitted up to each step, the share found in the prefix cache, in %; nan before the first.
+    """Share of the prompt tokens admitted up to each step that were found in the prefix cache, in %; nan before the
+    first.
 
-    First admissions only: what a preempted request finds again of its own work is not counted."""
+    Only first admissions count, not the tokens that a resumed request finds."""
     hits, asked = np.zeros(num_steps), np.zeros(num_steps)
     for request in requests:
         if request.admitted is not None and request.admitted < num_steps:

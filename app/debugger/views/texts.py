@@ -1,4 +1,4 @@
-"""Token ids as text, where the run's model is one that ships: its tokenizer is read without the model."""
+"""Token ids as text for runs of the shipped models, whose tokenizers are read without the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Speller = Callable[[int], str]
 
 
 def speller(header: dict[str, Any]) -> Speller | None:
-    """How to write a token of a run; None if its tokenizer is not at hand, and then ids are shown."""
+    """A function from token id to text for a run; None if its tokenizer is not installed."""
     model = str(header.get("model") or "")
     if not model or "/" in model or not (_MODELS / model / "tokenizer.json").is_file():
         return None
@@ -33,5 +33,5 @@ def _speller(model: str) -> Speller:
 
 
 def visible(text: str) -> str:
-    """White space that can be seen."""
+    """Replace white space with visible characters."""
     return text.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·")

@@ -73,7 +73,7 @@ def test_a_pair_opens_at_its_first_difference_with_both_reasons(
     for side in (found.first.a, found.first.b):
         assert side.decided in text
         assert all(reason in text for reason in side.reasons)
-    assert "max_num_batched_tokens: A " in text and "a fork has no other" in text
+    assert "max_num_batched_tokens: A " in text and "a fork has no wall clock" in text
     frame = app.dataframe[0].value
     assert dict(zip(frame["figure"], frame["B"], strict=True))["steps"] == pair[1].num_steps
 
@@ -158,7 +158,7 @@ def test_a_class_that_cannot_be_imported_is_said_on_the_page(
 def until_done(app: AppTest) -> AppTest:
     process = app.session_state["fork_process"] if "fork_process" in app.session_state else None
     if process is not None:
-        process._process.wait(60)
+        process._child.exit_code(60)
         app = app.run()
     assert not app.exception
     return app
