@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterable
 from functools import wraps
 from html import escape
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
+import pandas as pd
 import streamlit as st
 
 from app.debugger import session
@@ -155,6 +156,17 @@ def legend(entries: Iterable[tuple[str, str]]) -> None:
         + "".join(parts)
         + "</div>"
     )
+
+
+def row_table(rows: Any, key: str, alt: str, *, max_height: int = 300, **options: Any) -> int | None:
+    """Show rows (dicts or a DataFrame) with selection; returns the index of a newly selected row. Heights in pixels."""
+    frame = pd.DataFrame(rows)
+    event: Any = st.dataframe(
+        frame, key=key, alt=alt, hide_index=True, height=min(36 * (len(frame) + 1) + 2, max_height),
+        on_select="rerun", selection_mode="single-row", **options,
+    )  # fmt: skip
+    marked = list(event.selection.rows)
+    return marked[0] if newly(key, marked) and marked and marked[0] < len(frame) else None
 
 
 def newly(key: str, value: object) -> bool:

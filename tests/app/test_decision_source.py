@@ -135,6 +135,6 @@ def test_a_run_with_a_scheduler_of_its_own_points_there(
     assert inherited.file == "engine/core/scheduler.py" and "inherits this" in inherited.note
     assert line_with("my_policy:Alone").code == "class Alone:"
     for missing in ("nowhere.policy:Kind", "Kind"):
-        assert "not found from here" in line_with(missing).note
+        assert "was not found" in line_with(missing).note
         assert line_with(missing).file == "engine/core/scheduler.py"
     assert line_with("my_policy:Kind", "evict").note.count("scheduler") == 0

@@ -125,7 +125,7 @@ def test_ctrl_c_leaves_no_mess(run: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_forks_of_other_workloads_are_marked(run: str) -> None:
     random_run(Path("other.itrace"), 1)
     text = prep("diff", run, "other.itrace").stdout
-    assert "the workloads differ" in text and "Compared by request id" in text
+    assert "the workloads differ" in text and "Requests are matched by id" in text
 
 
 def test_the_table_begins_with_the_largest_change(run: str) -> None:

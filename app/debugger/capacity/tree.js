@@ -1,7 +1,7 @@
-// A tree of figures: each opens into its formula, the numbers put in, and the figures it is made of.
+// A tree of figures: each opens into its formula, its numbers, and the figures in it.
 // data = { root, figures: { name: { title, shown, formula, filled, source, leaves_out, parents } } }
 
-/** The rows of one figure's explanation; empty ones are left out. */
+/** The rows of one figure's explanation, without empty ones. */
 export function explanation(figure) {
   return [
     ["formula", figure.formula],

@@ -1,4 +1,4 @@
-// Small charts over the same steps, one under the other: figures as columns from their least to their greatest.
+// Small charts over the same steps, one below the other: figures as columns from minimum to maximum.
 //
 //   data = { charts: [{title, unit, low: [...], high: [...], limit: number or null, now: text}, ...],
 //            first: [step of each column], end: step after the last, step, range: [first, last] or null,
@@ -7,7 +7,7 @@
 // Few marks are glyphs; many are ticks in lanes, one lane per kind: preempted, aborted, finished from above.
 //
 // A click sends `picked` = step. Dragging sends `brushed` = [first, last] (steps, both included). With the keyboard:
-// arrows move the cursor, Shift ten columns at a time, Enter picks, Shift+Enter twice brushes from one to the other.
+// arrows move the cursor, Shift ten columns at a time, Enter picks, Shift+Enter twice selects the range in between.
 
 const GUTTER = 46;
 const COLOURS = { preempt: "#D55E00", abort: "#CC79A7", finish: "#009E73" };
@@ -26,7 +26,7 @@ export function columnOf(first, step) {
   return low;
 }
 
-/** A figure for people: 12 400 becomes 12.4k. */
+/** Format a figure: 12 400 becomes 12.4k. */
 export function brief(value) {
   if (value === null || Number.isNaN(value)) return "–";
   if (Math.abs(value) >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
@@ -34,7 +34,7 @@ export function brief(value) {
   return Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(3);
 }
 
-/** The greatest figure that a chart must have room for. */
+/** The largest figure of a chart. */
 export function ceiling(chart) {
   const most = Math.max(0, ...chart.high.filter((value) => value !== null));
   if (chart.limit !== null && chart.limit <= 4 * Math.max(most, 1e-9)) return Math.max(most, chart.limit);
@@ -133,7 +133,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     rest.textContent = ` ${chart.now} ${chart.unit}`;
     caption.append(name, rest);
     const canvas = document.createElement("canvas");
-    canvas.setAttribute("aria-hidden", "true"); // the group says what they show
+    canvas.setAttribute("aria-hidden", "true"); // the group has the description
     canvas.style.height = `${data.height}px`;
     figure.append(caption, canvas);
     grid.append(figure);

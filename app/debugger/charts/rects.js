@@ -5,7 +5,7 @@
 //            chosen: id or null, alt }
 //
 // Styles differ by pattern and height as well as colour. A click, or Enter on the current rectangle, sends
-// `picked` = {id, x}. Everything is drawn anew at each call: 3,000 rectangles at most.
+// `picked` = {id, x}. Every call draws everything again: at most 3,000 rectangles.
 
 const NS = "http://www.w3.org/2000/svg";
 const AXIS = 20;
@@ -22,13 +22,13 @@ export function ticks(first, end, wanted) {
   return found;
 }
 
-/** How far a rectangle stays away from the edges of its row, in pixels: phases differ in height too. */
+/** Distance of a rectangle from the edges of its row, in pixels: phases differ in height too. */
 export function inset(style, height) {
   if (style === "waiting" || style === "preempted") return Math.round(height * 0.34);
   return style === "decode" ? Math.round(height * 0.2) : 1;
 }
 
-/** Where an arrow key leads from rectangle `at`: along the row, or to the nearest one of the next row. */
+/** The rectangle after an arrow key from rectangle `at`: along the row, or to the nearest one of the next row. */
 export function neighbour(rects, at, key) {
   const [x0, x1, top] = rects[at];
   const middle = (x0 + x1) / 2;
@@ -51,7 +51,7 @@ function element(name, attributes, parent) {
   return made;
 }
 
-/** Draws everything; returns how to point at a rectangle and which column is under a pointer. */
+/** Draw everything; returns functions that highlight a rectangle and find the column under a pointer. */
 function draw(frame, data) {
   const svg = frame.querySelector("svg");
   const width = Math.max(240, frame.clientWidth);
@@ -118,7 +118,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const status = frame.querySelector(".status");
   let current = data.rects.findIndex((rect) => rect[7] === data.chosen);
   let drawn = draw(frame, data);
-  // Only the cursor changes with the focus: a bar that is drawn anew under a pressed mouse button gets no click.
+  // With the focus only the cursor changes: a bar redrawn under a pressed mouse button gets no click.
   const showCursor = () => drawn.point(svg.matches(":focus-visible") ? current : -1);
   const tell = (index) => {
     status.textContent = index >= 0 ? data.rects[index][6] : data.hint || "";

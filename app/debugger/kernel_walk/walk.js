@@ -1,4 +1,4 @@
-// Stepping through the pages of a block table: which block, and what it does to the running softmax.
+// Step through the pages of a block table: its block and its effect on the running softmax.
 // data = { key, block_size, pages: [{page, block_id, first, num_tokens, shared_with, is_null, text}], walk: answer | null }
 
 const number = (value) => {
@@ -29,19 +29,19 @@ export function formulas(visit, before) {
   ];
 }
 
-/** What a page's maximum does to the sums before it. */
+/** The effect of a page's maximum on the earlier sums. */
 function effect(visit, isFirst) {
-  if (isFirst) return "the sums begin with it";
-  if (visit.rescale === 1) return "the maximum stays, so do the sums before it";
-  return `its maximum is higher: what came before counts ${number(visit.rescale)} times as much from here on`;
+  if (isFirst) return "the sums start with it";
+  if (visit.rescale === 1) return "the maximum is unchanged, so earlier sums are too";
+  return `its maximum is higher, so earlier sums are multiplied by ${number(visit.rescale)}`;
 }
 
-/** One sentence about a page, the same for eyes and for screen readers. */
+/** One sentence about a page, shown and read by screen readers. */
 export function sentence(page, visit, count, { hasWalk = true, isFirst = false } = {}) {
   const place = `Page ${page.page} of 0 to ${count - 1}`;
-  if (page.is_null) return `${place}: its block was given back, its tokens are behind the sliding window.`;
+  if (page.is_null) return `${place}: its block was freed, because its tokens are behind the sliding window.`;
   const shared = page.shared_with.length ? `, shared with ${page.shared_with.join(", ")}` : "";
-  if (!page.num_tokens) return `${place} is block ${page.block_id}, reserved for tokens to come.`;
+  if (!page.num_tokens) return `${place} is block ${page.block_id}, reserved for future tokens.`;
   const end = page.first + page.num_tokens - 1;
   const what = `${place} is block ${page.block_id}${shared}: positions ${page.first} to ${end}`;
   if (!visit) return hasWalk ? `${what}. This query does not read it.` : `${what}.`;
@@ -108,7 +108,7 @@ function drawMap(svg, view) {
     defs.append(marker);
   }
   svg.append(defs);
-  svg.setAttribute("aria-label", `block table: ${data.pages.map((p) => (p.is_null ? `page ${p.page} given back` : `page ${p.page} in block ${p.block_id}`)).join(", ")}`);
+  svg.setAttribute("aria-label", `block table: ${data.pages.map((p) => (p.is_null ? `page ${p.page} freed` : `page ${p.page} in block ${p.block_id}`)).join(", ")}`);
 }
 
 function drawFormulas(host, view) {
@@ -124,7 +124,7 @@ function drawFormulas(host, view) {
   }
 }
 
-/** acc / l after this page beside the final output: a strip of cells, sky for positive, vermillion for negative. */
+/** acc / l after this page above the final output: a strip of cells, blue for positive, red for negative. */
 function drawStrips(host, view) {
   const visit = view.visitOf.get(view.current);
   host.replaceChildren();
@@ -149,7 +149,7 @@ function drawStrips(host, view) {
   host.append(node("span", "name", ""), node("span", "name", `distance to the output: ${number(distance)}`));
 }
 
-/** The page's tokens, each as dark as its part of the softmax. */
+/** The page's tokens, shaded by their share of the softmax. */
 function drawTokens(host, view) {
   const page = view.data.pages[view.current], visit = view.visitOf.get(view.current);
   host.replaceChildren();
@@ -170,7 +170,7 @@ function drawTokens(host, view) {
   }
 }
 
-/** One row per head, one cell per page that was read: as bright as its part of the head's softmax. */
+/** One row per head, one cell per page that was read, shaded by its share of the head's softmax. */
 function drawHeads(host, view) {
   const { walk } = view.data;
   host.parentElement.hidden = !walk;
@@ -186,7 +186,7 @@ function drawHeads(host, view) {
       row.append(cell);
     });
     const most = shares.indexOf(Math.max(...shares));
-    row.setAttribute("aria-label", `head ${head}: most in page ${walk.pages[most].page}, ${percent(shares[most])}. Look at this head`);
+    row.setAttribute("aria-label", `head ${head}: most in page ${walk.pages[most].page}, ${percent(shares[most])}. Select this head`);
     row.addEventListener("click", () => view.chooseHead(head));
     host.append(row);
   });

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 import streamlit as st
 
 from app.debugger import session
 from app.debugger.charts.rects import Rect, rect_chart
 from app.debugger.colours import BLOCK_SWATCHES
-from app.debugger.page_frame import choose_step, heading, legend, newly, plain, run_page, step_bar
+from app.debugger.page_frame import choose_step, heading, legend, plain, row_table, run_page, step_bar
 from app.debugger.runs import Run
 from app.debugger.views.block_history import MEANING, history, last_touch
 from app.debugger.views.contents import Contents, request_names, short
@@ -195,18 +193,14 @@ def _show_chain(contents: Contents, found: Chain) -> None:
         f"Hash chain from the root in the sequence of {name}. Each hash covers its block and all earlier ones. The "
         f"last row is the chosen block. Children: {', '.join(map(str, found.children)) or 'none'}."
     )
-    event: Any = st.dataframe(
+    row = row_table(
         pd.DataFrame(rows).astype({"block": "Int64"}),
-        key=f"blocks_chain_{contents.step}_{found.links[-1].block}",
+        f"blocks_chain_{contents.step}_{found.links[-1].block}",
+        f"Chain of {len(rows)} blocks from the root to the chosen block",
+        max_height=250,
         column_config=SMALL,
-        hide_index=True,
-        height=min(36 * (len(rows) + 1) + 2, 250),
-        on_select="rerun",
-        selection_mode="single-row",
-        alt=f"Chain of {len(rows)} blocks from the root to the chosen block",
     )
-    marked = list(event.selection.rows)
-    if marked and marked[0] < len(found.links) and (block := found.links[marked[0]].block) is not None:
+    if row is not None and (block := found.links[row].block) is not None:
         _choose_block(block)
     if found.children:
         with st.container(horizontal=True, gap="small"):
@@ -248,19 +242,10 @@ def _show_history(contents: Contents, block: int) -> None:
         }
         for event in events
     ]
-    shown: Any = st.dataframe(
-        pd.DataFrame(rows),
-        key=f"blocks_history_{block}",
-        column_config=SMALL,
-        hide_index=True,
-        height=min(36 * (len(rows) + 1) + 2, 360),
-        on_select="rerun",
-        selection_mode="single-row",
-        alt=f"{len(rows)} events of block {block} with steps and requests",
-    )
-    marked = list(shown.selection.rows)
-    if newly(f"blocks_history_{block}", marked) and marked and marked[0] < len(events):
-        choose_step(events[marked[0]].step)
+    alt = f"{len(rows)} events of block {block} with steps and requests"
+    row = row_table(rows, f"blocks_history_{block}", alt, max_height=360, column_config=SMALL)
+    if row is not None:
+        choose_step(events[row].step)
 
 
 # ---------------------------------------------------------------------- all blocks
@@ -400,21 +385,13 @@ def _show_queue(contents: Contents, spell: Speller | None) -> None:
         }
         for free in queue
     ]
-    event: Any = st.dataframe(
-        pd.DataFrame(rows),
-        key=f"blocks_queue_{contents.step}_{only_cached}",
-        column_config=SMALL | {"holds": st.column_config.TextColumn(width="large")},
-        hide_index=True,
-        height=min(36 * (len(rows) + 1) + 2, 300),
-        on_select="rerun",
-        selection_mode="single-row",
-        alt=f"The first {len(rows)} of {num_free} free blocks in eviction order",
-    )
+    alt = f"The first {len(rows)} of {num_free} free blocks in eviction order"
+    columns = SMALL | {"holds": st.column_config.TextColumn(width="large")}
+    row = row_table(rows, f"blocks_queue_{contents.step}_{only_cached}", alt, column_config=columns)
     if len(queue) == MAX_QUEUE:
         st.caption(f"The first {MAX_QUEUE} are listed.")
-    marked = list(event.selection.rows)
-    if newly("blocks_queue", (contents.step, marked)) and marked and marked[0] < len(queue):
-        _choose_block(queue[marked[0]].block)
+    if row is not None:
+        _choose_block(queue[row].block)
 
 
 def _holds(contents: Contents, free: Free, spell: Speller | None) -> str:

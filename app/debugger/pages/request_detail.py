@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from app.debugger import session
-from app.debugger.page_frame import choose_step, newly, plain, told
+from app.debugger.page_frame import choose_step, plain, row_table, told
 from app.debugger.runs import Run
 from app.debugger.views.phases import PhaseSpan, steps_in
 from app.debugger.views.request_detail import (
@@ -123,19 +122,11 @@ def _show_reasons(reader: Trace, request: RequestHistory) -> None:
         }
         for span in spans
     ]
-    event: Any = st.dataframe(
-        pd.DataFrame(rows),
-        key=f"request_reasons_{request.number}",
-        column_config={
-            name: st.column_config.Column(width="small") for name in ("from step", "to step", "steps")
-        },
-        hide_index=True,
-        height=min(36 * (len(rows) + 1) + 2, 300),
-        on_select="rerun",
-        selection_mode="single-row",
-        alt=f"What {request.request_id} did or why it did not run, in {len(rows)} spans of steps",
-    )
-    _jump(event, f"request_reasons_{request.number}", [span.first for span in spans])
+    alt = f"What {request.request_id} did or why it did not run, in {len(rows)} spans of steps"
+    small = dict.fromkeys(("from step", "to step", "steps"), st.column_config.Column(width="small"))
+    row = row_table(rows, f"request_reasons_{request.number}", alt, column_config=small)
+    if row is not None:
+        choose_step(spans[row].first)
 
 
 def _show_tokens(tokens: list[OutputToken], spell: Speller | None, clock: bool, step: int) -> None:
@@ -187,16 +178,9 @@ def _show_token_table(tokens: list[OutputToken], spell: Speller | None) -> None:
     frame = pd.DataFrame(tokens)
     if spell is not None:
         frame.insert(1, "text", [visible(spell(token.token_id)) for token in tokens])
-    event: Any = st.dataframe(
-        frame,
-        key="request_tokens",
-        hide_index=True,
-        height=300,
-        on_select="rerun",
-        selection_mode="single-row",
-        alt=f"{len(tokens)} output tokens with their steps and gaps",
-    )
-    _jump(event, "request_tokens", [token.step for token in tokens])
+    row = row_table(frame, "request_tokens", f"{len(tokens)} output tokens with their steps and gaps")
+    if row is not None:
+        choose_step(tokens[row].step)
 
 
 def _show_blocks(reader: Trace, request: RequestHistory, step: int) -> None:
@@ -220,22 +204,7 @@ def _show_blocks(reader: Trace, request: RequestHistory, step: int) -> None:
         }
         for entry in entries
     ]
-    event: Any = st.dataframe(
-        pd.DataFrame(rows),
-        key=f"request_blocks_{request.number}_{step}",
-        hide_index=True,
-        height=min(36 * (len(rows) + 1) + 2, 300),
-        on_select="rerun",
-        selection_mode="single-row",
-        alt=f"Block table of {request.request_id} after step {step}",
-    )
-    marked = list(event.selection.rows)
-    if newly(f"request_blocks_{request.number}_{step}", marked) and marked and marked[0] < len(entries):
-        session.go("blocks", block=entries[marked[0]].block, step=step)
-
-
-def _jump(event: Any, key: str, steps: list[int]) -> None:
-    """A chosen row of a table sets the step."""
-    marked = list(event.selection.rows)
-    if newly(key, marked) and marked and marked[0] < len(steps):
-        choose_step(steps[marked[0]])
+    alt = f"Block table of {request.request_id} after step {step}"
+    row = row_table(rows, f"request_blocks_{request.number}_{step}", alt)
+    if row is not None:
+        session.go("blocks", block=entries[row].block, step=step)

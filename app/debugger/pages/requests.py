@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -19,8 +18,8 @@ from app.debugger.page_frame import (
     choose_step,
     heading,
     legend,
-    newly,
     plain,
+    row_table,
     run_page,
     step_bar,
 )
@@ -281,20 +280,10 @@ def _rect(row: RequestRow, line: int, phase: str, first: int, last: int) -> Rect
 def _show_table(rows: list[RequestRow], clock: bool, chosen: int | None) -> None:
     frame = pd.DataFrame([asdict(row) for row in rows], columns=["number", *COLUMNS])
     shown = [name for name in COLUMNS if _is_telling(frame, name, clock)]
-    event: Any = st.dataframe(
-        frame,
-        key="requests_table",
-        column_config=COLUMNS,
-        column_order=shown,
-        hide_index=True,
-        height=min(36 * (len(rows) + 1) + 2, 260),
-        on_select="rerun",
-        selection_mode="single-row",
-        alt=f"Table of {len(rows)} requests with their latencies in steps" + (" and ms" if clock else ""),
-    )
-    marked = list(event.selection.rows)
-    if newly("requests_table", marked) and marked and marked[0] < len(rows):
-        _choose(rows, rows[marked[0]].number)
+    alt = f"Table of {len(rows)} requests with their latencies in steps" + (" and ms" if clock else "")
+    row = row_table(frame, "requests_table", alt, max_height=260, column_config=COLUMNS, column_order=shown)
+    if row is not None:
+        _choose(rows, rows[row].number)
 
 
 def _is_telling(frame: pd.DataFrame, name: str, clock: bool) -> bool:

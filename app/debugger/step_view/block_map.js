@@ -1,4 +1,4 @@
-// Draws the states of all blocks. Colour is the state; small maps show it by a glyph as well.
+// Draw the states of all blocks by colour, on small maps by a glyph too.
 
 import { CACHED, FREE, SHARED, USED } from "./frames.js";
 import { cornerOf, gridFor } from "./grid.js";
@@ -7,7 +7,7 @@ export const COLOURS = { used: "#0072B2", shared: "#E69F00", cached: "#009E73", 
 const GROUND = "#0b1020";
 const BY_STATE = [COLOURS.free, COLOURS.cached, COLOURS.used, COLOURS.shared];
 export const GLYPHS_UP_TO = 4096;
-/** Blocks; with more, cells are too small and too many for glyphs. */
+/** Maximum blocks for glyphs. */
 const OUTLINES_FROM = 3;
 /** Pixels per cell. */
 const DIM = 0.3;
@@ -19,7 +19,7 @@ export class BlockMap {
     this.image = document.createElement("canvas");
   }
 
-  /** numBlocks in the CSS width that there is; the canvas takes the height that it needs. */
+  /** Fit numBlocks into the available CSS width; the canvas takes the height it needs. */
   resize(numBlocks, width, height) {
     const size = [numBlocks, width, height, window.devicePixelRatio].join();
     if (size === this.size) return;
@@ -108,7 +108,7 @@ export class BlockMap {
   }
 }
 
-/** Lines between cells, drawn once and laid over each picture. */
+/** Lines between cells, drawn once and placed over each picture. */
 function netOf(grid, scale) {
   const net = document.createElement("canvas");
   net.width = grid.columns * grid.cell * scale;
@@ -121,7 +121,7 @@ function netOf(grid, scale) {
   return net;
 }
 
-/** One little picture per state: solid used, dot shared, hatch cached, hollow free, crossed out the null block. */
+/** One small picture per state: solid used, dot shared, hatch cached, hollow free, crossed out the null block. */
 function spritesOf(size) {
   return [FREE, CACHED, USED, SHARED, NULL_STATE].map((state) => {
     const sprite = document.createElement("canvas");
@@ -168,7 +168,7 @@ function line(context, fromX, fromY, toX, toY) {
   context.stroke();
 }
 
-/** As a canvas keeps pixels: four bytes, red first. */
+/** A colour in the format of canvas pixels: four bytes, red first. */
 function word(colour, strength = 1) {
   const ground = channels(GROUND), own = channels(colour);
   const [red, green, blue] = own.map((value, i) => Math.round(value * strength + ground[i] * (1 - strength)));

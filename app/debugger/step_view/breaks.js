@@ -1,10 +1,10 @@
-// Breakpoints: where playback stops. All of them look at figures that the browser has for the whole run.
+// Breakpoints of playback. They use figures that the browser has for the whole run.
 
 export const EVENT_BITS = ["preempt", "evict", "hit", "oom", "finish", "add", "abort", "resume"];
 
 /** Why playback stops at a step: a list of words, empty if it does not.
  *  breaks: {kinds: Set of EVENT_BITS, freeBelow: number or null, steps: Set of steps or null}
- *  What lasts stops once, in the step in which it begins: want of blocks, and few free ones. */
+ *  Lasting conditions (waiting for blocks, few free blocks) stop playback only in the step in which they begin. */
 export function stopsAt(figures, breaks, step) {
   const found = [];
   const has = (kind, at) => at >= 0 && (figures.events[at] >> EVENT_BITS.indexOf(kind)) & 1;
@@ -25,7 +25,7 @@ export function nextStop(figures, breaks, from, direction, last) {
   return -1;
 }
 
-/** Playing from one step to another: the first stop on the way, else the target. */
+/** The first stop between two steps, else the target. */
 export function playTo(figures, breaks, from, to) {
   const stop = nextStop(figures, breaks, from, 1, to);
   return stop < 0 ? { step: to, stopped: false } : { step: stop, stopped: true };

@@ -1,4 +1,4 @@
-// Many steps on few pixels: the least and the most of each column, so that no spike is lost.
+// Many steps on few pixels: minimum and maximum of each column, so that no peak is lost.
 
 export const MAX_COLUMNS = 1000;
 

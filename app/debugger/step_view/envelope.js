@@ -1,4 +1,4 @@
-// The bytes that come from Python (`envelope.py` says how they are laid out).
+// Decode messages from Python (`envelope.py` defines the layout).
 
 const TYPES = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i4: Int32Array, i8: BigInt64Array, f8: Float64Array };
 const ALIGN = 8;

@@ -40,7 +40,7 @@ export class Frames {
     return this.first <= step && step < this.last;
   }
 
-  /** A run that goes on: the changes of steps this.last .. meta.last - 1 (or from before; what is known is skipped). */
+  /** Append the changes of steps this.last .. meta.last - 1 of a live run; earlier ones are skipped. */
   append(meta, { offsets, block, state }) {
     const known = this.last - meta.first;
     if (known < 0 || meta.last <= this.last) return false;
@@ -74,7 +74,7 @@ export class Frames {
   }
 }
 
-/** How many blocks are in each state; block 0, which is never handed out, is not among them. */
+/** Number of blocks in each state, without the null block 0. */
 export function countStates(states) {
   const counts = [0, 0, 0, 0];
   for (let block = 1; block < states.length; block++) counts[states[block]]++;

@@ -1,9 +1,9 @@
-// Where a block lies on the map: ids run left to right, then down.
+// Layout of the block map: ids run left to right, then down.
 
 const LARGEST_CELL = 44;
 const GAP_FROM = 4;
 
-/** The largest cells with which all blocks fit into width x height CSS pixels. */
+/** The largest cells for which all blocks fit into width x height CSS pixels. */
 export function gridFor(numBlocks, width, height) {
   for (let cell = LARGEST_CELL; cell > 1; cell--) {
     const columns = Math.floor(width / cell);
@@ -25,7 +25,7 @@ export function cornerOf(grid, block) {
   return [(block % grid.columns) * grid.cell, Math.floor(block / grid.columns) * grid.cell];
 }
 
-/** The cursor after an arrow key; it stays on the map. */
+/** The cursor after an arrow key, limited to the map. */
 export function moved(grid, numBlocks, block, right, down) {
   const to = block + right + down * grid.columns;
   return to < 0 || to >= numBlocks ? block : to;

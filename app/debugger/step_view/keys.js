@@ -1,8 +1,8 @@
-// Keys and what they do. Every one of them has a button as well.
+// Keyboard commands. Each has a button too.
 
 export const KEYS = [
   ["Space", "play or pause"],
-  ["[ ]  or  , .", "one step back, one step on; with Shift ten"],
+  ["[ ]  or  , .", "one step back, one step forward; ten with Shift"],
   ["Home End", "first and last step"],
   ["b B", "next and previous breakpoint"],
   ["← ↑ ↓ →", "move the cursor on the block map"],
@@ -39,8 +39,8 @@ const COMMANDS = {
   "?": ["help"],
 };
 
-/** A keydown event -> [command, ...arguments], or null for a key that is not ours.
- *  target: the innermost element, which matters where keys have a meaning of their own. */
+/** A keydown event -> [command, ...arguments], or null for other keys.
+ *  target: the innermost element, which may handle the key itself. */
 export function commandOf(event, target) {
   if (event.ctrlKey || event.metaKey || event.altKey) return null;
   if (isTyping(target)) return null;

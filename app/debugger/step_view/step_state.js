@@ -1,6 +1,6 @@
 // The state after one step, from a chunk of details (`details.py`).
 
-/** -> {step, rows, idle, running, queue, waiting, reasons, tables, ...}; null if the chunk has not this step. */
+/** -> {step, rows, idle, running, queue, waiting, reasons, tables, ...}; null if the chunk does not contain the step. */
 export function stepState(chunk, step) {
   if (!chunk || step < chunk.first || step >= chunk.last) return null;
   const entry = chunk.steps[step - chunk.first];
@@ -37,7 +37,7 @@ export function stepState(chunk, step) {
   };
 }
 
-/** Tokens as they read; their ids where the model's tokenizer is not at hand. */
+/** Tokens as text, or their ids without the model's tokenizer. */
 function inWords(tokens, text) {
   const known = text && tokens.every((token) => token in text);
   return known ? tokens.map((token) => text[token]).join("") : tokens.join(" ");
@@ -62,13 +62,13 @@ export function ownersOf(state, block) {
   return state.running.filter((name) => state.tables.get(name)?.includes(block));
 }
 
-/** [reason, figures] for a request that computed nothing; null if it arrived too late to be looked at. */
+/** [reason, figures] for a request that computed nothing; null if it arrived during the step. */
 export function reasonOf(state, request) {
   const own = state.why.find(([name]) => name === request) ?? state.why.find(([name]) => name === null);
   return own ? [own[1], own[2]] : null;
 }
 
-/** [[3, 5], [9, 9]] -> "3-5 9": ids of blocks in few characters. */
+/** [[3, 5], [9, 9]] -> "3-5 9": block ids as ranges. */
 export function ranges(ids) {
   const found = [];
   for (const id of ids) {

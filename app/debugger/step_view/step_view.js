@@ -1,5 +1,5 @@
-// The page Step: one object per mounted component. It keeps what it was sent, moves through the run by itself, and
-// talks to Python only to fetch parts that it lacks and to report where it has come to rest.
+// The page Step: one object per mounted component. It caches the parts it received, moves through the run on its own,
+// and contacts Python only to fetch missing parts and to report its final position.
 
 import { playTo, nextStop, stopsAt } from "./breaks.js";
 import { openEnvelope } from "./envelope.js";
@@ -14,16 +14,16 @@ import { Store } from "./store.js";
 import { TICK_LEGEND, Timeline } from "./timeline.js";
 
 const REPORT_MS = 200;
-/** After the last movement, until Python is told. */
+/** Delay between the last movement and the report to Python. */
 const ASK_AGAIN_MS = 2500;
 const TABLES_MS = 200;
-/** Between two drawings of the tables while playing. */
+/** Interval between two drawings of the tables during playback. */
 const SPEAK_MS = 1000;
 const PREFETCH_STEPS = 24;
 const FOLLOW_MS = 250, FOLLOW_MOST_MS = 1500, FOLLOW_FRAME_MS = 33;
-/** Between two looks at a live run, as in pages/step.py, and where the machine is busy; least time for a step. */
+/** Interval between two refreshes of a live run, as in pages/step.py, and on a busy machine; minimum time per step. */
 const FOLLOW_STEPS = 60;
-/** A live run that is further ahead is not walked through but jumped to. */
+/** A live run further ahead is shown by a jump instead of step by step. */
 const MAP_HEIGHT = 520;
 
 /** Streamlit calls this after every run of the script, with the same element. */
@@ -65,7 +65,7 @@ class StepView {
     clearTimeout(this.askTimer);
   }
 
-  // ---------------------------------------------------------------- what comes from Python
+  // ---------------------------------------------------------------- messages from Python
 
   async receive(component) {
     this.say = (value) => component.setTriggerValue("say", value);
@@ -96,7 +96,7 @@ class StepView {
     this.find(".follow").hidden = !head.live;
   }
 
-  /** Go where another page, a permalink or a panel wants. */
+  /** Go to the place set by another page, a permalink or a panel. */
   adopt({ id, step, request, block }) {
     this.jump = id;
     Object.assign(this, { step, request, block });
@@ -121,7 +121,7 @@ class StepView {
     else this.walk(behind);
   }
 
-  /** Show each step of a live run until the next ones come, rather than only the last of every look. */
+  /** Show each step of a live run until the next ones arrive, not only the last one of every refresh. */
   walk(behind) {
     const now = performance.now(), since = Math.min(now - (this.lookedAt ?? now - FOLLOW_MS), FOLLOW_MOST_MS);
     this.lookedAt = now;
@@ -144,7 +144,7 @@ class StepView {
 
   // ---------------------------------------------------------------- moving
 
-  /** Show a step. Ends where it is told; reports it when nothing has moved for a while. */
+  /** Show a step; report it to Python after a pause without movement. */
   goTo(step) {
     if (!this.store?.ready) return;
     this.step = Math.max(0, Math.min(this.last, step));
@@ -181,7 +181,7 @@ class StepView {
     const step = nextStop(this.store.figures, this.breaks(), this.step, direction, this.last);
     if (step < 0) {
       const what = [...this.root.querySelectorAll("[data-break]:checked")].map((box) => box.dataset.break).join(", ");
-      this.find(".notice").textContent = what ? `no ${direction > 0 ? "later" : "earlier"} step with ${what}` : "no breakpoint is switched on";
+      this.find(".notice").textContent = what ? `no ${direction > 0 ? "later" : "earlier"} step with ${what}` : "no breakpoint is selected";
       return;
     }
     this.goTo(step);
@@ -212,7 +212,7 @@ class StepView {
       ? (this.requestEvents() ?? []).map(([step]) => step)
       : (this.store.blockFacts(this.block, this.step)?.events ?? []).map(([step]) => step);
     const to = direction > 0 ? steps.find((step) => step > this.step) : steps.findLast((step) => step < this.step);
-    if (to === undefined) this.find(".notice").textContent = `no ${direction > 0 ? "later" : "earlier"} event of what is selected`;
+    if (to === undefined) this.find(".notice").textContent = `no ${direction > 0 ? "later" : "earlier"} event of the selection`;
     else this.goTo(to);
   }
 
@@ -262,7 +262,7 @@ class StepView {
     this.refresh();
   }
 
-  /** Whether its window has come; playing waits for it rather than show a wrong map. */
+  /** Whether its window is loaded; playback waits for it. */
   canShow(step) {
     if (this.store.frames(Math.min(step, this.last))) return true;
     this.ask();
@@ -406,7 +406,7 @@ class StepView {
     return this.asked !== null && performance.now() - this.asked.at < ASK_AGAIN_MS;
   }
 
-  /** Tell Python where the view has come to rest. Not while a question is open: of two messages that arrive while
+  /** Report the view's position to Python. Not while a question is open: of two messages that arrive while
    *  it is busy, it reads the second. */
   report() {
     clearTimeout(this.reportTimer);
@@ -425,7 +425,7 @@ class StepView {
     this.say({ run: this.store.run, step, request, block, ...message });
   }
 
-  // ---------------------------------------------------------------- what the user does
+  // ---------------------------------------------------------------- user input
 
   listen() {
     const { signal } = this.listeners;

@@ -1,4 +1,4 @@
-// What the browser holds of a run, and what it has to ask for.
+// The parts of a run that the browser has, and those it must request.
 
 import { unpackPart } from "./envelope.js";
 import { Frames, joined } from "./frames.js";
@@ -17,7 +17,7 @@ export class Store {
     this.answers = new Map();
   }
 
-  /** head: what Python says of the run with every message. */
+  /** head: facts about the run in every message from Python. */
   describe(head) {
     this.windowSteps = head.window;
     this.chunkSteps = head.chunk;
@@ -80,7 +80,7 @@ export class Store {
     return `b:${block}:${this.windowKey(step).slice(2)}`;
   }
 
-  /** Keys of parts to ask for next, so that a step can be shown in full; `ahead`: steps to come. The map comes alone,
+  /** Keys of the parts to request next for a complete view of a step; `ahead`: steps to come. The map comes alone,
    *  before what takes longer to make. */
   missing(step, ahead, block, request) {
     const wanted = [];

@@ -1,5 +1,4 @@
-// All steps of the run as four thin curves with their events below. Press to scrub; drag in the strip of events
-// to look closer at a range.
+// All steps of the run as four thin curves with events below. Press to scrub; drag in the strip of events to zoom.
 
 import { EVENT_BITS } from "./breaks.js";
 import { MAX_COLUMNS, anyEvents, minMax, stepAtFraction } from "./columns.js";
@@ -26,7 +25,7 @@ export class Timeline {
     this.range = null;
   }
 
-  /** Draw all but the cursor; `range`: [first, last) to look at, or null for all. */
+  /** Draw all but the cursor; `range`: [first, last) to show, or null for all. */
   prepare(figures, width, range) {
     this.figures = figures;
     this.range = range ?? [0, figures.length];
@@ -117,7 +116,7 @@ export class Timeline {
     return stepAtFraction((x - LABELS) / this.plotWidth, ...this.range);
   }
 
-  /** Whether a press at this height means a range, not a step. */
+  /** Whether a press at this height selects a range instead of a step. */
   isStrip(y) {
     return y > CURVES.length * CURVE;
   }

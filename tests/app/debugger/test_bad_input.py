@@ -160,7 +160,7 @@ def test_a_run_that_cannot_be_renamed_or_deleted_stays(
 @pytest.mark.parametrize(
     ("words", "because"),
     [
-        (["--page", "nonsense"], "there is no page 'nonsense'"),
+        (["--page", "nonsense"], "unknown page 'nonsense'"),
         (["--attach", "garbage"], "is not the address of a debug port"),
         (["--attach", "http://example.org/?token=x"], "is not the address of a debug port"),
         (["--trace", "/tmp"], "there is no file"),

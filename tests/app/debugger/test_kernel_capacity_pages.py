@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from app.debugger.kernel_walk.client import Job
 from app.debugger.kernel_walk.question import Question
 from app.debugger.pages import kernel
+from engine.trace import format, reader
 from engine.trace.reader import TraceReader
 from tests.trace.trace_workloads import random_run
 
@@ -62,7 +63,7 @@ def test_a_run_without_a_model_shows_what_is_exact_and_says_what_is_missing(
     step, request, blocks = moment(trace)
     app = open_page("kernel", run=f"file:{trace}", step=step, request=request)
     assert not app.exception and not app.error
-    assert "No scores" in said(app) and "from the trace alone, and exact" in said(app)
+    assert "No scores" in said(app) and "comes from the trace alone and is exact" in said(app)
     app.toggle(key="kernel table").set_value(True).run()
     frame = app.dataframe[0].value
     assert frame["block"].fillna(0).tolist() == blocks, "0 stands for those behind the window"
@@ -105,13 +106,12 @@ class Answers:
 
 def with_model(trace: Path, monkeypatch: pytest.MonkeyPatch, client: Answers) -> None:
     """The run as if `shop` had made it, and the client in place of the worker."""
-    before = TraceReader._read_header
 
-    def read_header(self: TraceReader, *args: Any) -> dict[str, Any]:
-        header = before(self, *args)
+    def read_header(line: bytes, path: Path) -> dict[str, Any]:
+        header = format.read_header(line, path)
         return {**header, "model": "shop", "config": {**header.get("config", {}), "args": {"model": "shop"}}}
 
-    monkeypatch.setattr(TraceReader, "_read_header", read_header)
+    monkeypatch.setattr(reader, "read_header", read_header)
     monkeypatch.setattr(kernel, "_client", lambda: client)
     import streamlit as st
 
@@ -193,7 +193,7 @@ def test_a_link_restores_the_inputs_and_a_broken_one_is_said(open_page: Opener) 
     assert app.selectbox(key="capacity:model").value == "qwen3-8b"
     assert app.select_slider(key="capacity:rate").value == 3.5 and app.selectbox(key="capacity:tp").value == 2
     unknown = open_page("capacity", model="llama-9", tp=3)
-    assert "llama-9 is not to be had here" in said(unknown) and "3 is not to be had here" in said(unknown)
+    assert "llama-9 is not available here" in said(unknown) and "3 is not available here" in said(unknown)
     broken = open_page("capacity", rate="fast")
     assert not broken.exception and "rate cannot be 'fast'" in broken.error[0].value
     assert broken.select_slider(key="capacity:rate").value == 10
@@ -212,7 +212,7 @@ def test_a_run_is_compared_with_the_formula_and_other_inputs_make_it_old(open_pa
     app.run()
     assert not app.exception and "run / formula" in said(app) and "They agree to" in said(app)
     app.select_slider(key="capacity:output").set_value(100).run()
-    assert "run it again" in said(app)
+    assert "run the simulation again" in said(app)
 
 
 def test_a_scenario_is_saved_and_opened_again(open_page: Opener) -> None:

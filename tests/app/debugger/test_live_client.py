@@ -124,7 +124,7 @@ def test_nobody_there_a_wrong_token_and_addresses_of_something_else(engine: Smal
     for url, words in [
         ("", "is not the address of a debug port"),
         ("http://192.168.0.1:80/?token=x", "on this machine"),
-        ("http://127.0.0.1:1/?token=x", "nothing answers"),
+        ("http://127.0.0.1:1/?token=x", "no answer from"),
         (f"{address}?token=wrong", "the token is not this engine's"),
         (address, "the token is missing"),
     ]:
@@ -145,6 +145,6 @@ def test_attaching_twice_is_one_run_and_leaving_it_leaves_the_engine_alone(engin
     with pytest.raises(LiveError, match="cannot be rewound"):
         registry.rewind(run.run_id, 0)
     registry.stop(run.run_id)
-    assert run.end is not None and "the engine goes on" in run.end
+    assert run.end is not None and "the engine continues" in run.end
     assert registry.attach(engine.debug.url) is not run
     assert Port(engine.debug.url).info()["model"] == "random"
