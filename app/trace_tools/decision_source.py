@@ -70,7 +70,13 @@ _KV = "engine/core/kv_manager.py"
 _OUTCOMES = "engine/core/apply_result.py"
 _RUN, _ROOM = "Scheduler._schedule_running", "Scheduler._make_room"
 _CLOSED, _ADMIT = "Scheduler._why_closed", "Scheduler._admit"
-_TRANSFERS, _LOAD = "engine/core/kv_transfers.py", "KVTransfers._wait"
+_FILES = {
+    "PassedOver.refusal": "engine/core/passed_over.py",
+    "GrammarWait.why_not": "engine/core/grammar_wait.py",
+    "KVTransfers._wait": "engine/core/kv_transfers.py",
+    "LoRASlots.why_not": "engine/core/lora_slots.py",
+}
+"""Functions that report reasons outside the scheduler."""
 
 _REASONS: dict[tuple[Reason, Place], tuple[str, str]] = {
     (Reason.BUDGET_EXHAUSTED, "running"): (_RUN, "Earlier running requests used up the step's token budget."),
@@ -86,8 +92,8 @@ _REASONS: dict[tuple[Reason, Place], tuple[str, str]] = {
         "A request starts only if blocks for all its known tokens are free.",
     ),
     (Reason.BEHIND_IN_QUEUE, "rest"): (
-        _CLOSED,
-        "A request ahead in the queue could not start, and no request overtakes another.",
+        "PassedOver.refusal",
+        "A request ahead could not start: it may not be overtaken, or keeps a seat and blocks.",
     ),
     (Reason.LOWER_PRIORITY, "victim"): (
         _ROOM,
@@ -95,14 +101,16 @@ _REASONS: dict[tuple[Reason, Place], tuple[str, str]] = {
     ),
     (Reason.PREFIX_IN_FLIGHT, "waiting"): (
         _ADMIT,
-        "Another request of this step computes the first block this one needs: waiting one step avoids computing it "
-        "twice.",
+        "Another request of this step computes the first block it needs: waiting a step avoids computing it twice.",
     ),
     (Reason.GRAMMAR_COMPILING, "waiting"): (
-        _ADMIT,
+        "GrammarWait.why_not",
         "Its grammar is being compiled; other requests may start.",
     ),
-    (Reason.KV_TRANSFER, "waiting"): (_LOAD, "The KV of its prefix is being loaded from another engine."),
+    (Reason.KV_TRANSFER, "waiting"): (
+        "KVTransfers._wait",
+        "The KV of its prefix is being loaded from another engine.",
+    ),
     (Reason.OTHER_BATCH, "running"): (
         _RUN,
         "With several steps in flight each request belongs to one of them.",
@@ -112,7 +120,7 @@ _REASONS: dict[tuple[Reason, Place], tuple[str, str]] = {
         "With several steps in flight each takes a share of the requests, and this one has its share.",
     ),
     (Reason.NO_LORA_SLOT, "waiting"): (
-        _ADMIT,
+        "LoRASlots.why_not",
         "Its adapter is not on the device, and no slot there is available.",
     ),
     (Reason.PREEMPTING, "rest"): (
@@ -121,7 +129,7 @@ _REASONS: dict[tuple[Reason, Place], tuple[str, str]] = {
     ),
 }
 REASONS = {
-    key: Anchor(_TRANSFERS if function == _LOAD else _SCHEDULER, function, f"Reason.{key[0].name}", why)
+    key: Anchor(_FILES.get(function, _SCHEDULER), function, f"Reason.{key[0].name}", why)
     for key, (function, why) in _REASONS.items()
 }
 """The line that reports each reason."""
@@ -196,7 +204,7 @@ EVENTS: dict[str, Anchor] = {
         _KV, "KVManager.reset_prefix_cache", "self.pool.reset()", "All cached prefixes are dropped."
     ),
     "idle": Anchor(
-        _SCHEDULER, "Scheduler._schedule_waiting", "self._why_closed(plan, len(passed))",
+        _SCHEDULER, "Scheduler._schedule_waiting", "self._why_closed(plan)",
         "No request runs, and none in the queue can start.",
     ),
 }  # fmt: skip

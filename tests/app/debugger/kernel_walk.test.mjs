@@ -33,11 +33,11 @@ test("the formulas carry the page's own numbers, and those before it", () => {
 
 test("a page is told in one sentence", () => {
   assert.match(sentence(page, visit, 9), /^Page 3 of 0 to 8 is block 17: positions 48 to 63\. It holds 12\.3 % .* multiplied by 0\.5000/);
-  assert.match(sentence(page, visit, 9, { isFirst: true }), /the sums begin with it/);
-  assert.match(sentence(page, { ...visit, rescale: 1 }, 9), /the maximum stays/);
+  assert.match(sentence(page, visit, 9, { isFirst: true }), /the sums start with it/);
+  assert.match(sentence(page, { ...visit, rescale: 1 }, 9), /the maximum is unchanged/);
   assert.match(sentence({ ...page, shared_with: ["b", "c"] }, visit, 9), /shared with b, c/);
-  assert.match(sentence({ ...page, is_null: true }, undefined, 9), /given back/);
-  assert.match(sentence({ ...page, num_tokens: 0 }, undefined, 9), /reserved for tokens to come/);
+  assert.match(sentence({ ...page, is_null: true }, undefined, 9), /was freed/);
+  assert.match(sentence({ ...page, num_tokens: 0 }, undefined, 9), /reserved for future tokens/);
   assert.match(sentence(page, undefined, 9), /does not read it/);
   assert.doesNotMatch(sentence(page, undefined, 9, { hasWalk: false }), /does not read it/);
 });
