@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quizzes.experiments import Context, registry
-from quizzes.experiments.prefix_cache._balancers import Sticky, WeightedRoundRobin
-from quizzes.experiments.prefix_cache._budgeter import Budgeter
 from quizzes.experiments.prefix_cache._canonical import canonical_prompt
-from quizzes.experiments.prefix_cache._lookups import TokenTree, WholePromptCache
-from quizzes.experiments.prefix_cache._response_cache import ResponseCache, likeness, normalise
-from quizzes.experiments.prefix_cache._tenancy import TokenQuota
+from quizzes.experiments.prefix_cache.lookups import TokenTree, WholePromptCache
+from quizzes.experiments.prefix_cache.noisy_neighbour import TokenQuota
+from quizzes.experiments.prefix_cache.prompt_budget import Budgeter
+from quizzes.experiments.prefix_cache.response_cache import ResponseCache, likeness, normalise
+from quizzes.experiments.prefix_cache.sticky_weights import Sticky, WeightedRoundRobin
 from quizzes.oracles import prefix_cache as oracle
 
 
