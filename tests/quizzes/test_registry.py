@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +63,14 @@ def test_the_docstring_declares_title_note_fields_units_and_meanings(sample: Exp
     fields = [ResultField(name, "steps", meaning) for name in ("first", "second")]
     assert sample.result_fields == [*fields, ResultField("third", "", "")]
     assert sample.result_units == {"first": "steps", "second": "steps", "third": ""}
+
+
+def test_every_experiment_and_oracle_that_a_question_or_claim_cites_exists() -> None:
+    root = Path(__file__).resolve().parents[2]
+    cited = {
+        path
+        for folder in ("quizzes/bank", "quizzes/claims")
+        for file in (root / folder).rglob("*.yaml")
+        for path in re.findall(r"quizzes/(?:experiments|oracles)/[\w/]+\.py", file.read_text())
+    }
+    assert len(cited) > 20 and sorted(path for path in cited if not (root / path).is_file()) == []
