@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 GIB = 1 << 30
 
 
@@ -26,6 +28,11 @@ def rough_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Return "1 block", "2 blocks", "1,200 blocks"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def join_and(words: Sequence[str]) -> str:
+    """Return "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

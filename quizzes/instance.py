@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
+from common.text import counted, gib
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.question import Choice, Param, Question
 
@@ -24,10 +25,10 @@ class QuestionError(ValueError):
 def _templates() -> SandboxedEnvironment:
     environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False)
     environment.filters["commas"] = lambda value: f"{value:,}"
-    environment.filters["gib"] = lambda value: f"{value / 2**30:,.2f} GiB"
+    environment.filters["gib"] = lambda value: gib(value, 2)
     environment.filters["mib"] = lambda value: f"{value / 2**20:,.1f} MiB"
     environment.filters["pct"] = lambda value: f"{100 * value:.1f} %"
-    environment.filters["plural"] = lambda value, noun: f"{value:,} {noun}" + ("" if value == 1 else "s")
+    environment.filters["plural"] = counted
     return environment
 
 

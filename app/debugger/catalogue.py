@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from app.debugger.runs import RECORDED, Run
 from app.debugger.trace_index import TraceIndex
+from common.text import counted
 from engine.core.sched_output import Reason
 
 EventKind = Literal["add", "admit", "hit", "preempt", "resume", "finish", "abort", "evict"]
@@ -96,7 +97,7 @@ class Glance:
             "prefix hit": self.num_hits,
             "eviction": self.num_evictions,
         }
-        parts = [f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count]
+        parts = [counted(count, noun) for noun, count in counts.items() if count]
         return " · ".join([*parts, f"at least {self.min_free_blocks:,} of {self.num_blocks:,} blocks free"])
 
 

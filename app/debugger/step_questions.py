@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from app.debugger.next_step import NextStep, next_step, token_limit
+from common.text import counted, join_and
 from engine.core.sched_output import Reason
 from engine.trace.blocks import NULL_BLOCK
 from engine.trace.protocol import Trace
@@ -110,12 +111,12 @@ def _victim(facts: Facts) -> Iterator[Question]:
         is_own = loss.needy == loss.victim
         who = "and is itself the least important" if is_own else f"and {loss.victim} is the least important"
         because = (
-            f"{loss.needy} needs {_count(loss.need, 'block')} more with {loss.free} free, {who}: victims are taken "
+            f"{loss.needy} needs {counted(loss.need, 'block')} more with {loss.free} free, {who}: victims are taken "
             f"from the end of the running requests, the least important first."
         )
     else:
         because = (
-            f"The running requests need {_count(wanted, 'block')} more and {plan.free_before} are free, so none is "
+            f"The running requests need {counted(wanted, 'block')} more and {plan.free_before} are free, so none is "
             f"preempted. The victim would have been {last}, the least important."
         )
     answer = plan.losses[0].victim if plan.losses else NO_REQUEST
@@ -157,7 +158,7 @@ def _hit(facts: Facts) -> Iterator[Question]:
         "number",
         (),
         plan.hits[name],
-        f"{_count(blocks, 'full block')} of {size} tokens from the start without a gap are cached: "
+        f"{counted(blocks, 'full block')} of {size} tokens from the start without a gap are cached: "
         f"{blocks} x {size} = {plan.hits[name]}. {end}.",
         "Blocks & prefix tree: the chain of its prompt, and which of its blocks are cached",
     )
@@ -195,7 +196,7 @@ def _why_admitted(facts: Facts, plan: NextStep, choices: list[str]) -> str:
     started = [name for name in choices if name in plan.hits]
     if started:
         blocks = sum(plan.taken.get(name, 0) for name in started)
-        told.append(f"{_and(started)} started with {_count(blocks, 'block')} from the free queue.")
+        told.append(f"{join_and(started)} started with {counted(blocks, 'block')} from the free queue.")
     first = next((name for name in choices if name in plan.reasons), None)
     if first is not None:
         told.append(f"{first} keeps waiting: {_reason_text(*plan.reasons[first])}.")
@@ -247,7 +248,7 @@ REASON_WORDS = {
 
 def _reason_text(reason: Reason, figures: dict[str, int]) -> str:
     if reason is Reason.NO_BLOCKS:
-        need = _count(figures["need"], "block")
+        need = counted(figures["need"], "block")
         return f"it needs {need} and {figures['free']} are free besides those of its cached prefix"
     if reason is Reason.PREFIX_IN_FLIGHT:
         return f"another request of this step computes its block {figures['block']}"
@@ -296,7 +297,7 @@ def _given(facts: Facts, plan: NextStep) -> str:
         told.append(f"so do {len(plan.arrivals) - len(told)} more")
     if plan.returned:
         told.append(
-            f"{_and(list(plan.returned))} {'reaches' if len(plan.returned) == 1 else 'reach'} max_tokens in it"
+            f"{join_and(list(plan.returned))} {'reaches' if len(plan.returned) == 1 else 'reach'} max_tokens in it"
         )
     return f" ({'; '.join(told)}.)" if told else ""
 
@@ -313,7 +314,7 @@ def _num_tokens(facts: Facts) -> Iterator[Question]:
     if budget is None:
         return
     single = len(plan.rows) - len(chunks)
-    parts = _shares(chunks) + (f", {_count(single, 'request')} with one token each" if single else "")
+    parts = _shares(chunks) + (f", {counted(single, 'request')} with one token each" if single else "")
     yield Question(
         "num_tokens",
         facts.step,
@@ -371,7 +372,7 @@ def _holds(facts: Facts) -> Iterator[Question]:
     computed = plan.hits.get(name, facts.state.num_computed[name])
     covers = facts.state.num_tokens[name] if name in plan.hits else computed + plan.rows[name]
     holds = len(facts.state.block_tables.get(name, ()))
-    now = f"holds {_count(holds, 'block')}" if holds else "waits and holds none"
+    now = f"holds {counted(holds, 'block')}" if holds else "waits and holds none"
     admitted = " is admitted and" if name in plan.hits else ""
     yield Question(
         "holds",
@@ -382,7 +383,7 @@ def _holds(facts: Facts) -> Iterator[Question]:
         "number",
         (),
         plan.held[name],
-        f"It{admitted} needs room for {_count(covers, 'token')}: {covers} / {size}, rounded up, is {plan.held[name]}."
+        f"It{admitted} needs room for {counted(covers, 'token')}: {covers} / {size}, rounded up, is {plan.held[name]}."
         + (" An admitted request gets the blocks of all its known tokens at once." if admitted else ""),
         "the batch: its computed tokens and blocks",
     )
@@ -410,7 +411,8 @@ def _next_block(facts: Facts) -> Iterator[Question]:
         "next_block",
         facts.step,
         facts.step + wait,
-        f"{name} decodes: it holds {_count(blocks, 'block')} of {size} tokens, and the KV of {computed} tokens exists. "
+        f"{name} decodes: it holds {counted(blocks, 'block')} of {size} tokens, and the KV of {computed} tokens "
+        "exists. "
         "It computes one token in every step. After how many steps does it allocate its next block?",
         "number",
         (),
@@ -447,7 +449,7 @@ def _shared(facts: Facts) -> Iterator[Question]:
     mine = facts.rng.sample(shared, min(len(shared), facts.rng.choice((1, 2, 3))))
     others = facts.rng.sample(alone, min(len(alone), MOST_CHOICES + 1 - len(mine)))
     owners = facts.state.owners
-    told = [f"block {block} by {_and(owners[block])}" for block in sorted(mine) if block in owners]
+    told = [f"block {block} by {join_and(owners[block])}" for block in sorted(mine) if block in owners]
     yield Question(
         "shared",
         facts.step,
@@ -508,18 +510,10 @@ def _choice(
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _and(names: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
 def _shares(counts: dict[str, int]) -> str:
     """Counts as "r3 1, r5 2"; of many, the first few and a sum."""
     shown = [f"{name} {count}" for name, count in list(counts.items())[:4]]
     if len(counts) > len(shown):
         rest = list(counts.values())[4:]
-        shown.append(f"{_count(len(rest), 'other')} {sum(rest)}")
+        shown.append(f"{counted(len(rest), 'other')} {sum(rest)}")
     return ", ".join(shown) or "none"

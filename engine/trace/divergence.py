@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from common.text import counted
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
 from engine.trace.run_totals import Mark, budgets_of, keys_by_name, name_of
@@ -141,8 +142,8 @@ def _decided(mine: Decision, other: Decision, budget: int) -> str:
 def _tokens(row: tuple[int, int] | None) -> str:
     if row is None:
         return "no tokens"
-    start, count = row
-    return f"{count} token{'' if count == 1 else 's'} from position {start}"
+    start, num_tokens = row
+    return f"{counted(num_tokens, 'token')} from position {start}"
 
 
 def _reason(reader: Trace, key: str, step: int) -> str:

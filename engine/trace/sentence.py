@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from common.text import counted, join_and
 from engine.core.sched_output import Reason
 from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, position_before, released
 from engine.trace.protocol import Trace
@@ -57,7 +58,7 @@ class _Facts:
         names = [self.name(number) for number in numbers]
         if len(names) > 3:
             names[2:] = [f"{len(names) - 2} more"]
-        return _and(names)
+        return join_and(names)
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -96,8 +97,8 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
         return
     requests = facts.reader.requests
     costs = [cost_of(facts.reader, requests[number], facts.step, facts.record) for number in victims]
-    tokens = _count(sum(cost.tokens_lost for cost in costs), "computed token")
-    lost = f"{_count(sum(cost.blocks for cost in costs), 'block')} ({tokens})"
+    tokens = counted(sum(cost.tokens_lost for cost in costs), "computed token")
+    lost = f"{counted(sum(cost.blocks for cost in costs), 'block')} ({tokens})"
     cause = _cause(facts, victims[0])
     if len(victims) > 1:
         yield f"{len(victims)} requests were preempted, {facts.names(victims)}: {cause}. They released {lost}"
@@ -116,7 +117,7 @@ def _cause(facts: _Facts, victim: int) -> str:
     figures = entry[2]
     if "need" not in figures or "free" not in figures:
         return f"{who} needed blocks"
-    return f"{who} needed {_count(figures['need'], 'block')} with {figures['free']} free"
+    return f"{who} needed {counted(figures['need'], 'block')} with {figures['free']} free"
 
 
 def _needy(record: dict[str, Any], victim: int) -> int | None:
@@ -135,7 +136,7 @@ def _needy(record: dict[str, Any], victim: int) -> int | None:
 def _return(cost: PreemptionCost) -> str:
     if cost.steps_waited is None or cost.tokens_found is None:
         return ""
-    when = f"when it resumed {_count(cost.steps_waited, 'step')} later"
+    when = f"when it resumed {counted(cost.steps_waited, 'step')} later"
     if not cost.tokens_found:
         return f"; it recomputed them {when}"
     how = "cached"
@@ -149,7 +150,7 @@ def _evictions(facts: _Facts) -> Iterator[str]:
     if not evicted:
         forgotten = sum(len(blocks) for kind, _, blocks, *_ in facts.record.get("ev", ()) if kind == "evict")
         if forgotten:
-            yield f"the prefix cache was reset: {_count(forgotten, 'cached block')} dropped"
+            yield f"the prefix cache was reset: {counted(forgotten, 'cached block')} dropped"
         return
     takers = facts.names(dict.fromkeys(taker for _, taker in evicted if taker is not None))
     for_whom = f" for {takers}" if takers else ""
@@ -178,20 +179,20 @@ def _finishes(facts: _Facts) -> Iterator[str]:
     numbers = [number for number, _ in finished]
     blocks = sum(released(facts.record, number)[0] for number in numbers)
     reason = f" ({finished[0][1]})" if len(finished) == 1 else ""
-    yield f"{facts.names(numbers)} finished{reason} and released {_count(blocks, 'block')}"
+    yield f"{facts.names(numbers)} finished{reason} and released {counted(blocks, 'block')}"
 
 
 def _aborts(facts: _Facts) -> Iterator[str]:
     events = facts.reader.lifecycle_at("abort", facts.step)
     if not events:
         return
-    names = _and([_short(str(event.request_id)) for event in events[:2]] + _more(len(events) - 2))
+    names = join_and([_short(str(event.request_id)) for event in events[:2]] + _more(len(events) - 2))
     freed = ""
     if len(events) == 1:
         request = facts.reader.find(str(events[0].request_id), facts.step - 1)
         blocks, _ = released(facts.record, request.number)
         if blocks and request.ended == facts.step:
-            freed = f" and released {_count(blocks, 'block')}"
+            freed = f" and released {counted(blocks, 'block')}"
     yield f"{names} {'was' if len(events) == 1 else 'were'} aborted{freed}"
 
 
@@ -201,7 +202,7 @@ def _resumes(facts: _Facts) -> Iterator[str]:
         request = facts.reader.requests[number]
         known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
         before = [step for step in request.preempted if step < facts.step]
-        waited = f" after {_count(facts.step - before[-1], 'step')}" if before else ""
+        waited = f" after {counted(facts.step - before[-1], 'step')}" if before else ""
         hit = f"{start} of its {known} tokens cached" if start else "no prefix cached"
         yield f"{facts.name(number)} resumed{waited} ({hit}) and used {_used(facts, computed.get(number, 0))}"
 
@@ -216,7 +217,7 @@ def _admissions(facts: _Facts) -> Iterator[str]:
     prompts = sum(facts.reader.requests[number].num_prompt_tokens for number, *_ in admitted)
     names = facts.names([number for number, *_ in admitted])
     was, its = ("was", "its") if len(admitted) == 1 else ("were", "their")
-    hit = f"{hits} of {its} {_count(prompts, 'prompt token')} cached" if hits else "no prefix cached"
+    hit = f"{hits} of {its} {counted(prompts, 'prompt token')} cached" if hits else "no prefix cached"
     yield f"{names} {was} admitted ({hit}) and used {used}"
 
 
@@ -240,7 +241,7 @@ def _prefills(facts: _Facts) -> Iterator[str]:
 
 def _used(facts: _Facts, tokens: int) -> str:
     if facts.budget is None:
-        return _count(tokens, "token")
+        return counted(tokens, "token")
     return f"{tokens} of the budget of {facts.budget}"
 
 
@@ -253,7 +254,7 @@ def _decodes(facts: _Facts) -> Iterator[str]:
     drafted = counters.get("num_draft_tokens", 0)
     if drafted:
         accepted = counters.get("num_accepted_tokens", 0)
-        yield f"{who} decoded, {accepted} of {_count(drafted, 'drafted token')} accepted"
+        yield f"{who} decoded, {accepted} of {counted(drafted, 'drafted token')} accepted"
     else:
         yield f"{who} decoded one token{' each' if len(rows) > 1 else ''}"
 
@@ -262,11 +263,11 @@ def _swaps(facts: _Facts) -> Iterator[str]:
     counters = facts.record.get("cnt", {})
     moved = []
     if out := counters.get("num_blocks_swapped_out", 0):
-        moved.append(f"{_count(out, 'block')} swapped out to the host")
+        moved.append(f"{counted(out, 'block')} swapped out to the host")
     if offloaded := counters.get("num_blocks_offloaded", 0):
-        moved.append(f"{_count(offloaded, 'evicted block')} kept on the host")
+        moved.append(f"{counted(offloaded, 'evicted block')} kept on the host")
     if back := counters.get("num_blocks_copied_in", 0):
-        moved.append(f"{_count(back, 'block')} copied back from the host")
+        moved.append(f"{counted(back, 'block')} copied back from the host")
     if moved:
         yield ", ".join(moved)
 
@@ -359,14 +360,6 @@ _SHORT_CAUSES = {
 
 
 # ---------------------------------------------------------------------- words
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _and(names: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _more(count: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.text import count, duration, gib, rough_duration
+from common.text import counted, duration, gib, join_and, rough_duration
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,18 @@ def test_an_expected_time_is_rough(seconds: float, text: str) -> None:
 
 
 def test_counts_agree_in_number() -> None:
-    assert [count(n, "block") for n in (0, 1, 2, 1200)] == ["0 blocks", "1 block", "2 blocks", "1,200 blocks"]
-    assert count(2, "entry", "entries") == "2 entries"
+    assert [counted(n, "block") for n in (0, 1, 2, 1200)] == [
+        "0 blocks",
+        "1 block",
+        "2 blocks",
+        "1,200 blocks",
+    ]
+    assert counted(2, "entry", "entries") == "2 entries"
 
 
 def test_sizes_are_in_gib() -> None:
     assert gib(1.5 * 2**30) == "1.5 GiB" and gib(2**30, 2) == "1.00 GiB"
+
+
+def test_names_are_joined_as_in_a_sentence() -> None:
+    assert [join_and(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]

@@ -15,7 +15,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.kernels.names import backends, operation
-from common.text import count
+from common.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -244,7 +244,7 @@ def _all_compiled(
         for arch in arches:
             for report in compiled(op, focus, arch, wanted, every):
                 reports.append(report)
-                tell(f"compiling {op}: {count(len(reports), 'kernel')}")
+                tell(f"compiling {op}: {counted(len(reports), 'kernel')}")
     return reports
 
 

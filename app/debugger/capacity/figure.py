@@ -10,7 +10,7 @@ from typing import Any
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.capacity.steady_state import SteadyState
 from app.debugger.source_lines import definition_of, find_line
-from common.text import GIB
+from common.text import GIB, gib
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,12 @@ class Capacity:
         return value
 
 
-def gib(num_bytes: float) -> str:
-    return f"{num_bytes / GIB:,.2f} GiB"
-
-
 def gb(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:,.2f} GB"
 
 
 def ms(seconds: float) -> str:
+    """Return a time with the digits that a formula needs to come to its value."""
     if not math.isfinite(seconds):
         return "no bound"
     if seconds >= 10:
@@ -87,7 +84,7 @@ def ms(seconds: float) -> str:
 
 def _bytes(value: float) -> str:
     return (
-        gib(value)
+        gib(value, 2)
         if abs(value) >= 0.01 * GIB
         else f"{value / 1024:,.1f} KiB"
         if value >= 1024

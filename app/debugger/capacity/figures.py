@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 
-from app.debugger.capacity.figure import Capacity, gb, gib, ms
+from app.debugger.capacity.figure import Capacity, gb, ms
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.capacity.steady_state import Replica
+from common.text import gib
 from engine.core.kv_manager import KVManager
 from engine.sim.cost import CostModel, Rates, StepLoad
 from engine.sim.memory import Deployment, DoesNotFit, divide_memory, plan_memory, remedies
@@ -76,22 +77,22 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
     found.add(
         "usable", "Memory that the engine may use", plan.usable, "bytes",
         "GPU memory x gpu_memory_utilization",
-        f"{gib(hardware.memory_bytes)} x {deployment.gpu_memory_utilization:g}",
+        f"{gib(hardware.memory_bytes, 2)} x {deployment.gpu_memory_utilization:g}",
         divide_memory,
         f"other processes on the GPU. {hardware.source}",
     )  # fmt: skip
     found.add(
         "working", "Activations and runtime", plan.activations + plan.runtime, "bytes",
         "max(hidden states of a full step, logits of all rows) + CUDA context and graphs",
-        f"{gib(plan.activations)} for {deployment.max_num_batched_tokens:,} tokens or "
-        f"{deployment.max_num_seqs:,} rows + {gib(plan.runtime)}",
+        f"{gib(plan.activations, 2)} for {deployment.max_num_batched_tokens:,} tokens or "
+        f"{deployment.max_num_seqs:,} rows + {gib(plan.runtime, 2)}",
         ("engine/sim/memory.py", "def _activation_bytes"),
         "an estimate, good to a few percent of the card: vLLM and our worker measure it at start",
     )  # fmt: skip
     found.add(
         "kv_budget", "Left for the KV cache on a GPU", plan.kv_budget, "bytes",
         "usable - weights - activations and runtime",
-        f"{gib(plan.usable)} - {gib(plan.weights)} - {gib(plan.activations + plan.runtime)}",
+        f"{gib(plan.usable, 2)} - {gib(plan.weights, 2)} - {gib(plan.activations + plan.runtime, 2)}",
         divide_memory,
         "fragmentation of the allocator",
         ("usable", "weights", "working"),

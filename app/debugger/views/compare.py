@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, TraceIndex
+from common.text import join_and
 from engine.trace.diff import TraceDiff
 from engine.trace.protocol import Trace
 from engine.trace.run_figures import Figure, RequestDelta
@@ -113,7 +114,9 @@ def summary(found: TraceDiff) -> str:
     ]
     words = [word for word in said if word]
     result = (
-        f"B has {_join(words)}." if words else "Both have as many steps, preemptions and recomputed tokens."
+        f"B has {join_and(words)}."
+        if words
+        else "Both have as many steps, preemptions and recomputed tokens."
     )
     return f"The first different decision is in step {found.first.step}. {result}"
 
@@ -123,10 +126,6 @@ def _change(figure: Figure, one: str, many: str) -> str:
         return ""
     count = round(abs(figure.delta))
     return f"{count:,} {'more' if figure.delta > 0 else 'fewer'} {one if count == 1 else many}"
-
-
-def _join(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 # ---------------------------------------------------------------------- aligning two runs
