@@ -4,9 +4,9 @@
     (event loop)                                            execute commands; step(); deliver outputs
                           OutputStream <--- outputs -----   …
 
-The engine runs in a thread, not in a process: torch and the tokenizer leave the interpreter lock
-while they work, outputs need no serialising, and a debugger sees all of it. What is lost is a
-fraction of a step's time when clients keep the interpreter busy.
+The engine runs in a thread, not in a process: torch and the tokenizer release the interpreter lock while they work,
+outputs need no serialising, and a debugger sees everything. The price is a fraction of a step's time when clients keep
+the interpreter busy.
 Source of the interface: vLLM v1/engine/async_llm.py.
 """
 
@@ -46,16 +46,16 @@ class AsyncLLM:
         async for output in llm.generate("Hello", SamplingParams(max_tokens=20)):
             print(output.outputs[0].text)
 
-    Prompts are tokenised in the caller's task, so a wrong request raises there and then.
+    Prompts are tokenised in the caller's task, so a wrong request raises at once.
     """
 
     def __init__(self, args: EngineArgs) -> None:
         self.llm_engine = LLMEngine.from_args(args)
         self._request_ids = (f"request-{number}" for number in count())
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        """Run by the engine thread between two steps; None ends it."""
+        """Functions that the engine thread runs between two steps; None ends it."""
         self._lock = threading.Lock()
-        """Orders "a client starts to wait" and "the engine ends", so that nobody waits for a dead engine."""
+        """Orders "a client starts to wait" and "the engine ends", so that no client waits for a dead engine."""
         self._streams: dict[str, OutputStream] = {}
         self._calls: set[Future[Any]] = set()
         self._end: EngineDeadError | None = None
@@ -79,10 +79,10 @@ class AsyncLLM:
         lora_request: LoRARequest | None = None,
         priority: int = 0,
     ) -> AsyncIterator[RequestOutput]:
-        """Complete a prompt; each output is as `output_kind` says.
+        """Complete a prompt and yield its outputs, of the kind `output_kind`.
 
-        Leaving the loop or cancelling the task aborts the request: its blocks are free before the
-        next step. A slow reader loses nothing and delays nobody: what it missed comes as one output.
+        Leaving the loop or cancelling the task aborts the request: its blocks are free before the next step. A slow
+        reader delays no other client: outputs it has missed are merged into one.
         """
         request_id = next(self._request_ids) if request_id is None else request_id
         if lora_request is not None and not self.llm_engine.is_loaded(lora_request):
@@ -107,31 +107,31 @@ class AsyncLLM:
                 self._commands.put(partial(self._drop, request_id, stream))
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
-        """End requests: whoever reads them gets what there is, with finish_reason "abort"."""
+        """Abort requests: their streams end with the tokens so far and finish_reason "abort"."""
         request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
         self._commands.put(partial(self._abort, request_ids))
 
     async def add_lora(self, lora_request: LoRARequest) -> bool:
-        """Load an adapter while others run. False if it is there already."""
+        """Load an adapter while requests run. Return False if it is loaded already."""
         return await self._call(partial(self.llm_engine.add_lora, lora_request))
 
     async def load_lora_adapter(
         self, lora_name: str, lora_path: str, *, load_inplace: bool = False
     ) -> LoRARequest:
-        """As `LLM.load_lora_adapter`."""
+        """See `LLM.load_lora_adapter`."""
         load = self.llm_engine.load_lora_adapter
         return await self._call(partial(load, lora_name, lora_path, load_inplace=load_inplace))
 
     async def unload_lora_adapter(self, lora_name: str) -> None:
-        """Forget an adapter. Requests under way finish with it."""
+        """Unload an adapter. Unfinished requests still finish with it."""
         await self._call(partial(self.llm_engine.remove_lora, lora_name))
 
     async def list_lora_adapters(self) -> list[LoRARequest]:
-        """What is loaded, in the order in which it came."""
+        """Return the loaded adapters, oldest first."""
         return await self._call(self.llm_engine.list_loras)
 
     async def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         return await self._call(self.llm_engine.reset_prefix_cache)
 
     async def check_health(self) -> None:
@@ -216,7 +216,7 @@ class AsyncLLM:
         self.llm_engine.shutdown()
 
     def _execute_commands(self) -> bool:
-        """Run what clients asked for since the last step; with no work at all, wait. False: stop."""
+        """Run the commands since the last step; without work, wait for one. Return False to stop."""
         is_idle = not self.llm_engine.has_unfinished()
         while True:
             try:
@@ -231,14 +231,14 @@ class AsyncLLM:
     def _add(self, submitted: SubmittedRequest) -> None:
         try:
             self.llm_engine.add(submitted)
-        except ValueError as error:  # the core refuses it: this client's problem alone
+        except ValueError as error:  # the core rejects this request; the others go on
             self._streams.pop(submitted.request_id).fail(error)
 
     def _abort(self, request_ids: list[str]) -> None:
         self._deliver(self.llm_engine.abort(request_ids))
 
     def _drop(self, request_id: str, stream: OutputStream) -> None:
-        """The client is gone. By now its id may belong to another one."""
+        """Abort the request of a client that left, unless a new client uses its id by now."""
         if self._streams.get(request_id) is stream:
             del self._streams[request_id]
             self.llm_engine.abort([request_id])
@@ -254,7 +254,7 @@ class AsyncLLM:
                 self._drop(output.request_id, stream)
 
     def _close(self, end: EngineDeadError) -> None:
-        """Turn the health red and tell everyone who waits."""
+        """Mark the engine as ended and fail all streams and calls."""
         with self._lock:
             self._end = end
         for stream in self._streams.values():
@@ -265,9 +265,9 @@ class AsyncLLM:
 
 
 class OutputStream:
-    """One client's outputs on their way from the engine thread to its event loop.
+    """Outputs of one request, passed from the engine thread to the client's event loop.
 
-    It holds at most one output: what the client has not fetched is merged with what comes next.
+    It holds at most one output: one that the client has not fetched is merged with the next.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, kind: RequestOutputKind) -> None:
@@ -279,7 +279,7 @@ class OutputStream:
         self._error: Exception | None = None
 
     def put(self, output: RequestOutput) -> bool:
-        """From the engine thread. False if the client's event loop is gone."""
+        """Add an output, from the engine thread. Return False if the client's event loop is closed."""
         with self._lock:
             earlier = self._output
             self._output = earlier.with_delta(output) if earlier is not None and self._is_delta else output
@@ -287,13 +287,13 @@ class OutputStream:
         return not self._loop.is_closed() and (is_woken or self._wake())
 
     def fail(self, error: Exception) -> bool:
-        """From the engine thread: raise this in the client once it has read what came before."""
+        """Raise an error in the client after it has read the last output; from the engine thread."""
         with self._lock:
             self._error = error
         return self._wake()
 
     async def get(self) -> RequestOutput:
-        """From the client."""
+        """Wait for the next output, from the client."""
         while True:
             await self._ready.wait()
             with self._lock:
@@ -313,7 +313,7 @@ class OutputStream:
 
 
 def _copy(end: EngineDeadError) -> EngineDeadError:
-    """One for each client: an exception collects the traceback of whoever raises it."""
+    """Copy the error for each client: an exception collects the traceback of each raise."""
     copy = EngineDeadError(str(end))
     copy.__cause__ = end.__cause__
     return copy

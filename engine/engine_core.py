@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from engine.trace.writer import TraceWriter
 
 GRAMMAR_POLL_S = 0.02
-"""How long a step that can do nothing else waits for a grammar, before it looks at requests and aborts again."""
+"""Longest wait for a grammar in a step that has nothing else to do."""
 
 logger = logging.getLogger(__name__)
 
 
 class EngineCore:
-    """A scheduler, an executor, and the loop body that joins them.
+    """A scheduler, an executor, and the step that joins them.
 
-    An exception in a step ends the engine: every live request gets an error output, once, and whoever
-    uses the engine afterwards gets an EngineDeadError whose cause is that exception.
+    An exception in a step ends the engine: every unfinished request gets an error output, and later calls raise an
+    EngineDeadError whose cause is that exception.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EngineCore:
         executor: Executor,
         make_vocabulary: Callable[[], Vocabulary] | None = None,
     ) -> None:
-        """make_vocabulary: what the tokens say; without it structured outputs are refused."""
+        """make_vocabulary: returns the bytes of all tokens; without it structured outputs are rejected."""
         self.config = config
         self.scheduler = scheduler
         self.executor = executor
@@ -71,7 +71,7 @@ class EngineCore:
             GrammarManager(config.structured_outputs, make_vocabulary) if make_vocabulary else None
         )
         self._structured: dict[str, Request] = {}
-        """The unfinished requests that have a grammar."""
+        """Unfinished requests with a grammar, by id."""
         self._retired_loras: list[str] = []
         """Keys of unloaded adapters that unfinished requests still use."""
         self.debug = None if config.debug_port is None else _open_debug_port(config)
@@ -123,7 +123,7 @@ class EngineCore:
             observer.add(request)
 
     def _compile_grammar(self, request: Request) -> None:
-        """Give a request the grammar that it asks for, ready or on its way."""
+        """Start to compile the grammar of a request, unless it is compiled already."""
         assert request.sampling_params.structured_outputs is not None
         if self.grammars is None:
             message = "structured outputs need a tokenizer, and the engine was started without one"
@@ -134,21 +134,21 @@ class EngineCore:
         request.grammar_future = self.grammars.compile(request.sampling_params.structured_outputs)
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
-        """End requests now. Returns the last output of those that lived; other ids are ignored."""
+        """End requests now. Return the last output of each unfinished one; ignore other ids."""
         outputs = self.scheduler.abort(request_ids)
         for observer in self.observers:
             observer.abort(output.request_id for output in outputs)
         return outputs
 
     def has_unfinished(self) -> bool:
-        """Whether `step` has something to do. A dead engine has not."""
+        """Whether `step` has something to do; False for a dead engine."""
         if self._failure is not None:
             return False
         return self.scheduler.has_unfinished() or (self.debug is not None and self.debug.control.has_commands)
 
     @property
     def has_transfers(self) -> bool:
-        """Whether the KV of finished requests is still to be handed over."""
+        """Whether KV of finished requests is still to be transferred."""
         return self.scheduler.has_leftovers()
 
     def step(self) -> list[EngineCoreOutput]:
@@ -163,7 +163,7 @@ class EngineCore:
         try:
             return self._step()
         except KeyboardInterrupt as interrupt:
-            # A step that stopped half-way cannot be repeated, but without its requests the engine can go on.
+            # An interrupted step cannot be repeated, but without its requests the engine can go on.
             self.abort(list(self.scheduler.requests))
             for observer in self.observers:
                 observer.error(interrupt)
@@ -219,7 +219,7 @@ class EngineCore:
         return out
 
     def _build_bitmask(self, out: SchedulerOutput) -> Future[GrammarBitmask] | None:
-        """What a step's structured rows may choose from, made while the step computes."""
+        """Start to build the tokens that grammars allow in this step, beside its forward pass."""
         assert self.grammars is not None
         live = self.scheduler.requests
         self._structured = {name: r for name, r in self._structured.items() if live.get(name) is r}
@@ -230,18 +230,18 @@ class EngineCore:
     def _take_bitmask(self, bitmask: Future[GrammarBitmask] | None, result: ModelRunnerOutput) -> None:
         assert self.grammars is not None
         if bitmask is not None:
-            made = bitmask.result()  # grammars may advance only when nobody looks at them any more
+            made = bitmask.result()  # grammars may advance only after the mask thread has read them
             result.errors |= made.errors
             self.scheduler.stats.num_masked_rows = len(made.rows)
         self.scheduler.stats.grammar_compile_us = self.grammars.take_compile_us()
 
     def load_lora(self, key: str, folder: str) -> None:
-        """Bring an adapter to every worker's host memory under a key that is new, or raise LoRAError."""
+        """Load an adapter into the host memory of every worker under a new key, or raise LoRAError."""
         self.check_alive()
         self.executor.collective_rpc("add_lora", key, folder)
 
     def unload_lora(self, key: str) -> None:
-        """Forget an adapter as soon as no unfinished request uses it."""
+        """Unload an adapter as soon as no unfinished request uses it."""
         self._retired_loras.append(key)
         self._drop_retired_loras()
 
@@ -254,7 +254,7 @@ class EngineCore:
             self.executor.collective_rpc("remove_lora", key)
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
+        """Empty the prefix cache. Return False, and change nothing, while any request holds blocks."""
         done = self.scheduler.reset_prefix_cache()
         if done:
             for observer in self.observers:
@@ -262,11 +262,11 @@ class EngineCore:
         return done
 
     def take_kv_events(self) -> list[KVEventBatch]:
-        """What the prefix cache has said since the last call, with kv_events_config's publisher "memory"."""
+        """Return the KV events since the last call; needs `kv_events_config={"publisher": "memory"}`."""
         publisher = None if self.kv_events is None else self.kv_events.publisher
         if not isinstance(publisher, MemoryPublisher):
             raise ConfigError(
-                'nobody collects KV events; create the engine with kv_events_config={"publisher": "memory"}'
+                'KV events are not collected; create the engine with kv_events_config={"publisher": "memory"}'
             )
         return publisher.take()
 
@@ -275,7 +275,7 @@ class EngineCore:
         return self._failure is not None
 
     def shutdown(self) -> None:
-        """End the trace and give back the device's memory."""
+        """Close the observers and free the device's memory."""
         for observer in self.observers:
             observer.close()
         if self.grammars is not None:
@@ -291,7 +291,7 @@ class EngineCore:
             ) from self._failure
 
     def _die(self, error: Exception) -> list[EngineCoreOutput]:
-        """Tell every live request, and remember why."""
+        """Mark the engine as dead; return an error output for every unfinished request."""
         self._failure = error
         logger.error("the engine died in a step", exc_info=error)
         for observer in self.observers:
@@ -314,14 +314,14 @@ class EngineCore:
 
 @dataclass(slots=True)
 class _StepUnderWay:
-    """A step that the workers compute, with what the scheduler said of it."""
+    """A step that the workers compute, with its plan and statistics."""
 
     out: SchedulerOutput
     bitmask: Future[GrammarBitmask] | None
     pending: PendingStep
     stats: StepStats
     began: float
-    """perf_counter when it was scheduled."""
+    """Value of perf_counter when it was scheduled."""
 
 
 def _connector_options(config: EngineConfig, executor: Executor) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Offline inference: prompts in, completions out, in the caller's own thread.
+"""Offline inference: prompts in, completions out, in the caller's thread.
 
 Names are vLLM's (vllm/entrypoints/llm.py).
 """
@@ -33,11 +33,11 @@ from engine.outputs import EmbeddingRequestOutput, RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams
 
 _QUIET_S = 2.0
-"""A progress bar appears by itself when a call takes longer."""
+"""Calls that take longer show a progress bar by default."""
 
 
 class LLM:
-    """A model ready to generate.
+    """A loaded model.
 
         with LLM("shop", max_num_seqs=8) as llm:
             for output in llm.generate(["Hello", "Good morning"], SamplingParams(max_tokens=20)):
@@ -51,10 +51,10 @@ class LLM:
         self.llm_engine = LLMEngine.from_args(EngineArgs.create(model=model, **engine_args))
         self._request_ids = map(str, count())
         self._inboxes: dict[str, deque[RequestOutput]] = {}
-        """Where a request's outputs go. The requests of a call share an inbox, and several calls may be open: those
-        of other threads, or a stream with a `generate` inside its loop."""
+        """Outputs by request id. The requests of a call share an inbox. Several calls may be open: those of other
+        threads, or a stream with a `generate` inside its loop."""
         self._turn = _Turn()
-        """Held while the engine is changed: by one thread at a time."""
+        """Held by the one thread that uses the engine."""
         self._is_open = True
 
     def generate(
@@ -66,12 +66,12 @@ class LLM:
         lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        """Complete prompts; the answers come in their order.
+        """Complete prompts and return the outputs in their order.
 
-        A prompt is text, a list of token ids, or a dict (`PromptDict`). `sampling_params` and `lora_request`
-        are one for all or one for each; None in place of an adapter is the base. If any request is wrong,
-        this raises before anything has started. `use_tqdm`: True and False show and hide the progress bar,
-        None shows it after two seconds.
+        A prompt is text, a list of token ids, or a dict (`PromptDict`). Give one `sampling_params` and
+        `lora_request` for all prompts or a list with one for each; an adapter of None is the base model. A wrong
+        request raises before any has started. `use_tqdm` shows or hides the progress bar; None shows it after two
+        seconds.
         """
         prompts = _as_list(prompts)
         all_params = _one_for_each(sampling_params, len(prompts))
@@ -99,7 +99,7 @@ class LLM:
         tool_choice: ToolChoice = "auto",
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or several, written with the model's chat template.
+        """Answer one conversation or several, rendered with the model's chat template.
 
         tools: functions with JSON schemas, as in OpenAI's API; calls come back in `CompletionOutput.tool_calls`.
         tool_choice: "auto", "none", "required", or one function by name (`engine/frontend/tool_choice.py`).
@@ -126,9 +126,9 @@ class LLM:
     def embed(
         self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool | None = None
     ) -> list[EmbeddingRequestOutput]:
-        """A vector per prompt: the hidden state of its last token, of length 1.
+        """Return a vector of length 1 per prompt: the hidden state of its last token.
 
-        Prefixes of one text cost little: each finds the blocks of the one before in the prefix cache.
+        Prefixes of one text cost little: each hits the blocks of the shorter one in the prefix cache.
         """
         self._check_open()
         processor = self.llm_engine.input_processor
@@ -149,9 +149,9 @@ class LLM:
     def beam_search(
         self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams
     ) -> list[BeamSearchOutput]:
-        """The `beam_width` most likely continuations of each prompt, best first, and what the search cost.
+        """Return the `beam_width` most likely continuations of each prompt, best first, and the cost of the search.
 
-        Deterministic. It asks for 2 * beam_width log-probabilities, which `max_logprobs` must allow.
+        Deterministic. `max_logprobs` must allow 2 * beam_width log-probabilities.
         """
         config, processor = self.llm_engine.engine_core.config, self.llm_engine.input_processor
         one_token = SamplingParams(max_tokens=1, logprobs=2 * params.beam_width)
@@ -189,7 +189,7 @@ class LLM:
         *,
         lora_request: LoRARequest | None = None,
     ) -> Iterator[RequestOutput]:
-        """Complete one prompt and yield what is new after every step. Leaving the loop aborts the rest.
+        """Complete one prompt and yield the new output of every step. Leaving the loop aborts the request.
 
         for delta in llm.stream("Once"):
             print(delta.outputs[0].text, end="", flush=True)
@@ -199,43 +199,43 @@ class LLM:
         return self._stream(self._process(prompt, params, RequestOutputKind.DELTA, lora))
 
     def load_lora_adapter(self, lora_name: str, lora_path: str, *, load_inplace: bool = False) -> LoRARequest:
-        """Load an adapter while others run; what it returns is the `lora_request` of those who want it.
+        """Load an adapter while requests run; return the `lora_request` to generate with.
 
-        lora_path: a folder in PEFT's layout, or the name of a shipped adapter (`prep zoo list`). The name must be
-        new, or with `load_inplace` the new weights take it.
+        lora_path: a folder in PEFT's layout, or the name of a shipped adapter (`prep zoo list`). With `load_inplace`
+        the new weights replace those of a loaded adapter; without, its name must be new.
         """
         with self._turn:
             return self.llm_engine.load_lora_adapter(lora_name, lora_path, load_inplace=load_inplace)
 
     def unload_lora_adapter(self, lora_name: str) -> None:
-        """Forget an adapter. Requests under way finish with it."""
+        """Unload an adapter. Unfinished requests still finish with it."""
         with self._turn:
             self.llm_engine.remove_lora(lora_name)
 
     def list_lora_adapters(self) -> list[LoRARequest]:
-        """What is loaded, in the order in which it came."""
+        """Return the loaded adapters, oldest first."""
         return self.llm_engine.list_loras()
 
     def get_tokenizer(self) -> Tokenizer:
-        """The model's tokenizer; with `skip_tokenizer_init` there is none, and this raises."""
+        """Return the model's tokenizer. Raises InvalidRequestError with `skip_tokenizer_init`."""
         if self.llm_engine.tokenizer is None:
             raise InvalidRequestError("there is no tokenizer: this engine has skip_tokenizer_init=True")
         return self.llm_engine.tokenizer
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         with self._turn:
             return self.llm_engine.reset_prefix_cache()
 
     def take_kv_events(self) -> list[KVEventBatch]:
-        """How the prefix cache has changed since the last call, for a router (`engine/core/kv_events.py`).
+        """Return the changes of the prefix cache since the last call, for a router (`engine/core/kv_events.py`).
 
         Needs `kv_events_config={"publisher": "memory"}`.
         """
         core = self.llm_engine.engine_core
         if not isinstance(core, EngineCore):
             raise ConfigError(
-                "KV events are one engine's; with data_parallel_size above 1 there is no common feed"
+                "each engine has its own KV events; with data_parallel_size above 1 there is no common feed"
             )
         with self._turn:
             return core.take_kv_events()
@@ -277,7 +277,7 @@ class LLM:
     def _loras_for_each(
         self, loras: LoRARequest | Sequence[LoRARequest | None] | None, num_prompts: int
     ) -> list[LoRARequest | None]:
-        """One adapter for each prompt, all of them loaded."""
+        """Return one adapter for each prompt, after loading the new ones."""
         if isinstance(loras, str) or not isinstance(loras, Sequence):
             loras = [loras] * num_prompts
         if len(loras) != num_prompts:
@@ -325,7 +325,7 @@ class LLM:
     def _step_for(self, inbox: deque[RequestOutput]) -> None:
         """Run a step unless another call's step has filled the inbox.
 
-        Call it inside `interrupt_afterwards`: outputs that were taken from the engine must reach their inboxes.
+        Call it inside `interrupt_afterwards`: outputs taken from the engine must reach their inboxes.
         """
         with self._turn:
             if inbox:
@@ -340,14 +340,14 @@ class LLM:
         return outputs
 
     def _hand_over(self) -> None:
-        """Run the step in which the KV connector learns of requests that have just finished."""
+        """Run a step so that the KV connector gets the blocks of requests that have just finished."""
         with self._turn:
             if self.llm_engine.engine_core.has_transfers:
                 self._step()
 
     @contextmanager
     def _submitted(self, requests: list[SubmittedRequest]) -> Iterator[deque[RequestOutput]]:
-        """Requests that live inside the block: however it ends, none of them stays in the engine."""
+        """Add requests to the engine; when the block ends, abort those that are unfinished."""
         inbox: deque[RequestOutput] = deque()
         try:
             with interrupt_afterwards(), self._turn:
@@ -363,14 +363,14 @@ class LLM:
 
 
 class _Turn:
-    """A lock that threads get in turn: a thread that releases it and wants it again lets a waiting one go first.
+    """A fair lock: a thread that releases and acquires it again lets a waiting thread go first.
 
     Reentrant, because the garbage collector may close a stream at any moment, also in the middle of a step.
     """
 
     def __init__(self) -> None:
         self._gate = threading.RLock()
-        """Held by the next thread while it waits."""
+        """Held by the next thread in line while it waits."""
         self._lock = threading.RLock()
         self._owner: int | None = None
         self._depth = 0
@@ -391,7 +391,7 @@ class _Turn:
 
 
 class _Progress:
-    """A bar over finished requests with the speeds so far, as vLLM shows it."""
+    """A progress bar over finished requests with token rates, as in vLLM."""
 
     def __init__(self, total: int, use_tqdm: bool | None) -> None:
         self._bar = tqdm(
@@ -429,13 +429,13 @@ class _Progress:
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt or many: a list of ints is one prompt of token ids."""
+    """Return a list of prompts; a list of integers is one prompt of token ids."""
     is_one = isinstance(prompts, (str, dict)) or (len(prompts) > 0 and isinstance(prompts[0], int))
     return [prompts] if is_one else list(prompts)
 
 
 def _is_conversation(messages: Sequence[Any]) -> bool:
-    """A list of messages, rather than a list of lists of messages."""
+    """Whether this is one list of messages, not a list of conversations."""
     return len(messages) == 0 or isinstance(messages[0], dict)
 
 

@@ -1,4 +1,4 @@
-"""What a caller gets back. Field names are vLLM's (vllm/outputs.py)."""
+"""Outputs of requests. Field names are vLLM's (vllm/outputs.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Logprob:
 
     logprob: float
     rank: int | None = None
-    """1 is the most likely token of the vocabulary."""
+    """Rank in the vocabulary; 1 is the most likely token."""
     decoded_token: str | None = None
     """The token's text on its own; None without a tokenizer."""
 
@@ -26,27 +26,27 @@ class CompletionOutput:
     """One completion of a prompt."""
 
     index: int
-    """Which of the n completions."""
+    """Number of the completion, 0 to n - 1."""
     text: str
     token_ids: list[int]
-    """Every sampled token, the one that ended the output included."""
+    """All sampled tokens, including the one that ended the output."""
     cumulative_logprob: float | None = None
-    """Sum over the sampled tokens; None unless `logprobs` was asked for."""
+    """Sum over the sampled tokens; None without `logprobs`."""
     logprobs: list[dict[int, Logprob]] | None = None
-    """Per sampled token: itself first, then the most likely ones, by token id."""
+    """For each sampled token: itself, then the most likely tokens, by token id."""
     finish_reason: str | None = None
     """stop, length, abort or error; None while the completion grows."""
     stop_reason: int | str | None = None
-    """The stop string or stop token id that ended it; None for end-of-sequence."""
+    """Stop string or stop token id that ended the output; None for end-of-sequence."""
     tool_calls: list[dict[str, Any]] | None = None
-    """From `LLM.chat` with tools: the calls in OpenAI's shape, taken out of `text`. None: there were no tools."""
+    """Tool calls of `LLM.chat` in OpenAI's format, removed from `text`; None without tools."""
 
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
 
     def with_delta(self, later: CompletionOutput) -> CompletionOutput:
-        """This delta and the next one as one."""
+        """Return this delta and the next one merged."""
         return replace(
             later,
             text=self.text + later.text,
@@ -62,7 +62,7 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """When things happened to a request: monotonic seconds, 0.0 for what has not happened.
+    """Times of a request's events in monotonic seconds; 0.0 for events that have not happened.
 
         arrival   queued    scheduled          first token            last token   finished
         |---------|---------|------------------|----------------------|------------|
@@ -71,20 +71,20 @@ class RequestMetrics:
         |----------------- first_token_latency -> (in the frontend)
         |------------------------------- e2e_latency ------------------------------|
 
-    Time spent preempted counts inside. With n > 1, the earliest start and the latest end of the
+    Intervals include time spent preempted. With n > 1 they run from the earliest start to the latest end of the
     completions. Source of the definitions: vLLM v1/metrics/stats.py.
     """
 
     arrival_time: float = 0.0
-    """The frontend received the request."""
+    """Time at which the frontend received the request."""
     queued_ts: float = 0.0
-    """The scheduler put it in its queue."""
+    """Time at which the scheduler queued it."""
     scheduled_ts: float = 0.0
-    """It first got a place in a step."""
+    """Time of its first scheduled step."""
     first_token_ts: float = 0.0
     last_token_ts: float = 0.0
     finished_time: float = 0.0
-    """The frontend handed out the last output."""
+    """Time at which the frontend returned the last output."""
     first_token_latency: float = 0.0
     """Seconds from arrival until the frontend had the first token."""
     num_generation_tokens: int = 0
@@ -118,34 +118,34 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and what has been generated for it."""
+    """A request and its completions."""
 
     request_id: str
     prompt: str | None
     """None if the caller gave token ids."""
     prompt_token_ids: list[int]
     prompt_logprobs: list[dict[int, Logprob] | None] | None
-    """Per prompt token; the first is None, since nothing precedes it."""
+    """For each prompt token; None for the first, which nothing precedes."""
     outputs: list[CompletionOutput]
-    """In order of `index`. A DELTA holds only the completions with something new."""
+    """Completions in order of `index`; a DELTA holds only those with new output."""
     finished: bool
-    """All n completions have ended."""
+    """Whether all n completions have ended."""
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     num_cached_tokens: int = 0
-    """Prompt tokens that came from the prefix cache, those loaded from another engine included."""
+    """Prompt tokens found in the prefix cache, including those loaded from another engine."""
     prompt_tokens_cached_by_source: dict[str, int] = field(default_factory=dict)
-    """The same by where they were: device, host, disk, p2p or external_unspecified. Zeros are left out."""
+    """Cached tokens by source: device, host, disk, p2p or external_unspecified. Zeros are left out."""
     kv_transfer_params: dict[str, Any] | None = None
-    """Where another engine finds this request's KV: give it to that engine in `SamplingParams.extra_args`."""
+    """Address of this request's KV for another engine; pass it there in `SamplingParams.extra_args`."""
     embedding: list[float] | None = None
-    """What `LLM.embed` asked for."""
+    """Embedding, for `LLM.embed`."""
     lora_request: LoRARequest | None = None
-    """The adapter that answered."""
+    """Adapter used."""
     error: str | None = None
-    """What went wrong, for finish_reason "error"."""
+    """Error message, for finish_reason "error"."""
 
     def with_delta(self, later: RequestOutput) -> RequestOutput:
-        """This delta and the next one as one, for a reader who was not there in between."""
+        """Return this delta and the next one merged, for a reader that missed this one."""
         by_index = {completion.index: completion for completion in self.outputs}
         for new in later.outputs:
             old = by_index.get(new.index)
@@ -171,4 +171,4 @@ class EmbeddingRequestOutput:
     embedding: list[float]
     """Hidden state of the last token, of length 1."""
     num_cached_tokens: int = 0
-    """Prompt tokens that came from the prefix cache."""
+    """Prompt tokens found in the prefix cache."""

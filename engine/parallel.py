@@ -1,4 +1,4 @@
-"""Several processes, one model: who works with whom, and what they say to each other.
+"""Process groups of tensor and pipeline parallelism, and their collectives.
 
     tensor_parallel_size=2, pipeline_parallel_size=2: four ranks, each with a quarter of the weights
 
@@ -11,8 +11,8 @@ A *tensor* group splits every matrix: each rank computes with its rows or column
 parts (twice per layer). A *pipeline* group splits the list of layers: each stage hands its result to the next.
 Ranks are numbered as in vLLM: the tensor rank changes fastest.
 
-Layers ask for their group when they are built (`current_ranks`), as tensors ask for the current device. In a
-process of its own every group has one member, and its methods return what they are given.
+Layers take their group from `current_ranks` when they are built, as tensors take the current device. Without
+parallelism every group has one member, and its methods return their arguments.
 
 Sources: Megatron-LM (arXiv 1909.08053, section 3), GPipe (arXiv 1811.06965); vLLM distributed/parallel_state.py
 and distributed/communication_op.py.
@@ -32,10 +32,10 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Traffic:
-    """What one rank said to others: how often, and how many bytes it put in."""
+    """Traffic of one rank: calls, and bytes that it contributes."""
 
     calls: dict[str, int] = field(default_factory=dict)
-    """By operation: all_reduce, gather, send, receive."""
+    """Calls by operation: all_reduce, gather, send, receive."""
     num_bytes: dict[str, int] = field(default_factory=dict)
 
     def add(self, operation: str, tensor: Tensor) -> None:
@@ -53,20 +53,20 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `index` of `count` equal parts of a tensor, cut along `dim`."""
+    """Return part `index` of `count` equal parts of a tensor along `dim`."""
 
     dim: int
     index: int
     count: int
 
     def whole_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the whole tensor, of which a part has `shape`."""
+        """Return the shape of the whole tensor."""
         whole = list(shape)
         whole[self.dim] *= self.count
         return tuple(whole)
 
     def slices(self, whole_shape: Sequence[int]) -> tuple[slice, ...]:
-        """Index of the part in the whole tensor."""
+        """Return the index of the part in the whole tensor."""
         size = whole_shape[self.dim] // self.count
         cut = [slice(None)] * len(whole_shape)
         cut[self.dim] = slice(self.index * size, (self.index + 1) * size)
@@ -74,16 +74,15 @@ class Shard:
 
 
 class Group:
-    """One rank's view of the ranks that it works with.
+    """The ranks that one rank communicates with.
 
-    Tensors are changed or sent as they are; every member must call the same operation in the same order. With one
-    member nothing happens.
+    Every member must call the same operations in the same order. With one member they do nothing.
     """
 
     def __init__(
         self, ranks: Sequence[int] = (0,), rank: int = 0, process_group: dist.ProcessGroup | None = None
     ) -> None:
-        """ranks: the members' numbers in the world. rank: this process's place among them."""
+        """ranks: the members' world ranks. rank: index of this process among them."""
         self.ranks = tuple(ranks)
         self.rank = rank
         self.size = len(self.ranks)
@@ -99,24 +98,24 @@ class Group:
         return self.rank == self.size - 1
 
     def split(self, size: int) -> int:
-        """This member's share of `size` things; that it divides was checked when the engine was set up."""
+        """Return this member's part of `size`, which `resolve` has checked to be divisible."""
         if size % self.size:
             raise ValueError(f"{size} does not split into {self.size} equal parts")
         return size // self.size
 
     def shard(self, dim: int) -> Shard | None:
-        """This member's part of a tensor cut along `dim`; None: all of it."""
+        """Return this member's part of a tensor along `dim`; None: all of it."""
         return None if self.size == 1 else Shard(dim, self.rank, self.size)
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """The sum of all members' x, in place, bit for bit the same everywhere."""
+        """Sum x over all members in place; the result is bitwise equal on all of them."""
         if self.size > 1:
             self.traffic.add("all_reduce", x)
             dist.all_reduce(x, group=self._process_group)
         return x
 
     def gather(self, x: Tensor) -> Tensor | None:
-        """All members' x [S, n] side by side, [S, size * n], on the first one; None on the others."""
+        """Gather every member's x [S, n] to [S, size * n] on the first member; None on the others."""
         if self.size == 1:
             return x
         self.traffic.add("gather", x)
@@ -126,12 +125,12 @@ class Group:
         return None if parts is None else torch.cat(parts, dim=-1)
 
     def send_next(self, x: Tensor) -> None:
-        """To the member after this one."""
+        """Send x to the next member."""
         self.traffic.add("send", x)
         dist.send(x.contiguous(), dst=self.ranks[self.rank + 1], group=self._process_group)
 
     def receive_previous(self, x: Tensor) -> Tensor:
-        """Fill x with what the member before this one sends."""
+        """Receive x from the previous member."""
         self.traffic.add("receive", x)
         dist.recv(x, src=self.ranks[self.rank - 1], group=self._process_group)
         return x
@@ -139,14 +138,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process's place in every group."""
+    """The groups of this process."""
 
     tensor: Group = field(default_factory=Group)
     pipeline: Group = field(default_factory=Group)
 
     @property
     def is_output_rank(self) -> bool:
-        """Whether this process gets the logits, samples and answers: tensor rank 0 of the last stage."""
+        """Whether this process samples and answers: tensor rank 0 of the last stage."""
         return self.tensor.is_first and self.pipeline.is_last
 
     @property
@@ -154,12 +153,12 @@ class Ranks:
         return self.tensor.size == self.pipeline.size == 1
 
     def total_traffic(self) -> tuple[int, int]:
-        """Calls and bytes so far, in all groups."""
+        """Return calls and bytes so far, over all groups."""
         traffic = (self.tensor.traffic, self.pipeline.traffic)
         return sum(t.total_calls for t in traffic), sum(t.total_bytes for t in traffic)
 
     def layers(self, num_layers: int) -> range:
-        """The layers of this stage. Of those left over the last stage gets none: it has the output head."""
+        """Return the layers of this stage. The last stage, which has the output head, gets none of the remainder."""
         stages = self.pipeline.size
         sizes = [num_layers // stages] * stages
         for extra in range(num_layers % stages):
@@ -173,13 +172,13 @@ _current: ContextVar[Ranks] = ContextVar("ranks", default=ALONE)
 
 
 def current_ranks() -> Ranks:
-    """The groups that layers built now belong to."""
+    """Return the groups for layers that are being built."""
     return _current.get()
 
 
 @contextmanager
 def use_ranks(ranks: Ranks) -> Iterator[None]:
-    """Layers built inside the block belong to these groups."""
+    """Build layers inside the block for these groups."""
     token = _current.set(ranks)
     try:
         yield
@@ -190,7 +189,7 @@ def use_ranks(ranks: Ranks) -> Iterator[None]:
 def groups_of_world(
     tensor_parallel_size: int, pipeline_parallel_size: int
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """World ranks of every tensor group and of every pipeline group."""
+    """Return the world ranks of every tensor group and of every pipeline group."""
     tensor = [
         list(range(stage * tensor_parallel_size, (stage + 1) * tensor_parallel_size))
         for stage in range(pipeline_parallel_size)
@@ -205,7 +204,7 @@ def join_world(
     store: dist.Store,
     device: torch.device,
 ) -> Ranks:
-    """Connect this process to the others; returns when all of them are there.
+    """Connect this process to the others; return when all are connected.
 
     gloo carries tensors between processes of one machine's CPU, NCCL those between GPUs.
     """
@@ -220,7 +219,7 @@ def join_world(
     )
     mine = []
     for groups in groups_of_world(tensor_parallel_size, pipeline_parallel_size):
-        for ranks in groups:  # every process creates every group, also those it is not in
+        for ranks in groups:  # every process must create every group
             process_group = dist.new_group(ranks) if len(ranks) > 1 else None
             if rank in ranks:
                 mine.append(Group(ranks, ranks.index(rank), process_group))

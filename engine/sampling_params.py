@@ -1,7 +1,7 @@
-"""What a caller may ask about one request's output.
+"""Sampling parameters of a request: temperature, top-p, stop tokens, stop strings, penalties, logprobs, ...
 
-Names and defaults are vLLM's (vllm/sampling_params.py), so that code written for it runs unchanged;
-what belongs to features this engine does not have is refused by name, never ignored.
+Names and defaults are vLLM's (vllm/sampling_params.py), so that code written for it runs unchanged. Parameters of
+features that this engine does not have are rejected by name, never ignored.
 """
 
 from __future__ import annotations
@@ -16,43 +16,42 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 GREEDY_BELOW = 1e-5
-"""A temperature under this is greedy: the softmax is one-hot in float32 anyway (vLLM's _SAMPLING_EPS)."""
+"""Temperatures below it are greedy: the softmax is one-hot in float32 (vLLM's _SAMPLING_EPS)."""
 
 
 class RequestOutputKind(Enum):
-    """What each RequestOutput of a stream holds."""
+    """Content of each RequestOutput of a stream."""
 
     CUMULATIVE = 0
-    """Everything so far."""
+    """All output so far."""
     DELTA = 1
-    """What is new since the last one."""
+    """Output since the last RequestOutput."""
     FINAL_ONLY = 2
-    """Nothing until the request has finished, then everything."""
+    """One RequestOutput, when the request has finished."""
 
 
 @dataclass
 class StructuredOutputsParams:
-    """What the output has to look like. Exactly one of the first six says it.
+    """Constraint on the output: exactly one of the first six fields.
 
-    The names are vLLM's. Wrong values raise a ValueError here; what only a compiler can find wrong ends the request
-    with an error.
+    The names are vLLM's. Wrong values raise a ValueError; patterns that do not compile end the request with an error.
     """
 
     json: str | dict[str, Any] | None = None
-    """A JSON schema, as an object or its text: the output is JSON that validates."""
+    """JSON schema, as an object or its text, that the output validates against."""
     regex: str | None = None
-    """A regular expression that the whole output matches."""
+    """Regular expression that the whole output matches."""
     choice: list[str] | None = None
-    """The output is one of these."""
+    """Texts of which the output is one."""
     grammar: str | None = None
-    """A context-free grammar in EBNF (GBNF); needs xgrammar."""
+    """Context-free grammar in EBNF (GBNF); needs xgrammar."""
     json_object: bool | None = None
-    """True: any JSON object."""
+    """True: the output is any JSON object."""
     structural_tag: str | None = None
     """Free text with structured parts, as JSON in xgrammar's format; needs xgrammar."""
 
     disable_any_whitespace: bool = False
-    """JSON only as `json.dumps` writes it: one space after a comma and a colon, no other."""
+    """Allow JSON only as `json.dumps` writes it: one space after a comma and a colon, no other."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         _refuse_unknown(cls, kwargs, "structured outputs option")
@@ -73,7 +72,7 @@ class StructuredOutputsParams:
 
     @property
     def kind(self) -> str:
-        """Which one it is: json, regex, choice, grammar, json_object or structural_tag."""
+        """Name of the field that is set: json, regex, choice, grammar, json_object or structural_tag."""
         return next(name for name in STRUCTURE_KINDS if getattr(self, name) is not None)
 
     @property
@@ -108,7 +107,7 @@ STRUCTURE_KINDS = ("json", "regex", "choice", "grammar", "json_object", "structu
 
 @dataclass
 class SamplingParams:
-    """How to choose tokens, when to stop, and what to report.
+    """How to choose tokens, when to stop, and which details to report.
 
     Every value is checked on construction: a wrong one raises a ValueError that names the field, the
     value and the range. The order in which the sampler applies them is in engine/sample/sampler.py.
@@ -118,68 +117,68 @@ class SamplingParams:
     """Independent completions of the same prompt."""
     best_of: int | None = None
     """Compute this many completions and return the n with the highest cumulative log-probability, best first.
-    vLLM had it until V0; a stream shows nothing before all of them have ended."""
+    From vLLM V0. A stream yields nothing before all have ended."""
 
     presence_penalty: float = 0.0
-    """Subtracted from the logit of every token that the output already holds."""
+    """Subtracted from the logit of every token that is in the output."""
     frequency_penalty: float = 0.0
     """Subtracted once per occurrence in the output."""
     repetition_penalty: float = 1.0
     """Logits of tokens in prompt or output are divided by it if positive, multiplied if negative."""
     temperature: float = 1.0
-    """0 takes the most likely token."""
+    """0: take the most likely token."""
     top_p: float = 1.0
     """Keep the most likely tokens up to this total probability, the one that crosses it included."""
     top_k: int = 0
     """Keep this many of the most likely tokens; 0 and -1 keep all."""
     min_p: float = 0.0
-    """Drop tokens less likely than this share of the most likely one."""
+    """Drop tokens less likely than this fraction of the most likely one."""
     seed: int | None = None
-    """Fixes the sampling noise of this request, whatever else is in the batch; None and -1 draw one."""
+    """Seed of the sampling noise, independent of the batch; None and -1 draw one."""
 
     stop: str | list[str] | None = None
-    """Strings that end the output; a list after construction. They are cut off the text."""
+    """Stop strings: they end the output and are cut off the text. A list after construction."""
     stop_token_ids: list[int] | None = None
-    """Token ids that end the output; a list after construction."""
+    """Stop tokens: ids that end the output. A list after construction."""
     ignore_eos: bool = False
     """Do not stop at the model's own end-of-sequence tokens."""
     max_tokens: int | None = 16
-    """Most tokens to generate; None: up to the model's maximum length."""
+    """Maximum number of tokens to generate; None: up to max_model_len."""
     min_tokens: int = 0
-    """Fewest tokens to generate before end-of-sequence, stop ids and stop strings count."""
+    """Number of tokens before which end-of-sequence, stop tokens and stop strings have no effect."""
 
     logprobs: int | None = None
     """Log-probabilities of the sampled token and of this many alternatives; -1: the whole vocabulary."""
     prompt_logprobs: int | None = None
-    """The same for each prompt token but the first."""
+    """As `logprobs`, for each prompt token but the first."""
 
     detokenize: bool = True
-    """False leaves `text` empty and saves the work."""
+    """False: leave `text` empty, which saves time."""
     skip_special_tokens: bool = True
     """Leave special tokens out of the text."""
     spaces_between_special_tokens: bool = True
-    """Accepted for compatibility: the tokenizers this engine reads put no space there, as in vLLM."""
+    """Accepted for compatibility: the supported tokenizers add no such space."""
     include_stop_str_in_output: bool = False
     """Keep the stop string (or the text of the stop token) at the end of the text."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
 
     logit_bias: dict[int, float] | None = None
-    """Token id -> number in [-100, 100] added to its logit. Ids may be strings of digits, as in JSON."""
+    """Token id -> number in [-100, 100] that is added to its logit. Ids may be strings of digits, as in JSON."""
     allowed_token_ids: list[int] | None = None
-    """Only these ids may be sampled; None: all."""
+    """Ids that may be sampled; None: all."""
     bad_words: list[str] | None = None
-    """Words that may not appear: the last token of each is forbidden after the others."""
+    """Words to avoid: the last token of each is forbidden after its other tokens."""
     skip_reading_prefix_cache: bool | None = None
-    """Compute the whole prompt even where the cache knows it. None: only if prompt logprobs need it."""
+    """Compute the whole prompt without prefix hits. None: only if prompt logprobs need it."""
 
     structured_outputs: StructuredOutputsParams | None = None
-    """What the output has to look like: a JSON schema, a regex, a choice, a grammar. A dict will do."""
+    """Constraint on the output: a JSON schema, a regex, a choice or a grammar. May be a dict."""
     extra_args: dict[str, Any] | None = None
-    """What other parts of the engine take: `kv_transfer_params`, from a RequestOutput of another engine, or
-    `{"do_remote_decode": True}` to get some (engine/transfer/README.md)."""
+    """`kv_transfer_params`: those of a RequestOutput of another engine, or `{"do_remote_decode": True}` to get some
+    (engine/transfer/README.md)."""
 
     bad_words_token_ids: list[list[int]] = field(default_factory=list, init=False, repr=False)
-    """`bad_words` as token ids: filled by the frontend, read by the sampler."""
+    """`bad_words` as token ids, filled by the frontend."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         _refuse_unknown(cls, kwargs)  # before dataclass's bare "unexpected keyword argument"
@@ -187,7 +186,7 @@ class SamplingParams:
 
     @classmethod
     def create(cls, **kwargs: Any) -> Self:
-        """The constructor under the name that `EngineArgs` also has, for code that passes keywords on."""
+        """Build from keywords, like `EngineArgs.create`."""
         return cls(**kwargs)
 
     def __post_init__(self) -> None:
@@ -206,7 +205,7 @@ class SamplingParams:
 
     @property
     def num_completions(self) -> int:
-        """How many are computed; n of them are returned."""
+        """Number of completions to compute; n of them are returned."""
         return self.best_of or self.n
 
     def _check_numbers(self) -> None:
@@ -275,7 +274,7 @@ class SamplingParams:
 
 
 class _Range(NamedTuple):
-    """Allowed values of a number: [low, high], or (low, high] if `above`."""
+    """Range of a number: [low, high], or (low, high] if `above`."""
 
     low: float = -inf
     high: float = inf

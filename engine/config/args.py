@@ -22,7 +22,7 @@ class EngineArgs(ModelArgs):
     skip_tokenizer_init: bool = False
     block_size: int = 16
     gpu_memory_utilization: float = 0.92
-    """Share of the device's memory that the engine may use, weights included. On a CPU, of what is free."""
+    """Share of the device's memory that the engine may use, weights included; on a CPU, of the free memory."""
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     kv_cache_dtype: str = "auto"
@@ -34,9 +34,9 @@ class EngineArgs(ModelArgs):
     long_prefill_token_threshold: int = 0
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     scheduler_cls: str | type | None = None
-    """A class or a dotted path `package.module:Class` that takes the default scheduler's place."""
+    """A class, or its path `package.module:Class`, that replaces the default scheduler."""
     attention_backend: str | None = None
-    """cpu, sdpa, triton, cuda or reference; None picks the fastest that works here."""
+    """cpu, sdpa, triton, cuda or reference; None: the fastest that serves the model on this machine."""
     logits_processors: list[str | type] | None = None
     max_logprobs: int = 20
     enforce_eager: bool = False
@@ -44,7 +44,7 @@ class EngineArgs(ModelArgs):
 
     enable_lora: bool = False
     max_loras: int = 1
-    """Adapters that one step may use: slots on the device."""
+    """LoRA slots on the device: adapters that one step may use."""
     max_lora_rank: int = 16
     max_cpu_loras: int | None = None
     """Adapters kept in host memory; None: as many as `max_loras`."""
@@ -56,13 +56,13 @@ class EngineArgs(ModelArgs):
     """`backend`: auto, xgrammar or dfa."""
 
     preemption_mode: Literal["recompute", "swap"] | None = None
-    """What becomes of a preempted request's KV: computed again, or kept in host memory (`swap_space`).
-    None: swap if there is swap space."""
+    """Recompute the KV of a preempted request, or swap it to host memory (`swap_space`).
+    None: swap if swap_space is given."""
     swap_space: float | None = None
     """GiB of host memory for blocks of preempted requests. With preemption_mode="swap", None means 4 GiB or a
-    quarter of what is free, whichever is less."""
+    quarter of the free memory, whichever is less."""
     kv_offloading_size: float | None = None
-    """GiB for blocks that the device's prefix cache has no room for; None: they are forgotten."""
+    """GiB for blocks that the device's prefix cache evicts; None: they are dropped."""
     kv_offloading_backend: str = "native"
     """native: host memory. disk:FOLDER: files that a later engine finds again (`engine/transfer/disk.py`), as with
     the DiskConnector in `kv_transfer_config`."""
@@ -70,7 +70,7 @@ class EngineArgs(ModelArgs):
     """`kv_connector`, `kv_role`, `kv_connector_extra_config`, `kv_load_failure_policy`: a dict or its JSON."""
 
     kv_events_config: dict[str, Any] | str | None = None
-    """`publisher` (memory, file), `path`, `max_queue_size`: tell others what the prefix cache holds. A dict or its
+    """`publisher` (memory, file), `path`, `max_queue_size`: publish changes of the prefix cache. A dict or its
     JSON."""
 
     pipeline_parallel_size: int = 1
@@ -83,15 +83,15 @@ class EngineArgs(ModelArgs):
     trace: str | None = None
     """Write a step trace to this file (`prep trace`)."""
     debug_port: int | None = None
-    """Let others look into the engine while it runs, on this port of 127.0.0.1 and with the token that is printed; 0: a
-    free port. None: nobody can (`engine/debug`)."""
+    """Serve the debug port on this port of 127.0.0.1, with a token that is printed; 0: any free port; None: no debug
+    port (`engine/debug`)."""
     debug_checks: bool = False
-    """Check the cache's invariants after every step and every block hash for collisions: slow, for tests
-    and hunting bugs."""
+    """Check the cache's invariants after every step and every block hash for collisions. Slow: for tests and bug
+    hunts."""
 
     @classmethod
     def create(cls, **kwargs: Any) -> EngineArgs:
-        """Build from keywords, refusing names that do not exist with the closest one that does."""
+        """Build from keywords. Raises ConfigError for an unknown name, with the closest known one."""
         known = [f.name for f in fields(cls)]
         for name in kwargs:
             if name not in known:

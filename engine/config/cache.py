@@ -20,13 +20,13 @@ class CacheConfig:
     kv_cache_dtype: str = "auto"
     """auto: the model's dtype."""
     sliding_window: int | None = None
-    """If every layer sees only this many positions back, itself included: blocks behind it are given back."""
+    """Positions that every layer sees, the current one included; blocks behind them are freed. None: all."""
     detect_hash_collisions: bool = False
-    """Remember what every block hash stands for, and fail when two prefixes share one. For debugging."""
+    """Keep the tokens behind every block hash and fail if two prefixes share a hash. For debugging."""
     drop_last_hit_block: bool = False
-    """Compute the last block of a hit again: an EAGLE head's KV at its end depends on the token behind it."""
+    """Recompute the last block of a hit: the KV of an EAGLE head at its end depends on the next token."""
     tiers: TierConfig = TierConfig()
-    """Where blocks go that do not fit."""
+    """Host memory for swapped and evicted blocks."""
 
     def __post_init__(self) -> None:
         require_at_least(1, block_size=self.block_size)

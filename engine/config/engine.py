@@ -25,7 +25,7 @@ class ParallelConfig:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     backend: type | str = "uni"
-    """Where workers run: a key of EXECUTORS in `engine/exec/base.py`, or an Executor class."""
+    """Place of the workers: a key of EXECUTORS in `engine/exec/base.py`, or an Executor class."""
 
     @property
     def world_size(self) -> int:

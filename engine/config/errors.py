@@ -1,14 +1,14 @@
-"""How a setting is refused."""
+"""Errors for settings that cannot work."""
 
 from __future__ import annotations
 
 
 class ConfigError(ValueError):
-    """A setting that cannot work: says what, why and what to do instead."""
+    """A setting that cannot work; the message names it, the reason and a remedy."""
 
 
 def require_at_least(least: int, **settings: int) -> None:
-    """Raise ConfigError, naming the first of `settings` that is less."""
+    """Raise ConfigError for the first of `settings` below `least`."""
     for name, value in settings.items():
         if value < least:
             raise ConfigError(f"{name} must be at least {least}, got {value}")

@@ -1,7 +1,7 @@
-"""Who is told what an engine's prefix cache holds: `EngineArgs.kv_events_config`, checked.
+"""KV-event settings (`kv_events_config`), validated.
 
-Names are vLLM's (vllm/config/kv_events.py) where the same thing exists. Its publisher is a ZeroMQ socket; ours are a
-queue and a file, and whoever wants a network puts one behind them.
+Names are vLLM's (vllm/config/kv_events.py) where the same setting exists. Its publisher is a ZeroMQ socket; ours are a
+queue and a file.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ PUBLISHERS = ("memory", "file")
 
 @dataclass(frozen=True)
 class KVEventsConfig:
-    """Where the events go."""
+    """Destination of KV events."""
 
     publisher: str = "memory"
     """memory: a queue in the engine's process. file: JSON lines."""
     path: str | None = None
-    """Of the file; it must not exist yet."""
+    """Path of the file, which must not exist yet."""
     max_queue_size: int = 100_000
-    """memory: batches that are kept for the reader. Beyond that the oldest are dropped, and the reader sees a gap."""
+    """memory: batches kept for the reader. Beyond it the oldest are dropped, which the reader sees as a gap."""
     enable_kv_cache_events: bool = True
-    """False: as if there were no configuration."""
+    """False: publish nothing."""
 
     @classmethod
     def from_args(cls, value: Mapping[str, Any] | str | None) -> KVEventsConfig | None:
-        """`kv_events_config` as people write it: a dict or its JSON. None if nobody is to be told."""
+        """Parse a dict or its JSON. Returns None if no events are published."""
         if value is None:
             return None
         config = cls(**parse_settings("kv_events_config", value, cls, '{"publisher": "memory"}'))

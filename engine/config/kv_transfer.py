@@ -1,7 +1,7 @@
-"""Where an engine gets KV from, and for whom it keeps some: `EngineArgs.kv_transfer_config`, checked.
+"""KV-connector settings (`kv_transfer_config`), validated.
 
-Names are vLLM's (vllm/config/kv_transfer.py). One default differs: KV that cannot be loaded is computed, where vLLM
-ends the request.
+Names are vLLM's (vllm/config/kv_transfer.py). One default differs: KV that cannot be loaded is recomputed, where
+vLLM ends the request.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _POLICIES = ("recompute", "fail")
 
 @dataclass(frozen=True)
 class KVTransferConfig:
-    """One connector, and this engine's part in it."""
+    """One connector, and the role of this engine."""
 
     kv_connector: str
-    """SharedMemoryConnector, TCPConnector, DiskConnector, or a class of yours as `package.module:Class`."""
+    """SharedMemoryConnector, TCPConnector, DiskConnector, or your class as `package.module:Class`."""
     kv_role: KVRole = "kv_both"
     kv_connector_extra_config: dict[str, Any] = field(default_factory=dict)
-    """What only this connector knows: its `options` say what it takes."""
+    """Settings of this connector: the fields of its options dataclass."""
     kv_load_failure_policy: Literal["recompute", "fail"] = "recompute"
-    """What becomes of a request whose KV did not come: it computes the KV itself, or ends with an error."""
+    """Recompute the KV that a request could not load, or end the request with an error."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.kv_connector, str) or not self.kv_connector:
@@ -45,17 +45,17 @@ class KVTransferConfig:
 
     @property
     def is_producer(self) -> bool:
-        """Whether finished requests leave KV for others."""
+        """Whether finished requests offer their KV to other engines."""
         return self.kv_role != "kv_consumer"
 
     @property
     def is_consumer(self) -> bool:
-        """Whether requests may start with KV of others."""
+        """Whether requests may start with KV of other engines."""
         return self.kv_role != "kv_producer"
 
     @classmethod
     def from_args(cls, value: dict[str, Any] | str | None) -> KVTransferConfig | None:
-        """`kv_transfer_config` as people write it: a dict or its JSON. None stays None."""
+        """Parse a dict or its JSON; None stays None."""
         if value is None:
             return None
         example = '{"kv_connector": "SharedMemoryConnector", "kv_role": "kv_both"}'

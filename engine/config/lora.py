@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.config.errors import ConfigError, require_at_least
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What `max_lora_rank` may be, as in vLLM."""
+"""Allowed values of `max_lora_rank`, as in vLLM."""
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 

@@ -1,4 +1,4 @@
-"""Which model to load (`ModelArgs`), and its shape as its config.json describes it (`ModelConfig`)."""
+"""`ModelArgs`: the model to load. `ModelConfig`: its shape as its config.json describes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RopeConfig:
 
 @dataclass(frozen=True)
 class ExpertNames:
-    """What a family's checkpoints call the parts of a mixture of experts."""
+    """Names of the parts of a mixture of experts in the checkpoints of a model family."""
 
     block: str
     gate: str
@@ -56,14 +56,14 @@ class MoEConfig:
     num_experts: int
     num_experts_per_tok: int
     intermediate_size: int
-    """Of one expert."""
+    """Intermediate size of one expert."""
     norm_topk_prob: bool
-    """The weights of a token's experts sum to one."""
+    """Normalise the weights of a token's experts to sum to one."""
     layers: tuple[bool, ...]
-    """Per layer: whether it is a mixture; the others have a plain MLP."""
+    """True for layers with experts; the others have a plain MLP."""
     names: ExpertNames
     expert_parallel: bool = False
-    """Ranks of a tensor group hold whole experts, not a part of each."""
+    """Tensor ranks hold whole experts instead of a part of each."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ModelConfig:
     """A decoder-only transformer as read from a Hugging Face config.json."""
 
     model: str
-    """What the user asked for."""
+    """The name, folder or Hub id that the user gave."""
     path: Path
     """Folder with config.json, safetensors and tokenizer."""
     architecture: str
@@ -96,15 +96,15 @@ class ModelConfig:
     qk_norm: bool = False
     """RMSNorm on every query and key head (Qwen3)."""
     sliding_window: tuple[int | None, ...] = ()
-    """Per layer: how many positions back a token sees, itself included; None means all."""
+    """Positions that a token sees in each layer, its own included; None means all."""
     moe: MoEConfig | None = None
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     quantization: dict[str, Any] | None = None
-    """`quantization_config` of the checkpoint, or what `EngineArgs.quantization` makes of a float one while it is
-    loaded; read by `engine/quant`. None: floating point."""
+    """`quantization_config` of the checkpoint, or the scheme by which `engine/quant` rounds a float one while it
+    loads. None: floating point."""
     load_format: str = "auto"
     seed: int = 0
-    """Of the random weights when `load_format` is dummy."""
+    """Seed of the random weights when `load_format` is dummy."""
     fingerprint: str = ""
-    """Identity of the weights: part of every prefix-cache key."""
+    """Identity of the weights, part of every prefix-cache key."""

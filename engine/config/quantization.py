@@ -1,4 +1,4 @@
-"""The names of quantisation: checkpoint formats, and what a float checkpoint can be rounded to as it is loaded."""
+"""Names of quantised checkpoint formats and of schemes that round a float checkpoint while it loads."""
 
 from __future__ import annotations
 

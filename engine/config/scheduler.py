@@ -1,4 +1,4 @@
-"""The limits of one step."""
+"""Limits of a step: token budget, requests, sequence length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.config.errors import ConfigError, require_at_least
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """What one step may hold."""
+    """Limits of one step."""
 
     max_num_batched_tokens: int
     max_num_seqs: int
@@ -19,16 +19,16 @@ class SchedulerConfig:
     policy: Literal["fcfs", "priority"] = "fcfs"
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
-    """Most tokens of one prompt in one step; 0 means no limit but the budget."""
+    """Maximum tokens of a prompt per step; 0: limited by the budget alone."""
     max_concurrent_batches: int = 1
-    """Steps that are under way at once (pipeline parallelism). Requests are shared out among so many."""
+    """Steps under way at once (pipeline parallelism); requests are divided among them."""
     max_loras: int = 0
-    """Adapters that the running requests may use together; 0: they take no place, a key only parts the caches."""
+    """Adapters that running requests may use together; 0: no limit, adapter keys only separate cached prefixes."""
     encoder_cache_size: int = 0
-    """Image embeddings to keep, in tokens; 0: as many as a step's budget."""
+    """Image embeddings to keep, in tokens; 0: as many as the token budget."""
 
     num_lookahead_tokens: int = 0
-    """Positions behind a request's last token for which free blocks are handed out too: drafters write there."""
+    """Positions after a request's last token that also get blocks: drafters write KV there."""
 
     def __post_init__(self) -> None:
         require_at_least(1, max_num_batched_tokens=self.max_num_batched_tokens)
@@ -48,11 +48,11 @@ class SchedulerConfig:
             self._check_whole_prompts()
 
     def _check_whole_prompts(self) -> None:
-        """Without chunked prefill a prompt, or one that resumes with its output, must fit into one step."""
+        """Without chunked prefill, a prompt (with its output, after preemption) must fit into one step."""
         if self.max_num_batched_tokens < self.max_model_len:
             raise ConfigError(
                 f"enable_chunked_prefill=False computes every prompt in one step, but max_num_batched_tokens "
                 f"({self.max_num_batched_tokens}) is less than max_model_len ({self.max_model_len}), so the "
-                "longest could never run; raise max_num_batched_tokens, lower max_model_len or allow chunked "
+                "longest prompt could never run; raise max_num_batched_tokens, lower max_model_len or allow chunked "
                 "prefill"
             )

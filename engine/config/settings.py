@@ -1,4 +1,4 @@
-"""Settings that are an object of their own, as people write them: a dict or its JSON."""
+"""Parse settings that are objects: a dict or its JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from engine.config.errors import ConfigError
 def parse_settings(
     argument: str, value: Mapping[str, Any] | str, config: type, example: str
 ) -> dict[str, Any]:
-    """The keys of `value`, each a field of the dataclass `config`.
+    """Return the keys of `value`; each must be a field of the dataclass `config`.
 
-    argument: what the user calls it, for the ConfigError that refuses anything else; example: how it may look.
+    argument, example: name and example of the setting, for the messages of ConfigError.
     """
     if isinstance(value, str):
         try:

@@ -1,4 +1,4 @@
-"""How tokens are guessed ahead, and how the guesses are judged.
+"""Speculative decoding: which drafter proposes tokens, and how the target accepts them.
 
 Source: vLLM config/speculative.py, whose names these are; `verifier`, `adaptive` and `disable_by_batch_size` are ours
 (the last was vLLM V0's `speculative_disable_by_batch_size`).
@@ -21,23 +21,23 @@ _MODEL_METHODS = ("draft_model", "eagle")
 
 @dataclass(frozen=True)
 class SpeculativeConfig:
-    """What a user asks for with `speculative_config`. Use `SpeculativeConfig.parse` for dicts and JSON."""
+    """`speculative_config`, validated. Use `SpeculativeConfig.parse` for dicts and JSON."""
 
     method: str
-    """ngram, draft_model, eagle, or a drafter of one's own as `package.module:Class` (`engine/spec/base.py`)."""
+    """ngram, draft_model, eagle, or your drafter as `package.module:Class` (`engine/spec/base.py`)."""
     num_speculative_tokens: int = 4
     """Drafts per request and step."""
     model: str | None = None
     """The draft model, or the EAGLE head."""
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 5
-    """ngram: lengths of the ending that is looked up in what came before; the longest that is found counts."""
+    """ngram: lengths of the ending to look up in the earlier tokens; the longest match wins."""
     verifier: str = "coupling"
-    """coupling: token-identical to no drafts. rejection: same distribution (`engine/sample/verify.py`)."""
+    """coupling: token-identical to no drafts. rejection: same distribution (`engine/sample/draft_acceptance.py`)."""
     adaptive: bool = False
-    """More drafts for a request whose drafts are all accepted, fewer for others (`engine/spec/lengths.py`)."""
+    """Adapt the number of drafts of each request to its acceptance (`engine/spec/lengths.py`)."""
     disable_by_batch_size: int | None = None
-    """No drafts in a step of more requests than this: a full batch has no time to spare for guesses."""
+    """Draft nothing in a step with more requests: a full batch has no idle compute for drafts."""
 
     def __post_init__(self) -> None:
         if self.method not in METHODS and ":" not in self.method:
@@ -58,7 +58,7 @@ class SpeculativeConfig:
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise ConfigError(
                 f"prompt_lookup_min={self.prompt_lookup_min} is more than "
-                f"prompt_lookup_max={self.prompt_lookup_max}: no ending could be looked up"
+                f"prompt_lookup_max={self.prompt_lookup_max}: no ending fits"
             )
         if self.method in _MODEL_METHODS and self.model is None:
             example = "shop-eagle" if self.method == "eagle" else "shop-draft"
@@ -66,17 +66,17 @@ class SpeculativeConfig:
 
     @property
     def needs_kv(self) -> bool:
-        """Whether the drafter keeps keys and values of its own in the target's blocks."""
+        """Whether the drafter stores its own keys and values in the target's blocks."""
         return self.method in _MODEL_METHODS
 
     @property
     def num_lookahead_tokens(self) -> int:
-        """Positions behind the newest token at which the drafter writes keys and values."""
+        """Positions after the newest token at which the drafter writes keys and values."""
         return self.num_speculative_tokens if self.needs_kv else 0
 
     @classmethod
     def parse(cls, value: SpeculativeConfig | dict[str, Any] | str | None) -> SpeculativeConfig | None:
-        """From what a user wrote: a dict or its JSON. None stays None: no drafts."""
+        """Parse a dict or its JSON; None stays None: no drafts."""
         if value is None or isinstance(value, SpeculativeConfig):
             return value
         settings = parse_settings("speculative_config", value, cls, _EXAMPLE)
@@ -88,9 +88,7 @@ class SpeculativeConfig:
         for name in ("prompt_lookup_min", "prompt_lookup_max"):
             if name in settings:
                 _check_count(name, settings[name])
-        if (
-            "prompt_lookup_max" in settings and "prompt_lookup_min" not in settings
-        ):  # as vLLM: they agree then
+        if "prompt_lookup_max" in settings and "prompt_lookup_min" not in settings:  # as in vLLM
             settings["prompt_lookup_min"] = min(cls.prompt_lookup_min, settings["prompt_lookup_max"])
         if "prompt_lookup_min" in settings and "prompt_lookup_max" not in settings:
             settings["prompt_lookup_max"] = max(cls.prompt_lookup_max, settings["prompt_lookup_min"])
@@ -98,7 +96,7 @@ class SpeculativeConfig:
 
 
 def _method_of(model: str | None) -> str:
-    """What a model is for, by its name, as vLLM guesses."""
+    """Guess the method from the model's name, as vLLM does."""
     if model is None:
         raise ConfigError(f"speculative_config needs a method or a model; for example {_EXAMPLE}")
     if model in ("ngram", "[ngram]"):

@@ -1,4 +1,4 @@
-"""How structured outputs are compiled."""
+"""Settings of structured outputs (`structured_outputs_config`), validated."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class StructuredOutputsConfig:
     """vLLM's `structured_outputs_config`."""
 
     backend: str = "auto"
-    """dfa: our own automata, for what is a regular language. xgrammar: the library, for JSON of any depth and
+    """dfa: our own automata, for regular languages. xgrammar: the library, for JSON of any depth and
     context-free grammars. auto: dfa for a regex or a choice; for the rest xgrammar if it is installed, else dfa."""
     disable_any_whitespace: bool = False
-    """JSON only as `json.dumps` writes it, for every request."""
+    """Allow JSON only as `json.dumps` writes it."""
 
     @classmethod
     def from_args(cls, value: Mapping[str, Any] | str | None) -> StructuredOutputsConfig:
-        """From what `EngineArgs.structured_outputs_config` holds: a dict, its JSON, or nothing."""
+        """Parse a dict, its JSON, or None."""
         if value is None:
             return cls()
         return cls(**parse_settings("structured_outputs_config", value, cls, '{"backend": "dfa"}'))

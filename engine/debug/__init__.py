@@ -1,1 +1,1 @@
-"""Looking into a running engine from another process: `EngineArgs.debug_port`, `prep app --attach URL`."""
+"""Watch and control a running engine from another process: `EngineArgs.debug_port`, `prep app --attach URL`."""

@@ -1,4 +1,4 @@
-"""Where a run stops by itself: conditions on what a step did, evaluated on the step's trace record."""
+"""Breakpoints: conditions on the trace record of a step that pause the engine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 EVENTS = ("preempt", "evict", "hit", "oom", "finish", "admit")
-"""preempt: blocks taken from a running request. evict: a cached block's content forgotten. hit: a prefix found in the
-cache. oom: somebody was not scheduled because no block is free. finish, admit: a request's end and its first row."""
+"""preempt: a running request lost its blocks. evict: a cached block was evicted. hit: a prefix was found in the cache.
+oom: a request was not scheduled for lack of free blocks. admit, finish: a request's first row and its end."""
 
 
 class DebugError(ValueError):
-    """A wish that cannot be met: says what, why and what to do."""
+    """A debug command that cannot be carried out; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Breakpoint:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def hit_by(self, record: dict[str, Any], names: dict[int, str]) -> str | None:
-        """What of this step's record it was set for, in words; None if the step did nothing like it.
+        """Describe what in this step's record matches; None if nothing does.
 
         names: request number -> id.
         """
@@ -64,7 +64,7 @@ class Breakpoint:
 
 
 def _whom(event: str, record: dict[str, Any]) -> Sequence[int | None]:
-    """The requests to which an event happened in a step, by number; None where it concerns nobody in particular."""
+    """Return the numbers of the requests that an event happened to; None for events without a request."""
     if event == "preempt":
         return record.get("pre", ())
     if event == "finish":

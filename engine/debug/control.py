@@ -1,8 +1,8 @@
-"""Who says whether the next step may run: pause, resume, step by step, at a pace, up to a breakpoint.
+"""Pace the engine: pause, resume, run single steps, a number of steps per second, or up to a breakpoint.
 
-The engine's thread asks `may_step` before each step. It is never kept long: after `WAIT_S` it hears "not yet", the
-engine's `step` returns with nothing done, and whoever calls it in a loop can take in new requests, aborts, Ctrl-C and
-shutdown before it asks again. That is why a paused engine still answers.
+The engine's thread calls `may_step` before each step. After at most `WAIT_S` seconds it returns, allowed or not. If
+not, the engine's `step` returns with nothing done, so that the calling loop can take new requests, aborts, Ctrl-C and
+shutdown before it asks again: a paused engine still answers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from engine.debug.breakpoints import Breakpoint, DebugError
 
 WAIT_S = 0.05
 LONGEST_STEP_S = 5.0
-"""A pause that was asked for is confirmed after this time, even if a step still runs."""
+"""Longest wait of `pause` for the step under way."""
 
 
 class Control:
-    """Settings come from any thread, `may_step`, `stepped` and `run_commands` from the engine's."""
+    """Thread-safe settings. The engine's thread calls `may_step`, `stepped` and `run_commands`."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -30,25 +30,25 @@ class Control:
         self._steps_left: int | None = None
         self._steps_per_s: float | None = None
         self._next_at = 0.0
-        """By the monotonic clock: not before this time, so that the pace is kept."""
+        """Earliest start of the next step, by the monotonic clock."""
         self._in_step = False
         self._breakpoints: list[Breakpoint] = []
         self._stopped_by: str | None = None
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self.on_command: Callable[[], None] = lambda: None
-        """Wakes whoever steps the engine when it waits for requests elsewhere."""
+        """Wake the loop that steps the engine if it waits for requests elsewhere."""
 
     # ------------------------------------------------------------------ from any thread
 
-    def pause(self, why: str = "somebody pressed pause") -> None:
-        """No further step begins. Returns when the step under way, if any, is over."""
+    def pause(self, why: str = "a user asked for it") -> None:
+        """Start no further step. Return when the step under way, if any, is over."""
         with self._changed:
             self._stop(why)
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._in_step, LONGEST_STEP_S)
 
     def resume(self, steps_per_s: float | None = None) -> None:
-        """Run on, as fast as it goes or at a pace."""
+        """Resume at full speed, or at a number of steps per second."""
         if steps_per_s is not None and (type(steps_per_s) not in (int, float) or not 0 < steps_per_s <= 1e6):
             raise DebugError(f"steps_per_s is a number of steps per second above 0, got {steps_per_s!r}")
         with self._changed:
@@ -70,7 +70,7 @@ class Control:
             self._breakpoints = list(breakpoints)
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
-        """Have the engine's thread run something between two steps, paused or not."""
+        """Run a function in the engine's thread between two steps, paused or not."""
         future: Future[Any] = Future()
         with self._changed:
             self._commands.append((function, future))
@@ -95,7 +95,7 @@ class Control:
     # ------------------------------------------------------------------ from the engine's thread
 
     def may_step(self) -> bool:
-        """Wait a little for leave to run the next step. A command ends the waiting too."""
+        """Wait up to `WAIT_S` until the next step may run. Returns False early if there are commands."""
         deadline = time.monotonic() + WAIT_S
         with self._changed:
             while not self._commands:
@@ -109,14 +109,14 @@ class Control:
             return False
 
     def stepped(self, record: dict[str, Any], names: dict[int, str]) -> None:
-        """A step is complete, and this is its trace record."""
+        """Apply pace, step count and breakpoints after a step; record: its trace record."""
         with self._changed:
             if self._steps_per_s is not None:
                 self._next_at = max(time.monotonic(), self._next_at + 1 / self._steps_per_s)
             if self._steps_left is not None:
                 self._steps_left -= 1
                 if not self._steps_left:
-                    self._stop("it has run the steps it was told to")
+                    self._stop("the requested steps have run")
             for breakpoint in self._breakpoints:
                 if what := breakpoint.hit_by(record, names):
                     self._stop(f"breakpoint in step {record['i']}: {what}")
@@ -127,7 +127,7 @@ class Control:
             self._changed.notify_all()
 
     def run_commands(self) -> list[Any]:
-        """What was submitted, in order; their results. An error is the submitter's, not the engine's."""
+        """Run the submitted functions in order. Errors go to their submitters, not to the engine."""
         results = []
         while self._commands:
             function, future = self._commands.popleft()
@@ -142,7 +142,7 @@ class Control:
         return results
 
     def close(self) -> None:
-        """The engine ends: nobody will run what was submitted."""
+        """Cancel what was submitted: the engine ends."""
         while self._commands:
             _, future = self._commands.popleft()
             future.cancel()

@@ -1,7 +1,7 @@
-"""All lines of a run's trace, kept for those who attach later.
+"""All lines of a run's trace, kept for readers that attach later.
 
-Whoever attaches at step 5,000 wants to see step 0 too: block tables and queues follow from the whole history. Lines are
-therefore kept from the first on, 256 at a time compressed to about a sixth: 5,000 steps over 10,000 blocks take 1.1 MB.
+Block tables and queues follow from the whole history, so a reader that attaches at step 5,000 needs step 0 too. Lines
+are kept from the first on, compressed 256 at a time to about a sixth: 5,000 steps over 10,000 blocks take 1.1 MB.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import zlib
 
 CHUNK_LINES = 256
 MAX_BYTES = 256 << 20
-"""Of compressed lines in memory. A run that says more than this is followed up to here and no further."""
+"""Maximum bytes of compressed lines. A longer run is followed up to this size."""
 ANSWER_LINES = 16 * CHUNK_LINES
-"""Most lines of one answer."""
+"""Maximum lines of an answer."""
 LINGER_S = 0.02
-"""A reader who waited gets what comes within this time too: an engine that makes 2,000 steps a second would
-otherwise answer 2,000 times a second, and each answer takes the interpreter from it."""
+"""Time for which an answer to a waiting reader collects further lines: an engine with 2,000 steps per second would
+otherwise send 2,000 answers per second, each of which holds the interpreter lock."""
 
 
 class TraceFeed:
-    """The engine's thread appends, readers read from any line on and may wait for more."""
+    """The engine's thread appends; readers read from any line on and may wait for more."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -39,11 +39,11 @@ class TraceFeed:
 
     @property
     def end(self) -> str | None:
-        """Why no line will follow; None while the run goes on."""
+        """Reason why no line will follow; None while the run goes on."""
         return self._end
 
     def append(self, line: bytes) -> None:
-        """A whole line with its line feed. What comes after the end is dropped."""
+        """Append a line with its line feed; after the end it is dropped."""
         with self._grew:
             if self._end is not None:
                 return
@@ -60,15 +60,15 @@ class TraceFeed:
             self._grew.notify_all()
 
     def close(self, why: str) -> None:
-        """No line will follow. The first reason stands."""
+        """End the feed. The first reason stands."""
         with self._grew:
             self._end = self._end or why
             self._grew.notify_all()
 
     def read(self, since: int, wait_s: float = 0.0) -> tuple[bytes, int]:
-        """Lines from number `since` on (0 is the header), and the number of the next line to ask for.
+        """Return whole lines from number `since` on (0 is the header), and the number of the next line to ask for.
 
-        With none there yet, wait for some; empty bytes if none came. An answer is cut at a line, never in one.
+        Waits up to `wait_s` seconds if there are none yet; returns empty bytes if none came.
         """
         with self._grew:
             if since >= self.num_lines and wait_s > 0:
@@ -89,7 +89,7 @@ class TraceFeed:
         return b"".join(lines), since + len(lines)
 
     def wait_until_read(self, timeout_s: float) -> None:
-        """Give a reader who follows the run the time to fetch its last lines."""
+        """Wait until a reader has fetched the last lines. Returns at once if there is no reader."""
         deadline = time.monotonic() + timeout_s
         while 0 < self._num_read < self.num_lines and time.monotonic() < deadline:
             time.sleep(0.01)

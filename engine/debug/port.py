@@ -1,4 +1,4 @@
-"""A running engine's debug port: what it shows and what it can be told.
+"""The debug port of a running engine: its trace as it grows, and commands that control it.
 
     engine thread                                 HTTP threads
     EngineCore.step:   before_step  <- commands --  inject, abort
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from engine.core.scheduler import Scheduler
 
 COMMAND_S = 5.0
-"""How long a caller waits for the engine's thread to do what was asked."""
+"""Longest wait of a caller for the engine's thread."""
 LAST_LINES_S = 0.3
-"""How long a closing engine waits for an attached reader to fetch the last lines."""
+"""Longest wait of a closing engine for an attached reader to fetch the last lines."""
 
 
 class Engine(Protocol):
-    """What the port needs of `EngineCore`."""
+    """The part of `EngineCore` that the port needs."""
 
     scheduler: Scheduler
 
@@ -51,13 +51,13 @@ class DebugPort(StepObserver):
     """Open from its creation. `tracer` gets `take` and `end` as the tap of its records."""
 
     def __init__(self, port: int, about: dict[str, Any]) -> None:
-        """about: what `/debug/info` says of the engine besides its state. Raises DebugError if the port is taken."""
+        """about: entries of `/debug/info` besides the engine's state. Raises DebugError if the port is taken."""
         self.feed = TraceFeed()
         self.control = Control()
         self.engine: Engine | None = None
         """Set once the engine is complete."""
         self.read_requests: Callable[[str, dict[str, Any]], list[Request]] = _token_request
-        """Makes requests of what `inject` was told; a frontend puts one here that knows text and adapters."""
+        """Turn an `inject` command into requests; a frontend replaces it to support text and adapters."""
         self.actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "pause": self._pause,
             "resume": self._resume,
@@ -97,7 +97,7 @@ class DebugPort(StepObserver):
         self.control.left_step()
 
     def take(self, record: dict[str, Any], line: bytes) -> None:
-        """A record of the trace, as an object and as a line."""
+        """Take a record of the trace, as an object and as a line."""
         self.feed.append(line)
         kind = record["t"]
         if kind == "step":
@@ -111,11 +111,11 @@ class DebugPort(StepObserver):
             self._names.pop(record["q"], None)
 
     def end(self, why: str) -> None:
-        """The trace is over, though the engine may go on."""
+        """End the feed: the trace is over, though the engine may go on."""
         self.feed.close(why)
 
     def close(self) -> None:
-        """The engine ends, and its port with it; an attached reader gets the last lines first."""
+        """Close the port after an attached reader has fetched the last lines."""
         self.feed.close("the engine was shut down")
         self.control.close()
         self.feed.wait_until_read(LAST_LINES_S)
@@ -177,7 +177,7 @@ class DebugPort(StepObserver):
             raise DebugError(f"request_id names the request to abort, got {request_id!r}")
         if not self._on_engine_thread(lambda: self._drop(request_id)):
             raise DebugError(
-                f"no request {request_id!r} lives: it has finished, or it never was. /debug/trace names who arrived"
+                f"no unfinished request {request_id!r}: it has finished or never arrived. /debug/trace lists arrivals"
             )
         return {"aborted": request_id}
 
@@ -187,8 +187,8 @@ class DebugPort(StepObserver):
             return future.result(COMMAND_S)
         except FutureTimeout:
             raise DebugError(
-                f"nobody has stepped the engine for {COMMAND_S:g} s: it is idle or in a long step. "
-                "What you asked for is done before its next step"
+                f"the engine has not started a step for {COMMAND_S:g} s: it is idle or in a long step. "
+                "Your command runs before its next step"
             ) from None
         except CancelledError:
             raise DebugError("the engine has ended: it takes no more requests or aborts") from None
@@ -220,7 +220,7 @@ class DebugPort(StepObserver):
 
 
 def _token_request(request_id: str, wish: dict[str, Any]) -> list[Request]:
-    """A request of token ids: all that an engine without a frontend understands."""
+    """Read a request of token ids, the only kind that an engine without a frontend understands."""
     prompt = wish.get("prompt_token_ids")
     if not isinstance(prompt, list) or not all(type(token) is int and token >= 0 for token in prompt):
         raise DebugError(

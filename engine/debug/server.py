@@ -10,9 +10,9 @@
     POST /debug/inject         {"prompt": "..." | "prompt_token_ids": [...] | "messages": [...], "max_tokens": 32, ...}
     POST /debug/abort          {"request_id": "r3"}
 
-Whoever may open a socket on this machine could otherwise read every prompt, so each call carries the token
-(`?token=`, `Authorization: Bearer`). The Host header must name this machine: a web page whose name was made to point
-at 127.0.0.1 (DNS rebinding) has its own name there. There are no CORS headers: no page's script may read an answer.
+Every call carries the token (`?token=`, `Authorization: Bearer`): without it every user of this machine could read
+the prompts. The Host header must name this machine, which stops web pages whose name resolves to 127.0.0.1 (DNS
+rebinding). There are no CORS headers, so scripts of web pages cannot read answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 8 << 20
 MAX_WAIT_S = 30.0
 SILENT_S = 60.0
-"""A client that says nothing for so long loses its connection, and frees its thread."""
+"""Silent connections are closed after this time, which frees their threads."""
 HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -61,7 +61,7 @@ class DebugServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle is nobody's problem."""
+        """Ignore clients that disconnect during an answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_with(lambda: action(body))
 
     def _admit(self) -> dict[str, str] | None:
-        """The query of a caller who may call; the others have their answer."""
+        """Return the query of an authorised call; answer any other call with an error and return None."""
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         query = {name: values[-1] for name, values in parse_qs(urlsplit(self.path).query).items()}
         bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ValueError(f"it has {length} bytes, at most {MAX_BODY_BYTES} are taken")
             body = json.loads(self.rfile.read(length) or b"{}")
             if not isinstance(body, dict):
-                raise ValueError("it is no object")
+                raise ValueError("expected a JSON object")
         except (ValueError, RecursionError) as error:
             self._answer(400, {"error": f"the body must be a JSON object: {error}"})
             return None
@@ -167,9 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What is no request of ours at all is answered in JSON too."""
+        """Answer malformed HTTP requests in JSON too."""
         what = message or explain or "it cannot be understood"
         self._answer(int(code), {"error": f"the debug port takes GET and POST with JSON: {what}"})
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The engine's terminal is not ours."""
+        """Write nothing to the engine's terminal."""

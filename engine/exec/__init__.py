@@ -1,1 +1,1 @@
-"""Where workers run: in this process, in processes of their own, as Ray actors."""
+"""Executors: run workers in this process, in child processes or as Ray actors."""

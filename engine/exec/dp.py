@@ -1,14 +1,14 @@
-"""Data parallelism: whole engines side by side, each in a process of its own, behind one router.
+"""Data parallelism and DP routing: whole engines side by side, each in its own process, behind one router.
 
                                    +--> replica 0: EngineCore, scheduler, KV cache, workers
     LLMEngine -- add, abort --> router
               <-- outputs ----     +--> replica 1: ...
 
-Replicas share nothing: each request lives in one of them, and its prefix is cached there. One exchange with a replica
-takes along what was asked for since the last one, runs one step, and brings back what came of it; the next exchange
-starts before the outputs are looked at, so a replica does not wait for this process.
+Replicas share nothing: each request runs in one of them, and its prefix is cached there. An exchange with a replica
+sends new requests and aborts, runs one step, and returns its outputs. The next exchange starts before this process
+reads the outputs, so a replica never waits for it.
 
-A replica that dies takes its own requests with it, as errors. The others go on.
+If a replica dies, its requests end with an error and the other replicas go on.
 
 Source: DPEngineCoreProc in vLLM v1/engine/core.py, DPLBAsyncMPClient in v1/engine/core_client.py.
 """
@@ -42,18 +42,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Exchange:
-    """What one exchange with a replica brought."""
+    """Answer of a replica to one exchange."""
 
     outputs: list[EngineCoreOutput]
     has_unfinished: bool
     stats: StepStats | None
-    """Of the step, if there was one."""
+    """Statistics of the step, if one ran."""
     failure: str | None = None
-    """Why the replica's engine is dead."""
+    """Reason why the replica's engine is dead; None if it lives."""
 
 
 class Replica:
-    """In the replica's process: an engine core that is told and asked in exchanges."""
+    """An engine core in the replica's process, driven by exchanges."""
 
     def __init__(self, config: EngineConfig, tokenizer: TokenSource | None) -> None:
         self.core = EngineCore.create(config, tokenizer)
@@ -62,7 +62,7 @@ class Replica:
         return self.core.config
 
     def exchange(self, aborted: list[str], new: list[Request]) -> Exchange:
-        """End and begin requests, then run a step if there is anything to do."""
+        """Abort and add requests, then run a step if there is work."""
         self.core.abort(aborted)  # this process's caller has given their last outputs already
         outputs = []
         for request in new:
@@ -93,7 +93,7 @@ class Replica:
 
 
 class Remote(Protocol):
-    """A replica somewhere else: `RemoteProcess`, or an actor of Ray."""
+    """Handle of a replica: a `RemoteProcess` or a Ray actor."""
 
     name: str
 
@@ -105,7 +105,7 @@ class Remote(Protocol):
 
 @dataclass(slots=True)
 class ReplicaCounters:
-    """What a replica has done so far."""
+    """Totals of one replica."""
 
     num_steps: int = 0
     num_generated_tokens: int = 0
@@ -125,19 +125,19 @@ class ReplicaCounters:
 
 @dataclass(slots=True)
 class _Link:
-    """This end of one replica."""
+    """State that this process keeps about one replica."""
 
     remote: Remote
     new: list[Request] = field(default_factory=list)
-    """To be sent with the next exchange, as are the aborts."""
+    """Requests to send with the next exchange."""
     aborted: list[str] = field(default_factory=list)
     has_unfinished: bool = False
     is_waiting: bool = False
-    """An exchange is under way."""
+    """Whether an exchange is under way."""
     counters: ReplicaCounters = field(default_factory=ReplicaCounters)
 
     def begin_exchange(self) -> None:
-        """If there is a reason for one."""
+        """Start an exchange if there is work and none is under way."""
         if not self.is_waiting and (self.new or self.aborted or self.has_unfinished):
             self.remote.send("exchange", self.aborted, self.new)
             self.new, self.aborted = [], []
@@ -145,7 +145,7 @@ class _Link:
 
 
 class DataParallelCore:
-    """`data_parallel_size` engine cores that look like one: the same methods as EngineCore has for its frontend."""
+    """`data_parallel_size` engine cores behind the interface of one EngineCore."""
 
     def __init__(
         self,
@@ -158,14 +158,14 @@ class DataParallelCore:
         self._links = [_Link(remote) for remote in remotes]
         self._wait_for_any = wait_for_any
         self._requests: dict[str, tuple[Request, int]] = {}
-        """Every unfinished request, and its replica."""
+        """Unfinished requests with their replica, by id."""
         self._hasher = BlockHasher(
             config.cache.block_size,
             model_fingerprint=config.model.fingerprint,
             kv_cache_dtype=config.cache.kv_cache_dtype,
         )
         self._late_outputs: list[EngineCoreOutput] = []
-        """Of steps that ended while a call was waited for."""
+        """Outputs of steps that ended while `_call_all` waited."""
         self._failure: str | None = None
 
     @classmethod
@@ -183,7 +183,7 @@ class DataParallelCore:
         remotes: Sequence[Remote],
         wait_for_any: Callable[[Sequence[Any]], Sequence[Any]],
     ) -> DataParallelCore:
-        """remotes: just started, not yet asked whether they live."""
+        """Wait until all replicas are ready. remotes: started, not yet received from."""
         try:
             configs: list[EngineConfig] = []
             for remote in remotes:
@@ -200,11 +200,11 @@ class DataParallelCore:
 
     @property
     def counters(self) -> list[ReplicaCounters]:
-        """Of every replica, also of those that died."""
+        """Totals of every replica, dead ones included."""
         return [link.counters for link in self._links]
 
     def add_request(self, request: Request) -> None:
-        """Queue a request at one of the replicas, or raise RequestRejected if it could never finish."""
+        """Route a request to a replica, or raise RequestRejected if it could never finish."""
         self.check_alive()
         if request.request_id in self._requests:
             message = "a request with this id is not finished yet; use another id"
@@ -217,7 +217,7 @@ class DataParallelCore:
         self._links[replica].new.append(request)
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
-        """End requests now. Returns the last output of those that lived; other ids are ignored."""
+        """End requests now. Return the last output of each unfinished one; ignore other ids."""
         outputs = []
         for request_id in request_ids:
             if request_id not in self._requests:
@@ -232,16 +232,16 @@ class DataParallelCore:
         return outputs
 
     def has_unfinished(self) -> bool:
-        """Whether `step` has something to do. A dead engine has not."""
+        """Whether `step` has something to do; False for a dead engine."""
         return self._failure is None and bool(self._requests or self._late_outputs)
 
     @property
     def has_transfers(self) -> bool:
-        """KV connectors are refused together with data parallelism."""
+        """False: KV connectors exclude data parallelism."""
         return False
 
     def step(self) -> list[EngineCoreOutput]:
-        """Wait for any replica's step, and return what all that are ready have to say."""
+        """Wait until a replica has finished a step; return the outputs of all that have."""
         self.check_alive()
         try:
             return self._step()
@@ -279,7 +279,7 @@ class DataParallelCore:
         link.is_waiting, link.has_unfinished = False, exchange.has_unfinished
         if exchange.stats is not None:
             link.counters.add(exchange.stats)
-        # What was aborted meanwhile has had its last output, and its id may belong to another request by now.
+        # Aborted requests have had their last output, and another request may use their id by now.
         outputs = [output for output in exchange.outputs if output.request_id not in link.aborted]
         for output in outputs:
             if output.finish_reason is not None:
@@ -289,7 +289,7 @@ class DataParallelCore:
         return outputs
 
     def _lose(self, index: int, why: str) -> list[EngineCoreOutput]:
-        """A replica is gone: tell its requests."""
+        """Remove a dead replica; return an error output for each of its requests."""
         link = self._links[index]
         link.is_waiting = link.has_unfinished = False
         link.new, link.aborted = [], []
@@ -308,16 +308,16 @@ class DataParallelCore:
         return request, replica
 
     def load_lora(self, key: str, folder: str) -> None:
-        """Bring an adapter to every replica, or raise LoRAError."""
+        """Load an adapter into every replica, or raise LoRAError."""
         self.check_alive()
         self._call_all("load_lora", key, folder)
 
     def unload_lora(self, key: str) -> None:
-        """Forget an adapter as soon as no unfinished request uses it."""
+        """Unload an adapter as soon as no unfinished request uses it."""
         self._call_all("unload_lora", key)
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes. False, with nothing changed, while any request holds blocks."""
+        """Empty all prefix caches. Return False, and change nothing, while any request is unfinished."""
         if self._requests:
             return False
         return all(self._call_all("reset_prefix_cache"))
@@ -373,7 +373,7 @@ def start_replicas_here(config: EngineConfig, tokenizer: TokenSource | None) -> 
 
 
 def _gpus(replica: int, num_workers: int) -> list[str]:
-    """The GPUs of one replica, out of those that this process may use."""
+    """Return the GPUs of one replica, out of those that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
     gpus = visible.split(",")[replica * num_workers : (replica + 1) * num_workers]
     if len(gpus) < num_workers:

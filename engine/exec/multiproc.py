@@ -5,12 +5,11 @@
                                          stage 0  ------>  stage 1
                <-- ModelRunnerOutput -------------------- rank 2 (samples; the others only compute)
 
-What is decided is decided once: the scheduler's plan goes to every rank, sampled tokens come from one rank and reach
-the others inside the next plan (`Scheduled.new_token_ids`). No rank works anything out that another could work out
-differently.
+Every decision is made once: the scheduler's plan goes to every rank; one rank samples, and its tokens reach the others
+inside the next plan (`Scheduled.new_token_ids`).
 
-Several steps can be under way (`submit`), which is what keeps pipeline stages busy. A
-worker that dies or fails ends all of them, and the engine with an error that names it.
+`submit` allows several steps under way, which keeps pipeline stages busy. If a worker dies or fails, all workers end,
+and the engine with an error that names the worker.
 
 Source: vLLM v1/executor/multiproc_executor.py.
 """
@@ -38,11 +37,11 @@ from engine.worker.worker import Worker, call_worker, resolve_device
 logger = logging.getLogger(__name__)
 
 _BLAME_S = 1.0
-"""How long a worker that broke its peers' connections may take to be seen as dead."""
+"""Time for a worker whose connections broke to be seen as dead."""
 
 
 class RankWorker:
-    """What runs in the process of one rank: joins the others, then is a worker."""
+    """The object in the process of one rank: joins the other ranks and runs a worker."""
 
     wants_channel = True
 
@@ -54,7 +53,7 @@ class RankWorker:
         config: EngineConfig,
         local_rank: int | None = None,
     ) -> None:
-        """local_rank: which of this machine's GPUs; None: that of `rank`."""
+        """local_rank: number of the GPU on this machine; None: `rank`."""
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         device = rank_device(config.device, rank if local_rank is None else local_rank)
         store = dist.TCPStore(*store_address, is_master=False)
@@ -69,7 +68,7 @@ class RankWorker:
     def execute(
         self, out: SchedulerOutput, bitmask: GrammarBitmask | Literal["late"] | None
     ) -> ModelRunnerOutput:
-        """bitmask: "late" if the engine still makes it, and sends it while the forward pass runs."""
+        """bitmask: "late" if the engine sends it during the forward pass."""
         future: Future[GrammarBitmask] | None = None
         if bitmask == "late":
             assert self._channel is not None
@@ -89,7 +88,7 @@ class RankWorker:
 
 
 class LateBitmask(Future[GrammarBitmask]):
-    """Reads the bitmask when the sampler asks for it."""
+    """A bitmask that is received when the sampler asks for it."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__()
@@ -102,7 +101,7 @@ class LateBitmask(Future[GrammarBitmask]):
 
 
 class MultiprocStep:
-    """A `PendingStep`: the answer is fetched when somebody asks for it."""
+    """A `PendingStep` that receives its result on demand."""
 
     def __init__(self, executor: MultiprocExecutor, call_id: int) -> None:
         self._executor = executor
@@ -114,14 +113,14 @@ class MultiprocStep:
 
 
 class MultiprocExecutor:
-    """Starts `tensor_parallel_size * pipeline_parallel_size` workers and sends every step to all of them."""
+    """`tensor_parallel_size * pipeline_parallel_size` workers, each of which gets every step."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.world_size = config.parallel.world_size
         self.output_rank = self.world_size - config.parallel.tensor_parallel_size
         self._workers: list[RemoteProcess] = []
         self._answers: dict[tuple[int, int], Any] = {}
-        """That nobody has asked for yet, by rank and call. Those of steps that Ctrl-C cut short stay here."""
+        """Answers not yet collected, by rank and call. Those of steps that Ctrl-C interrupted stay here."""
         try:
             self._start_workers(config)
             self.collect(dict.fromkeys(range(self.world_size), 0))
@@ -162,7 +161,7 @@ class MultiprocExecutor:
     def _submit(
         self, out: SchedulerOutput, bitmask: GrammarBitmask | Literal["late"] | None
     ) -> MultiprocStep:
-        out = replace(out, not_scheduled=[])  # for people who look at a trace, not for workers
+        out = replace(out, not_scheduled=[])  # for traces, not for workers
         for rank, worker in enumerate(self._live_workers()):
             if rank == self.output_rank:
                 call_id = self._send(worker, "execute", out, bitmask)
@@ -180,8 +179,7 @@ class MultiprocExecutor:
     def collect(self, call_ids: Mapping[int, int]) -> list[Any]:
         """Wait for the answers to these calls, one per rank, and return them in this order.
 
-        A rank that is not asked speaks only if it failed. Answers to other calls are kept: those of steps that are
-        under way will be asked for.
+        Raises the error of any rank that failed. Answers to other calls are kept: steps under way collect them later.
         """
         while not call_ids.items() <= self._answers.keys():
             for worker in self._wait_for_any(self._live_workers()):
@@ -193,7 +191,7 @@ class MultiprocExecutor:
         return [self._answers.pop(key) for key in call_ids.items()]
 
     def shutdown(self) -> None:
-        """End all workers; they leave when this end of their connection closes."""
+        """End all workers by closing their connections."""
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.close()
@@ -211,7 +209,7 @@ class MultiprocExecutor:
         value = None
         try:
             value = bitmask.result()
-        finally:  # whatever happens here, the worker must not wait for ever
+        finally:  # the worker must never wait in vain
             self._send_late(worker, value)
 
     def _send_late(self, worker: RemoteProcess, value: GrammarBitmask | None) -> None:
@@ -221,7 +219,7 @@ class MultiprocExecutor:
             raise self._fail(worker, error) from error
 
     def _fail(self, worker: RemoteProcess, error: Exception) -> Exception:
-        """End all workers, and say whose fault it was."""
+        """End all workers and return the error that names the failed one."""
         if isinstance(error, ConfigError):
             self._kill()
             return error
@@ -231,7 +229,7 @@ class MultiprocExecutor:
         return EngineDeadError(message)
 
     def _find_death(self) -> ProcessEnded | None:
-        """The worker that ended: peers notice its broken connections first, and fail too."""
+        """Return the worker that died; its peers notice broken connections first and fail too."""
         for worker in self._workers:
             exit_code = worker.exit_code(_BLAME_S / len(self._workers))
             if exit_code is not None:
@@ -250,7 +248,7 @@ class MultiprocExecutor:
 
 
 def rank_device(name: str, local_rank: int) -> torch.device:
-    """Each worker of a machine has a GPU of its own; on a CPU they share it."""
+    """Return the GPU of a worker, or the CPU that all workers share. Raises ConfigError if GPUs run out."""
     device = resolve_device(name)
     if device.type != "cuda":
         return device
@@ -265,7 +263,7 @@ def rank_device(name: str, local_rank: int) -> torch.device:
 
 
 def threads_per_worker(num_workers: int) -> int:
-    """CPU threads for each of the workers that share this machine: OMP_NUM_THREADS if it is set, else their share."""
+    """Return the CPU threads of each worker on this machine: OMP_NUM_THREADS, or an equal share of the cores."""
     if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         return int(asked)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -81,12 +81,12 @@ class Channel:
         self._connection = connection
 
     def receive_late(self) -> Any:
-        """What the parent passes with `send_late`."""
+        """Wait for the value that the parent passes with `send_late`."""
         _, _, _, (value,) = self._connection.recv()
         return value
 
     def serve(self) -> None:
-        """Build the object and answer calls until the parent hangs up."""
+        """Build the object and answer calls until the parent closes the connection."""
         target: Any = None
         while True:
             try:
@@ -121,7 +121,7 @@ def _unpickle(message: bytes) -> Any:
 
 
 def _portable(error: Exception) -> Exception:
-    """The exception itself if it survives the journey, else one with its text; with the traceback as a note."""
+    """Return the exception if it can be pickled, else one with its text; add the traceback as a note."""
     note = "in the worker process:\n" + "".join(traceback.format_exception(error))
     try:
         copy = pickle.loads(pickle.dumps(error))

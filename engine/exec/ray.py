@@ -1,11 +1,11 @@
-"""Workers and replicas as Ray actors: the same classes as in our own processes, placed by Ray on any machine.
+"""Workers and replicas as Ray actors, placed by Ray on any machine of a cluster.
 
     RayExecutor: the ranks of one engine          DataParallelCore over actors: whole engines
       driver -- RankWorker.execute -> rank 0         router -- Replica.exchange -> replica 0
                                       rank 1                                       replica 1
 
-Ray starts the processes, moves the calls and notices deaths; everything else is what `multiproc.py` and `dp.py` do.
-When one machine is not enough, this is the way to several: run `ray start` on each, then the engine on one of them.
+Ray starts the processes, carries the calls and notices deaths; `multiproc.py` and `dp.py` do everything else. For
+several machines run `ray start` on each, then the engine on one of them.
 
 Source: vLLM v1/executor/ray_executor.py, ray_utils.py. Needs `pip install ray`.
 """
@@ -38,27 +38,27 @@ from engine.grammar.vocabulary import TokenSource
 logger = logging.getLogger(__name__)
 
 _START_S = 600.0
-"""How long Ray may take to find a place for an actor and start its process."""
+"""Time for Ray to place an actor and start its process."""
 _DEATH_S = 5.0
-"""How long an actor may take to show that it is alive, or to end what it was told to."""
+"""Time for an actor to answer a ping, or to finish its calls."""
 _KNOCK_S = 30.0
 _UNASKED = -1
-"""Number of a call whose result nobody wants: its failure is waited for all the same."""
+"""Number of a call without a result; its failure is still awaited."""
 
 _LOCAL_CLUSTER: dict[str, Any] = {
     "object_store_memory": 128 * 2**20,  # bytes; plans and tokens are small and do not go through it
     "include_dashboard": False,
     "_system_config": {
-        "worker_niceness": 0,  # Ray's default, 15, starves its workers wherever anything else runs
-        "prestart_worker_first_driver": False,  # our actors set their environment, so they need processes of their own
-        "worker_register_timeout_seconds": int(_START_S),  # after which Ray starts it again, and again
+        "worker_niceness": 0,  # the default of 15 starves workers on a busy machine
+        "prestart_worker_first_driver": False,  # our actors set environment variables and need new processes
+        "worker_register_timeout_seconds": int(_START_S),  # Ray restarts slower workers over and over
     },
 }
-"""How Ray is started where it does not run yet."""
+"""Options of a cluster that is started here."""
 
 
 def connect() -> Any:
-    """The module `ray`, connected to the running cluster or to one started here.
+    """Return the module `ray`, connected to the running cluster or to one started here.
 
     Raises ConfigError if Ray is not installed or does not start.
     """
@@ -76,14 +76,14 @@ def connect() -> Any:
 
 
 def _join_or_start(ray: Any) -> bool:
-    """Whether Ray was started here: True if no cluster was found."""
+    """Join the running cluster, or start one. Return True if it was started here."""
     options = {"log_to_driver": False, "configure_logging": False}
     try:
         _knock(os.environ.get("RAY_ADDRESS", ""))
         try:
             ray.init(**options, **_LOCAL_CLUSTER)
             return True
-        except ValueError:  # a cluster runs, and has settings of its own
+        except ValueError:  # a running cluster has its own settings
             ray.init(**options)
             return False
     except Exception as error:
@@ -94,22 +94,22 @@ def _join_or_start(ray: Any) -> bool:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError unless something listens there: asked to join such a cluster, Ray would end this process."""
+    """Raise OSError if nothing listens at the address: joining such a cluster would end this process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
 
 
 class _Cluster:
-    """The cluster that this process is connected to, and which of its actors are ours."""
+    """The cluster that this process is connected to, and our actors in it."""
 
     is_ours = False
-    """Started here, so ended here, with the last actor."""
+    """True if it was started here; it then ends with the last actor."""
     actors: ClassVar[WeakSet[RemoteActor]] = WeakSet()
 
 
 class _Host:
-    """The actor: holds one object."""
+    """The actor, which holds one object."""
 
     def pid(self) -> int:
         return os.getpid()
@@ -122,9 +122,9 @@ class _Host:
 
 
 class RemoteActor:
-    """A `RemoteProcess` that Ray runs: calls are answered in order, and a death is told by `receive`.
+    """A `RemoteProcess` that Ray runs: calls are answered in order, and `receive` raises if it died.
 
-    Ray first finds a place for the actor (`wait_until_placed`), then the object is built in it, which is call 0.
+    Ray places the actor (`wait_until_placed`); building its object is call 0.
     """
 
     def __init__(
@@ -138,9 +138,9 @@ class RemoteActor:
         ray = connect()
         self.name = name
         self.pid = 0
-        """Of its process, which may be another machine's; 0 until it is placed."""
+        """Process id on its machine; 0 until it is placed."""
         self._call_ids = count(1)
-        # No CPUs: Ray only counts them, and however few this machine has, its actors must fit.
+        # Ray only counts CPUs; with none asked for, actors fit on any machine.
         options = {"num_cpus": 0, "num_gpus": num_gpus, "runtime_env": {"env_vars": environment}}
         self._actor = ray.remote(_Host).options(**options).remote()
         self._placed = self._actor.pid.remote()
@@ -164,7 +164,7 @@ class RemoteActor:
             raise ProcessEnded(self.name, None, f"ended: {str(error).splitlines()[0]}") from None
 
     def exit_code(self, timeout: float = _DEATH_S) -> int | None:
-        """Something if the actor is dead, else None; Ray does not tell exit codes."""
+        """Return -1 if the actor is dead, else None; Ray reports no exit codes."""
         ray = connect()
         try:
             ray.get(self._actor.pid.remote(), timeout=timeout)
@@ -175,14 +175,14 @@ class RemoteActor:
         return None
 
     def close(self) -> None:
-        """End the actor when it has done what it was told, and Ray if it was started for it; again: nothing."""
+        """End the actor after its pending calls, and Ray if it was started here. A second call does nothing."""
         if self in _Cluster.actors and self._pending:
             references = [reference for _, reference in self._pending]
             connect().wait(references, num_returns=len(references), timeout=_DEATH_S)
         self.kill()
 
     def kill(self) -> None:
-        """End the actor now, whatever it does, and Ray if it was started for it."""
+        """End the actor at once, and Ray if it was started here."""
         if self not in _Cluster.actors:
             return
         _Cluster.actors.remove(self)
@@ -193,8 +193,7 @@ class RemoteActor:
 
 
 def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
-    """Wait for the actors' processes, not for what they build. Raises ConfigError, with all ended, if Ray has no
-    place for one of them."""
+    """Wait until Ray has started the actors' processes. If it cannot place one, end all and raise ConfigError."""
     ray = connect()
     waited, is_told = 0.0, False
     pending = {actor._placed: actor for actor in actors}
@@ -203,7 +202,7 @@ def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
         waited += 0.0 if ready else _DEATH_S
         for reference in ready:
             actor = pending.pop(reference)
-            with suppress(ray.exceptions.RayError):  # `receive` tells
+            with suppress(ray.exceptions.RayError):  # `receive` raises it
                 actor.pid = ray.get(reference)
         if not ready and not is_told:
             is_told = True
@@ -220,7 +219,7 @@ def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
 
 
 def wait_for_any_actor(actors: Sequence[RemoteActor], timeout: float | None = None) -> list[RemoteActor]:
-    """Those whose `receive` would return (or raise) at once."""
+    """Return the actors whose `receive` would not wait."""
     ray = connect()
     first = {actor._pending[0][1]: actor for actor in actors if actor._pending}
     ready, _ = ray.wait(list(first), num_returns=1, timeout=timeout)
@@ -228,7 +227,7 @@ def wait_for_any_actor(actors: Sequence[RemoteActor], timeout: float | None = No
 
 
 class RayExecutor(MultiprocExecutor):
-    """The ranks of one engine as actors."""
+    """The workers of one engine as Ray actors."""
 
     def _start_workers(self, config: EngineConfig) -> None:
         ray = connect()
@@ -236,7 +235,7 @@ class RayExecutor(MultiprocExecutor):
         self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
         is_cuda = config.device == "cuda"
         for rank in range(self.world_size):
-            local_rank = 0 if is_cuda else None  # Ray shows each actor its own GPU only
+            local_rank = 0 if is_cuda else None  # each actor sees only its own GPU
             worker = RemoteActor(
                 f"worker rank {rank}",
                 RankWorker,
@@ -248,7 +247,7 @@ class RayExecutor(MultiprocExecutor):
         wait_until_placed(self._workers)  # type: ignore[arg-type]
 
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> MultiprocStep:
-        """A call of an actor cannot be told more once it runs, so the bitmask goes with it."""
+        """Submit a step together with its bitmask: a running actor call cannot receive it later."""
         return self._submit(out, None if bitmask is None else bitmask.result())
 
     def _wait_for_any(self, workers: Sequence[Any]) -> Sequence[Any]:

@@ -19,7 +19,7 @@ from engine.worker.worker import Worker, call_worker
 
 @dataclass(slots=True)
 class FinishedStep:
-    """A `PendingStep` whose result is there already."""
+    """A `PendingStep` that has run already."""
 
     output: ModelRunnerOutput
 
@@ -28,7 +28,7 @@ class FinishedStep:
 
 
 class UniProcExecutor:
-    """Calls its worker directly."""
+    """One worker, called directly."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.worker: Worker | None = Worker(config)

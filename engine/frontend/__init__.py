@@ -1,4 +1,4 @@
-"""Between people and the engine core: text to token ids on the way in, token ids to text on the way out.
+"""Text to token ids on the way to the engine core, token ids to text on the way back.
 
 The core knows token ids only. Everything that needs a tokenizer lives here, on either side of
 `EngineCore.step`:

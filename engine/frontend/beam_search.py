@@ -1,12 +1,12 @@
 """Beam search above the engine: keep the `beam_width` most likely continuations, one token at a time.
 
-    prompt --> A B C D          every beam asks the engine for one token and its 2 * width best alternatives,
+    prompt --> A B C D          every beam requests one token and its 2 * width best alternatives;
                |\\  |            the best `width` of all of them are the beams of the next step:
-               A1 A2 C1 C2      some beams fork (A), some die (B, D)
+               A1 A2 C1 C2      some beams fork (A), some end (B, D)
 
-The engine knows nothing of beams. It sees requests of one token whose prompts share almost everything, so the prefix
-cache makes a step cheap: only what lies behind a beam's last full block is computed again. V0 had forks in its core
-and copied half-full blocks instead; `BeamMemory` says what each design pays on the same search.
+The engine has no beams: it runs requests of one token whose prompts share almost everything. The prefix cache makes a
+step cheap, since only tokens after a beam's last full block are recomputed. V0 had forks in its core and copied
+half-full blocks instead; `BeamMemory` counts the cost of each design on the same search.
 
 Sources: vLLM entrypoints/llm.py (LLM.beam_search) and beam_search.py; Kwon et al. 2023, section 4.4.
 """
@@ -26,7 +26,7 @@ Generate = Callable[[list[list[int]], SamplingParams], list[RequestOutput]]
 
 @dataclass
 class BeamSearchParams:
-    """How wide and how long to search. Names are vLLM's; a wrong value raises a ValueError."""
+    """Width and length of the search. Names are vLLM's. Raises ValueError for wrong values."""
 
     beam_width: int
     max_tokens: int
@@ -46,7 +46,7 @@ class BeamSearchParams:
 
 @dataclass(slots=True)
 class BeamSearchSequence:
-    """One beam."""
+    """A beam."""
 
     tokens: list[int]
     """Prompt and continuation."""
@@ -57,29 +57,29 @@ class BeamSearchSequence:
     logprobs: list[dict[int, Logprob]] = field(default_factory=list)
 
     def score(self, num_prompt_tokens: int, length_penalty: float) -> float:
-        """By which beams are compared in the end. An end-of-sequence token does not count as length."""
+        """Score that ranks finished beams. An end-of-sequence token does not count as length."""
         length = len(self.tokens) - num_prompt_tokens - (self.finish_reason == "stop")
         return self.cum_logprob / max(1, length) ** length_penalty
 
 
 @dataclass(slots=True)
 class BeamMemory:
-    """What one search costs in blocks: shared and copied on write (V0), shared when full (V1), and not shared."""
+    """Cost of a search in blocks: shared with copy on write (V0), shared when full (V1), and not shared."""
 
     cow_copies: int = 0
-    """Half-full blocks that V0 copies, since two beams write into them."""
+    """Half-full blocks that V0 copies because two beams write into them."""
     peak_blocks_cow: int = 0
     peak_blocks_unshared: int = 0
-    """If every beam had its own copy of everything."""
+    """Blocks if every beam had its own copy of everything."""
     num_computed_tokens: int = 0
-    """What the engine computed for this search: with V0's forks it is prompt + one token per beam and step."""
+    """Tokens that the engine computed; with V0's forks: the prompt, and one token per beam and step."""
     num_cached_tokens: int = 0
-    """What came from the prefix cache instead."""
+    """Tokens found in the prefix cache."""
 
 
 @dataclass(slots=True)
 class BeamSearchOutput:
-    """The best beams of one prompt, best first."""
+    """Beams of one prompt, best first."""
 
     sequences: list[BeamSearchSequence]
     memory: BeamMemory
@@ -129,7 +129,7 @@ def beam_search(
 def _continuations(
     beam: BeamSearchSequence, output: RequestOutput, eos_token_ids: frozenset[int], ignore_eos: bool
 ) -> list[BeamSearchSequence]:
-    """The beam with each of the likeliest next tokens."""
+    """Return the beam extended by each of the likeliest next tokens."""
     if output.error:
         raise RuntimeError(output.error)
     (logprobs,) = output.outputs[0].logprobs or [{}]
@@ -145,7 +145,7 @@ def _continuations(
 
 
 class _Books:
-    """Plays the forks of a search on V0's block manager, and counts."""
+    """Replay the forks of a search on V0's block manager and count blocks."""
 
     def __init__(self, prompt: Sequence[int], params: BeamSearchParams, block_size: int) -> None:
         blocks_per_beam = -(-(len(prompt) + params.max_tokens) // block_size)
@@ -160,7 +160,7 @@ class _Books:
         self.memory.num_computed_tokens += len(output.prompt_token_ids) - output.num_cached_tokens
 
     def step(self, parents: Sequence[int]) -> None:
-        """The beams of the next step by the index of the beam that each one continues."""
+        """Return the beams of the next step by the index of the beam that each continues."""
         manager, memory = self._manager, self.memory
         heirs: list[int] = []
         claimed: set[int] = set()

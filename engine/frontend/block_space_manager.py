@@ -1,14 +1,14 @@
-"""How vLLM V0 kept books: sequences that share blocks and copy one before they write into it.
+"""vLLM V0's block manager: sequences share blocks and copy one before they write into it (copy on write).
 
-V1 shares only full blocks, and a full block is never written again, so nothing is ever copied. V0 let a fork share
-its parent's last, half-full block too, and copied that block when one of them wrote the next token (copy on write):
+V1 shares only full blocks, which are never written again, so it copies nothing. V0 let a fork share its parent's last,
+half-full block too, and copied that block when one of them wrote the next token:
 
     fork        parent  [ b0 | b1 ]        child  [ b0 | b1 ]        b0 and b1 have two owners
     append      parent  [ b0 | b1 ]        child  [ b0 | b2 ]        b1 was copied to b2, then written
     append      parent  [ b0 | b1 ]                                  b1 has one owner again: no copy
 
-Beam search is where that counted. The engine does not run on this class: `frontend/beam_search.py` keeps its books
-with it, to compare the two designs, and it is the block manager that interviews ask for.
+It mattered for beam search. The engine does not use this class: `frontend/beam_search.py` counts blocks with it to
+compare the two designs, and interviews ask for it.
 Sources: PagedAttention (Kwon et al. 2023, section 4.4); vLLM 0.6 core/block_manager_v1.py.
 """
 
@@ -21,25 +21,25 @@ from engine.core.blocks import Block, BlockPool
 
 
 class AllocStatus(Enum):
-    """Whether a prompt can get its blocks."""
+    """Answer to whether a prompt can get its blocks."""
 
     OK = "ok"
     LATER = "later"
-    """Not now: others hold the blocks."""
+    """Other sequences hold the blocks now."""
     NEVER = "never"
-    """Not even on an empty pool."""
+    """The prompt does not fit into an empty pool."""
 
 
 class BlockSpaceManager:
     """Block tables by sequence, on a device pool and, for swapped sequences, a host pool.
 
-    A sequence is any hashable name. Every method either does all of its work or raises and changes nothing: KeyError
-    for an unknown sequence, ValueError for a name that is taken, `OutOfBlocks` when the pool is too small.
+    A sequence is any hashable name. A method that raises has changed nothing: KeyError for an unknown sequence,
+    ValueError for a name in use, `OutOfBlocks` if the pool is too small.
     """
 
     def __init__(self, num_device_blocks: int, num_host_blocks: int, block_size: int) -> None:
         self.block_size = block_size
-        self.device = BlockPool(num_device_blocks + 1)  # and its null block
+        self.device = BlockPool(num_device_blocks + 1)  # including its null block
         self.host = BlockPool(num_host_blocks + 1)
         self.num_copies = 0
         """Blocks copied on write so far."""
@@ -49,7 +49,7 @@ class BlockSpaceManager:
 
     @property
     def num_used_blocks(self) -> int:
-        """Of the device, each counted once however many share it."""
+        """Device blocks in use, shared ones counted once."""
         return self.device.num_used
 
     def block_table(self, seq: Hashable) -> list[int]:
@@ -58,7 +58,7 @@ class BlockSpaceManager:
     def num_tokens(self, seq: Hashable) -> int:
         return self._num_tokens[seq]
 
-    # -- a sequence comes, grows, forks and goes
+    # -- allocate, append, fork, free
 
     def can_allocate(self, num_tokens: int) -> AllocStatus:
         need = self._num_blocks(num_tokens)
@@ -67,13 +67,13 @@ class BlockSpaceManager:
         return AllocStatus.OK if need <= len(self.device.free) else AllocStatus.LATER
 
     def allocate(self, seq: Hashable, num_tokens: int) -> None:
-        """Take the blocks of a prompt of `num_tokens` tokens."""
+        """Allocate blocks for a prompt of `num_tokens` tokens."""
         self._check_new(seq)
         self._tables[seq] = self.device.take(self._num_blocks(num_tokens))
         self._num_tokens[seq] = num_tokens
 
     def append_slot(self, seq: Hashable) -> tuple[int, int] | None:
-        """A place for one more token. (source, target) if a shared block has to be copied before it is written."""
+        """Make room for one more token. Return (source, target) if a shared block must be copied first."""
         self._check_resident(seq)
         table, num_tokens = self._tables[seq], self._num_tokens[seq]
         copy = None
@@ -90,7 +90,7 @@ class BlockSpaceManager:
         return copy
 
     def fork(self, parent: Hashable, child: Hashable) -> None:
-        """A second sequence with the same tokens: it shares every block, the last one too."""
+        """Add a sequence with the same tokens, which shares every block, the last one included."""
         self._check_resident(parent)
         self._check_new(child)
         for block in self._tables[parent]:
@@ -99,7 +99,7 @@ class BlockSpaceManager:
         self._num_tokens[child] = self._num_tokens[parent]
 
     def free(self, seq: Hashable) -> None:
-        """Give back what nobody shares."""
+        """Free the blocks that no other sequence shares."""
         pool = self.host if seq in self._swapped else self.device
         pool.release(self._tables.pop(seq))
         del self._num_tokens[seq]
@@ -111,7 +111,7 @@ class BlockSpaceManager:
         return len(self._tables[seq]) <= len(self.host.free)
 
     def swap_out(self, seq: Hashable) -> list[tuple[int, int]]:
-        """Move a sequence to the host: (device block, host block) to copy. Blocks it shared stay with the others."""
+        """Move a sequence to the host; return (device block, host block) pairs to copy. Shared blocks stay."""
         self._check_resident(seq)
         pairs = self._move(seq, self.device, self.host)
         self._swapped.add(seq)
@@ -121,7 +121,7 @@ class BlockSpaceManager:
         return len(self._tables[seq]) <= len(self.device.free)
 
     def swap_in(self, seq: Hashable) -> list[tuple[int, int]]:
-        """Move it back: (host block, device block) to copy."""
+        """Move a sequence back; return (host block, device block) pairs to copy."""
         if seq not in self._swapped:
             raise ValueError(f"sequence {seq!r} is not swapped out")
         pairs = self._move(seq, self.host, self.device)
@@ -151,7 +151,7 @@ class BlockSpaceManager:
             raise KeyError(seq)
 
     def check_integrity(self) -> list[str]:
-        """What is not as it must be: a block's ref_count is the number of tables that hold it."""
+        """Return violations of the invariant: a block's ref_count is the number of tables that hold it."""
         problems = self.device.check_integrity() + self.host.check_integrity()
         for pool, swapped in ((self.device, False), (self.host, True)):
             tables = [table for seq, table in self._tables.items() if (seq in self._swapped) == swapped]

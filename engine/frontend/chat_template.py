@@ -1,8 +1,7 @@
-"""Chat messages to the one text a model was trained on, by the Jinja template that came with it.
+"""Chat template: render messages to the text format that a model was trained on.
 
-Templates are programs from the internet, so they run in Jinja's sandbox. What a template may use is
-what transformers offers it (transformers/utils/chat_template_utils.py): the same template gives the
-same text here.
+A template is a Jinja program from the checkpoint, so it runs in Jinja's sandbox. It has the functions that
+transformers offers (transformers/utils/chat_template_utils.py), and gives the same text.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 ChatMessage = dict[str, Any]
-"""At least "role", and usually "content"."""
+"""A message with "role", and usually "content"."""
 
 _CONTINUE_HERE = "<<prep:continue-here>> "
-"""Marks the end of an open message. Its last space is gone if the template trims what it prints."""
+"""Marks the end of an open message. Templates that trim their output remove its last space."""
 
 
 class ChatTemplateError(ValueError):
@@ -41,7 +40,7 @@ def render_chat(
     """Render a conversation.
 
     `add_generation_prompt` opens the assistant's turn; `continue_final_message` instead leaves the
-    last message open, for the model to go on with. `variables` are whatever else the template reads.
+    last message open for the model to continue. `variables`: other variables of the template.
     """
     messages = _checked(messages)
     if continue_final_message:
@@ -65,7 +64,7 @@ def render_chat(
 
 
 def _checked(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Copies without None values, which many templates would print as the word "None"."""
+    """Copy messages without None values, which many templates print as the word "None"."""
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise ChatTemplateError(
             f'messages must be a list such as [{{"role": "user", "content": "Hello"}}], got {messages!r}'
@@ -83,7 +82,7 @@ def _run(template: str, variables: dict[str, Any]) -> str:
         return _compile(template).render(variables)
     except ChatTemplateError:
         raise
-    except Exception as error:  # whatever a template raises, it is about these messages
+    except Exception as error:  # any error of a template is about these messages
         raise ChatTemplateError(f"the chat template refuses these messages: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Requests that arrive through the debug port: `{"prompt": "..."}` in JSON becomes what the core runs."""
+"""Turn requests of the debug port, such as `{"prompt": "..."}`, into requests of the core."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OPTIONS = ("request_id", "max_tokens", "temperature", "seed", "ignore_eos", "pri
 def read_requests(
     processor: InputProcessor, loras: LoRARegistry | None, request_id: str, wish: dict[str, Any]
 ) -> list[Request]:
-    """The core's requests for one wish: a prompt as text, token ids or chat messages, and options.
+    """Return the core's requests for a prompt (text, token ids or chat messages) with options.
 
-    Nobody waits for the answer: tokens are seen in the trace. The seed is 0 if none is given, so that the engine's own
-    draw of seeds goes on as if nobody had been here.
+    Their tokens are seen in the trace only. The default seed is 0, so that they do not change the seeds that the
+    engine draws for other requests.
     """
     unknown = wish.keys() - {*PROMPTS, *OPTIONS}
     given = [name for name in PROMPTS if name in wish]

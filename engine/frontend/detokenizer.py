@@ -1,9 +1,8 @@
-"""Token ids to text while they arrive, without ever showing half a character or half a stop string.
+"""Stop strings, and token ids to text as they arrive, without partial characters or partial stop strings.
 
-Source of the behaviour: vLLM v1/engine/detokenizer.py. Its mechanism, decoding a sliding window
-and comparing strings, is replaced by reading each token's bytes into an incremental UTF-8 decoder:
-constant work per token, and the pieces always add up to the whole, however they are portioned. So
-nothing is decoded before somebody looks: a reader of the text, or the search for a stop string.
+Source of the behaviour: vLLM v1/engine/detokenizer.py, which decodes a sliding window and compares strings. Here each
+token's bytes go into an incremental UTF-8 decoder: constant work per token, and the pieces always add up to the whole
+text. Tokens are therefore decoded lazily, when the text is read or searched for a stop string.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _LONGEST_CHARACTER = 4  # bytes in UTF-8
 
 
 class Detokenizer:
-    """The text that follows a prompt, piece by piece.
+    """Incremental decoder of the text that follows a prompt.
 
     Bytes wait inside the UTF-8 decoder until their character is complete:
 
@@ -48,11 +47,11 @@ class Detokenizer:
         if self._holds_prompt_bytes:
             self._holds_prompt_bytes = False
             if not _continues_character(piece):
-                self._utf8.reset()  # the prompt's unfinished character stays the prompt's
+                self._utf8.reset()  # an unfinished character of the prompt stays with the prompt
         return self._utf8.decode(piece)
 
     def flush(self) -> str:
-        """What is left when no token follows: U+FFFD for an unfinished character, else nothing."""
+        """End the text: return U+FFFD for an unfinished character, else an empty string."""
         return "" if self._holds_prompt_bytes else self._utf8.decode(b"", final=True)
 
     def _bytes_of(self, token_id: int) -> bytes:
@@ -65,7 +64,7 @@ class Detokenizer:
         return piece
 
     def _last_bytes(self, token_ids: Sequence[int]) -> bytes:
-        """At least the last character's bytes of a prompt; empty if the prompt has no text."""
+        """Return at least the bytes of the prompt's last character; empty if the prompt has no text."""
         tail = b""
         for token_id in reversed(token_ids):
             if len(tail) >= _LONGEST_CHARACTER:
@@ -83,8 +82,8 @@ def _continues_character(piece: bytes) -> bool:
 class OutputText:
     """The text of one completion as it grows, cut at the first stop string.
 
-    What might be the beginning of a stop string is held back, so that a stream never shows text
-    that the final answer does not have. With stop=["</s>"]:
+    Text that may begin a stop string is held back, so that a stream never shows text that is missing in the final
+    output. With stop=["</s>"]:
 
         known      Hello wor ld</
                    released |held: at most the longest stop string's length - 1 characters
@@ -95,7 +94,7 @@ class OutputText:
 
     def __init__(self, detokenizer: Detokenizer, params: SamplingParams) -> None:
         self.stop_string: str | None = None
-        """The stop string that was found; nothing may be pushed after it."""
+        """Stop string that was found; nothing may be pushed after it."""
         self._detokenizer = detokenizer
         self._stop = params.stop
         self._max_held = max((len(stop) - 1 for stop in params.stop), default=0)
@@ -103,19 +102,19 @@ class OutputText:
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
         self._unread: list[int] = []
-        """Tokens that are not decoded yet; none where stop strings are looked for."""
+        """Tokens that are not decoded yet; always empty with stop strings."""
         self._released = StringIO()
         self._num_taken = 0
         self._held = ""
 
     @property
     def text(self) -> str:
-        """Everything released so far."""
+        """Text released so far."""
         self._decode_unread()
         return self._released.getvalue()
 
     def take(self) -> str:
-        """What was released since the last call."""
+        """Return the text released since the last call."""
         self._decode_unread()
         self._released.seek(self._num_taken)
         fresh = self._released.read()
@@ -123,9 +122,9 @@ class OutputText:
         return fresh
 
     def push(self, token_ids: Sequence[int]) -> int:
-        """Add sampled tokens; returns how many of them count: those behind a stop string do not.
+        """Add sampled tokens; return how many of them come before the end of a stop string.
 
-        As for end-of-sequence, a stop string counts only after `min_tokens` tokens.
+        Stop strings have no effect before `min_tokens` tokens, like end-of-sequence.
         """
         if not self._stop:
             self._unread += token_ids
@@ -152,7 +151,7 @@ class OutputText:
             self._unread = []
 
     def close(self) -> None:
-        """No token follows: release everything that is still held."""
+        """End the text: release everything that is held back."""
         self._decode_unread()
         self._released.write(self._held)
         if self.stop_string is None:
@@ -160,7 +159,7 @@ class OutputText:
         self._held = ""
 
     def _find_stop_string(self, searched: int) -> bool:
-        """Look for a stop string that ends behind the first `searched` held characters; cut there."""
+        """Find a stop string that ends after the first `searched` held characters; cut the text there."""
         found = []
         for stop in self._stop:
             start = self._held.find(stop, max(0, searched - len(stop) + 1))

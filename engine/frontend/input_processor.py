@@ -1,7 +1,6 @@
-"""From what a caller wrote to requests the core can run, or a refusal that says what to change.
+"""Validate a caller's prompt and parameters and turn them into requests of the core.
 
-Everything that could fail later is refused here, before anything is queued: the engine's loop never
-meets a request it cannot serve. Source: vLLM v1/engine/input_processor.py.
+Requests that would fail later are rejected here, before anything is queued. Source: vLLM v1/engine/input_processor.py.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from engine.sampling_params import RequestOutputKind, SamplingParams
 
 
 class PromptDict(TypedDict, total=False):
-    """A prompt with its details: text or token ids (then the text, if given, is only reported back)."""
+    """A prompt as text or token ids, with details. Text beside token ids is only copied to the output."""
 
     prompt: str
     prompt_token_ids: Sequence[int]
     cache_salt: str
-    """Requests share cached prefixes only with requests of the same salt."""
+    """Share cached prefixes only with requests of the same salt."""
     multi_modal_data: dict[str, Any]
-    """`{"image": pixels}` or a list of them, uint8 [height, width, 3] each; the text marks their places: <image>."""
+    """`{"image": pixels}` or a list of them, uint8 [height, width, 3] each; <image> in the text marks their places."""
 
 
 Prompt = str | Sequence[int] | PromptDict
 
 
 class InvalidRequestError(ValueError):
-    """A request that cannot be served as it is. Nothing has been started."""
+    """A request that cannot be served. Nothing was started."""
 
 
 class InputProcessor:
-    """Checks and translates requests for one engine."""
+    """Validate and translate requests for one engine."""
 
     def __init__(
         self, config: EngineConfig, tokenizer: Tokenizer | None, loras: LoRARegistry | None = None
     ) -> None:
-        """loras: the adapters that requests may name; None: the engine has no room for any."""
+        """loras: adapters that requests may name; None: the engine serves none."""
         self.tokenizer = tokenizer
         self._loras = loras
         self._vocab_size = config.model.vocab_size
@@ -71,9 +70,9 @@ class InputProcessor:
         priority: int = 0,
         arrival_time: float | None = None,
     ) -> SubmittedRequest:
-        """Check everything about a request and split it into what the core runs.
+        """Validate a request and split it into requests of the core.
 
-        The adapter of `lora_request` must be loaded (`LLMEngine.ensure_lora`).
+        The adapter of `lora_request` must be loaded (`LLMEngine.add_lora`).
         """
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
@@ -103,7 +102,7 @@ class InputProcessor:
         )
 
     def process_embedding(self, request_id: str, prompt: Prompt, **options: Any) -> SubmittedRequest:
-        """A request for the embedding of a prompt. Its one token is what the core needs to see an end."""
+        """Return a request for the embedding of a prompt. It generates one token, so that the core ends it."""
         one_token = SamplingParams(
             max_tokens=1, temperature=0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY
         )
@@ -114,9 +113,9 @@ class InputProcessor:
     def chat_prompt(
         self, messages: Sequence[ChatMessage], *, opening: str = "", **options: Any
     ) -> PromptDict:
-        """A conversation as a prompt; `options` as in `chat_template.render_chat`, and `chat_template`.
+        """Render a conversation as a prompt; `options`: those of `chat_template.render_chat`, and `chat_template`.
 
-        opening: text that the answer begins with, whatever the model would say.
+        opening: text with which the answer begins.
         """
         tokenizer = self._need_tokenizer("chat messages")
         text = tokenizer.render_chat(messages, **options) + opening
@@ -126,7 +125,7 @@ class InputProcessor:
     # The prompt
 
     def _parse(self, prompt: Prompt) -> tuple[str | None, list[int], str | None]:
-        """Text if known, token ids, cache salt."""
+        """Return text if known, token ids and cache salt."""
         if isinstance(prompt, dict):
             unknown = prompt.keys() - PromptDict.__annotations__.keys()
             if unknown or not prompt.keys() & {"prompt", "prompt_token_ids"}:
@@ -146,7 +145,7 @@ class InputProcessor:
     def _parse_with_images(
         self, prompt: PromptDict, images: list[Any]
     ) -> tuple[str, list[int], str | None, list[MultiModalFeature]]:
-        """Text, token ids with placeholders, cache salt, and where the images stand."""
+        """Return text, token ids with placeholders, cache salt, and the positions of the images."""
         if len(images) > self._max_images:
             raise InvalidRequestError(
                 f"the prompt has {len(images)} images and this engine takes {self._max_images}; start it with "
@@ -186,7 +185,7 @@ class InputProcessor:
     # The parameters
 
     def _resolve(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
-        """The parameters of one completion, with every None and -1 that stands for a limit filled in."""
+        """Return the parameters of one completion, with every None and -1 replaced by its limit."""
         room = self._max_model_len - num_prompt_tokens
         if params.min_tokens > room:
             raise InvalidRequestError(
@@ -231,7 +230,7 @@ class InputProcessor:
         return number
 
     def _spellings(self, word: str) -> list[list[int]]:
-        """Token ids of a bad word at the start of a text and after a space."""
+        """Return the token ids of a bad word at the start of a text and after a space."""
         tokenizer = self._need_tokenizer("bad_words")
         spellings: list[list[int]] = []
         for text in (word.lstrip(), " " + word.lstrip()):
@@ -299,7 +298,7 @@ class InputProcessor:
 
 
 def _images_of(prompt: Prompt) -> list[Any]:
-    """The images that come with a prompt, as a list."""
+    """Return the images of a prompt as a list."""
     data = prompt.get("multi_modal_data") if isinstance(prompt, dict) else None
     if not data:
         return []
@@ -318,7 +317,7 @@ def _checked_salt(salt: Any) -> str | None:
 
 
 def _as_int(token_id: Any) -> int:
-    """An integer of another type, such as numpy's."""
+    """Convert an integer of another type, such as numpy's."""
     if isinstance(token_id, bool) or not isinstance(token_id, Integral):
         raise InvalidRequestError(f"prompt_token_ids must hold integers, got {token_id!r}")
     return int(token_id)

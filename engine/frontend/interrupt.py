@@ -1,4 +1,4 @@
-"""Ctrl-C between steps, never in the middle of one."""
+"""Delay Ctrl-C to the end of a step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from types import FrameType
 
 @contextmanager
 def interrupt_afterwards() -> Iterator[Callable[[], None]]:
-    """Ctrl-C inside the block raises KeyboardInterrupt at its end, so that no state is left half-changed.
+    """Raise KeyboardInterrupt for a Ctrl-C inside the block at its end, so that no state is left half-changed.
 
-    A long block can name places where it may end before: it calls the function that it is given.
+    A long block calls the function that it gets at places where it may end earlier.
 
         with interrupt_afterwards() as may_end_here:
             while there_is_work():
                 step()
                 may_end_here()
 
-    A second Ctrl-C does not wait: whoever presses it again gives the engine up. Only the main thread
-    receives signals; elsewhere the block runs as it is.
+    A second Ctrl-C raises at once and gives the engine up. Only the main thread receives signals; in other threads the
+    block runs unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None

@@ -1,4 +1,4 @@
-"""The core with its frontend: the one synchronous engine that LLM and AsyncLLM both drive.
+"""The engine core with its frontend, used by LLM and AsyncLLM.
 
 Source: vLLM v1/engine/llm_engine.py.
 """
@@ -27,7 +27,7 @@ from engine.resolve import resolve
 class LLMEngine:
     """Requests in, outputs out, one step at a time. Not thread-safe: one thread steps it.
 
-    `input_processor` may be used from any thread: it never touches the core.
+    `input_processor` may be used from any thread: it does not use the core.
     """
 
     def __init__(self, engine_core: EngineCore | DataParallelCore, tokenizer: Tokenizer | None) -> None:
@@ -64,29 +64,29 @@ class LLMEngine:
         self.output_processor.add(submitted)
 
     def step(self) -> list[RequestOutput]:
-        """Run one step of the core; return what callers should see of it, or raise EngineDeadError."""
+        """Run one step of the core and return its outputs. Raises EngineDeadError if the engine is dead."""
         processor = self.output_processor
         try:
             core_outputs = self.engine_core.step()
         except KeyboardInterrupt:  # in the middle of a step: the core has dropped all its requests
             processor.clear()
             raise
-        self.engine_core.check_alive()  # if this step was its last, that is for everyone to know
+        self.engine_core.check_alive()  # the engine may have died in this step
         processor.update(core_outputs)
         processor.update(self.engine_core.abort(processor.take_stopped()))
         return processor.take_outputs()
 
     def abort(self, request_ids: Iterable[str]) -> list[RequestOutput]:
-        """End requests now, with what they have. Unknown and finished ids are ignored."""
+        """End requests with their tokens so far. Ignore unknown and finished ids."""
         processor = self.output_processor
         processor.update(self.engine_core.abort(processor.core_ids(request_ids)))
         return processor.take_outputs()
 
     def add_lora(self, request: LoRARequest) -> bool:
-        """Load an adapter. False if it is there already; InvalidRequestError if it cannot be served.
+        """Load an adapter. Return False if it is loaded already; raise InvalidRequestError if it cannot be served.
 
-        With `load_inplace`, or under the name of one that was loaded from elsewhere with it, the new weights take the
-        name: requests under way finish with the old ones, and cached prefixes of those are never read again.
+        With `load_inplace` the new weights replace those of a loaded adapter: unfinished requests finish with the old
+        weights, whose cached prefixes are never read again.
         """
         loras = self._need_loras(request)
         try:
@@ -102,7 +102,7 @@ class LLMEngine:
         return True
 
     def remove_lora(self, lora_name: str) -> None:
-        """Forget an adapter: new requests cannot name it, those under way finish. InvalidRequestError if unknown."""
+        """Unload an adapter; unfinished requests still finish with it. Raises InvalidRequestError if unknown."""
         try:
             key = self._need_loras(None).remove(lora_name)
         except LoRAError as error:
@@ -110,14 +110,14 @@ class LLMEngine:
         self.engine_core.unload_lora(key)
 
     def find_lora(self, lora_name: str) -> LoRARequest:
-        """The loaded adapter of this name, or InvalidRequestError."""
+        """Return the loaded adapter of this name. Raises InvalidRequestError if there is none."""
         try:
             return self._need_loras(None).find(lora_name)
         except LoRAError as error:
             raise InvalidRequestError(str(error)) from error
 
     def load_lora_adapter(self, lora_name: str, lora_path: str, *, load_inplace: bool = False) -> LoRARequest:
-        """`add_lora` for a name and a folder; an adapter of this name must not be loaded, or is replaced."""
+        """Load an adapter by name and folder. The name must be new, unless `load_inplace` replaces it."""
         loras = self._need_loras(None)
         known = loras.find(lora_name) if lora_name in loras else None
         if known is not None and not load_inplace:
@@ -133,11 +133,11 @@ class LLMEngine:
         return loras.find(lora_name)
 
     def list_loras(self) -> list[LoRARequest]:
-        """What is loaded, in the order in which it came."""
+        """Return the loaded adapters, oldest first."""
         return self._need_loras(None).requests()
 
     def is_loaded(self, request: LoRARequest) -> bool:
-        """Whether `generate` may use this adapter at once. From any thread."""
+        """Whether `generate` may use this adapter at once. Callable from any thread."""
         return (
             isinstance(request, LoRARequest)
             and self.loras is not None
@@ -156,7 +156,7 @@ class LLMEngine:
         return self.engine_core.has_unfinished()
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes. False, with nothing changed, while requests hold blocks."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         return self.engine_core.reset_prefix_cache()
 
     def shutdown(self) -> None:
@@ -164,7 +164,7 @@ class LLMEngine:
 
 
 def find_adapter(path: str) -> Path:
-    """The folder of an adapter: a shipped one by its name, or a path."""
+    """Return the folder of an adapter, given as the name of a shipped one or as a path."""
     from engine.zoo.registry import MODELS
 
     shipped = MODELS / path
@@ -173,7 +173,7 @@ def find_adapter(path: str) -> Path:
 
 
 def load_tokenizer(args: EngineArgs) -> Tokenizer | None:
-    """The tokenizer of `args.tokenizer` or else of the model; None with `skip_tokenizer_init`."""
+    """Return the tokenizer of `args.tokenizer` or of the model; None with `skip_tokenizer_init`."""
     if args.skip_tokenizer_init:
         return None
     return Tokenizer.from_folder(find_model(replace(args, model=args.tokenizer or args.model)))

@@ -1,8 +1,7 @@
-"""From the core's token ids to what callers see: text, log-probabilities, reasons, times.
+"""Turn the core's token ids into outputs: text, log-probabilities, finish reasons, times.
 
-Source: vLLM v1/engine/output_processor.py. In ours a request ends in exactly one place. When a stop
-string is found, the core is told to abort, and the request ends when the core's last output comes,
-as for every other ending:
+Source: vLLM v1/engine/output_processor.py. Here a request ends in one place: after a stop string the core aborts the
+request, which then ends with the core's last output like any other:
 
     update(core.step()) -> take_stopped() -> update(core.abort(...)) -> take_outputs()
 """
@@ -22,19 +21,19 @@ from engine.sampling_params import RequestOutputKind, SamplingParams
 
 
 class OutputProcessor:
-    """Keeps what every unfinished request has produced so far, and forgets it when the request ends."""
+    """The output so far of every unfinished request."""
 
     def __init__(self, tokenizer: Tokenizer | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokenizer = tokenizer
         self._clock = clock
         self._requests: dict[str, _RequestState] = {}
         self._completions: dict[str, tuple[_RequestState, _CompletionState]] = {}
-        """By the id of the core's request, which differs from the caller's when n > 1."""
+        """Completions by the id of the core's request, which differs from the caller's id if n > 1."""
         self._changed: dict[str, _RequestState] = {}
         self._stopped: list[str] = []
 
     def __len__(self) -> int:
-        """Unfinished requests, as callers count them."""
+        """Return the number of unfinished requests of callers."""
         return len(self._requests)
 
     def __contains__(self, request_id: str) -> bool:
@@ -52,13 +51,13 @@ class OutputProcessor:
             states.clear()
 
     def core_ids(self, request_ids: Iterable[str]) -> list[str]:
-        """Ids in the core of the completions that still grow; unknown and finished requests have none."""
+        """Return the core's ids of unfinished completions of these requests."""
         states = [self._requests[name] for name in request_ids if name in self._requests]
         core_ids = [child.request_id for state in states for child in state.submitted.children]
         return [core_id for core_id in core_ids if core_id in self._completions]
 
     def update(self, core_outputs: Iterable[EngineCoreOutput]) -> None:
-        """Take in what a step or an abort produced."""
+        """Apply the outputs of a step or an abort."""
         now = self._clock()
         for output in core_outputs:
             known = self._completions.get(output.request_id)
@@ -74,12 +73,12 @@ class OutputProcessor:
                 self._changed[state.request_id] = state
 
     def take_stopped(self) -> list[str]:
-        """Ids in the core of requests whose text reached a stop string: it must abort them."""
+        """Return the core's ids of requests whose text reached a stop string; the core must abort them."""
         stopped, self._stopped = self._stopped, []
         return stopped
 
     def take_outputs(self) -> list[RequestOutput]:
-        """What callers should see since the last call, in the order it came."""
+        """Return the outputs for callers since the last call, in order."""
         outputs = []
         for state in self._changed.values():
             if (output := state.output()) is not None:
@@ -91,7 +90,7 @@ class OutputProcessor:
 
 
 class _RequestState:
-    """One caller's request: its completions and what they share."""
+    """A request of a caller with its completions."""
 
     def __init__(self, submitted: SubmittedRequest, tokenizer: Tokenizer | None) -> None:
         self.request_id = submitted.request_id
@@ -120,7 +119,7 @@ class _RequestState:
 
     @property
     def is_due(self) -> bool:
-        """Whether the caller wants to see something now."""
+        """Whether an output is due now, by `output_kind`."""
         return self._num_unfinished == 0 or not self._waits_for_end
 
     def update(self, completion: _CompletionState, output: EngineCoreOutput, now: float) -> None:
@@ -139,7 +138,7 @@ class _RequestState:
             self._end_one(output, now)
 
     def _end_one(self, output: EngineCoreOutput, now: float) -> None:
-        """A completion's last output came."""
+        """Note that a completion has finished."""
         self._num_unfinished -= 1
         self._error = self._error or output.error
         self._metrics.num_preemptions += output.num_preemptions
@@ -149,7 +148,7 @@ class _RequestState:
             self._metrics.finished_time = now
 
     def output(self) -> RequestOutput | None:
-        """What the caller sees now, if anything."""
+        """Return the output that is due now, if any."""
         if not self.is_due or not any(completion.has_news for completion in self.completions):
             return None
         if self._ranks:
@@ -175,7 +174,7 @@ class _RequestState:
         )
 
     def _best(self) -> list[CompletionOutput]:
-        """best_of: the n completions the model finds most likely, numbered in that order."""
+        """Return the n completions with the highest log-probability, numbered in that order (best_of)."""
         params = self.submitted.params
         outputs = [completion.snapshot() for completion in self.completions]
         outputs.sort(
@@ -188,7 +187,7 @@ class _RequestState:
         return outputs[: params.n]
 
     def _take_prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
-        """Complete or not at all; a stream of deltas has them once, with the first token."""
+        """Return prompt log-probabilities once all are known; a stream of deltas gets them with the first token."""
         asking = self.completions[0]
         if not asking.token_ids and asking.finish_reason is None:
             return None
@@ -199,7 +198,7 @@ class _RequestState:
 
 
 class _CompletionState:
-    """One completion as it grows."""
+    """A completion as it grows."""
 
     def __init__(
         self, index: int, prompt_token_ids: list[int], params: SamplingParams, tokenizer: Tokenizer | None
@@ -226,19 +225,19 @@ class _CompletionState:
 
     @property
     def has_news(self) -> bool:
-        """Something that neither `delta` nor `snapshot` has handed out yet."""
+        """Whether there is output that neither `delta` nor `snapshot` has returned."""
         return len(self.token_ids) > self._num_seen or (
             self.finish_reason is not None and not self._end_is_seen
         )
 
     def update(self, output: EngineCoreOutput) -> int:
-        """Take in what a step added; returns the number of tokens."""
+        """Add the output of a step; return the number of tokens that count."""
         token_ids = output.new_token_ids
         if self._text is not None:
             hides_last = output.finish_reason == "stop" and not self._shows_stop
             num_pushed = self._text.push(token_ids[:-1] if hides_last else token_ids)
             if self._text.stop_string is not None:
-                token_ids = token_ids[:num_pushed]  # those behind a stop string never existed
+                token_ids = token_ids[:num_pushed]  # drop tokens after a stop string
         self.token_ids += token_ids
         if output.logprobs is not None and self._logprobs is not None:
             for position in output.logprobs[: len(token_ids)]:
@@ -248,7 +247,7 @@ class _CompletionState:
         return len(token_ids)
 
     def _finish(self, output: EngineCoreOutput) -> None:
-        """The core is done with it. If that is because of a stop string, it only knows of an abort."""
+        """Finish the completion. After a stop string the core reports an abort."""
         self.finish_reason, self._stop_reason = output.finish_reason, output.stop_reason
         if self._text is not None:
             self._text.close()
@@ -260,21 +259,21 @@ class _CompletionState:
         self._cumulative_logprob += logprobs.logprobs[0]
 
     def snapshot(self) -> CompletionOutput:
-        """Everything so far."""
+        """Return all output so far."""
         self._mark_as_seen()
         text = self._text.text if self._text is not None else ""
         logprobs = None if self._logprobs is None else list(self._logprobs)
         return self._completion(text, list(self.token_ids), logprobs)
 
     def delta(self) -> CompletionOutput:
-        """Everything since the last delta."""
+        """Return the output since the last delta."""
         since = self._mark_as_seen()
         text = self._text.take() if self._text is not None else ""
         logprobs = None if self._logprobs is None else self._logprobs[since:]
         return self._completion(text, self.token_ids[since:], logprobs)
 
     def _mark_as_seen(self) -> int:
-        """Nothing is news any more; returns how many tokens were none before."""
+        """Mark all output as returned; return the number of tokens that were returned before."""
         num_seen, self._num_seen = self._num_seen, len(self.token_ids)
         self._end_is_seen = self.finish_reason is not None
         return num_seen
@@ -294,7 +293,7 @@ class _CompletionState:
 
 
 def _logprobs_by_id(position: TokenLogprobs, tokenizer: Tokenizer | None) -> dict[int, Logprob]:
-    """The token itself first, then the most likely ones, rank by rank."""
+    """Return log-probabilities by token id: the token itself, then the most likely ones by rank."""
     ranks = [position.rank, *range(1, len(position.token_ids))]
     by_id: dict[int, Logprob] = {}
     for token_id, logprob, rank in zip(position.token_ids, position.logprobs, ranks, strict=True):
@@ -305,7 +304,7 @@ def _logprobs_by_id(position: TokenLogprobs, tokenizer: Tokenizer | None) -> dic
 
 
 def _record_event(metrics: RequestMetrics, name: str, when: float) -> None:
-    """Starts are the earliest and the end is the latest among a request's completions."""
+    """Merge times: the earliest starts and the latest end of a request's completions."""
     match name:
         case "QUEUED":
             metrics.queued_ts = min(metrics.queued_ts or when, when)

@@ -1,7 +1,7 @@
-"""n > 1 and best_of: one prompt, several completions.
+"""Parallel sampling (n > 1, best_of): several completions of one prompt.
 
-Each completion is a request of its own in the core, with its own noise. The scheduler's rule that a
-request waits a step while another one computes the prefix it needs makes them share one prefill.
+Each completion is a request of the core with its own noise. They share one prefill because the scheduler lets a
+request wait while another one computes its prefix.
 Source: vLLM v1/engine/parallel_sampling.py.
 """
 
@@ -14,27 +14,27 @@ from engine.lora.request import LoRARequest
 from engine.sampling_params import SamplingParams
 
 NUM_SEEDS = 2**63
-"""Seeds are counted modulo this, so that they are non-negative and fit in int64."""
+"""Modulus of seeds, so that they are non-negative and fit in int64."""
 
 
 @dataclass(slots=True)
 class SubmittedRequest:
-    """What a caller asked for, checked and ready to be queued."""
+    """A validated request, ready to be queued."""
 
     request_id: str
     prompt: str | None
-    """The text, if the caller gave one."""
+    """Text of the prompt, if the caller gave one."""
     prompt_token_ids: list[int]
     params: SamplingParams
-    """As the caller gave them; the children's have n = 1 and every limit filled in."""
+    """Parameters of the caller; the children's have n = 1 and all limits resolved."""
     arrival_time: float
     children: list[Request]
-    """One request for the core per completion, by index."""
+    """Requests of the core, one per completion, by index."""
     lora_request: LoRARequest | None = None
 
 
 def fan_out(request: Request, n: int) -> list[Request]:
-    """The requests that compute n completions: the request itself, or n children of it.
+    """Return the requests that compute n completions: the request itself, or n children of it.
 
     Only the first child reports the prompt's log-probabilities: they are the same for all, and a
     request that needs them cannot use the prefix cache.

@@ -1,8 +1,7 @@
-"""Every token is a short string of bytes, and text is those bytes read as UTF-8.
+"""The bytes of each token; text is their concatenation, decoded as UTF-8.
 
-tokenizer.json describes how tokens turn into text as a chain of decoders over the whole sequence.
-For the tokenizers that language models use, that chain is one rule per token, and this file reads
-it off: then text can grow token by token without ever decoding anything twice.
+tokenizer.json describes decoding as a chain of decoders over the whole sequence. For the tokenizers of language models
+that chain is one rule per token, which this file extracts: text then grows token by token without decoding twice.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SPACE_MARK = "▁"
 
 
 class TokenizerError(ConfigError):
-    """A tokenizer that is missing, broken or of a kind this engine cannot use."""
+    """A tokenizer that is missing, broken or not supported."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class TokenBytes:
     byte_fallback: bool = False
     replacements: tuple[tuple[str, str], ...] = ()
     stripped: str = ""
-    """The character that is dropped at the very start of a text,"""
+    """Character that is dropped at the start of a text, ..."""
     strip_limit: float = 0
-    """up to this many times."""
+    """... up to this many times."""
     separator: str = ""
-    """Put before every token but the first."""
+    """Prefix of every token but the first."""
 
     @classmethod
     def from_decoder(cls, decoder: dict[str, Any] | None) -> TokenBytes:
@@ -75,7 +74,7 @@ class TokenBytes:
         )
 
     def of_token(self, token: str, *, is_added: bool) -> bytes:
-        """Bytes of one token in the middle of a text. Added tokens are literal, whatever the alphabet."""
+        """Return the bytes of a token in the middle of a text. Added tokens are literal."""
         if self.byte_level and not is_added:
             try:
                 return bytes(_BYTE_OF_CHARACTER[character] for character in token)
@@ -88,14 +87,14 @@ class TokenBytes:
         return (self.separator + token).encode()
 
     def at_start(self, token: bytes) -> bytes:
-        """The same bytes when nothing precedes them: without the space that only marks a word."""
+        """Return the bytes of a token at the start of a text: without the space that marks a word."""
         rest = token.lstrip(self.stripped.encode())
         num_stripped = min(self.strip_limit, len(token) - len(rest))
         return token[int(num_stripped) :]
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's bijection: printable Latin-1 characters stand for themselves, the other bytes for U+0100 up."""
+    """Return GPT-2's bijection: printable Latin-1 characters map to themselves, other bytes to U+0100 and up."""
     ranges = ("!~", "¡¬", "®ÿ")
     printable = [byte for first, last in ranges for byte in range(ord(first), ord(last) + 1)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -31,9 +31,9 @@ class Tokenizer:
     ) -> None:
         self.backend = backend
         self.named_tokens = named_tokens or {}
-        """bos_token, eos_token …: what a chat template may refer to."""
+        """bos_token, eos_token, ...: names that a chat template may use."""
         self.chat_templates = chat_templates or {}
-        """By name; most models have only "default"."""
+        """Chat templates by name; most models have only "default"."""
         backend.no_padding()
         backend.no_truncation()
         self._rule = TokenBytes.from_decoder(_decoder_json(backend))
@@ -45,7 +45,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
-        """Read a model folder, saying what is missing or broken."""
+        """Read a model folder. Raises TokenizerError if files are missing or broken."""
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise TokenizerError(
@@ -65,13 +65,13 @@ class Tokenizer:
     # Text to ids
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text, with the beginning-of-sequence token where the model wants one."""
+        """Return the token ids of a text, with the beginning-of-sequence token if the model uses one."""
         return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def render_chat(
         self, messages: Sequence[ChatMessage], *, chat_template: str | None = None, **options: Any
     ) -> str:
-        """A conversation as the text the model continues; `options` as in `chat_template.render_chat`."""
+        """Render a conversation as the text that the model continues; `options` as in `chat_template.render_chat`."""
         template = self._chat_template(chat_template, with_tools=bool(options.get("tools")))
         return render_chat(template, messages, **{**self.named_tokens, **options})
 
@@ -91,7 +91,7 @@ class Tokenizer:
     # Ids to text
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of a token in the middle of a text; none for an id that only pads the vocabulary."""
+        """Return the bytes of a token in the middle of a text; empty for a padding id."""
         known = self._bytes.get(token_id)
         if known is None:
             known = self._bytes[token_id] = self._spell(token_id)
@@ -104,18 +104,18 @@ class Tokenizer:
         return b"" if token is None else self._rule.of_token(token, is_added=False)
 
     def bytes_at_start(self, token_id: int) -> bytes:
-        """Bytes of a token that no text precedes."""
+        """Return the bytes of a token at the start of a text."""
         return self._rule.at_start(self.token_bytes(token_id))
 
     def token_text(self, token_id: int) -> str:
-        """A token on its own, for showing it; bytes that are no whole character become U+FFFD."""
+        """Return the text of a single token for display; partial characters become U+FFFD."""
         return self.token_bytes(token_id).decode(errors="replace")
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids
 
     def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
-        """Text of a whole sequence."""
+        """Return the text of a sequence."""
         text = bytearray()
         is_at_start = True
         for token_id in token_ids:
@@ -129,7 +129,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, added ones included. A model's own vocabulary may be padded beyond."""
+        """Number of tokens, added ones included. The model's vocabulary may be padded beyond it."""
         return self.backend.get_vocab_size(with_added_tokens=True)
 
     def __len__(self) -> int:
@@ -152,12 +152,13 @@ class Tokenizer:
 
 
 def _decoder_json(backend: Backend) -> dict[str, Any] | None:
-    """The `decoder` entry of tokenizer.json: a decoder's pickled state. `to_str` would write all the vocabulary."""
+    """Return the `decoder` entry of tokenizer.json from the decoder's pickled state; `to_str` would write the whole
+    vocabulary."""
     return None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no such file."""
+    """Return the object in a JSON file; empty if there is no such file."""
     if not path.is_file():
         return {}
     try:
@@ -170,7 +171,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _named_tokens(config: dict[str, Any]) -> dict[str, str]:
-    """bos_token and friends: written either as a string or as {"content": ...}."""
+    """Return a special token, which is written as a string or as {"content": ...}."""
     named = {}
     for name in _NAMED_TOKENS:
         value = config.get(name)
@@ -181,7 +182,7 @@ def _named_tokens(config: dict[str, Any]) -> dict[str, str]:
 
 
 def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """By name. Files of their own go before the copy in tokenizer_config.json."""
+    """Return chat templates by name. Separate files override those in tokenizer_config.json."""
     inline = config.get("chat_template") or {}
     if isinstance(inline, str):
         inline = {"default": inline}

@@ -1,7 +1,7 @@
-"""How much say a model has in calling tools: `tool_choice` of OpenAI's API.
+"""Tool choice (`tool_choice` of OpenAI's API): whether a model may or must call tools.
 
     "none"      the model does not see the tools
-    "auto"      it may call one; what it says is parsed, and may turn out to be no call
+    "auto"      it may call one; its output is parsed and may contain no call
     "required"  it calls one of them  \\  the answer starts inside a call, and a grammar made of the
     {"type": "function", ...}  this one  /  tools' schemas keeps it there: it parses unless it is cut off
 
@@ -22,21 +22,21 @@ ToolChoice = str | Mapping[str, Any]
 
 
 class ToolError(ValueError):
-    """Tools or a tool choice that make no sense."""
+    """Invalid tools or tool choice."""
 
 
 @dataclass(frozen=True)
 class ToolPlan:
-    """What a tool choice means for the prompt, for sampling and for reading the answer."""
+    """Effect of a tool choice on the prompt, on sampling and on reading the answer."""
 
     tools: list[dict[str, Any]] | None
-    """For the chat template."""
+    """Tools for the chat template."""
     call_schema: dict[str, Any] | None
-    """Of the call that has to be made; None: the model decides."""
+    """JSON schema of the required call; None: the model decides."""
 
     @classmethod
     def of(cls, tools: Sequence[Mapping[str, Any]] | None, choice: ToolChoice) -> ToolPlan:
-        """Check both and work out what they mean together."""
+        """Validate tools and tool choice together."""
         functions = [_function(tool, index) for index, tool in enumerate(tools or ())]
         names = [function["name"] for function in functions]
         if len(set(names)) < len(names):
@@ -55,11 +55,11 @@ class ToolPlan:
 
     @property
     def opening(self) -> str:
-        """How the answer begins: the model is put where it would be after deciding to call."""
+        """Text with which the answer begins: the start of a call, if one is required."""
         return "" if self.call_schema is None else BEGIN
 
     def constrain(self, params: SamplingParams) -> SamplingParams:
-        """The same parameters, held to the call that has to be made."""
+        """Return the parameters, constrained to the required call."""
         if self.call_schema is None:
             return params
         if params.structured_outputs is not None:
@@ -70,7 +70,7 @@ class ToolPlan:
         return replace(params, structured_outputs=structure)
 
     def read(self, completion: CompletionOutput) -> None:
-        """Fill in a finished completion's `tool_calls`; its `text` keeps what is no call."""
+        """Fill in `tool_calls` of a finished completion and remove the calls from its `text`."""
         if self.tools is None:
             return
         if self.call_schema is None:
@@ -85,7 +85,7 @@ class ToolPlan:
 
 
 def _function(tool: Any, index: int) -> Mapping[str, Any]:
-    """The function of a tool: OpenAI's shape, or the function alone."""
+    """Return the function of a tool, given in OpenAI's format or as the function alone."""
     function = tool.get("function", tool) if isinstance(tool, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
         raise ToolError(
@@ -98,7 +98,7 @@ def _function(tool: Any, index: int) -> Mapping[str, Any]:
 
 
 def _shown(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool for the chat template, which may rely on parameters with properties."""
+    """Return a tool for the chat template, which may require parameters with properties."""
     parameters = {"type": "object", "properties": {}, **(function.get("parameters") or {})}
     complete = {**function, "parameters": parameters}
     return {**tool, "function": complete} if "function" in tool else complete

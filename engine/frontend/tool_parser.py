@@ -1,10 +1,10 @@
-"""What a model says, taken apart into text and tool calls.
+"""Parse a model's output into text and tool calls.
 
     Let me look.<tool_call>{"name": "get_order_status", "arguments": {"order_id": "7"}}</tool_call>
     [ content  ][           one call: a name and arguments, as OpenAI's API has them              ]
 
-This is the format of Hermes and Qwen, which our shop models speak too. A call that is no JSON, or has no name, stays
-content: the client sees what the model said, and nothing is invented. A forced call (`tool_choice`) has no tags.
+This is the format of Hermes, Qwen and the shipped shop models. A call that is not valid JSON, or has no name, stays
+content. A forced call (`tool_choice`) has no tags.
 
 Source: vLLM tool_parsers/hermes_tool_parser.py.
 """
@@ -21,11 +21,11 @@ BEGIN, END = "<tool_call>", "</tool_call>"
 
 @dataclass(slots=True)
 class ToolCall:
-    """One call, in OpenAI's shape (`as_dict`)."""
+    """A tool call; `as_dict` returns it in OpenAI's format."""
 
     name: str
     arguments: str
-    """JSON text, an object."""
+    """JSON object, as text."""
     id: str = field(default_factory=lambda: f"call_{uuid4().hex}")
 
     def as_dict(self) -> dict[str, Any]:
@@ -38,21 +38,21 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Delta:
-    """What a piece of output added: content, or whole calls."""
+    """Content and complete calls in a piece of output."""
 
     content: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list)
 
 
 def parse_tool_calls(text: str) -> Delta:
-    """The content and the calls of a whole message."""
+    """Return content and calls of a whole message."""
     stream = ToolCallStream()
     first, last = stream.push(text), stream.finish()
     return Delta(first.content + last.content, first.tool_calls + last.tool_calls)
 
 
 def parse_call(text: str) -> ToolCall | None:
-    """One call from its JSON; None if it is none."""
+    """Parse a call; return None if it is not one."""
     try:
         call = json.loads(text)
     except ValueError:
@@ -66,9 +66,9 @@ def parse_call(text: str) -> ToolCall | None:
 
 
 class ToolCallStream:
-    """The same while the text arrives: content as soon as it can be no tag, a call when it is complete.
+    """Incremental parser: returns content as soon as it cannot be part of a tag, a call when it is complete.
 
-    push("Yes.<tool")   ->  content "Yes."      "<tool" may become a tag: it waits
+    push("Yes.<tool")   ->  content "Yes."      "<tool" may become a tag and is held back
     push("box>")        ->  content "<toolbox>"
     """
 
@@ -77,7 +77,7 @@ class ToolCallStream:
         self._is_in_call = False
 
     def push(self, text: str) -> Delta:
-        """Take in the next piece; return what is certain now."""
+        """Add a piece of text; return the content and calls that are certain now."""
         delta = Delta()
         self._waiting += text
         while self._take_part(delta):
@@ -85,7 +85,7 @@ class ToolCallStream:
         return delta
 
     def _take_part(self, delta: Delta) -> bool:
-        """Up to the next tag. False if it is not all there."""
+        """Parse up to the next tag. Return False if it is incomplete."""
         tag = END if self._is_in_call else BEGIN
         before, found, after = self._waiting.partition(tag)
         if not found:
@@ -104,7 +104,7 @@ class ToolCallStream:
         return True
 
     def finish(self) -> Delta:
-        """The text is over: what still waits is a call without its end, or content."""
+        """End the text: return what is held back, a call without its end or content."""
         delta = Delta()
         if self._is_in_call:
             self._end_call(self._waiting, BEGIN + self._waiting, delta)
@@ -122,6 +122,6 @@ class ToolCallStream:
 
 
 def _overlap(text: str, tag: str) -> int:
-    """How many characters at the end of `text` begin the tag."""
+    """Return how many characters at the end of `text` may begin the tag."""
     longest = min(len(text), len(tag) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(tag[:size])), 0)

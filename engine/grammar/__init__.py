@@ -1,1 +1,1 @@
-"""Structured output: which tokens may come next, so that what is said always fits a pattern."""
+"""Structured outputs: grammars that restrict the next token. JSON schemas, regular expressions, choices."""

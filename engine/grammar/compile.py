@@ -1,4 +1,4 @@
-"""From what a caller asked for to a compiled grammar: which backend, and in which language it is told.
+"""Compile structured-output parameters to a grammar: choose the backend and its input language.
 
                     regex, choice     JSON schema                      json_object        grammar, structural_tag
     dfa             exact             exact, without recursion         3 levels deep      refused
@@ -24,7 +24,7 @@ NEED_NONE = ("regex", "choice")
 
 
 class GrammarCompiler:
-    """Compiles for one vocabulary. Used by one thread."""
+    """Compiler for one vocabulary. Used by one thread."""
 
     def __init__(self, vocabulary: Vocabulary, config: StructuredOutputsConfig) -> None:
         self.vocabulary = vocabulary
@@ -32,7 +32,7 @@ class GrammarCompiler:
         self._xgrammar: XGrammarCompiler | None = None
 
     def compile(self, params: StructuredOutputsParams) -> CompiledGrammar:
-        """The grammar, or GrammarError with what is wrong and what to do."""
+        """Return the compiled grammar. Raises GrammarError."""
         compact = params.disable_any_whitespace or self._config.disable_any_whitespace
         if choose_backend(params.kind, self._config.backend) == "dfa":
             return CompiledDFA(pattern_tree(params, compact=compact), self.vocabulary)
@@ -44,10 +44,12 @@ class GrammarCompiler:
 
 
 def choose_backend(kind: str, asked: str) -> str:
-    """dfa or xgrammar, by the table above; GrammarError where the one that was asked for cannot do it."""
+    """Return dfa or xgrammar, by the table above. Raises GrammarError if the chosen one does not support it."""
     if kind in NEED_A_STACK:
         if asked == "dfa":
-            raise GrammarError(f"{kind} is no regular language: the backend dfa cannot do it, xgrammar can")
+            raise GrammarError(
+                f"{kind} is not a regular language: the backend dfa cannot do it, xgrammar can"
+            )
         return "xgrammar"
     if asked != "auto":
         return asked
@@ -55,7 +57,7 @@ def choose_backend(kind: str, asked: str) -> str:
 
 
 def pattern_tree(params: StructuredOutputsParams, *, compact: bool) -> Node:
-    """The regular expression that says the same."""
+    """Return an equivalent regular expression."""
     match params.kind:
         case "regex":
             assert params.regex is not None

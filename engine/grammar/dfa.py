@@ -1,17 +1,16 @@
-r"""A regular expression as an automaton over bytes.
+r"""Automaton over bytes for a regular expression.
 
-    tree --Thompson--> NFA: every part of the pattern a few states, in several of them at once
+    tree --Thompson--> NFA: a few states for every part of the pattern, several active at once
          --subsets---> DFA: one state per set of NFA states that can be reached by the same bytes
 
        "(ab|ac)d"        NFA   0 -a-> 1 -b-> 2 -d-> 5        DFA   0 -a-> {1,3} -b-> {2} -d-> {5}
                                0 -a-> 3 -c-> 4 -d-> 5                       \--c-> {4} -d-> {5}
 
-Bytes and not characters, because tokens are bytes: one may end in the middle of a character. A character beyond ASCII
-becomes a chain of its UTF-8 bytes.
+It reads bytes, not characters, because a token may end in the middle of a character. A character beyond ASCII becomes
+a chain of its UTF-8 bytes.
 
-States of the DFA are worked out when they are first stepped from: a pattern such as "(a|b)*a(a|b){30}" has 2^30 of
-them, and no output visits more than a few. What never leads to the end is cut from the NFA at the start, so a step
-that is possible can always be completed.
+DFA states are built when they are first left: a pattern such as "(a|b)*a(a|b){30}" has 2^30 states, of which an output
+visits a few. Parts of the NFA that cannot reach the end are removed first, so every possible step can be completed.
 
 Sources: Thompson 1968 (regex to NFA), Rabin and Scott 1959 (subsets), RE2 (states on demand).
 """
@@ -28,19 +27,19 @@ from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence
 MAX_NFA_STATES = 200_000
 MAX_DFA_STATES = 100_000
 DEAD, START = 0, 1
-"""States that every DFA has: the one that no text leaves, and the one before the first byte."""
+"""States of every DFA: the dead one, and the one before the first byte."""
 
 ByteRange = tuple[int, int]
 
 
 class NFA:
-    """States are numbers; 0 is the start. Built from a tree, part by part."""
+    """NFA built from a tree. States are numbers; 0 is the start."""
 
     def __init__(self, tree: Node) -> None:
         self.edges: list[list[tuple[int, int, int]]] = []
-        """Per state: (first byte, last byte, next state)."""
+        """Moves of each state: (first byte, last byte, next state)."""
         self.free_moves: list[list[int]] = []
-        """Per state: states that it is in at the same time."""
+        """Epsilon moves of each state."""
         self.end = self._add(tree, self._state())
         self._cut_what_never_ends()
 
@@ -55,7 +54,7 @@ class NFA:
         return len(self.edges) - 1
 
     def _add(self, node: Node, start: int) -> int:
-        """States and moves that lead from `start` over `node`; returns the state behind it."""
+        """Add states and moves for `node` from `start`; return the state after it."""
         if isinstance(node, Characters):
             return self._add_characters(node, start)
         if isinstance(node, Sequence):
@@ -97,7 +96,7 @@ class NFA:
         return end
 
     def _state_behind(self, start: int) -> int:
-        """A state of its own for a part that others must not enter half-way."""
+        """Add a new state for a part that others must not enter half-way."""
         state = self._state()
         self.free_moves[start].append(state)
         return state
@@ -121,12 +120,12 @@ class NFA:
 
 
 class DFA:
-    """Exactly one state per text read so far."""
+    """DFA with states built on demand."""
 
     def __init__(self, tree: Node) -> None:
         self._nfa = nfa = NFA(tree)
         self.class_of_byte = _byte_classes(nfa)
-        """uint8 [256]: bytes that no edge tells apart share a class, and a column of the table."""
+        """uint8 [256]: class of each byte; bytes that no edge distinguishes share a class and a column of the table."""
         self._class_of_byte: list[int] = self.class_of_byte.tolist()
         self._num_classes = max(self._class_of_byte) + 1
         self._table = np.zeros((64, self._num_classes), np.int32)
@@ -140,7 +139,7 @@ class DFA:
 
     @property
     def num_states(self) -> int:
-        """Those worked out so far, the dead one included."""
+        """Number of states built so far, the dead one included."""
         return len(self._sets)
 
     def is_accepting(self, state: int) -> bool:
@@ -153,12 +152,12 @@ class DFA:
         return bool(self._table[state].any())
 
     def step(self, state: int, byte: int) -> int:
-        """The state after one more byte; DEAD if the text cannot become a match any more."""
+        """Return the state after a byte; DEAD if no continuation matches."""
         self._learn(state)
         return int(self._table[state, self._class_of_byte[byte]])
 
     def step_many(self, states: np.ndarray, byte_classes: np.ndarray) -> np.ndarray:
-        """`step` for int32 [N] states, each with the class of its byte, uint8 [N]."""
+        """Apply `step` to int32 [N] states, with the classes of their bytes, uint8 [N]."""
         for state in set(states[~self._is_known[states]].tolist()):
             self._learn(state)
         return self._table[states, byte_classes]
@@ -171,7 +170,7 @@ class DFA:
         return self.is_accepting(state)
 
     def _learn(self, state: int) -> None:
-        """Work out where every byte leads from a state."""
+        """Build the successors of a state."""
         if self._is_known[state]:
             return
         reached: list[set[int]] = [set() for _ in range(self._num_classes)]
@@ -180,7 +179,7 @@ class DFA:
                 for byte_class in range(self._class_of_byte[low], self._class_of_byte[high] + 1):
                     reached[byte_class].add(target)
         row = [self._number_after(frozenset(targets)) for targets in reached]
-        self._table[state] = row  # only now: to number a state may have replaced the table by a larger one
+        self._table[state] = row  # read the table now: numbering a state may have replaced it by a larger one
         self._is_known[state] = True
 
     def _number_after(self, targets: frozenset[int]) -> int:
@@ -206,7 +205,7 @@ class DFA:
         return number
 
     def _closure(self, state: int) -> frozenset[int]:
-        """The states that the NFA is in as soon as it is in this one; those with nothing to say left out."""
+        """Return the epsilon closure of a state, without states that have no other moves."""
         known = self._closures.get(state)
         if known is None:
             seen, todo = {state}, [state]
@@ -221,7 +220,7 @@ class DFA:
 
 
 def _byte_classes(nfa: NFA) -> np.ndarray:
-    """uint8 [256]: the number of range borders at or below each byte."""
+    """Return uint8 [256]: the number of range borders at or below each byte."""
     borders = np.zeros(257, np.int64)
     for low, high in {(low, high) for edges in nfa.edges for low, high, _ in edges}:
         borders[low] = borders[high + 1] = 1
@@ -230,7 +229,7 @@ def _byte_classes(nfa: NFA) -> np.ndarray:
 
 
 def utf8_chains(first: int, last: int) -> Iterator[tuple[ByteRange, ...]]:
-    """The UTF-8 encodings of a range of code points, as chains of byte ranges.
+    """Return the UTF-8 encodings of a range of code points, as chains of byte ranges.
 
         U+00E9 .. U+07FF    [C3][A9-BF]   [C4-DF][80-BF]
 

@@ -1,15 +1,15 @@
-"""Token masks from an automaton: our readable backend, for everything that is a regular language.
+"""Grammar backend dfa: token masks from an automaton, for regular languages.
 
-A token is allowed if walking its bytes from the current state does not end in the dead one. All tokens are walked at
-once, along the trie of the vocabulary:
+A token is allowed if its bytes do not lead from the current state to the dead one. All tokens are checked at once,
+along the trie of the vocabulary:
 
     state 7, expects "true" or "tea"        root        t        r        u ...
                                             7 --------> 8 -----> 9 -----> 10      tokens "t", "tr", "tru" allowed
                                               \\ a       \\ e --> 11
                                                dead      ...                      tokens "a", "ab", "abc" not
 
-What a state allows never changes, so its mask is made once and kept. In a running request most states are old ones:
-a string goes round in one state, keys and brackets come again with the next object.
+The mask of a state never changes, so it is built once and cached. Most states of a request repeat: a string loops in
+one state, keys and brackets recur with the next object.
 
 Source: Willard and Louf 2023, "Efficient Guided Generation for Large Language Models" (the index from states to
 tokens); vLLM v1/structured_output/backend_outlines.py for its place in an engine.
@@ -29,19 +29,19 @@ from engine.grammar.regex import Node
 from engine.grammar.vocabulary import Vocabulary, pack_bits
 
 MAX_MASK_BYTES = 64 << 20
-"""Of masks that one grammar keeps; the least recently used goes first."""
+"""Maximum bytes of cached masks per grammar; the least recently used is evicted."""
 ENDED = -1
-"""In the place of a state, once end-of-sequence was accepted."""
+"""State after end-of-sequence was accepted."""
 
 
 class CompiledDFA:
-    """An automaton and a vocabulary, and the masks of the states that were visited."""
+    """An automaton with a vocabulary and cached masks of visited states."""
 
     def __init__(self, tree: Node, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.dfa = DFA(tree)
         self._lock = Lock()
-        """The automaton grows when it is used, by the engine's thread and by the one that makes masks."""
+        """Guards the automaton, which grows in the engine's thread and in the mask thread."""
         self._masks: OrderedDict[int, np.ndarray] = OrderedDict()
         self._max_masks = max(16, MAX_MASK_BYTES // (4 * vocabulary.num_words))
 
@@ -49,7 +49,7 @@ class CompiledDFA:
         return DFAGrammar(self)
 
     def mask(self, state: int) -> np.ndarray:
-        """int32 [num_words]: what may come next in a state. Not to be written to."""
+        """Return int32 [num_words]: the tokens that a state allows. Read-only."""
         with self._lock:
             mask = self._masks.get(state)
             if mask is None:
@@ -75,7 +75,7 @@ class CompiledDFA:
         return mask | self.vocabulary.eos_mask if self.dfa.is_accepting(state) else mask
 
     def state_after(self, state: int, token_id: int) -> int:
-        """DEAD if the token is not allowed here."""
+        """Return the state after a token; DEAD if it is not allowed."""
         if state in (ENDED, DEAD):
             return DEAD
         if token_id in self.vocabulary.eos_token_ids:
@@ -90,7 +90,7 @@ class CompiledDFA:
 
 
 class DFAGrammar:
-    """One request's path through the automaton: a state per token, so that taking tokens back is cutting a list."""
+    """Path of a request through the automaton: one state per token, so that rollback cuts a list."""
 
     def __init__(self, compiled: CompiledDFA) -> None:
         self._compiled = compiled
@@ -118,7 +118,7 @@ class DFAGrammar:
         return self._states[-1] == ENDED
 
     def _follow(self, token_ids: Sequence[int]) -> list[int]:
-        """The states after each token, up to the first that is not allowed."""
+        """Return the states after each token, up to the first that is not allowed."""
         state, states = self._states[-1], []
         for token_id in token_ids:
             state = self._compiled.state_after(state, token_id)

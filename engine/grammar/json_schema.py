@@ -1,14 +1,14 @@
-r"""A JSON schema as a regular expression.
+r"""Convert a JSON schema to a regular expression.
 
     {"type": "object", "required": ["a"],          \{ "a":  (0|[1-9][0-9]*)  (, "b":  (true|false))?  \}
      "properties": {"a": {"type": "integer",
                           "minimum": 0},
                     "b": {"type": "boolean"}}}
 
-Properties come in the schema's order and nothing else comes between: whatever matches is valid, though not everything
-valid matches. A regular expression cannot count brackets, so a `$ref` that leads back to itself is refused, and a
-value of any type nests `ANY_DEPTH` deep. What cannot be said exactly (multipleOf, uniqueItems, not, ...) is refused
-with its place in the schema, never ignored.
+Properties come in the schema's order, without additional ones: every match is valid, though not every valid text
+matches. A regular expression cannot count brackets, so recursive `$ref`s are rejected, and a value of any type nests
+`ANY_DEPTH` deep. Keywords that cannot be expressed exactly (multipleOf, uniqueItems, not, ...) are rejected with their
+place in the schema, never ignored.
 
 Source: Willard and Louf 2023, section 4; Outlines' build_regex_from_schema for the idea.
 """
@@ -37,13 +37,13 @@ from engine.grammar.regex import (
 
 ANY_DEPTH = 3
 MAX_PLAIN_NUMBER = 10**9
-"""Bounds of a `number` beyond this would meet rounding."""
+"""Largest bound of a `number` that is safe from rounding."""
 
 ANNOTATIONS = frozenset(
     "title description default examples deprecated readOnly writeOnly $schema $id $comment $defs definitions "
     "discriminator".split()
 )
-"""Keywords that say nothing about what is valid."""
+"""Annotations, which do not constrain values."""
 COMBINING = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 KEYWORDS_OF_TYPE = {
     "object": frozenset({"properties", "required", "additionalProperties"}),
@@ -57,7 +57,7 @@ KEYWORDS_OF_TYPE = {
 
 _HEX = "[0-9a-fA-F]"
 _ANY_CHARACTER = parse(rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}})')
-# A pair of escaped surrogates is one character: where characters are counted, it must not count as two.
+# A pair of escaped surrogates counts as one character.
 _COUNTED_CHARACTER = parse(
     rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:[0-9abcefABCEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}))'
 )
@@ -84,15 +84,15 @@ _MUST_ESCAPE = merged([(0, 31), (34, 34), (92, 92)])
 
 
 def schema_tree(schema: Any, *, compact: bool = False, any_depth: int = ANY_DEPTH) -> Node:
-    """The pattern of a schema's JSON texts. compact: as `json.dumps` writes them, else with any whitespace.
+    """Return the pattern of a schema's JSON texts. compact: as `json.dumps` writes them, else with any whitespace.
 
-    any_depth: how deep a value of any type may nest.
+    any_depth: maximum nesting of a value of any type.
     """
     return _Builder(schema, compact, any_depth).value(schema, "#", ())
 
 
 def check_keywords(schema: Any, path: str = "#") -> None:
-    """Raise SchemaError for what no backend here keeps, so that none of them ignores it."""
+    """Raise SchemaError for keywords that a backend would ignore."""
     if not isinstance(schema, Mapping):
         return
     known = frozenset().union(ANNOTATIONS, COMBINING, *KEYWORDS_OF_TYPE.values())
@@ -125,14 +125,14 @@ def _check_string(schema: Mapping[str, Any], path: str) -> None:
 
 
 class SchemaError(GrammarError):
-    """A schema that is wrong, or cannot be said as a regular expression."""
+    """A schema that is invalid, or has no regular expression."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"JSON schema at {path}: {what}")
 
 
 class _Builder:
-    """One method per kind of schema. `path` is the place in the schema, `refs` the references on the way to it."""
+    """One method per kind of schema. `path`: place in the schema; `refs`: references that led there."""
 
     def __init__(self, root: Any, compact: bool, any_depth: int) -> None:
         self.root = root
@@ -245,9 +245,9 @@ class _Builder:
         return self._braces("{", self._listed(members), "}")
 
     def _listed(self, members: list[tuple[Node, bool]]) -> Node:
-        """Members in their order, with commas between those that are there; True: this one always is."""
+        """Return members in order, separated by commas; True marks required ones."""
         first_sure = next((index for index, (_, is_sure) in enumerate(members) if is_sure), None)
-        if first_sure is None:  # any of them may be the first one
+        if first_sure is None:  # any of them may be first
             options = [self._listed([(node, True), *members[i + 1 :]]) for i, (node, _) in enumerate(members)]
             return optional(_choice(options)) if options else literal("")
         parts: list[Node] = []
@@ -262,7 +262,7 @@ class _Builder:
         return Sequence(tuple(parts))
 
     def _map(self, value: Node) -> Node:
-        """An object with any keys."""
+        """Return the pattern of an object with any keys."""
         member = self._member(Sequence((literal('"'), Repeat(_ANY_CHARACTER, 0, None), literal('"'))), value)
         return self._braces("{", self._several(member, 0, None), "}")
 
@@ -286,7 +286,7 @@ class _Builder:
         if not fixed:
             item = literal("") if items is False else self.value(items, f"{path}/items", refs)
             return self._braces("[", self._several(item, least, most), "]")
-        # What comes behind the fixed ones; an array may end among them, from `least` on.
+        # Items after the fixed ones; an array may end among them, from `least` on.
         body: Node = literal("")
         if items is not False and most != len(fixed):
             item = Sequence((self.comma, self.value(items, f"{path}/items", refs)))
@@ -297,7 +297,7 @@ class _Builder:
         return self._braces("[", body, "]")
 
     def _several(self, item: Node, least: int, most: int | None) -> Node:
-        """`least` to `most` items with commas between."""
+        """Return `least` to `most` items separated by commas."""
         if most == 0:
             return literal("")
         more = Repeat(Sequence((self.comma, item)), max(0, least - 1), None if most is None else most - 1)
@@ -308,7 +308,7 @@ class _Builder:
         return Sequence((literal(opening), self.space, body, self.space, literal(closing)))
 
     def anything(self, depth: int) -> Node:
-        """A value of any type, with arrays and objects up to `depth` deep."""
+        """Return the pattern of any value, with arrays and objects up to `depth` deep."""
         string = Sequence((literal('"'), Repeat(_ANY_CHARACTER, 0, None), literal('"')))
         options: list[Node] = [string, _NUMBER, literal("true"), literal("false"), literal("null")]
         if depth:
@@ -367,7 +367,7 @@ class _Builder:
     def _bounds(
         self, schema: Mapping[str, Any], path: str
     ) -> tuple[int | float | None, int | float | None, bool, bool]:
-        """Lowest and highest value, and whether each of them is itself excluded."""
+        """Return lowest and highest value, and whether each is excluded."""
         for name in KEYWORDS_OF_TYPE["number"]:
             value = schema.get(name, 0)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -390,7 +390,7 @@ class _Builder:
 
 
 def _types(schema: Mapping[str, Any], path: str) -> list[str]:
-    """The types a value may have; where none is named, those that the keywords speak of."""
+    """Return the types of a value; without `type`, those that the keywords apply to."""
     named = schema.get("type")
     if named is None:
         kinds = [kind for kind, keywords in KEYWORDS_OF_TYPE.items() if keywords & schema.keys()]
@@ -400,13 +400,13 @@ def _types(schema: Mapping[str, Any], path: str) -> list[str]:
     kinds = [named] if isinstance(named, str) else named
     if not isinstance(kinds, list) or not kinds or not all(kind in KEYWORDS_OF_TYPE for kind in kinds):
         raise SchemaError(
-            f"{path}/type", f"{named!r} is no JSON type; choose from {', '.join(KEYWORDS_OF_TYPE)}"
+            f"{path}/type", f"{named!r} is not a JSON type; choose from {', '.join(KEYWORDS_OF_TYPE)}"
         )
     return kinds
 
 
 def _are_apart(options: list[Any], path: str) -> bool:
-    """Whether no value fits two of the schemas, as far as types and constants tell."""
+    """Whether the schemas are disjoint, as far as types and constants tell."""
     kinds: list[str] = []
     constants: list[Any] = []
     for option in options:
@@ -442,7 +442,7 @@ def _check_combinations(schema: Mapping[str, Any], path: str) -> None:
 
 
 def _inside_json(node: Node) -> Node:
-    """The same texts, written inside a JSON string: quotes, backslashes and controls are escaped."""
+    """Return the pattern of the same texts inside a JSON string, with escapes."""
     if isinstance(node, Sequence):
         return Sequence(tuple(map(_inside_json, node.parts)))
     if isinstance(node, Choice):
@@ -461,7 +461,7 @@ def _inside_json(node: Node) -> Node:
 def _without(
     ranges: tuple[tuple[int, int], ...], taken: tuple[tuple[int, int], ...]
 ) -> tuple[tuple[int, int], ...]:
-    """Characters of the first that are not in the second: the complement of (complement of the first, or second)."""
+    """Return the characters of the first set that are not in the second."""
     return complement(merged([*complement(ranges), *taken]))
 
 

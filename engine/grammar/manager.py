@@ -1,4 +1,4 @@
-r"""Compiles grammars beside the engine's loop, and makes a step's masks while its forward pass runs.
+r"""Compile grammars and build token masks in threads, in parallel with the engine's steps.
 
     add_request ---> compile() ---- compile thread ----> Future[CompiledGrammar], which the request carries
                      (one per grammar, kept)
@@ -35,10 +35,10 @@ Key = tuple[str, str, bool]
 
 
 class GrammarManager:
-    """Everything about grammars that is shared by an engine's requests. Used by the engine's own thread."""
+    """Compiled grammars and the threads of an engine. Used by the engine's thread."""
 
     def __init__(self, config: StructuredOutputsConfig, make_vocabulary: Callable[[], Vocabulary]) -> None:
-        """make_vocabulary: called once, in the compile thread, when the first structured request comes."""
+        """make_vocabulary: called once, in the compile thread, for the first structured request."""
         self.config = config
         self._make_vocabulary = make_vocabulary
         self._compiler: GrammarCompiler | None = None
@@ -48,7 +48,7 @@ class GrammarManager:
         self._compile_us = 0
 
     def compile(self, params: StructuredOutputsParams) -> Future[CompiledGrammar]:
-        """The grammar of these parameters: from an earlier request, or as soon as the thread has made it."""
+        """Return the grammar of these parameters, cached or as a future of the compile thread."""
         key = self._key(params)
         future = self._grammars.get(key)
         if future is None:
@@ -71,20 +71,20 @@ class GrammarManager:
             self._compile_us += round(1e6 * (perf_counter() - began))
 
     def take_compile_us(self) -> int:
-        """Microseconds spent on compiling since the last call."""
+        """Return the microseconds spent on compiling since the last call."""
         spent, self._compile_us = self._compile_us, 0
         return spent
 
     def wait(self, requests: Iterable[Request], seconds: float) -> None:
-        """Until one of these requests gets its grammar: for a step in which nobody can do anything else."""
+        """Wait until one of these requests has its grammar, in a step without other work."""
         wait([r.grammar_future for r in requests if r.grammar_future], seconds, FIRST_COMPLETED)
 
     def build_bitmask(
         self, out: SchedulerOutput, requests: Mapping[str, Request]
     ) -> Future[GrammarBitmask] | None:
-        """The masks of a step's structured rows, soon; None if none of them gets a token.
+        """Start to build the masks of a step's structured rows; return None if none of them gets a token.
 
-        requests: those with a grammar, by id.
+        requests: requests with a grammar, by id.
         """
         rows = []
         for row in out.scheduled:
@@ -116,9 +116,9 @@ class GrammarManager:
 
 
 def fill_positions(grammar: Grammar, drafts: list[int], words: np.ndarray) -> None:
-    """Masks int32 [1 + drafts, W] of a row: behind its newest token and behind each draft. The grammar stays put.
+    """Return masks int32 [1 + drafts, W] after a row's newest token and after each draft; keep the grammar's state.
 
-    Behind a draft that it does not allow, or that ends it, everything is: no token from there is ever used.
+    After a draft that is not allowed, or that ends the output, all tokens are allowed: they are never used.
     """
     num_accepted = 0
     words[:] = -1

@@ -1,4 +1,4 @@
-"""Numbers between bounds, as patterns over their digits.
+"""Patterns for numbers between bounds.
 
 13 .. 427    1[3-9] | [2-9][0-9]  |  [1-3][0-9][0-9] | 4([01][0-9] | 2[0-7])
              two digits              three digits
@@ -10,7 +10,7 @@ from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence, lit
 
 DIGIT = Characters(((48, 57),))
 MAX_FRACTION_DIGITS = 6
-"""Of a number with bounds: few enough that no rounding carries it over one."""
+"""Maximum decimals of a number with bounds, so that rounding cannot exceed them."""
 FRACTION = Sequence((literal("."), Repeat(DIGIT, 1, MAX_FRACTION_DIGITS)))
 _ZEROS = optional(Sequence((literal("."), Repeat(literal("0"), 1, MAX_FRACTION_DIGITS))))
 _NOT_ZERO = Choice(
@@ -28,7 +28,7 @@ _NOT_ZERO = Choice(
 
 
 def integers(low: int | None, high: int | None) -> Node:
-    """Every whole number from `low` to `high`, both included; None: without end on that side."""
+    """Return the pattern of the integers from `low` to `high`, both included; None: unbounded."""
     options = []
     if high is None or high >= 0:
         options.append(_naturals(max(0, low or 0) if low is not None else 0, high))
@@ -39,7 +39,7 @@ def integers(low: int | None, high: int | None) -> Node:
 
 
 def numbers(low: int | None, high: int | None, without_low: bool = False, without_high: bool = False) -> Node:
-    """Every decimal number between two whole ones, in plain notation, bounds included unless they are excluded."""
+    """Return the pattern of decimal numbers between two integers, in plain notation."""
     options = []
     if high is None or high > 0 or (high == 0 and not without_high):
         if low is not None and low >= 0:
@@ -57,7 +57,7 @@ def numbers(low: int | None, high: int | None, without_low: bool = False, withou
 
 
 def _positive(low: int, high: int | None, without_low: bool, without_high: bool) -> Node:
-    """Decimal numbers of at least 0."""
+    """Return the pattern of decimal numbers of at least 0."""
     if high is not None and low == high:
         return Choice(()) if without_low or without_high else Sequence((literal(str(low)), _ZEROS))
     first = Sequence((literal(str(low)), _NOT_ZERO if without_low else optional(FRACTION)))
@@ -69,7 +69,7 @@ def _positive(low: int, high: int | None, without_low: bool, without_high: bool)
 
 
 def _naturals(low: int, high: int | None) -> Node:
-    """Whole numbers of at least 0, by their number of digits."""
+    """Return patterns of integers of at least 0, by number of digits."""
     if high is not None and low > high:
         return Choice(())
     options: list[Node] = []
@@ -85,7 +85,7 @@ def _naturals(low: int, high: int | None) -> Node:
 
 
 def _same_length(low: str, high: str) -> Node:
-    """Numbers of as many digits as both bounds have."""
+    """Return patterns of numbers with as many digits as both bounds."""
     if not low:
         return literal("")
     if set(low) == {"0"} and set(high) == {"9"}:

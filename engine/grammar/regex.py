@@ -1,4 +1,4 @@
-r"""Regular expressions, read into a tree.
+r"""Parse regular expressions to a tree.
 
     "[0-9]+(?:px|em)?"      Sequence
                             ├── Repeat 1..
@@ -8,9 +8,9 @@ r"""Regular expressions, read into a tree.
                                     ├── Sequence p x
                                     └── Sequence e m
 
-The syntax is Python's (module `re`), as far as it describes a regular language; the whole text must match, as with
-`re.fullmatch`. \d, \w and \s are ASCII. What looks back or around (\1, (?=...), \b) is refused with its place: an
-automaton cannot do it.
+The syntax is that of Python's `re`, as far as it describes regular languages; the whole text must match, as with
+`re.fullmatch`. \d, \w and \s are ASCII. Back references, look-around and \b are rejected with their place, because an
+automaton cannot match them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ MAX_REPEAT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Characters:
-    """One character out of ranges, which are sorted and apart. No range at all: nothing matches."""
+    """One character out of sorted, disjoint ranges. Without ranges nothing matches."""
 
     ranges: tuple[Range, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other; empty: the empty text."""
+    """A sequence of nodes; empty: the empty text."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several."""
+    """One of several nodes."""
 
     options: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The same again, `least` to `most` times; None: without end."""
+    """A node `least` to `most` times; None: unbounded."""
 
     body: Node
     least: int
@@ -61,7 +61,7 @@ Node = Characters | Sequence | Choice | Repeat
 
 
 def parse(pattern: str, *, anywhere: bool = False) -> Node:
-    """The tree of a pattern, or GrammarError with the place of what is wrong.
+    """Return the tree of a pattern. Raises GrammarError with the place of an error.
 
     anywhere: a text matches if some part of it does, as with `re.search`; ^ and $ still hold its ends.
     """
@@ -69,7 +69,7 @@ def parse(pattern: str, *, anywhere: bool = False) -> Node:
 
 
 def literal(text: str) -> Node:
-    """This text and nothing else."""
+    """Return the tree of a literal text."""
     characters = tuple(Characters(((ord(character), ord(character)),)) for character in text)
     return characters[0] if len(characters) == 1 else Sequence(characters)
 
@@ -79,12 +79,12 @@ def optional(node: Node) -> Node:
 
 
 def escape(text: str) -> str:
-    """A pattern that matches this text and nothing else."""
+    """Return a pattern that matches this text only."""
     return re.sub(r"[\\^$.|?*+()\[\]{}\-]", lambda match: "\\" + match[0], text)
 
 
 def merged(ranges: list[Range]) -> tuple[Range, ...]:
-    """The same characters as ranges that are sorted and apart."""
+    """Return the characters as sorted, disjoint ranges."""
     result: list[Range] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1:
@@ -95,7 +95,7 @@ def merged(ranges: list[Range]) -> tuple[Range, ...]:
 
 
 def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
-    """All other characters."""
+    """Return all other characters."""
     result = []
     begin = 0
     for first, last in ranges:
@@ -180,7 +180,7 @@ class _Parser:
         return Repeat(body, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """What the repeat behind an atom says, if there is one."""
+        """Parse the repeat after an atom; None if there is none."""
         simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         sign = self.pattern[self.at : self.at + 1]
         if sign in simple:
@@ -188,7 +188,7 @@ class _Parser:
             return simple[sign]
         match = _COUNTS.match(self.pattern, self.at)
         if match is None:
-            return None  # a brace that stands for itself, as in `re`
+            return None  # a literal brace, as in `re`
         least = int(match[1] or 0)
         most = least if not match[2] else int(match[3]) if match[3] else None
         if max(least, most or 0) > MAX_REPEAT:
@@ -234,7 +234,7 @@ class _Parser:
         return body
 
     def _class(self) -> tuple[Range, ...]:
-        """[...], its bracket already taken."""
+        """Parse [...] after its opening bracket."""
         start = self.at - 1
         is_negated = self._take("^")
         ranges: list[Range] = []
@@ -255,7 +255,7 @@ class _Parser:
             self.at += 1
             end = self._class_member()
             if not (_is_single(begin) and _is_single(end)) or end[0][0] < begin[0][0]:
-                raise self._error("this is no range of characters", -1)
+                raise self._error("this is not a range of characters", -1)
             ranges.append((begin[0][0], end[0][0]))
         self.at += 1
         return complement(merged(ranges)) if is_negated else merged(ranges)
@@ -268,7 +268,7 @@ class _Parser:
         return self._escape(in_class=True) if character == "\\" else ((ord(character), ord(character)),)
 
     def _escape(self, *, in_class: bool) -> tuple[Range, ...]:
-        """What follows a backslash."""
+        """Parse an escape after its backslash."""
         character = self.pattern[self.at : self.at + 1]
         if not character:
             raise self._error("a backslash at the end escapes nothing", -1)

@@ -1,12 +1,12 @@
-"""What every token of a model says, as bytes, in the form that a walk over all of them needs.
+"""Bytes of all tokens, as a trie that is walked level by level.
 
     tokens   5 "a"   6 "ab"   7 "abc"   8 "b"   9 "ab"         trie     root -a-> n1 -b-> n3 -c-> n4
                                                                              \\-b-> n2
     token_ids    [ 5   6   7   8   9 ]        nodes in order of their depth, so that a whole depth is walked at once:
     node_of      [ n1  n3  n4  n2  n3 ]       levels  [ (n1 n2)  (n3)  (n4) ]
 
-Tokens that start alike share the walk over that start: for a vocabulary of 128,000 this halves the steps, and numpy
-takes a level's steps together.
+Tokens with a common prefix share its steps, which halves them for a vocabulary of 128,000; numpy takes the steps of a
+level together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 
 class TokenSource(Protocol):
-    """What a tokenizer must tell about its tokens (`engine.frontend.tokenizer.Tokenizer`)."""
+    """Interface to a tokenizer's tokens (`engine.frontend.tokenizer.Tokenizer`)."""
 
     def token_bytes(self, token_id: int) -> bytes: ...
 
@@ -32,11 +32,10 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All tokens of a model, and those that end an output."""
+    """All tokens of a model, and its end-of-sequence tokens."""
 
     token_bytes: list[bytes]
-    """By id, up to the model's own vocabulary size; empty for those that say nothing: special ones, padding and
-    those that end an output."""
+    """Bytes by id, up to the model's vocabulary size; empty for special tokens, padding and end-of-sequence."""
     eos_token_ids: frozenset[int]
 
     def __post_init__(self) -> None:
@@ -46,7 +45,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: TokenSource, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:
-        """Special tokens say nothing in a grammar, even those that have a spelling."""
+        """Build from a tokenizer. Special tokens have no bytes in a grammar, even those that have a spelling."""
         token_bytes = [
             b"" if tokenizer.is_special(token_id) else tokenizer.token_bytes(token_id)
             for token_id in range(size)
@@ -58,12 +57,12 @@ class Vocabulary:
 
     @property
     def num_words(self) -> int:
-        """Length of a bitmask, in int32."""
+        """Length of a bitmask in int32 words."""
         return -(-len(self) // 32)
 
     @cached_property
     def eos_mask(self) -> np.ndarray:
-        """int32 [num_words]: only end-of-sequence."""
+        """Return int32 [num_words] that allows only end-of-sequence."""
         return pack_bits(len(self), np.array(sorted(self.eos_token_ids), np.int64))
 
     @cached_property
@@ -83,7 +82,7 @@ class Level:
 
 
 class TokenTrie:
-    """The tokens that say something, by their bytes. Node 0 is the root."""
+    """Trie of the tokens that have bytes. Node 0 is the root."""
 
     def __init__(self, token_bytes: list[bytes]) -> None:
         self.token_ids = np.array([i for i, spelled in enumerate(token_bytes) if spelled], np.int64)
@@ -93,7 +92,7 @@ class TokenTrie:
         """int64: the node at which each of `token_ids` ends."""
 
     def _grow(self, spellings: list[bytes]) -> np.ndarray:
-        """One level per round: what is new are the different pairs of a node and a next byte."""
+        """Build one level per round: its nodes are the distinct pairs of a node and a next byte."""
         lengths = np.array([len(spelled) for spelled in spellings], np.int64)
         text = np.frombuffer(b"".join(spellings), np.uint8)
         starts = np.cumsum(lengths) - lengths
@@ -109,7 +108,7 @@ class TokenTrie:
 
 
 def pack_bits(size: int, token_ids: np.ndarray) -> np.ndarray:
-    """int32 [ceil(size / 32)] with the bits of these tokens."""
+    """Return int32 [ceil(size / 32)] with the bits of these tokens."""
     bits = np.zeros(-(-size // 32) * 32, bool)
     bits[token_ids] = True
     return np.packbits(bits, bitorder="little").view(np.int32)

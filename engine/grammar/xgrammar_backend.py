@@ -1,9 +1,8 @@
-"""The production backend: the library xgrammar, a pushdown automaton in C++.
+"""Grammar backend xgrammar: a library with a pushdown automaton in C++.
 
-Its grammars are context-free, so JSON of any depth and recursive schemas work; most of a mask is made when a grammar
-is compiled, and only tokens whose fate depends on the stack are looked at in a step. It needs `pip install
--e '.[structured]'`, and loading it takes seconds: it happens in the compile thread, when a grammar first asks
-for it.
+Its grammars are context-free, so JSON of any depth and recursive schemas work. It builds most of a mask when it
+compiles a grammar; a step checks only tokens that depend on the stack. It needs `pip install -e '.[structured]'`. Loading takes
+seconds and happens in the compile thread, for the first grammar that needs it.
 
 Sources: Dong et al. 2024, "XGrammar" (sections 3.1 to 3.3); vLLM v1/structured_output/backend_xgrammar.py.
 """
@@ -31,7 +30,7 @@ def is_installed() -> bool:
 
 
 class XGrammarCompiler:
-    """The library, told about one vocabulary."""
+    """The library, set up for one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         if not is_installed():
@@ -81,8 +80,8 @@ class XGrammarCompiler:
 
 
 def _with_safe_lengths(schema: Any) -> Any:
-    """The same schema with a pattern for every length: the library (0.2.8) lets a string with minLength or maxLength
-    hold raw control characters, which no JSON parser takes."""
+    """Return the schema with a pattern for every length: the library (0.2.8) allows raw control characters, which JSON
+    forbids, in strings with minLength or maxLength."""
     if isinstance(schema, list):
         return [_with_safe_lengths(item) for item in schema]
     if not isinstance(schema, dict):
@@ -98,7 +97,7 @@ def _with_safe_lengths(schema: Any) -> Any:
 
 
 class CompiledXGrammar:
-    """A compiled grammar of the library's."""
+    """A compiled grammar of the library."""
 
     def __init__(self, compiled: xgrammar.CompiledGrammar, real_tokens: np.ndarray) -> None:
         """real_tokens: int32 [num_words], the bits of all tokens."""
@@ -110,7 +109,7 @@ class CompiledXGrammar:
 
 
 class XGrammar:
-    """One request's matcher, behind our protocol."""
+    """Matcher of one request, behind our protocol."""
 
     def __init__(self, compiled: xgrammar.CompiledGrammar, real_tokens: np.ndarray) -> None:
         import xgrammar
@@ -145,7 +144,7 @@ class XGrammar:
         return bool(self._matcher.is_terminated())
 
     def _advance(self, token_ids: Sequence[int]) -> int:
-        """How many of these were accepted before one was not."""
+        """Return how many of these tokens were accepted before one was not."""
         for index, token_id in enumerate(token_ids):
             if self.is_terminated() or not self._matcher.accept_token(token_id):
                 return index

@@ -1,1 +1,1 @@
-"""Many fine-tuned models for the price of one: low-rank adapters beside shared weights. Start with README.md."""
+"""LoRA: low-rank adapters beside shared weights, many in one batch. Start with README.md."""

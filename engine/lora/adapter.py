@@ -1,4 +1,4 @@
-"""An adapter as PEFT saves it: what it may contain, and whether it fits this model.
+"""Read an adapter in PEFT's format and check that it fits the model.
 
     adapter_config.json          r, lora_alpha, target_modules, ...
     adapter_model.safetensors    base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight   [r, in]
@@ -6,7 +6,7 @@
 
     y = W x + s B A x            s = alpha / r, or alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023)
 
-Everything about an adapter is checked here, before anything is kept: a step never meets one that does not fit.
+Every check of an adapter is here, before it is kept, so that no step fails on it.
 Source: LoRA (Hu et al. 2021); vLLM lora/peft_helper.py and lora_model.py.
 """
 
@@ -40,12 +40,12 @@ _REFUSED = {
     "trainable_token_indices": "it changes the embedding",
     "alora_invocation_tokens": "it begins in the middle of a prompt",
 }
-"""Options of PEFT that mean more than y += s B A x, and why they cannot be served."""
+"""PEFT options that change more than y += s B A x, with the reason why they are not supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A matrix of the model that an adapter may have a part for."""
+    """A matrix of the model that adapters may change."""
 
     in_features: int
     out_features: int
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """One matrix's part of an adapter, on the host."""
+    """The part of an adapter for one matrix, on the host."""
 
     a: Tensor
     """fp32 [rank, in]"""
@@ -63,11 +63,11 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """All parts of an adapter by the name of their matrix in the checkpoint of the base."""
+    """Parts of an adapter, by the name of their matrix in the base checkpoint."""
 
     parts: dict[str, LowRank]
     rank: int
-    """The largest of its parts."""
+    """Largest rank of its parts."""
 
     @property
     def num_bytes(self) -> int:
@@ -77,8 +77,8 @@ class Adapter:
 def load_adapter(folder: Path, targets: Mapping[str, Target], max_rank: int, base_model: str = "") -> Adapter:
     """Read a PEFT folder for a model with these matrices, or raise LoRAError.
 
-    base_model: name or path of the model that runs. An adapter that says it belongs to another one, and fits, is
-    taken with a warning: the same base has many names.
+    base_model: name or path of the running model. An adapter that names another base but fits is accepted with a
+    warning, because a base has many names.
     """
     config = _read_config(folder)
     _check_config(folder, config, max_rank)
@@ -94,7 +94,7 @@ def load_adapter(folder: Path, targets: Mapping[str, Target], max_rank: int, bas
         raise LoRAError(f"adapter {folder} has rank {rank}, and max_lora_rank is {max_rank}; raise it")
     if asked and Path(asked).name != Path(base_model).name:
         logger.warning(
-            "adapter %s was made for %s; it fits %s, but may do nonsense", folder, asked, base_model
+            "adapter %s was made for %s; it fits %s, but its outputs may be wrong", folder, asked, base_model
         )
     return Adapter(parts, rank)
 
@@ -137,7 +137,7 @@ def _check_config(folder: Path, config: dict[str, Any], max_rank: int) -> None:
 
 
 def _read_halves(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """{matrix: {"A": ..., "B": ...}} in fp32."""
+    """Return {matrix: {"A": ..., "B": ...}} in fp32."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -198,7 +198,7 @@ def _pair(
 
 
 def _expected(config: dict[str, Any], targets: Mapping[str, Target]) -> set[str]:
-    """Matrices that `target_modules` names one by one; none if it is a pattern, or names only some layers."""
+    """Return the matrices that `target_modules` names; none if it is a pattern or covers only some layers."""
     modules = config.get("target_modules")
     if not isinstance(modules, list) or config.get("layers_to_transform") is not None:
         return set()
@@ -213,7 +213,7 @@ def _expected(config: dict[str, Any], targets: Mapping[str, Target]) -> set[str]
 
 
 def _of_pattern(pattern: dict[str, Any] | None, name: str, default: Any) -> Any:
-    """PEFT's rule: the first key that the end of the module's name matches."""
+    """Apply PEFT's rule: the first key that matches the end of the module's name."""
     for key, value in (pattern or {}).items():
         if re.match(rf"(.*\.)?({key})$", name):
             return value

@@ -4,8 +4,8 @@
     stacks            A [parts, slots, rank, in]       one part for each projection that the layer merges
                       B part by part [slots, out, rank]
 
-Slots hold matrices of one rank, `max_lora_rank`: those of a smaller rank are filled up with zeros, which add
-nothing. Scaling is part of B. Source: Punica (Chen et al. 2023); vLLM lora/layers/base_linear.py.
+Slots hold matrices of rank `max_lora_rank`; smaller ranks are padded with zeros, which add nothing. B includes the
+scaling. Source: Punica (Chen et al. 2023); vLLM lora/layers/base_linear.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernels import ops
 
 
 class LoRALayer:
-    """The slots of one linear layer: what `Linear.lora` holds."""
+    """The slots of one linear layer, in `Linear.lora`."""
 
     def __init__(
         self, linear: Linear, num_slots: int, rank: int, dtype: torch.dtype, device: torch.device
@@ -31,14 +31,14 @@ class LoRALayer:
         self._scaling = torch.ones(num_slots, device=device)
 
     def add(self, y: Tensor, x: Tensor) -> None:
-        """y [T, out] += what each token's adapter makes of x [T, in]. Nothing to do where nobody has one."""
+        """Add s B A x of each token's adapter to y [T, out] in place; x [T, in]. No-op for batches without adapters."""
         token_adapter = get_forward_context().token_adapter
         if token_adapter is not None:
             shrunk = ops.lora_shrink(x, self.lora_a, token_adapter)
             ops.lora_expand(shrunk, self.lora_b, token_adapter, y, self._scaling)
 
     def fill(self, slot: int, part: int, weights: LowRank) -> None:
-        """Put one projection's matrices into a slot; `clear` comes first."""
+        """Write the matrices of one projection into a slot; call `clear` first."""
         rank = weights.a.shape[0]
         self.lora_a[part, slot, :rank] = weights.a
         self.lora_b[part][slot, :, :rank] = weights.b
@@ -54,8 +54,7 @@ class LoRALayer:
 
 
 def _zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Matrices [..., out, in]. On a CPU they lie the other way round in memory, neighbours being neighbouring
-    results: what `lora.cpp` reads fastest."""
+    """Allocate matrices [..., out, in]; on a CPU transposed in memory, which `lora.cpp` reads fastest."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     *outer, size_out, size_in = shape

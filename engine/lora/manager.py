@@ -3,9 +3,9 @@
     folder  --load_adapter-->  host cache (max_cpu_loras, LRU)  --activate-->  slot (max_loras)
                                fp32 matrices as they are                       zero-padded, in the model's dtype
 
-Which adapter goes into which slot is the scheduler's decision (`engine/core/lora_slots.py`); this obeys. An adapter
-that fell out of the host cache is read from its folder again, and refused if the folder has changed since: its key
-stands for the weights that were loaded. Source: vLLM lora/model_manager.py and worker_manager.py.
+The scheduler assigns slots (`engine/core/lora_slots.py`). An adapter that was evicted from the host cache is read from
+its folder again, and rejected if the folder has changed since: its key stands for the weights that were loaded.
+Source: vLLM lora/model_manager.py and worker_manager.py.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Source:
 
 
 class LoRAManager:
-    """Puts slots beside every linear layer of a model, and adapters into them."""
+    """Add LoRA slots to every linear layer of a model, and load adapters into them."""
 
     def __init__(
         self, model: nn.Module, config: LoRAConfig, *, device: torch.device, base_model: str = ""
@@ -46,9 +46,9 @@ class LoRAManager:
         self.config = config
         self._base_model = base_model
         self._layers: dict[str, tuple[LoRALayer, int]] = {}
-        """(layer, part) of every matrix by its name in the checkpoint."""
+        """(layer, part) of every matrix, by its name in the checkpoint."""
         self.targets: dict[str, Target] = {}
-        """Every matrix that an adapter may change."""
+        """Matrices that an adapter may change."""
         for name, linear in _linears(model):
             dtype = linear.dtype if config.lora_dtype == "auto" else getattr(torch, config.lora_dtype)
             layer = LoRALayer(linear, config.max_loras, config.max_lora_rank, dtype, device)
@@ -59,7 +59,7 @@ class LoRAManager:
         self._sources: dict[str, _Source] = {}
         self._host: OrderedDict[str, Adapter] = OrderedDict()
         self.slot_of: dict[str, int] = {}
-        """Adapters on the device, by key."""
+        """Slots of the adapters on the device, by key."""
 
     @property
     def num_slot_bytes(self) -> int:
@@ -72,7 +72,7 @@ class LoRAManager:
         return list(self._host)
 
     def add(self, key: str, folder: Path) -> int:
-        """Read and check an adapter, or raise LoRAError; returns its bytes in host memory."""
+        """Read and check an adapter, or raise LoRAError; return its bytes in host memory."""
         version = _version(folder)
         adapter = self._load(folder)
         self._sources[key] = _Source(folder, version)
@@ -80,13 +80,13 @@ class LoRAManager:
         return adapter.num_bytes
 
     def remove(self, key: str) -> None:
-        """Forget an adapter. No request may be using it."""
+        """Unload an adapter that no request uses."""
         self._sources.pop(key, None)
         self._host.pop(key, None)
         self.slot_of.pop(key, None)
 
     def activate(self, loads: Iterable[tuple[str, int]]) -> None:
-        """Bring adapters to slots. One that cannot be read any more leaves its slot empty, and `slot_of` without it."""
+        """Load adapters into slots. The slot of one that can no longer be read stays empty, and `slot_of` lacks it."""
         for key, slot in loads:
             self.slot_of = {other: taken for other, taken in self.slot_of.items() if taken != slot}
             for layer in {id(layer): layer for layer, _ in self._layers.values()}.values():
@@ -124,7 +124,7 @@ class LoRAManager:
 
 
 def _linears(model: nn.Module) -> Iterator[tuple[str, Linear]]:
-    """Every linear layer by name, but for the output head: embedding and head have no adapters here."""
+    """Return the linear layers by name, without the output head, which adapters cannot change."""
     for name, module in model.named_modules():
         if isinstance(module, Linear) and not name.startswith("lm_head"):
             yield name, module

@@ -1,4 +1,4 @@
-"""Which adapter a request wants, and which adapters an engine knows. No torch: clients and servers use it.
+"""`LoRARequest` and the registry of loaded adapters. No torch: clients and servers use it.
 
 Source: vLLM lora/request.py.
 """
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 
 class LoRAError(ValueError):
-    """An adapter that cannot be used: says what is wrong with it and what to do."""
+    """An adapter that cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoRARequest:
-    """An adapter by name, for `generate(..., lora_request=...)`; it is loaded when it is first seen."""
+    """An adapter by name, for `generate(..., lora_request=...)`; loaded on first use."""
 
     lora_name: str
     lora_int_id: int
-    """Positive, and no other adapter's of this engine."""
+    """Positive number, unique among the engine's adapters."""
     lora_path: str
-    """A folder in PEFT's layout, or the name of a shipped adapter."""
+    """Folder in PEFT's layout, or the name of a shipped adapter."""
     load_inplace: bool = False
-    """Read the folder again and take the place of the adapter loaded under this name."""
+    """Read the folder again and replace the adapter loaded under this name."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.lora_name, str) or not self.lora_name:
@@ -34,14 +34,14 @@ class LoRARequest:
 
 
 class LoRARegistry:
-    """The adapters that requests may ask for, each with the key that stands for its weights.
+    """The adapters that requests may name, each with the key that stands for its weights.
 
-        name    path          loaded    key                      what the key parts
+        name    path          loaded    key                      what the key separates
         ja      /a/ja         once      ja | /a/ja | 1           slots on the device, cached prefixes
-        ja      /a/ja         again     ja | /a/ja | 2           ... from those of the first time
+        ja      /a/ja         again     ja | /a/ja | 2           ... from those of the first load
 
-    The counter is what makes reloading in place safe: KV that was computed with the old weights belongs to a key that
-    no new request has. Reading is safe from any thread.
+    The counter makes reloading in place safe: KV computed with the old weights belongs to a key that no new request
+    has. Reading is safe from any thread.
     """
 
     def __init__(self) -> None:
@@ -55,18 +55,18 @@ class LoRARegistry:
         return lora_name in self._loaded
 
     def requests(self) -> list[LoRARequest]:
-        """What is loaded, in the order in which it came."""
+        """Return the loaded adapters, oldest first."""
         return [request for request, _ in list(self._loaded.values())]
 
     def find(self, lora_name: str) -> LoRARequest:
-        """The adapter of this name, or LoRAError."""
+        """Return the adapter of this name, or raise LoRAError."""
         if lora_name not in self._loaded:
             known = ", ".join(self._loaded) or "none"
             raise LoRAError(f"there is no adapter {lora_name!r}; loaded are: {known}")
         return self._loaded[lora_name][0]
 
     def key(self, request: LoRARequest) -> str | None:
-        """The key of the weights that `request` means; None if they must be loaded first."""
+        """Return the key of the weights that `request` names; None if they must be loaded first."""
         loaded = self._loaded.get(request.lora_name)
         if loaded is None or request.load_inplace:
             return None
@@ -79,7 +79,7 @@ class LoRARegistry:
         return key
 
     def new_key(self, request: LoRARequest) -> str:
-        """A key for weights that are about to be loaded, unlike all before."""
+        """Return a new key for weights that are about to be loaded."""
         for other, _ in self._loaded.values():
             if other.lora_int_id == request.lora_int_id and other.lora_name != request.lora_name:
                 raise LoRAError(
@@ -89,16 +89,16 @@ class LoRARegistry:
         return f"{request.lora_name}|{request.lora_path}|{self._num_loads}"
 
     def add(self, request: LoRARequest, key: str) -> str | None:
-        """From now on the name means these weights. Returns the key that it meant before, if any."""
+        """Bind the name to these weights; return its earlier key, if any."""
         before = self._loaded.get(request.lora_name)
         self._loaded[request.lora_name] = request, key
         return None if before is None else before[1]
 
     def remove(self, lora_name: str) -> str:
-        """Forget the name; returns its key, or raises LoRAError."""
+        """Remove the name and return its key, or raise LoRAError."""
         self.find(lora_name)
         return self._loaded.pop(lora_name)[1]
 
     def next_int_id(self) -> int:
-        """An id that no loaded adapter has."""
+        """Return an id that no loaded adapter has."""
         return 1 + max((request.lora_int_id for request, _ in self._loaded.values()), default=0)

@@ -1,1 +1,1 @@
-"""Images in prompts, as a toy: see README.md."""
+"""Images in prompts with a toy encoder: see README.md."""

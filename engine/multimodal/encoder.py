@@ -1,9 +1,9 @@
-"""A vision encoder's interface without its knowledge: an image in, NUM_TOKENS rows of the model's hidden size out.
+"""A toy vision encoder: an image in, NUM_TOKENS embeddings of the model's hidden size out. Nothing is trained.
 
     pixels [H, W, 3]  ->  32 x 32 by nearest neighbour  ->  4 x 4 patches of 8 x 8 x 3  ->  random projection
 
 The projection has a fixed seed, so an image has the same embeddings in every process. The shape is that of ViT's
-patch embedding (Dosovitskiy et al. 2021); nothing is trained.
+patch embedding (Dosovitskiy et al. 2021).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ NUM_TOKENS = (SIDE // PATCH) ** 2
 
 
 class ToyImageEncoder:
-    """Turns images into embeddings that the language model takes in place of a token's."""
+    """Turn images into embeddings that replace those of placeholder tokens."""
 
     def __init__(self, hidden_size: int, scale: float, dtype: torch.dtype, device: torch.device) -> None:
-        """scale: spread of the model's own embeddings, so that an image's are no louder."""
+        """scale: standard deviation of the embeddings, that of the model's own."""
         generator = torch.Generator().manual_seed(0)
         width = PATCH * PATCH * 3
         weight = torch.randn(width, hidden_size, generator=generator) * scale / width**0.5
@@ -32,7 +32,7 @@ class ToyImageEncoder:
         self.num_runs = 0
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
-        """uint8 [H, W, 3] -> [NUM_TOKENS, hidden]."""
+        """Encode uint8 [H, W, 3] to [NUM_TOKENS, hidden]."""
         self.num_runs += 1
         image = torch.from_numpy(_resize(pixels)).to(self._weight.device, torch.float32)
         patches = image.view(SIDE // PATCH, PATCH, SIDE // PATCH, PATCH, 3).transpose(1, 2)
@@ -41,7 +41,7 @@ class ToyImageEncoder:
 
 
 def as_pixels(image: Any) -> np.ndarray:
-    """uint8 [H, W, 3] of an array, a tensor or a PIL image; ValueError for anything else."""
+    """Return uint8 [H, W, 3] of an array, a tensor or a PIL image. Raises ValueError for anything else."""
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""From a prompt with images to token ids with placeholders.
+"""Replace the image markers of a prompt by placeholder tokens.
 
     "Cover: <image> What is this?"   ->   ids("Cover: ")  P P P ... P  ids(" What is this?")
                                                           `- NUM_TOKENS, offset and content hash in a MultiModalFeature
@@ -19,11 +19,11 @@ from engine.multimodal.encoder import NUM_TOKENS, as_pixels
 
 MARKER = "<image>"
 PLACEHOLDER_ID = 0
-"""Its own embedding is never looked at. Any id of the vocabulary would do: the content hash tells images apart."""
+"""Id of placeholder tokens. Any id works: their embeddings are replaced, and content hashes distinguish images."""
 
 
 def content_hash(pixels: np.ndarray) -> str:
-    """The same for the same picture, whoever sends it and wherever it stands: sha256 of shape and pixels."""
+    """Return the content hash of an image: sha256 of shape and pixels."""
     shape = ",".join(map(str, pixels.shape)).encode()
     return hashlib.sha256(shape + b":" + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
@@ -31,7 +31,7 @@ def content_hash(pixels: np.ndarray) -> str:
 def place_images(
     text: str, images: Sequence[Any], encode: Callable[..., list[int]]
 ) -> tuple[list[int], list[MultiModalFeature]]:
-    """Token ids and features of a text with one MARKER per image. ValueError if the numbers differ."""
+    """Return token ids and features of a text with one MARKER per image. Raises ValueError if the numbers differ."""
     parts = text.split(MARKER)
     if len(parts) - 1 != len(images):
         raise ValueError(

@@ -1,1 +1,1 @@
-"""From logits to tokens: noise (rng), filters and choice (sampler), edits (processors), log-probabilities."""
+"""From logits to tokens: noise, top-p and other filters, penalties, draft acceptance, log-probabilities."""

@@ -11,10 +11,10 @@ from engine.core.sched_output import TokenLogprobs
 
 
 def token_logprobs(logprobs: Tensor, token_ids: Tensor, counts: list[int]) -> list[TokenLogprobs]:
-    """One entry per row: the row's token with its rank, then its `counts[row]` most likely tokens.
+    """Return an entry per row: the row's token with its rank, then its `counts[row]` most likely tokens.
 
-    logprobs: float32 [N, V], normalised; token_ids: int64 [N]. Rank 1 is the most likely token, and
-    tokens as likely as the chosen one do not push it down.
+    logprobs: float32 [N, V], normalised; token_ids: int64 [N]. Rank 1 is the most likely token;
+    ties with the chosen token do not lower its rank.
     """
     token_ids = token_ids.to(logprobs.device)
     chosen = logprobs.gather(-1, token_ids.unsqueeze(-1))

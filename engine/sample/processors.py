@@ -1,8 +1,7 @@
-"""Edits of the logits before a token is chosen: biases, penalties, bans, and whatever a user adds.
+"""Logits processors: biases, penalties, bans, and those of users.
 
-Each processor keeps what it must know about a request under the request's state slot, and edits only
-the rows that asked for it: a batch in which nobody uses a feature pays nothing for it. They run in
-the order of `BUILTIN_PROCESSORS`, the user's own after them.
+Each processor keeps its state of a request under the request's state slot and edits only rows that use it, so unused
+features cost nothing. Processors run in the order of `BUILTIN_PROCESSORS`, then those of the user.
 
 Source: vLLM v1/sample/logits_processor and v1/sample/ops/penalties.py.
 """
@@ -22,33 +21,33 @@ from engine.core.sched_output import RequestInit
 
 @dataclass(slots=True)
 class SampleBatch:
-    """The rows that get a token in this step, S of them, and what each one said so far."""
+    """The S positions that are sampled in this step, with the tokens of their requests."""
 
     slots: np.ndarray
-    """int64 [S]: the request's state slot, the same for as long as it runs."""
+    """int64 [S]: state slot of the request, constant while it runs."""
     lengths: np.ndarray
-    """int64 [S]: tokens known, so that the sampled token lands at this position."""
+    """int64 [S]: number of known tokens, the position of the sampled one."""
     num_prompt_tokens: np.ndarray
     """int64 [S]"""
     token_ids: np.ndarray
     """int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens."""
     num_drafts: np.ndarray | None = None
-    """int64 [S]: how many of the tokens known are drafts, of which nobody knows yet whether they stay. With drafts a
-    request stands in several rows, one behind the other, each a token longer. None: no row has any."""
+    """int64 [S]: number of known tokens that are drafts, accepted or not. A request with drafts has several
+    consecutive rows, each one token longer. None: no row has drafts."""
 
 
 @runtime_checkable
 class LogitsProcessor(Protocol):
-    """A seam: `EngineArgs.logits_processors` takes classes like this, or dotted paths to them."""
+    """The seam for `logits_processors`, which takes such classes or paths to them."""
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None: ...
 
     def add_request(self, slot: int, init: RequestInit) -> bool:
-        """Learn about a request that starts or resumes; False if its logits stay as they are."""
+        """Add a request that starts or resumes; return False if its logits need no edits."""
         ...
 
     def remove_request(self, slot: int) -> None:
-        """The request left its slot. Called only after an `add_request` that returned True."""
+        """Remove the request of a slot. Called only after an `add_request` that returned True."""
         ...
 
     def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
@@ -83,18 +82,18 @@ class LogitBias:
 
 
 class Penalties:
-    """Discourage what was already said.
+    """Penalties: discourage tokens that occurred before.
 
     Repetition scales the logits of tokens in prompt or output towards "unlikely"; presence and
-    frequency subtract from those in the output. Counts follow the token table: each step adds what
-    is new since the last one, and nothing is counted twice.
+    frequency subtract from those in the output. Each step adds the tokens that are new in the token table to
+    the counts.
     """
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
         self.vocab_size = vocab_size
-        self._line_of = np.full(num_slots, -1)  # slot -> line of the tables below, which grow on demand
+        self._line_of = np.full(num_slots, -1)  # slot -> row of the tables below, which grow on demand
         self._free_lines: list[int] = []
-        self._counted = np.zeros(num_slots, np.int64)  # tokens of the request that `_counts` knows
+        self._counted = np.zeros(num_slots, np.int64)  # tokens of the request that are counted
         self._in_prompt = torch.zeros((0, vocab_size), dtype=torch.bool, device=device)
         self._counts = torch.zeros((0, vocab_size), dtype=torch.int32, device=device)
         self._weights = torch.zeros((0, 3), device=device)  # repetition, presence, frequency
@@ -135,10 +134,10 @@ class Penalties:
         logits[row_index] = edited
 
     def _count_new_tokens(self, rows: np.ndarray, batch: SampleBatch) -> None:
-        """One round per new token, one in all when each request got one: no pair occurs twice in a round."""
+        """Count new tokens, one per request and round, so that no pair occurs twice in a round."""
         slots, lengths = batch.slots[rows], batch.lengths[rows]
         if batch.num_drafts is not None:
-            first = batch.num_drafts[rows] == 0  # drafts may not stay: only what was said is counted for good
+            first = batch.num_drafts[rows] == 0  # count only accepted tokens permanently
             slots, lengths = slots[first], lengths[first]
         while (behind := self._counted[slots] < lengths).any():
             slots, lengths = slots[behind], lengths[behind]
@@ -157,7 +156,7 @@ class Penalties:
 
 
 class AllowedTokenIds:
-    """Forbid everything but a list."""
+    """Forbid all tokens but those of a list."""
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
         self.vocab_size = vocab_size
@@ -182,7 +181,7 @@ class AllowedTokenIds:
 
 
 class BadWords:
-    """Forbid the last token of a word wherever the tokens before it have just been said.
+    """Forbid the last token of a bad word directly after its other tokens.
 
     Only output counts: a prompt that ends in the middle of a bad word does not forbid its end.
     """
@@ -210,7 +209,7 @@ class BadWords:
 
 
 class MinTokens:
-    """Forbid the ids that would end the output while it is too short."""
+    """Forbid tokens that end the output before `min_tokens`."""
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
         self.vocab_size = vocab_size
@@ -244,11 +243,11 @@ BUILTIN_PROCESSORS: tuple[type[LogitsProcessor], ...] = (
     BadWords,
     MinTokens,
 )
-"""In the order in which they run: edits before bans, so that no edit can lift a ban."""
+"""Processors in their order: edits before bans, so that no edit can lift a ban."""
 
 
 def _count_drafts(counts: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
-    """Add the drafts that each row's position stands behind to its counts [len(rows), V]."""
+    """Add the drafts before each row's position to its counts [len(rows), V]."""
     assert batch.num_drafts is not None
     num_drafts = batch.num_drafts[rows]
     line = np.repeat(np.arange(len(rows)), num_drafts)
@@ -268,7 +267,7 @@ def _forbid(logits: Tensor, rows: np.ndarray, tokens_of_rows: Iterable[list[int]
 def _row_token_index(
     rows: np.ndarray, tokens_of_rows: list[np.ndarray], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Index of every (row, token) pair: two int64 tensors of the same length."""
+    """Return the indices of all (row, token) pairs as two int64 tensors."""
     row_index = np.repeat(rows, [len(tokens) for tokens in tokens_of_rows])
     token_index = np.concatenate(tokens_of_rows)
     return torch.from_numpy(row_index).to(device), torch.from_numpy(token_index).to(device)

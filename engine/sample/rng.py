@@ -1,10 +1,9 @@
-"""Keys of the sampling noise: it depends on nothing but who asks for it, hash(seed, position, token id) -> Gumbel.
+"""Keys of the sampling noise, a pure function: hash(seed, position, token id) -> Gumbel.
 
-A generator with a state would make a request's tokens depend on what else is in the batch and on
-how often it was preempted. Here the noise is a pure function of the request's seed, the position
-that is being filled and the candidate token, so a seed gives the same tokens alone, in a batch,
-chunked, resumed or drafted ahead. This file hashes seed and position; the token is hashed in, and
-the noise made, where tokens are chosen: `ops.sample`, kernels/reference/sampling.py.
+With a stateful generator a request's tokens would depend on the batch and on its preemptions. Here noise depends only
+on the request's seed, the position and the candidate token, so a seed gives the same tokens alone, in a batch, chunked,
+resumed or drafted. This file hashes seed and position; `ops.sample` hashes in the token and makes the noise
+(kernels/reference/sampling.py).
 
 Source: the idea of vLLM v1/worker/gpu/sample/gumbel.py; the mixer is that of splitmix64 (Steele, Lea, Flood 2014).
 """
@@ -15,7 +14,7 @@ import numpy as np
 
 
 def row_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Mix each row's seed with the position to fill: int64 [S], int64 [S] -> int32 [S, 2], all bits of them random."""
+    """Mix each row's seed with its position: int64 [S], int64 [S] -> int32 [S, 2], all bits of them random."""
     with np.errstate(over="ignore"):
         keys = _splitmix64(_splitmix64(seeds.astype(np.uint64)) + positions.astype(np.uint64))
     return keys.view(np.int32).reshape(-1, 2)

@@ -1,11 +1,11 @@
-"""One pipeline from logits to tokens for all rows of a step, whatever each of them asked for.
+"""The sampler: temperature, top-p, top-k, min-p and seeded noise, for all rows of a step at once.
 
     logits --[ bias, penalties, allowed ids, bad words, min tokens, user's own ]-->  edits, -inf = banned
-           --[ bitmask ]-->  only what the row's grammar allows
+           --[ bitmask ]-->  only tokens that the row's grammar allows
            --[ temperature, min_p, top_k, top_p, noise: ops.sample ]-->  one token per row
 
-The first two lines run only for rows that asked for it, the third in one call for all rows; in it a greedy row costs
-one look at its logits. What the rows want is looked up when the batch changes and kept while it stays the same.
+The first two lines run only for rows that use them, the third in one call for all rows; a greedy row costs one pass
+over its logits. The rows' parameters are gathered when the batch changes.
 
 Source: vLLM v1/sample/sampler.py for the order; the floor and the noise of the second line are ours.
 """
@@ -27,27 +27,27 @@ from engine.sample.rng import row_keys
 from kernels import ops
 
 if TYPE_CHECKING:
-    from engine.sample.verify import Verifier
+    from engine.sample.draft_acceptance import Verifier
 
 
 MAX_PLANS = 64
-"""Batches whose plans are kept: without drafts one does, with drafts each number of them is another batch."""
+"""Number of batches whose plans are kept: one without drafts, with drafts one for each number of them."""
 
 
 @dataclass(slots=True)
 class SamplerOutput:
-    """What each of the S rows of a batch got."""
+    """Results of the S rows of a batch."""
 
     token_ids: np.ndarray
-    """int64 [S]; meaningless in the rows of `errors`."""
+    """int64 [S]; undefined in the rows of `errors`."""
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
-    """By row, for those that asked: of the raw logits, before any edit."""
+    """Log-probabilities of the raw logits by row, for rows that asked for them."""
     errors: dict[int, str] = field(default_factory=dict)
-    """By row: why no token could be chosen."""
+    """Reasons why no token could be chosen, by row."""
 
 
 class Sampler:
-    """Chooses the next token of each row.
+    """Choose the next token of each row.
 
     A request's parameters live in its state slot from `add_request` to `remove_request`. The choice
     depends on the row's logits, its parameters, its seed and its position, never on other rows.
@@ -104,8 +104,8 @@ class Sampler:
     ) -> SamplerOutput:
         """Choose a token per row of float32 logits [S, V], which are overwritten.
 
-        bitmask: int32 [S, ceil(V / 32)], see ops.apply_token_bitmask; last of all edits, so that none can lift it.
-        verifier: has the last word on rows that stand before a draft.
+        bitmask: int32 [S, ceil(V / 32)], see ops.apply_token_bitmask; the last edit, so that none can lift it.
+        verifier: decides the tokens of rows before a draft.
         """
         plan = self._plan_for(batch.slots)
         raw = logits[plan.logprob_rows].log_softmax(-1) if plan.logprob_counts else None
@@ -129,13 +129,13 @@ class Sampler:
     def draft(self, logits: Tensor, slots: np.ndarray, positions: np.ndarray, tag: int = 0) -> Tensor:
         """Choose a draft for `positions` [N] of requests from a drafter's logits fp32 [N, V]: token ids [N].
 
-        With the parameters of the requests, but without edits: and with tag 0 with the noise that the target will
-        have there, so that two models that agree choose alike. Another tag is independent noise.
+        Uses the requests' parameters without edits. Tag 0 uses the noise of the target, so that models that agree
+        choose alike; other tags give independent noise.
         """
         return self._choose(logits, self._plan_for(slots), positions, tag)[0]
 
     def plan(self, slots: np.ndarray) -> RowPlan:
-        """The parameters of the requests in `slots`, row by row."""
+        """Gather the parameters of the requests in `slots`."""
         return self._plan_for(slots)
 
     def _choose(
@@ -179,24 +179,24 @@ class Sampler:
 
 @dataclass(slots=True)
 class RowPlan:
-    """What the S rows of a batch want, valid while the same requests stand in the same rows."""
+    """Parameters of the S rows of a batch, valid while its rows stay the same."""
 
     edits: list[tuple[LogitsProcessor, np.ndarray]]
     temperature: Tensor
-    """float32 [S], as are the next ones but top_k, which is int32. See ops.sample."""
+    """float32 [S], like the following fields; top_k is int32. See ops.sample."""
     top_k: Tensor
     top_p: Tensor
     min_p: Tensor
     seeds: np.ndarray | None
-    """int64 [S]; None if all rows are greedy: then nobody looks at the noise."""
+    """int64 [S]; None if all rows are greedy, which use no noise."""
     no_keys: Tensor
-    """int32 [S, 2], what greedy rows take for keys."""
+    """int32 [S, 2]: keys of greedy rows."""
     logprob_rows: Tensor
     logprob_counts: list[int]
 
 
 def resolve_num_logprobs(asked: int | None, vocab_size: int) -> int:
-    """How many alternatives to report: -1 for no logprobs at all (vLLM's -1 means the whole vocabulary)."""
+    """Resolve the number of alternatives to report; -1: no logprobs (vLLM's -1 is the whole vocabulary)."""
     if asked is None:
         return -1
     return vocab_size if asked == -1 else min(asked, vocab_size)

@@ -1,1 +1,1 @@
-"""Drafters: who guesses the next tokens, so that the model can check several of them in one step."""
+"""Drafters: they propose tokens that the model checks several at a time. Start with README.md."""

@@ -1,10 +1,10 @@
-"""The seam for drafters: after every step they may guess what comes next.
+"""The seam for drafters: after every step they may propose the next tokens.
 
-    step        target computes [ newest, draft 1 .. draft k ]  -> its own token behind each of them
-    verify      drafts are kept as far as they agree, and one token more          (engine/sample/verify.py)
-    propose     the drafter looks at the new end of every request and guesses the next step's drafts
+    step        target computes [ newest, draft 1 .. draft k ]  -> its own next token at each of them
+    accept      drafts are kept as far as they agree, and one token more          (engine/sample/draft_acceptance.py)
+    propose     the drafter reads the new end of every request and proposes drafts for the next step
 
-A drafter never decides anything: a bad one costs time, not tokens. Source: vLLM v1/spec_decode (its proposers), and
+A bad drafter costs time, never correctness. Source: vLLM v1/spec_decode (its proposers), and
 Leviathan et al. 2023 for the idea.
 """
 
@@ -30,36 +30,36 @@ DRAFTERS: dict[str, str] = {
     "draft_model": "engine.spec.draft_model:DraftModelDrafter",
     "eagle": "engine.spec.eagle:EagleDrafter",
 }
-"""Method -> where the class lives; imported when asked for."""
+"""Method -> the drafter's class, imported when it is used."""
 
 
 @dataclass(slots=True)
 class DrafterContext:
-    """What a drafter is built from."""
+    """Arguments of a drafter's constructor."""
 
     config: SpeculativeConfig
     model_config: ModelConfig
-    """The target's."""
+    """ModelConfig of the target."""
     model: CausalLM
-    """The target."""
+    """Target model."""
     num_slots: int
-    """Requests that can run at once: state slots are 0 .. num_slots - 1."""
+    """Number of state slots: requests that can run at once."""
     device: torch.device
     backend: AttentionBackend
     kv_cache: KVCache
-    """The target's layers, and behind them the drafter's."""
+    """Layers of the target, then those of the drafter."""
     sampler: Sampler
-    """Knows the requests' parameters and noise: `Sampler.draft` chooses a draft as the target would choose."""
+    """`Sampler.draft` chooses drafts with the parameters and noise of the requests, as the target does."""
     max_model_len: int
     record: bool = False
-    """Whether steps are recorded and replayed here, so that drafts may be too (`engine/spec/chain.py`)."""
+    """Whether decode steps are replayed, so that drafting may be too (`engine/spec/chain.py`)."""
     draft_model: nn.Module | None = None
-    """What `config.model` names, with its layers behind the target's in the cache; None for methods without a model."""
+    """Draft model, whose layers come after the target's in the cache; None for methods without one."""
 
 
 @dataclass(slots=True)
 class DraftStep:
-    """A step whose tokens are chosen. R rows, T tokens computed; see `ModelInput` for their order."""
+    """A step after sampling: R rows, T computed tokens; see `ModelInput` for their order."""
 
     slots: np.ndarray
     """int64 [R]: state slot of each row."""
@@ -68,7 +68,7 @@ class DraftStep:
     lengths: np.ndarray
     """int64 [R]: tokens known now, the newest included."""
     max_drafts: list[int]
-    """[R]: how many are wanted; 0 where the prompt goes on in the next step, or where nothing can follow."""
+    """[R]: maximum number of drafts; 0 for unfinished prompts and full requests."""
     token_ids: np.ndarray
     """int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens."""
     block_table: np.ndarray
@@ -83,7 +83,7 @@ class DraftStep:
 
 @runtime_checkable
 class Drafter(Protocol):
-    """Guesses tokens: `speculative_config={"method": "package.module:Class", ...}` takes classes like this."""
+    """Propose tokens. `speculative_config={"method": "package.module:Class", ...}` takes such a class."""
 
     def __init__(self, context: DrafterContext) -> None: ...
 
@@ -96,12 +96,12 @@ class Drafter(Protocol):
         ...
 
     def propose(self, step: DraftStep) -> list[list[int]]:
-        """Drafts for each of the R rows, at most `max_drafts[row]`, most certain continuation first; may be none."""
+        """Return up to `max_drafts[row]` drafts for each of the R rows."""
         ...
 
 
 def drafter_class(method: str) -> type[Drafter]:
-    """The drafter of a method's name, or of one's own by dotted path `package.module:Class`."""
+    """Return the class of a method, or of a path `package.module:Class`."""
     methods = ("add_request", "remove_request", "propose")
     return load_class(
         DRAFTERS.get(method, method), "speculative method", methods, "Drafter in engine/spec/base.py"

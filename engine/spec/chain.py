@@ -4,12 +4,12 @@
     pass 1      draft 1, one position further                      -> draft 2       R tokens
     pass 2      draft 2                                            -> draft 3
 
-Where a pass writes its keys and how far it sees does not depend on the drafts, so the inputs of all passes are known
-before the first begins. With our C++ kernels, sampling included, the whole chain is therefore one recording
-(`kernels/cpu/graph.py`), and drafting is: fill in numbers, replay, read k token ids.
+The slots that a pass writes and the positions that it sees do not depend on the drafts, so the inputs of all passes are
+known before the first. With our C++ kernels, sampling included, the whole chain is one recording
+(`kernels/cpu/graph.py`): drafting fills in inputs, replays it, and reads k token ids.
 
-The keys and values lie in the target's own blocks, in layers behind the target's: what happens to a block (prefix
-hit, preemption, swap, transfer) happens to the drafter's part of it too. Source: vLLM v1/spec_decode/eagle.py.
+Keys and values lie in the target's blocks, in layers after the target's, so prefix hits, preemption, swap and transfer
+apply to them too. Source: vLLM v1/spec_decode/eagle.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.spec.base import DraftStep
 from kernels import ops
 
 MAX_RECORDED_TOKENS = 512
-"""Of pass 0. Longer ones are prompts, where Python costs little."""
+"""Maximum tokens of a recorded pass 0. Longer ones are prompts, where Python overhead is small."""
 MAX_RECORDINGS = 256
 ARENA_BYTES = 64 << 20
 
@@ -40,26 +40,26 @@ DraftModel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 @dataclass(slots=True)
 class NewTokens:
-    """What pass 0 computes: T tokens of R rows, packed row by row."""
+    """Input of pass 0: T tokens of R rows, packed row by row."""
 
     slots: np.ndarray
     """int64 [R]: state slots."""
     input_ids: np.ndarray
     """int64 [T]"""
     positions: np.ndarray
-    """int64 [T]: where their keys are written."""
+    """int64 [T]: slots that their keys are written to."""
     query_start: np.ndarray
     """int64 [R + 1]"""
     last: np.ndarray
-    """int64 [R]: the token of each row behind which the drafts begin, as an index into T."""
+    """int64 [R]: index into T of the token after which each row's drafts begin."""
     lengths: np.ndarray
-    """int64 [R]: position that the first draft is for."""
+    """int64 [R]: position of the first draft."""
     hidden: Tensor | None = None
     """[T, hidden]: the target's states at these tokens, for drafters that read them."""
 
 
 class _Inputs:
-    """All that a chain reads, at fixed addresses: numpy arrays to fill in. Rows and tokens left over are padding."""
+    """Inputs of a chain at fixed addresses, as numpy arrays. Unused rows and tokens are padding."""
 
     def __init__(self, num_rows: int, num_tokens: int, num_drafts: int, max_blocks: int) -> None:
         self.block_table = np.zeros((num_rows, max_blocks), np.int32)
@@ -88,7 +88,7 @@ class _Inputs:
 
 @dataclass(slots=True)
 class Drafted:
-    """What the chain found: tensors of the R rows (and padding rows), one for each draft, valid until the next run."""
+    """Results of a chain: tensors of the R rows (and padding), one per draft, valid until the next run."""
 
     token_ids: list[Tensor]
     """int64 [R]"""
@@ -97,7 +97,7 @@ class Drafted:
 
 
 class DraftChain:
-    """Runs chains of one model over the target's blocks."""
+    """Run chains of one model over the target's blocks."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class DraftChain:
         return self._kv_cache.kv.shape[-2]
 
     def run(self, new: NewTokens, step: DraftStep, sampler: Sampler, num_drafts: int) -> Drafted:
-        """Compute the new tokens and `num_drafts` >= 1 drafts behind each row."""
+        """Compute the new tokens and `num_drafts` >= 1 drafts after each row."""
         num_rows, num_tokens = len(new.slots), len(new.input_ids)
         longest = int((new.query_start[1:] - new.query_start[:-1]).max())
         max_blocks = step.block_table.shape[1]
@@ -201,7 +201,7 @@ class DraftChain:
         states = self._pass(
             tensor(inputs.input_ids), positions, slot_mapping, query_start, seq_lens, table, inputs.hidden
         )
-        states = ops.embedding(states, tensor(inputs.last))  # gathers the rows behind which drafts begin
+        states = ops.embedding(states, tensor(inputs.last))  # gathers the tokens after which drafts begin
         for index in range(inputs.num_drafts):
             logits = self._compute_logits(states)
             assert logits is not None, "drafters run on one rank"
@@ -228,7 +228,7 @@ class DraftChain:
         block_table: Tensor,
         hidden: Tensor | None,
     ) -> Tensor:
-        """One forward pass: states [T, hidden]."""
+        """Run one forward pass; return states [T, hidden]."""
         longest = int((query_start[1:] - query_start[:-1]).max())
         metadata = AttentionMetadata(
             query_start_loc=torch.from_numpy(query_start).to(positions.device),
@@ -250,14 +250,14 @@ class DraftChain:
 def _slots(
     positions: np.ndarray, row: np.ndarray, table: np.ndarray, room: np.ndarray, block_size: int
 ) -> np.ndarray:
-    """Where the keys of positions go; -1, nowhere, behind the blocks that a row has."""
+    """Return the slots for keys at these positions; -1 (none) beyond the blocks of a row."""
     block_index, offset = np.divmod(positions, block_size)
     block = table[row, np.minimum(block_index, table.shape[1] - 1)]
     return np.where(positions < room[row], block * np.int64(block_size) + offset, -1)
 
 
 def graph_size(count: int) -> int:
-    """Rows of the recording that takes `count`: exact up to 8, then multiples of 8."""
+    """Return the rows of a recording for `count` rows: exact up to 8, then multiples of 8."""
     return count if count <= 8 else -(-count // 8) * 8
 
 
@@ -278,7 +278,7 @@ class _Recorder:
     def inputs(
         self, num_rows: int, num_tokens: int, num_drafts: int, max_blocks: int, hidden: Tensor | None
     ) -> _Inputs:
-        """The inputs of a recording, new ones if there is none yet."""
+        """Return the inputs of a recording, new ones if there is none."""
         key = (num_rows, num_tokens, num_drafts)
         found = self._inputs.get(key)
         if found is None:
@@ -316,5 +316,5 @@ class _Recorder:
         if all(torch.equal(one.view(torch.int32), other.view(torch.int32)) for one, other in pairs):
             self._verified_calls.add(num_calls)
         else:
-            self._is_off = True  # the model does more than our kernels record
+            self._is_off = True  # the model uses operations that are not recorded
         return expected

@@ -42,7 +42,7 @@ def refuse_head(model: ModelConfig) -> None:
 
 
 def load_draft_model(draft: ModelConfig, target: ModelConfig, device: torch.device) -> nn.Module:
-    """The drafter's weights; its layers are numbered behind the target's, as they lie in the cache."""
+    """Load the drafter's weights; number its layers after the target's, as in the cache."""
     model = load_model(draft, device)
     for module in model.modules():
         if isinstance(module, Attention):
@@ -77,7 +77,7 @@ def _check_vocabulary(draft: ModelConfig, target: ModelConfig) -> None:
 
 
 def _vocabulary(folder: Path) -> dict[str, int] | None:
-    """Token -> id as tokenizer.json has it; None if there is none to compare."""
+    """Return token -> id of tokenizer.json; None if there is none to compare."""
     try:
         content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         added = {token["content"]: token["id"] for token in content.get("added_tokens", ())}

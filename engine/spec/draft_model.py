@@ -1,10 +1,10 @@
-"""A small model of the same family writes ahead, and the target checks what it wrote.
+"""Draft with a small model of the same family.
 
-Its keys and values lie beside the target's in every block, and stand for the same tokens. So all that has to be known
-about a request is how far they reach:
+Its keys and values lie beside the target's in every block, for the same tokens. The only state of a request is the
+number of tokens that they cover:
 
     token_ids      t t t t t t t t t n          n: the newest token, which the target has just chosen
-    its KV         k k k k k k k k              num_computed = 8; drafts that were accepted have theirs already
+    its KV         k k k k k k k k              num_computed = 8; accepted drafts already have KV
     pass 0                         . .          computes the rest, two tokens in most steps
 
 Sources: Leviathan et al. 2023, Chen et al. 2023; vLLM v1/spec_decode/draft_model.py.
@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from engine.core.sched_output import RequestInit
-from engine.sample.verify import DRAFT_NOISE, target_probabilities
+from engine.sample.draft_acceptance import DRAFT_NOISE, target_probabilities
 from engine.spec.base import DrafterContext, DraftStep
 from engine.spec.chain import DraftChain, NewTokens
 
 USUAL_TOKENS = 2
-"""Pass 0 of most steps: after a full success the last draft and the newest token. Always that many: one recording."""
+"""Tokens of pass 0 in most steps: the last draft, if all were accepted, and the newest token."""
 
 
 class DraftModelDrafter:
-    """Drafts with a second model that shares the target's vocabulary and blocks."""
+    """Draft with a second model that shares the target's vocabulary and blocks."""
 
     def __init__(self, context: DrafterContext) -> None:
         assert context.draft_model is not None
@@ -44,7 +44,7 @@ class DraftModelDrafter:
         )
         self._num_computed = np.zeros(context.num_slots, np.int64)
         self._drafts: dict[int, list[int]] = {}
-        """Slot -> what was last drafted, from its position on: KV exists for all but the last of them."""
+        """Slot -> position and tokens of the last drafts; all but the last have KV."""
         self._probabilities: dict[int, Tensor] = {}
 
     def add_request(self, slot: int, init: RequestInit, start: int) -> None:
@@ -55,12 +55,12 @@ class DraftModelDrafter:
         self._probabilities.pop(slot, None)
 
     def draft_probabilities(self, slot: int) -> Tensor | None:
-        """fp32 [k, V]: the distributions that the slot's last drafts were drawn from."""
+        """Slot -> fp32 [k, V]: distributions of its last drafts."""
         return self._probabilities.get(slot)
 
     def propose(self, step: DraftStep) -> list[list[int]]:
         ends = step.starts + np.diff(step.query_start)
-        goes_on = ends < step.lengths - 1  # of a prompt, more comes in the next step
+        goes_on = ends < step.lengths - 1  # the prompt continues in the next step
         counts = np.minimum(step.max_drafts, self._room(step))
         rows = np.flatnonzero((counts > 0) | goes_on)
         drafts: list[list[int]] = [[] for _ in step.max_drafts]
@@ -77,7 +77,7 @@ class DraftModelDrafter:
         return drafts
 
     def _room(self, step: DraftStep) -> np.ndarray:
-        """Drafts for which there is a place: the newest token's KV is the first that is written."""
+        """Limit drafts to positions with blocks; the newest token's KV is written first."""
         block_size = self._chain.block_size
         return (step.num_blocks[step.slots] * block_size - (step.lengths - 1)).clip(0)
 
@@ -103,7 +103,7 @@ class DraftModelDrafter:
         )
 
     def _count_accepted(self, slot: int, token_ids: np.ndarray) -> None:
-        """KV that was written while drafting counts where the drafts have become the text."""
+        """Count KV that was written while drafting, for accepted drafts."""
         start = int(self._num_computed[slot])
         for draft in self._drafts.pop(slot, [])[:-1]:
             if start == len(token_ids) or token_ids[start] != draft:

@@ -1,4 +1,4 @@
-"""EAGLE: one layer that continues the target's hidden states, and the target's output table to read tokens off them.
+"""EAGLE: one layer that extrapolates the target's hidden states, with the target's output head.
 
     position            4          5          6          7
     target computed     t4         t5         d6         d7        d6 was right, d7 not: the token there is t7
@@ -6,9 +6,9 @@
     head reads          f4, t5     f5, d6     f6, t7               pass 0: draft for 8
     then                                                 g, d8     pass 1: its own state g in place of f7
 
-The head's keys at a position depend on the token behind it. So of a prefix hit the last block is computed again
-(`CacheConfig.drop_last_hit_block`): at its end the token behind may be another. And every step passes through the head,
-also those that draft nothing: the states are gone afterwards.
+The head's keys at a position depend on the next token. So the last block of a prefix hit is recomputed
+(`CacheConfig.drop_last_hit_block`): the token after it may differ. Every step runs the head, also without drafts,
+because the target's states are not kept.
 
 Sources: EAGLE, Li et al. 2024; vLLM v1/spec_decode/eagle.py. The head itself: engine/models/eagle.py.
 """
@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from engine.core.sched_output import RequestInit
-from engine.sample.verify import DRAFT_NOISE, target_probabilities
+from engine.sample.draft_acceptance import DRAFT_NOISE, target_probabilities
 from engine.spec.base import DrafterContext, DraftStep
 from engine.spec.chain import DraftChain, NewTokens
 
 
 class EagleDrafter:
-    """Drafts with a head on the target's hidden states."""
+    """Draft with a head on the target's hidden states."""
 
     def __init__(self, context: DrafterContext) -> None:
         assert context.draft_model is not None
@@ -52,7 +52,7 @@ class EagleDrafter:
         self._probabilities.pop(slot, None)
 
     def draft_probabilities(self, slot: int) -> Tensor | None:
-        """fp32 [k, V]: the distributions that the slot's last drafts were drawn from."""
+        """Slot -> fp32 [k, V]: distributions of its last drafts."""
         return self._probabilities.get(slot)
 
     def propose(self, step: DraftStep) -> list[list[int]]:
@@ -77,11 +77,11 @@ class EagleDrafter:
         return drafts
 
     def _room(self, step: DraftStep) -> np.ndarray:
-        """Drafts for which there is a place: the first needs none, each later pass writes behind the newest token's."""
+        """Limit drafts to positions with blocks; the first needs none, later passes write after the newest token."""
         return 1 + (step.num_blocks[step.slots] * self._chain.block_size - (step.lengths - 1)).clip(0)
 
     def _new_tokens(self, step: DraftStep, rows: np.ndarray, stops: np.ndarray) -> NewTokens:
-        """What the target has just computed, up to the last token that was confirmed."""
+        """Return the tokens that the target has just computed, up to the last confirmed one."""
         slots, starts = step.slots[rows], step.starts[rows]
         counts = stops - starts
         query_start = np.zeros(len(rows) + 1, np.int64)

@@ -1,7 +1,7 @@
-"""How many drafts are worth making: all that were asked for, or as many as have lately been accepted.
+"""Number of drafts per request: constant, or adapted to the drafts accepted lately.
 
 Source: the schedule "heuristic" of assisted generation in transformers (two more after a full success, one less after
-a failure), here for each request by itself.
+a failure), here for each request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.config import SpeculativeConfig
 
 
 class DraftLengths:
-    """The number of drafts that each state slot gets next."""
+    """Number of drafts of each state slot."""
 
     def __init__(self, config: SpeculativeConfig, num_slots: int) -> None:
         self._most = config.num_speculative_tokens
@@ -21,11 +21,11 @@ class DraftLengths:
         self._lengths = [self._most] * num_slots
 
     def reset(self, slot: int) -> None:
-        """Another request begins in `slot`."""
+        """Reset `slot` for a new request."""
         self._lengths[slot] = self._most
 
     def observe(self, slot: int, num_drafts: int, num_accepted: int) -> None:
-        """A step has judged `num_drafts` > 0 drafts of a request."""
+        """Note that a step accepted some of `num_drafts` > 0 drafts of a request."""
         if not self._adaptive:
             return
         if num_accepted == num_drafts:
@@ -34,7 +34,7 @@ class DraftLengths:
             self._lengths[slot] = max(1, self._lengths[slot] - 1)
 
     def wanted(self, slots: np.ndarray, num_rows: int) -> list[int]:
-        """[R]: drafts for each slot after a step of `num_rows` requests."""
+        """Return [R]: drafts for each slot after a step of `num_rows` requests."""
         if num_rows > self._largest_batch:
             return [0] * len(slots)
         return [self._lengths[slot] for slot in slots.tolist()]

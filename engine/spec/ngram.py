@@ -1,13 +1,13 @@
-"""Prompt lookup: what followed the last time the text ended like this.
+"""Prompt lookup: draft the tokens that followed the last occurrence of the text's ending.
 
     ... Silver Harbor costs 620 yen . ... | How much is Silver Harbor ? | Silver Harbor
                       `-----------.                                       `-----------'
-                 drafts: costs 620 yen .         the longest known ending of the text, looked up in the text itself
+                 drafts: costs 620 yen .         the longest ending that occurred before in the text
 
-It costs no model, and where answers repeat their context it is right most of the time.
+It needs no model, and is mostly right where answers repeat their context.
 
-Source: Saxena, "Prompt Lookup Decoding", 2023; vLLM v1/spec_decode/ngram_proposer.py. Both take the first place at
-which the ending occurred, we the last, where the search from behind is done sooner; as many drafts are right.
+Source: Saxena, "Prompt Lookup Decoding", 2023; vLLM v1/spec_decode/ngram_proposer.py. Both take the first occurrence;
+we take the last, which a backward search finds sooner, with as many accepted drafts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ITEM_BYTES = 4
 
 
 class NgramDrafter:
-    """Looks the ending of every request up in its own tokens."""
+    """Look up the ending of every request in its own tokens."""
 
     def __init__(self, context: DrafterContext) -> None:
         self.shortest = context.config.prompt_lookup_min
@@ -42,11 +42,11 @@ class NgramDrafter:
 
 
 def continuation(token_ids: np.ndarray, shortest: int, longest: int, count: int) -> list[int]:
-    """Up to `count` tokens behind the last earlier occurrence of the longest ending that occurred before.
+    """Return up to `count` tokens after the last earlier occurrence of the longest ending that occurred before.
 
     token_ids: contiguous int32 [n]; endings of `longest` down to `shortest` tokens are tried.
     """
-    text = token_ids.tobytes()  # bytes.rfind is the fastest search for a sequence that Python has
+    text = token_ids.tobytes()  # bytes.rfind is Python's fastest search for a sequence
     for size in range(min(longest, len(token_ids) - 1), shortest - 1, -1):
         place = _last_place(text, size)
         if place >= 0:
@@ -55,9 +55,9 @@ def continuation(token_ids: np.ndarray, shortest: int, longest: int, count: int)
 
 
 def _last_place(text: bytes, size: int) -> int:
-    """Where the last `size` tokens occurred last before their own place, as a token index; -1 if nowhere."""
+    """Return the index of the last earlier occurrence of the last `size` tokens; -1 if there is none."""
     ending = text[-size * _ITEM_BYTES :]
     at = text.rfind(ending, 0, len(text) - _ITEM_BYTES)
-    while at > 0 and at % _ITEM_BYTES:  # found across the borders of tokens
+    while at > 0 and at % _ITEM_BYTES:  # not aligned to tokens
         at = text.rfind(ending, 0, at + len(ending) - 1)
     return -1 if at < 0 else at // _ITEM_BYTES

@@ -1,4 +1,4 @@
-"""KV on its way between engines: connectors that fill the seam of `engine/core/connector.py`. See README.md."""
+"""KV transfer between engines: connectors for the seam of `engine/core/connector.py`. Start with README.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONNECTORS = {
 
 
 def connector_class(config: KVTransferConfig) -> Any:
-    """The class that `kv_connector` names, its extra settings checked."""
+    """Return the class that `kv_connector` names, after validating its extra settings."""
     path = CONNECTORS.get(config.kv_connector, config.kv_connector)
     if ":" not in path:
         raise ConfigError(

@@ -1,10 +1,10 @@
-"""The worker half that both connectors share: transfers run in threads, steps collect what has ended.
+"""Worker half of connectors: transfers run in threads, and steps collect those that have ended.
 
     step n     start_load_kv -> | thread: receive, verify, write ... |
     step n+1   get_finished -> nothing yet                           |
     step n+5   get_finished -> {transfer: 3 good blocks}  <----------+
 
-Whatever a thread runs into, its transfer ends: with the blocks that were good until then.
+A transfer always ends: after an error with the blocks that were received until then.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from engine.transfer.packet import TransferError
 logger = logging.getLogger(__name__)
 
 NUM_THREADS = 4
-"""Loads that run at the same time, and saves likewise; others wait in line."""
+"""Maximum loads at a time, and likewise saves; others are queued."""
 
 
 class BackgroundTransfers(ABC):
-    """Threads, and a mailbox for what they report. A connector says how blocks are received and saved."""
+    """Threads and a mailbox for their reports. A subclass receives and saves blocks."""
 
     def __init__(self, blocks: KVBlocks) -> None:
         self.blocks = blocks
@@ -37,16 +37,16 @@ class BackgroundTransfers(ABC):
         self._mailbox = threading.Condition()
         self._ended = KVConnectorOutput()
         self._pending: set[int] = set()
-        """Transfers that have not been reported."""
+        """Transfers not yet reported."""
         self._begun: deque[int] = deque(maxlen=1000)
 
-    # What a connector defines
+    # Defined by a connector
 
     @abstractmethod
     def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
-        """The load's blocks in order, each verified. Ends early by raising TransferError or OSError."""
+        """Yield the load's blocks in order, each verified. Raises TransferError or OSError to end early."""
 
-    # What the worker calls
+    # Called by the worker
 
     def get_finished(self, timeout_s: float) -> KVConnectorOutput | None:
         with self._mailbox:
@@ -68,11 +68,11 @@ class BackgroundTransfers(ABC):
     # For connectors
 
     def unknown(self, transfers: list[BlockTransfer]) -> list[BlockTransfer]:
-        """Without those that an interrupted step brought already."""
+        """Return the transfers that an interrupted step has not started already."""
         return [transfer for transfer in transfers if transfer.transfer_id not in self._begun]
 
     def begin(self, transfer: BlockTransfer, job: Callable[[BlockTransfer], None] | None) -> None:
-        """Note that a transfer runs; `job` runs it in a thread, if it does not come by itself."""
+        """Register a transfer; `job`, if given, runs it in a thread."""
         with self._mailbox:
             self._pending.add(transfer.transfer_id)
             self._begun.append(transfer.transfer_id)
@@ -80,7 +80,7 @@ class BackgroundTransfers(ABC):
             self._threads.submit(job, transfer)
 
     def run(self, job: Callable[..., None], *arguments: Any) -> None:
-        """Something to do in a thread that no step waits for."""
+        """Run a function in a thread that no step waits for."""
         self._threads.submit(job, *arguments)
 
     def end_send(self, transfer_id: int, num_bytes: int, has_failed: bool = False) -> None:

@@ -1,14 +1,14 @@
-"""The disk tier: KV blocks of finished requests as files, which later requests and later engines start with.
+"""The disk tier: KV blocks of finished requests as files, reused by later requests and later engines.
 
     <path>/<model, KV type and shape>/3f1c...9a.kv     header with checksum, and one block's bytes (packet.py)
 
-Saving is a transfer that ends when the file is there, loading one that ends in a prefix hit: the seam is the KV
-connector's, and only the other engine is missing. A request waits (Reason.KV_TRANSFER) while a thread reads its
-blocks, so that a slow disk never holds up a step; what is missing, cut or damaged is computed.
+The disk is a KV connector without a second engine: saving is a transfer that ends with a file, loading one that ends
+with a prefix hit. A request waits (Reason.KV_TRANSFER) while a thread reads its blocks, so a slow disk never delays a
+step. Missing, truncated or damaged blocks are recomputed.
 
-The name of a block is its hash, which covers the model's fingerprint and every token before it. So the folder is
-the index, it survives the engine, and several engines may use it at once: a file appears by renaming, all of it or
-nothing. Above `capacity_bytes` the files that were used longest ago go, of a prefix its end before its start.
+A block is named by its hash, which covers the model's fingerprint and every token before it. So the folder is the
+index. It outlives the engine, and several engines may share it: renaming makes a complete file visible at once. Above
+`capacity_bytes` the least recently used files are deleted, the end of a prefix before its start.
 
 Sources: vLLM v1/kv_offload/tiering/fs, kv_connector/v1/example_connector.py; LMCache (arXiv 2510.09665).
 """
@@ -35,17 +35,17 @@ from engine.transfer.shared_memory import BlockStore
 logger = logging.getLogger(__name__)
 
 _FILL = 0.9
-"""Share of the capacity that is left full when files must go: looking through the folder takes a while."""
+"""Share of the capacity that stays in use after deletions, since listing the folder is slow."""
 _ORPHAN_AGE_S = 3600.0
-"""A file that has been in the making for this long was left by an engine that died."""
+"""Age at which a temporary file counts as left by a dead engine."""
 
 
 @dataclass(frozen=True)
 class DiskOptions:
     path: str
-    """A folder; it is made if it does not exist."""
+    """Folder; created if it does not exist."""
     capacity_bytes: int = 4 << 30
-    """Most that the folder holds, over all models and engines that use it."""
+    """Maximum size of the folder, over all models and engines that use it."""
 
 
 class DiskConnector:
@@ -69,13 +69,13 @@ class DiskConnector:
 
 
 class DiskScheduler(HandoffScheduler):
-    """Looks for blocks in the folder and promises nobody anything."""
+    """Scheduler half: looks for blocks in the folder; it makes no promises to other engines."""
 
     source = "disk"
 
 
 class DiskWorker(BackgroundTransfers):
-    """Writes and reads block files in threads."""
+    """Worker half: writes and reads block files in threads."""
 
     def __init__(self, options: DiskOptions, identity: KVIdentity, blocks: KVBlocks) -> None:
         super().__init__(blocks)
@@ -89,7 +89,7 @@ class DiskWorker(BackgroundTransfers):
             self.begin(transfer, self._save)
 
     def shutdown(self) -> None:
-        """What is being saved is saved to its end: the next engine starts with it."""
+        """Finish running saves: the next engine uses them."""
         self._threads.shutdown(wait=True)
         super().shutdown()
 
@@ -107,7 +107,7 @@ class DiskWorker(BackgroundTransfers):
             if len(content) != self.blocks.block_bytes:
                 raise TransferError(f"a block has {len(content)} bytes, here {self.blocks.block_bytes}")
         except TransferError:
-            self.store.delete(block_hash)  # or every later request would wait for it too
+            self.store.delete(block_hash)  # else every later request would wait for it too
             raise
         return content
 
@@ -129,10 +129,10 @@ class DiskWorker(BackgroundTransfers):
 
 
 class DiskStore(BlockStore):
-    """A folder of blocks that outlives its engine. Its size is bounded for all who write to it together."""
+    """A folder of blocks that outlives its engine, with one size limit for all engines that write to it."""
 
     def __init__(self, options: DiskOptions, identity: str) -> None:
-        """identity: hex digest of `KVIdentity`; blocks of another one are never looked at."""
+        """identity: hex digest of `KVIdentity`; blocks with another one are never read."""
         self.root = Path(options.path).expanduser()
         super().__init__(self.root / identity[:16], options.capacity_bytes)
 
@@ -150,26 +150,26 @@ class DiskStore(BlockStore):
         self._num_bytes = sum(size for _, size, _ in self._files())
 
     def contains(self, block_hash: bytes) -> bool:
-        return os.path.exists(self._path(block_hash))  # False too when the folder cannot be read any more
+        return os.path.exists(self._path(block_hash))  # also False if the folder has become unreadable
 
     def delete(self, block_hash: bytes) -> None:
-        """Take a block away. No error if that is not possible."""
+        """Delete a block; ignore errors."""
         try:
             self._path(block_hash).unlink(missing_ok=True)
         except OSError as error:
             logger.warning("a damaged KV block cannot be deleted: %s", error)
 
     def touch(self, hashes: Sequence[bytes]) -> None:
-        """Note that a prefix was used, its start last: it is reachable only from there."""
+        """Mark a prefix as used, its start last, since it is reachable only from there."""
         now = time.time_ns()
         for age, block_hash in enumerate(hashes):
             try:
                 os.utime(self._path(block_hash), ns=(now - age, now - age))
             except OSError:
-                continue  # gone, or not ours
+                continue  # deleted, or owned by another user
 
     def clear(self) -> None:
-        """Nothing: what is here is for the next engine."""
+        """Keep the files for the next engine."""
 
     def _make_room(self, num_bytes: int) -> None:
         with self._lock:
@@ -177,7 +177,7 @@ class DiskStore(BlockStore):
             if self._num_bytes <= self._capacity_bytes:
                 return
             files = sorted(self._files())
-            self._num_bytes = num_bytes + sum(size for _, size, _ in files)  # others write here too
+            self._num_bytes = num_bytes + sum(size for _, size, _ in files)  # other engines write here too
             for _, size, path in files:
                 if self._num_bytes <= self._capacity_bytes * _FILL:
                     break
@@ -185,10 +185,10 @@ class DiskStore(BlockStore):
                 self._num_bytes -= size
 
     def _note_written(self, path: Path, num_bytes: int) -> None:
-        """`_make_room` has counted it."""
+        """Do nothing: `_make_room` has counted the file."""
 
     def _files(self) -> Iterator[tuple[int, int, str]]:
-        """(time of last use, bytes, path) of the blocks of all models. Leftovers of dead engines are deleted."""
+        """Return (time of last use, bytes, path) of the blocks of all models; delete files of dead engines."""
         for path in self.root.glob("*/*"):
             try:
                 stat = path.stat()

@@ -1,11 +1,11 @@
-"""The scheduler half that both connectors share: which blocks exist elsewhere, and who is promised ours.
+"""Scheduler half of connectors: blocks that exist elsewhere, and blocks promised to other engines.
 
     router -> prefill engine    kv_transfer_params = {do_remote_decode: True}, max_tokens = 1
     router <- prefill engine    kv_transfer_params = {do_remote_prefill: True, remote_num_blocks, handle, address}
     router -> decode engine     the same params and the same prompt: the first remote_num_blocks are fetched
 
-The names are vLLM's (kv_connector/v1/nixl). Blocks are asked for by hash and both engines hash alike, so the
-params carry no block ids: a count is enough.
+The names are vLLM's (kv_connector/v1/nixl). Blocks are requested by hash and both engines hash alike, so the
+params carry a count instead of block ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class HandoffScheduler:
-    """Promises the blocks of finished requests, and redeems the promises that requests bring."""
+    """Promise the blocks of finished requests, and redeem promises in the params of requests."""
 
     source = "p2p"
 
@@ -36,7 +36,7 @@ class HandoffScheduler:
         *,
         contains: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """contains: whether a store has a block of this hash. Then every finished request is saved there."""
+        """contains: returns whether a store has a block of this hash; with it every finished request is saved there."""
         self._config = config
         self._block_size = block_size
         self._address = address
@@ -45,7 +45,7 @@ class HandoffScheduler:
         self._releases: list[dict[str, Any]] = []
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> int | None:
-        """What the request's params promise, and what the store has behind that."""
+        """Return the blocks that the request's params promise, then those that the store has."""
         if not self._config.is_consumer:
             return None
         first = num_computed_tokens // self._block_size
@@ -85,7 +85,7 @@ class HandoffScheduler:
         return KVConnectorMetadata(loads, saves, releases)
 
     def _release(self, request: Request) -> None:
-        """Nothing of what was promised to the request is needed: its producer need not wait."""
+        """Release the producer of a request that needs none of the promised blocks."""
         if self._config.is_consumer and _num_promised(request):
             self._releases.append(request.kv_transfer_params or {})
 

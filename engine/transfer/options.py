@@ -1,4 +1,4 @@
-"""`kv_connector_extra_config`: what a connector takes, checked before anything starts."""
+"""Validate `kv_connector_extra_config` against a connector's options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Options = TypeVar("Options")
 
 
 def parse_options(cls: type[Options], config: KVTransferConfig) -> Options:
-    """The extra settings as a dataclass; a name it does not have, or a value of another type, is refused."""
+    """Parse the extra settings to a dataclass. Raises ConfigError for unknown names and wrong types."""
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     for name, value in config.kv_connector_extra_config.items():
         if name not in known:
@@ -39,7 +39,7 @@ def _fits(value: Any, kind: str) -> bool:
 
 
 def require_positive(config: KVTransferConfig, **settings: float) -> None:
-    """Raise ConfigError, naming the first of `settings` that is not above zero."""
+    """Raise ConfigError for the first of `settings` that is not above zero."""
     for name, value in settings.items():
         if value <= 0:
             raise ConfigError(f"{config.kv_connector}: {name} must be greater than 0, got {value}")

@@ -1,9 +1,9 @@
-"""A block as it travels: what it is, whose it is, and whether it is whole.
+"""Wire and file format of a block: identity, hash, checksum, content.
 
     "PKV1" | identity, 32 bytes | block hash, 32 bytes | CRC-32 of the content | length | content
 
-Both connectors write and check this, so that a truncated file, a damaged frame and a peer with another model
-all end at the same place: `unpack` raises, the block is not published, and its request computes it.
+All connectors use it, so that a truncated file, a damaged frame and a peer with another model are handled alike:
+`unpack` raises, the block is not published, and its request recomputes it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ HEADER_BYTES = _HEADER.size
 
 
 class TransferError(Exception):
-    """KV that could not be brought, and why. It costs time and nothing else."""
+    """KV that could not be transferred; it is recomputed."""
 
 
 def pack_header(identity: bytes, block_hash: bytes, content: bytes) -> bytes:
-    """The header of one block. identity: `KVIdentity.digest`."""
+    """Return the header of a block. identity: `KVIdentity.digest`."""
     return _HEADER.pack(MAGIC, identity, _padded(block_hash), crc32(content), len(content))
 
 
 def check(header: bytes, content: bytes | bytearray, identity: bytes, block_hash: bytes) -> None:
-    """Raise TransferError unless this is the whole of the block that was asked for."""
+    """Return the content. Raises TransferError unless it is the complete, requested block."""
     if len(header) != HEADER_BYTES or header[:4] != MAGIC:
         raise TransferError("what came is not a KV block")
     _, its_identity, its_hash, checksum, num_bytes = _HEADER.unpack(header)
@@ -41,5 +41,5 @@ def check(header: bytes, content: bytes | bytearray, identity: bytes, block_hash
 
 
 def _padded(block_hash: bytes) -> bytes:
-    """Hashes of other digests than sha256 may be shorter; a longer one keeps its first 32 bytes."""
+    """Pad or cut a hash of another digest than sha256 to 32 bytes."""
     return block_hash[:32].ljust(32, b"\0")

@@ -2,11 +2,10 @@
 
     /dev/shm/prep-kv/                a folder on tmpfs: its files are POSIX shared memory
         3f1c...9a.kv                 header and content of one block (engine/transfer/packet.py)
-        .3f1c...9a.<pid>.<n>         being written: nobody reads it
+        .3f1c...9a.<pid>.<n>         being written, never read
 
-A block becomes visible when its file is renamed, so a reader sees all of it or nothing, and the folder itself is
-the index: no lock, no server, nothing to repair after a crash. Producers delete what they wrote, the oldest
-first when the folder is full and the rest when they shut down.
+Renaming makes a complete file visible at once, and the folder is the index: no lock, no server, no repair after a
+crash. Producers delete their own files, the oldest first when the folder is full and the rest at shutdown.
 Source of the idea: vLLM distributed/kv_transfer/kv_connector/v1/example_connector.py (a folder of tensors).
 """
 
@@ -39,15 +38,15 @@ _POLL_S = 0.001
 @dataclass(frozen=True)
 class SharedMemoryOptions:
     path: str
-    """A folder that all engines name, best on a file system in memory: /dev/shm/prep-kv."""
+    """Folder that all engines use, best on a file system in memory: /dev/shm/prep-kv."""
     capacity_bytes: int = 256 << 20
-    """Most that this engine keeps there."""
+    """Maximum bytes of this engine's files there."""
     load_timeout_s: float = 5.0
-    """How long a load waits for blocks that were promised and are not there yet."""
+    """Longest wait of a load for promised blocks that are not there yet."""
 
 
 class SharedMemoryConnector:
-    """Engines of one machine share blocks through a folder in memory."""
+    """Share blocks between engines of one machine through a folder in memory."""
 
     @classmethod
     def check_config(cls, config: KVTransferConfig) -> None:
@@ -69,7 +68,7 @@ class SharedMemoryConnector:
 
 
 class SharedMemoryWorker(BackgroundTransfers):
-    """Writes saved blocks into the folder, reads loads from it."""
+    """Worker half: writes saved blocks to the folder and reads loads from it."""
 
     def __init__(self, options: SharedMemoryOptions, identity: KVIdentity, blocks: KVBlocks) -> None:
         super().__init__(blocks)
@@ -91,7 +90,7 @@ class SharedMemoryWorker(BackgroundTransfers):
         theirs = transfer.params.get("remote_identity", self._identity.hex())
         if theirs != self._identity.hex():
             raise TransferError("they were made by another model, KV type or block shape")
-        is_promised = transfer.params.get("do_remote_prefill") is True  # else it was there and is gone
+        is_promised = transfer.params.get("do_remote_prefill") is True  # else it has been deleted
         deadline = time.monotonic() + (self._timeout_s if is_promised else 0.0)
         for block_hash in transfer.block_hashes:
             while not self.store.contains(block_hash):
@@ -129,7 +128,7 @@ class BlockStore:
         self._capacity_bytes = capacity_bytes
         self._lock = Lock()
         self._own: OrderedDict[Path, int] = OrderedDict()
-        """Files written here and not deleted -> bytes, oldest first."""
+        """Bytes of each file written by this engine, oldest first."""
         self._num_bytes = 0
         self._numbers = count()
 
@@ -146,7 +145,7 @@ class BlockStore:
         return self._path(block_hash).exists()
 
     def read(self, block_hash: bytes) -> tuple[bytes, bytearray]:
-        """Header and content, unchecked. OSError if it is gone."""
+        """Return header and content, unchecked. Raises OSError if the file is gone."""
         with self._path(block_hash).open("rb", buffering=0) as file:
             header = file.read(HEADER_BYTES)
             content = bytearray(max(0, os.fstat(file.fileno()).st_size - HEADER_BYTES))
@@ -154,7 +153,7 @@ class BlockStore:
         return header, content[:num_read]
 
     def write(self, block_hash: bytes, header: bytes, content: bytes) -> None:
-        """Make a block visible, all at once; the oldest go when there is no room. OSError: the disk is full."""
+        """Write a block and make it visible; delete the oldest if needed. Raises OSError if the disk is full."""
         path = self._path(block_hash)
         hidden = self.folder / f".{path.stem}.{os.getpid()}.{next(self._numbers)}"
         num_bytes = len(header) + len(content)
@@ -170,12 +169,12 @@ class BlockStore:
         self._note_written(path, num_bytes)
 
     def clear(self) -> None:
-        """Delete everything written here, and the folder if nothing is left in it."""
-        self._make_room(self._capacity_bytes)  # room for as much as may ever be here
+        """Delete this engine's files, and the folder if it is empty then."""
+        self._make_room(self._capacity_bytes)  # reserve the maximum
         try:
             self.folder.rmdir()
         except OSError:
-            pass  # others still keep blocks in it
+            pass  # other engines still use it
 
     def _note_written(self, path: Path, num_bytes: int) -> None:
         with self._lock:

@@ -1,17 +1,17 @@
-"""KV between engines over sockets: the decode engine fetches what the prefill engine keeps for it.
+"""KV between engines over TCP: the decode engine fetches blocks that the prefill engine keeps for it.
 
     decode engine                                   prefill engine
-      {"fetch": handle, identity, hashes}  ------>    finds the promise (waits a moment if it comes later)
+      {"fetch": handle, identity, hashes}  ------>    finds the promise (waits briefly if it is not there yet)
                                            <------  {"blocks": n} or {"error": why}
                                            <------  n packets (engine/transfer/packet.py)
-      connection closed                    ------>    the promise is kept: its blocks are free
+      connection closed                    ------>    the promise is fulfilled: its blocks are freed
 
-The reader pulls, as in vLLM's NIXL connector (kv_connector/v1/nixl): it knows when it has room, and a prefill
-engine that is busy with a step answers from a thread. A promise is kept once. It ends when its reader hangs up,
-whatever that one got; when the reader says that it needs nothing ({"release": handle}); or after `send_timeout_s`.
+The reader pulls, as in vLLM's NIXL connector (kv_connector/v1/nixl), when it has room; a prefill engine that is busy
+with a step answers from a thread. A promise is fulfilled once. It ends when its reader disconnects, with or without
+all blocks; when the reader needs nothing ({"release": handle}); or after `send_timeout_s`.
 
-Peers trust each other: the address in `kv_transfer_params` is where this engine connects to, so those params must
-come from a router of yours, never from a client. The checksum finds damage, not malice.
+Peers trust each other: this engine connects to the address in `kv_transfer_params`, so those params must come from
+your router, never from a client. The checksum detects damage, not malice.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _LENGTH = struct.Struct("<4sI")
 _MESSAGE_MAGIC = b"PKVM"
 _MAX_MESSAGE = 16 << 20
 _GRACE_S = 1.0
-"""How long a server waits for a promise that it does not know: the reader may be faster than our next step."""
+"""Longest wait of a server for an unknown promise: the reader may be faster than the next step."""
 
 _LOOK_UP_S = 0.1
-"""How often a thread that waits for its peer looks whether this engine shuts down."""
+"""Interval at which a thread that waits for its peer checks whether this engine shuts down."""
 
 
 @dataclass(frozen=True)
 class TCPOptions:
     host: str = "127.0.0.1"
-    """Where this engine listens, and the address that it tells others."""
+    """Address that this engine listens on and sends to other engines."""
     port: int = 0
-    """0: any that is free."""
+    """0: any free port."""
     load_timeout_s: float = 5.0
-    """Most that a whole load may take, connecting included; what has not come by then is computed."""
+    """Maximum time of a load, connecting included; blocks missing then are recomputed."""
     send_timeout_s: float = 60.0
-    """How long blocks are kept for a reader that does not come, and how long a reader may stand still."""
+    """Maximum time for which blocks are kept for a reader, and for which a reader may stall."""
 
 
 class TCPConnector:
-    """Engines that reach each other by TCP."""
+    """Transfer blocks between engines over TCP."""
 
     @classmethod
     def check_config(cls, config: KVTransferConfig) -> None:
@@ -81,7 +81,7 @@ class TCPConnector:
 
 
 class TCPWorker(BackgroundTransfers):
-    """Fetches loads from the address in their params; serves what was saved, if it is a producer."""
+    """Worker half: fetches loads from the address in their params; a producer also serves saved blocks."""
 
     def __init__(self, options: TCPOptions, identity: KVIdentity, blocks: KVBlocks, *, serves: bool) -> None:
         super().__init__(blocks)
@@ -175,7 +175,7 @@ class _Promise:
 
 
 class BlockServer:
-    """Listens for readers; each is served by a thread of its own."""
+    """Serve each reader in its own thread."""
 
     def __init__(self, options: TCPOptions, worker: TCPWorker) -> None:
         self._options = options
@@ -193,24 +193,26 @@ class BlockServer:
         threading.Thread(target=self._accept, name="prep-kv-server", daemon=True).start()
 
     def promise(self, transfer: BlockTransfer) -> None:
-        """Keep blocks for whoever comes with the handle."""
+        """Keep blocks for the reader with the handle."""
         deadline = time.monotonic() + self._options.send_timeout_s
         with self._changed:
             self._promises[transfer.params["remote_handle"]] = _Promise(transfer, deadline)
             self._changed.notify_all()
 
     def drop_overdue(self) -> None:
-        """Let go of blocks that nobody came for."""
+        """Free blocks whose reader has not come in time."""
         now = time.monotonic()
         with self._changed:
             overdue = [name for name, kept in self._promises.items() if kept.deadline < now]
         for handle in overdue:
-            logger.warning("nobody fetched KV blocks in %g s: they are freed", self._options.send_timeout_s)
+            logger.warning(
+                "no reader fetched KV blocks within %g s: they are freed", self._options.send_timeout_s
+            )
             self._end(handle)
 
     def close(self) -> None:
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)  # or a thread in accept() would not notice
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
         except OSError:
             pass  # macOS: close is enough
         self._socket.close()
@@ -225,7 +227,7 @@ class BlockServer:
             threading.Thread(target=self._serve, args=[connection], name="prep-kv-send", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """One reader, from its question to its end."""
+        """Serve one reader."""
         deadline = time.monotonic() + self._options.send_timeout_s
         with connection:
             try:
@@ -278,13 +280,13 @@ class BlockServer:
             return promise
 
     def _end(self, handle: str) -> None:
-        """The promise is over, and as soon as nobody reads its blocks they are free."""
+        """End the promise; free its blocks as soon as no reader uses them."""
         with self._changed:
             promise = self._promises.get(handle)
             if promise is None:
                 return
             if promise.num_readers:
-                return  # the last reader ends it
+                return  # the last reader frees them
             del self._promises[handle]
         self._worker.end_send(promise.transfer.transfer_id, promise.num_bytes)
 
@@ -293,11 +295,11 @@ def _parse_fetch(question: dict[str, Any]) -> tuple[str, list[bytes]]:
     try:
         return str(question["fetch"]), [bytes.fromhex(name) for name in question["hashes"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise TransferError(f"a reader asked for nothing that makes sense: {error!r}") from error
+        raise TransferError(f"a reader sent an invalid request: {error!r}") from error
 
 
 class _Stream:
-    """A connection with one deadline for everything: a peer that sends a byte now and then does not extend it."""
+    """A connection with one deadline for all operations, which a slow peer cannot extend."""
 
     def __init__(self, connection: socket.socket, deadline: float, closing: threading.Event) -> None:
         self._connection = connection
@@ -336,11 +338,11 @@ class _Stream:
         return data
 
     def wait_for_close(self) -> None:
-        """Until the peer has read everything and hangs up."""
+        """Wait until the peer has read everything and closes the connection."""
         self._patiently(self._connection.recv, 1)
 
     def _patiently(self, operation: Callable[[Any], Any], argument: Any) -> Any:
-        """A socket operation, until it succeeds, the deadline has passed or this engine shuts down."""
+        """Repeat a socket operation until it succeeds, the deadline has passed or this engine shuts down."""
         while True:
             left = self._deadline - time.monotonic()
             if left <= 0 or self._closing.is_set():

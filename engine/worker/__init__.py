@@ -1,1 +1,1 @@
-"""One device's side of a step: state slots, input tensors, the KV cache, and the forward pass."""
+"""The part of a step on one device: state slots, input tensors, KV cache, forward pass. Start with README.md."""

@@ -1,7 +1,7 @@
-"""What a worker remembers about the requests that run on it.
+"""State of the running requests on a worker: token and block tables with a row per state slot.
 
-A request gets a state slot when it starts and keeps it until it finishes or is preempted. The rows
-of a step are an index into the slots, so nothing is ever moved, swapped or condensed:
+A request keeps its state slot until it finishes or is preempted. The rows of a step index the slots, so nothing is
+ever moved or condensed:
 
     slot                token_ids                      block_table
      0   "a"  [ 5 9 2 7 | stale ............ ]   [ 12 3 | stale ... ]
@@ -20,11 +20,11 @@ from engine.core.sched_output import RequestInit, Scheduled
 
 
 class BatchState:
-    """Tables with one row per state slot. Everything right of a row's length is stale and never read."""
+    """Tables with one row per state slot. Entries beyond a row's length are stale and never read."""
 
     def __init__(self, num_slots: int, max_model_len: int, block_size: int) -> None:
         self.block_size = block_size
-        # One column more than a request can have tokens: what is sampled for a full one falls in there.
+        # One column more than max_model_len: the token sampled for a full request is written there.
         self._token_table = np.zeros((num_slots, max_model_len + 1), np.int32)
         self.token_ids = self._token_table[:, :max_model_len]
         self.block_table = np.zeros((num_slots, -(-max_model_len // block_size)), np.int32)
@@ -32,14 +32,14 @@ class BatchState:
         self.num_prompt_tokens = np.zeros(num_slots, np.int64)
         self.num_blocks = np.zeros(num_slots, np.int64)
         self.lora_slot = np.full(num_slots, -1, np.int32)
-        """Where the request's adapter lies on the device, -1 for none."""
+        """LoRA slot of the request's adapter; -1: none."""
         self.slot_of: dict[str, int] = {}
         self.num_changes = 0
-        """How often a slot was given or taken: while it stands still, `slot_of` is what it was."""
+        """Number of changes of `slot_of`."""
         self._free_slots = list(range(num_slots - 1, -1, -1))
 
     def add(self, request_id: str, init: RequestInit) -> int:
-        """Give a request that starts or resumes a slot; the row replaces all that was known of it."""
+        """Assign a slot to a request that starts or resumes; return it."""
         slot = self.slot_of[request_id] = self._free_slots.pop()
         self.num_changes += 1
         self.token_ids[slot, : len(init.token_ids)] = init.token_ids
@@ -50,7 +50,7 @@ class BatchState:
         return slot
 
     def remove(self, request_id: str) -> int | None:
-        """Free the slot of a request that finished or was preempted; None if it never ran here."""
+        """Free the slot of a request that finished or was preempted; return None if it had none."""
         slot = self.slot_of.pop(request_id, None)
         if slot is not None:
             self._free_slots.append(slot)
@@ -58,7 +58,7 @@ class BatchState:
         return slot
 
     def append_blocks(self, rows: list[Scheduled]) -> None:
-        """Extend the block tables by what the scheduler handed out in this step."""
+        """Append the blocks that the scheduler allocated in this step to the block tables."""
         for row in rows:
             if row.new_block_ids:
                 slot = self.slot_of[row.request_id]
@@ -68,9 +68,9 @@ class BatchState:
                 self.num_blocks[slot] = end
 
     def write_drafts(self, rows: list[Scheduled]) -> bool:
-        """Put the step's drafts behind the known tokens, where they are computed but not counted: is there any?
+        """Write the step's drafts after the known tokens, without counting them. Return whether there are any.
 
-        They stay stale unless they are accepted: what is sampled is written over them.
+        Sampled tokens overwrite drafts that are not accepted.
         """
         drafted = [row for row in rows if row.spec_token_ids]
         for row in drafted:
@@ -80,21 +80,21 @@ class BatchState:
         return bool(drafted)
 
     def append_several(self, slots: np.ndarray, token_ids: list[list[int]]) -> None:
-        """Remember the accepted drafts of each slot and the token behind them."""
+        """Append the accepted drafts of each slot and the token after them."""
         for slot, tokens in zip(slots.tolist(), token_ids, strict=True):
             start = self.num_tokens[slot]
             self._token_table[slot, start : start + len(tokens)] = tokens
             self.num_tokens[slot] = start + len(tokens)
 
     def set_tokens(self, request_id: str, start: int, token_ids: list[int]) -> None:
-        """Write what another process sampled; it ends what is known of the request."""
+        """Write tokens that another process sampled; they become the last known ones."""
         slot = self.slot_of[request_id]
         end = start + len(token_ids)
         self.token_ids[slot, start:end] = token_ids
         self.num_tokens[slot] = end
 
     def append_tokens(self, slots: np.ndarray, token_ids: np.ndarray) -> None:
-        """Remember one sampled token per slot. The last one of a full row is dropped: it ends the request."""
+        """Append one sampled token per slot; that of a full row is dropped, since it ends the request."""
         lengths = self.num_tokens[slots]
         self._token_table[slots, lengths] = token_ids
         self.num_tokens[slots] = lengths + 1

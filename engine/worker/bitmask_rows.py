@@ -1,6 +1,6 @@
-"""The lines of a step's bitmask, laid beside the rows of its logits.
+"""Align the lines of a step's bitmask with the rows of its logits.
 
-    logits rows     decode b   decode a   prefill c, ends here        the scheduler's order is another one,
+    logits rows     decode b   decode a   prefill c, ends here        the scheduler has another order,
     mask            all        a's line   c's line                    and rows without a grammar have no line
 
 Source: vLLM v1/worker/gpu/structured_outputs.py.
@@ -17,13 +17,13 @@ from torch import Tensor
 from engine.core.sched_output import GrammarBitmask
 
 ALL = -1
-"""A word with every bit set."""
+"""Word with every bit set."""
 
 
 def bitmask_rows(
     bitmask: GrammarBitmask, positions: Sequence[tuple[str, int]], device: torch.device
 ) -> Tensor:
-    """int32 [S, W] for logits rows that stand for these (request id, index of the sampled position)."""
+    """Return int32 [S, W] for logits rows of these (request id, index of the sampled position)."""
     line_of = {position: line for line, position in enumerate(bitmask.rows)}
     lines = np.array([line_of.get(position, -1) for position in positions], np.int64)
     words = np.full((len(positions), bitmask.words.shape[1]), ALL, np.int32)

@@ -1,20 +1,20 @@
-"""Decode steps without Python: the model's kernel calls are recorded once per number of tokens, then replayed.
+"""Decode replay: record a model's kernel calls once per number of tokens, then replay them without Python.
 
-A decode step of a small model is mostly overhead: some sixty calls of a few microseconds each. They are the same in
-every step but for their inputs, so the step is recorded with inputs at fixed addresses, and a replay is: copy the
-new inputs there, run the recorded calls, read the logits where they were left.
+A decode step of a small model is mostly overhead: about sixty calls of a few microseconds each, which differ from step
+to step only in their inputs. So a step is recorded with inputs at fixed addresses. A replay copies new inputs there,
+runs the recorded calls, and reads the logits at their fixed address.
 
     tokens of the step       1   2   3   4   5   ...  8   9 .. 16   17 .. 24
     size of the graph        1   2   4   4   5   ...  8  16    16   24    24   ...
 
     padding rows have no tokens (query_start_loc stays), padding tokens no slot (-1): nothing is written for them
 
-Kernels read where rows begin when they run, so a graph of 8 tokens takes 8 requests that decode as well as two that
-check three drafts each, or one that checks seven: it has as many rows as tokens, and those left over are padding.
+Kernels read the row boundaries when they run, so a graph of 8 tokens serves 8 decoding requests, or two that check
+three drafts each, or one that checks seven. It has as many rows as tokens; unused rows are padding.
 
-The first step of each size is recorded, which also computes it. The very first replay has an ordinary run beside it:
-the logits must be equal, bit for bit, because what is no kernel of ours is not recorded. If they are not, nothing is
-replayed any more. A graph with another number of calls is checked the same way: a kernel may not take every size.
+The first step of each size is computed and recorded. Operations that are not our kernels are not recorded, so the
+first replay is compared with an ordinary run, bit for bit; if the logits differ, decode replay is switched off. Graphs
+with another number of calls are compared too: a kernel may not support every size.
 
 Source: vLLM's full CUDA graphs for uniform decode (v1/worker/gpu/cudagraph_utils.py) and its list of sizes.
 """
@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 MAX_TOKENS = 512
 ARENA_BYTES = 32 << 20
-"""Results of all layers of the largest batch. Only what is used is ever in memory."""
+"""Bytes for results of all layers of the largest batch; only used pages take memory."""
 
 
 class GraphInput(Protocol):
-    """What a forward pass reads: T tokens of R rows."""
+    """Input of a forward pass: T tokens of R rows."""
 
     input_ids: Tensor
     positions: Tensor
@@ -48,12 +48,12 @@ class GraphInput(Protocol):
     hidden: Tensor | None
     """[T, hidden], for models that read another model's states (EAGLE)."""
     token_adapter: Tensor | None
-    """int32 [T], for batches in which somebody has an adapter: they have graphs of their own."""
+    """int32 [T], for batches with adapters, which have separate graphs."""
 
 
 @dataclass(slots=True)
 class _Inputs:
-    """The same at fixed addresses."""
+    """A GraphInput at fixed addresses."""
 
     input_ids: Tensor
     positions: Tensor
@@ -61,17 +61,17 @@ class _Inputs:
     hidden: Tensor | None
     token_adapter: Tensor | None
     copied_adapter: Tensor | None = None
-    """The batch's tensor that `token_adapter` was copied from: the same one until somebody comes or goes."""
+    """Tensor of the batch that `token_adapter` was copied from; it changes only with the batch's requests."""
 
 
 Outputs = tuple[Tensor, ...]
 Forward = Callable[[Any], Outputs]
-"""An ordinary forward pass over a `GraphInput`: what it makes of each token, tensors of T rows."""
+"""An ordinary forward pass over a `GraphInput`; returns tensors of T rows."""
 
 
 @dataclass(slots=True)
 class _Recorded:
-    """One size. The graph reads `inputs`' tensors and leaves its results in `outputs`."""
+    """Graph of one size; reads the tensors of `inputs` and writes `outputs`."""
 
     inputs: _Inputs
     graph: CPUGraph
@@ -79,19 +79,19 @@ class _Recorded:
 
 
 class DecodeGraphs:
-    """Graphs for one model on one cache, by number of tokens. Steps come one after the other: they share an arena."""
+    """Graphs for one model on one cache, by number of tokens. They share one arena, since steps run in sequence."""
 
     def __init__(self, forward: Forward, max_blocks_per_row: int) -> None:
         self._forward = forward
         self._max_blocks_per_row = max_blocks_per_row
         self._arena = Arena(ARENA_BYTES)
         self._recorded: dict[tuple[int, bool], _Recorded] = {}
-        """By size, and whether adapters are at work: without them their kernels are left out."""
+        """Graphs by size and by whether the batch has adapters, whose kernels are left out otherwise."""
         self._max_tokens = MAX_TOKENS
-        self._verified_calls: set[int] = set()  # how many calls the graphs hold that were found right
+        self._verified_calls: set[int] = set()  # numbers of calls of graphs that were compared
 
     def run(self, batch: GraphInput) -> Outputs | None:
-        """What `forward` would return, valid until the next call; None if this batch has to go the ordinary way."""
+        """Return the results of `forward`, valid until the next call; None if this batch cannot be replayed."""
         num_tokens = batch.input_ids.shape[0]
         size = graph_size(num_tokens)
         if size > self._max_tokens:
@@ -118,7 +118,7 @@ class DecodeGraphs:
         return outputs
 
     def _verify(self, recorded: _Recorded) -> Outputs:
-        """The ordinary run writes the same keys and values to the same slots again."""
+        """Compare a replay with an ordinary run, which writes the same keys and values again."""
         expected = self._forward(recorded.inputs)
         if all(map(_same_bits, expected, recorded.outputs)):
             self._verified_calls.add(recorded.graph.num_calls)
@@ -130,7 +130,7 @@ class DecodeGraphs:
 
 
 def graph_size(num_tokens: int) -> int:
-    """Tokens of the graph for a step of `num_tokens`: exact up to 8, then multiples of 8; four take less than three."""
+    """Return the tokens of the graph for a step: exact up to 8 (but 4 for 3, which is faster), then multiples of 8."""
     if num_tokens <= 8:
         return 4 if num_tokens == 3 else num_tokens
     return -(-num_tokens // 8) * 8
@@ -141,7 +141,7 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _static_inputs(batch: GraphInput, size: int, max_blocks: int) -> _Inputs:
-    """Inputs of `size` padding rows, with room for every block that a row may ever have."""
+    """Return inputs of `size` padding rows, with room for all blocks of a row."""
     hidden = batch.hidden
     return _Inputs(
         input_ids=torch.zeros(size, dtype=torch.int64),

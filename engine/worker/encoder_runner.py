@@ -1,9 +1,9 @@
-"""Embeddings in place of placeholder tokens: the worker's side of images in prompts.
+"""Replace placeholder tokens of images by their embeddings.
 
     chunk of a row     t  t  P2 P3 P4 ... P9           embeddings 2..9 of the image overwrite the looked-up rows
     inputs_embeds    [ e  e  i2 i3 i4 ... i9 ]
 
-What is kept and what is dropped, the scheduler decides (`engine/core/encoder_cache.py`).
+The scheduler decides which embeddings to keep (`engine/core/encoder_cache.py`).
 Source: vLLM v1/worker/gpu_model_runner.py (_execute_mm_encoder, _gather_mm_embeddings).
 """
 
@@ -19,7 +19,7 @@ from engine.worker.model_input import ModelInput
 
 
 class EncoderRunner:
-    """Encoded images by content hash, and the features of the requests that run."""
+    """Encoded images by content hash, and the image features of running requests."""
 
     def __init__(self, encoder: Callable[..., Tensor]) -> None:
         self._encoder = encoder
@@ -27,7 +27,7 @@ class EncoderRunner:
         self._features: dict[str, list[MultiModalFeature]] = {}
 
     def update(self, out: SchedulerOutput) -> None:
-        """Forget, meet new requests, and encode what this step reads for the first time."""
+        """Drop images, add new requests, and encode images that this step reads for the first time."""
         for mm_hash in out.dropped_encoder_hashes:
             self._encoded.pop(mm_hash, None)
         for request_id in (*out.finished_request_ids, *out.preempted_request_ids):
@@ -39,7 +39,7 @@ class EncoderRunner:
                 self._encoded[feature.mm_hash] = self._encoder(feature.data)
 
     def inputs_embeds(self, batch: ModelInput, embed: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """[T, hidden] with the images' embeddings in place; None if no token of the batch is a placeholder."""
+        """Return [T, hidden] with the images' embeddings in place; None if the batch has no placeholder."""
         if not self._features:
             return None
         embeds = None

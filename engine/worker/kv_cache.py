@@ -1,4 +1,4 @@
-"""How large the KV cache is, and where it lies.
+"""KV size: number of blocks, available memory, allocation.
 
 Source: vLLM v1/core/kv_cache_utils.py and v1/worker/gpu_worker.py (determine_available_memory).
 """
@@ -18,7 +18,7 @@ from engine.core.kv_manager import max_blocks_held
 from engine.quant.kv_cache import KVCache, KVCacheLayout, cache_dtype
 
 CPU_CACHE_CAP = 1 << 30
-"""Most bytes the cache takes on a CPU unless told otherwise: the machine has other things to do."""
+"""Maximum bytes of the cache on a CPU by default: the machine runs other programs too."""
 
 
 class CacheSize(NamedTuple):
@@ -88,7 +88,7 @@ def available_cpu_bytes(model: ModelConfig, config: EngineConfig) -> tuple[int, 
 
 
 def free_host_bytes() -> int:
-    """Memory that this process may still take."""
+    """Return the bytes of memory that this process may still take."""
     free = psutil.virtual_memory().available
     limit = _cgroup_bytes_left()
     return free if limit is None else min(free, limit)
@@ -110,9 +110,9 @@ def allocate(model: ModelConfig, cache: CacheConfig, num_blocks: int, device: to
 
 
 def _lazy_zeros(num_bytes: int) -> np.ndarray:
-    """Zeroed memory that the system hands out when it is first used, in pages of 2 MiB where it can.
+    """Return zeroed memory that the system maps on first use, in pages of 2 MiB where it can.
 
-    torch would write every page now, and pages of 4 KiB cost a fault each: measured, four times as long in all.
+    torch would write every page now, with a page fault for each 4 KiB: measured, four times as long.
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(num_bytes, np.uint8)
@@ -131,7 +131,7 @@ def _blocks_per_sequence(config: EngineConfig) -> int:
 
 
 def _cgroup_bytes_left() -> int | None:
-    """What a container may still take (cgroup v2); None outside of one or without a limit."""
+    """Return the bytes that a container may still take (cgroup v2); None without a limit."""
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         used = Path("/sys/fs/cgroup/memory.current").read_text().strip()

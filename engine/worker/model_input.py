@@ -1,18 +1,18 @@
-"""From the scheduler's rows to the tensors of one forward pass.
+"""Turn the scheduler's rows into the tensors of one forward pass.
 
-All rows are packed behind each other, without padding; rows that compute a single token come first,
-so that attention can treat them as one block:
+All rows are packed without padding. Rows that compute a single token come first, so that attention can treat them as
+one block:
 
     rows         a: 1 token   b: 1 token   c: tokens 3..6 of its prompt (6 known)    d: 0..1 of 5 known
     input_ids    [ a7         b3           c3 c4 c5                                  d0 d1 ]
     positions    [ 7          3            3  4  5                                   0  1  ]
     logits_rows  [ 0          1                  4                                         ]
 
-Only rows that reach the end of what is known get logits: d's prompt goes on in the next step. A row with drafts gets
-them at its newest token and at every draft: the model's own choice there says whether the next draft was right.
+Only rows that reach their last known token get logits: d's prompt continues in the next step. A row with drafts gets
+logits at its newest token and at every draft, where the model's choice tells whether the next draft is accepted.
 
-When the same requests decode again, which is what most steps are, all that depends on who computes
-how much is used again: slots, order, query starts. Positions, token ids and blocks are gathered anew.
+Most steps decode the same requests as the step before. They reuse what depends only on the rows and their lengths
+(slots, order, query starts) and gather positions, token ids and blocks anew.
 
 Source: vLLM v1/worker/gpu/input_batch.py, as numpy over the state tables.
 """
@@ -35,7 +35,7 @@ MAX_LAYOUTS = 64
 
 @dataclass(slots=True)
 class ModelInput:
-    """One packed batch: R rows, T tokens, S of the rows get a new token."""
+    """A packed batch: R rows, T tokens, S sampled positions."""
 
     rows: list[Scheduled]
     """[R] decode rows first."""
@@ -47,34 +47,34 @@ class ModelInput:
     """int64 [T]"""
     metadata: AttentionMetadata
     logits_rows: Tensor | None
-    """int64 [S]: index into the T tokens of those whose logits are needed; None when all T are."""
+    """int64 [S]: indices of the tokens whose logits are needed; None: all T."""
     sampled_rows: np.ndarray
-    """int64 [S]: index into `rows`. Rows with drafts appear several times: once, and once for every draft."""
+    """int64 [S]: index into `rows`. A row with drafts appears once more for every draft."""
     sample_batch: SampleBatch
     has_drafts: bool = False
     hidden: None = None
-    """Nothing: models of text read tokens. See `GraphInput`."""
+    """None: text models read tokens. See `GraphInput`."""
     query_start: np.ndarray | None = None
     """int64 [R + 1]: `query_start_loc` in numpy."""
     starts: np.ndarray | None = None
     """int64 [R]: position of each row's first token."""
     token_adapter: Tensor | None = None
-    """int32 [T]: slot of each token's adapter, -1 for none; None when no row has one."""
+    """int32 [T]: LoRA slot of each token, -1: none; None if no row has an adapter."""
 
 
 class InputBuilder:
-    """Builds the inputs of one step after the other, and keeps what the next one can use again."""
+    """Build the inputs of each step, reusing those of the step before where possible."""
 
     def __init__(self, state: BatchState, device: torch.device) -> None:
         self._state = state
         self._device = device
         self._layouts: dict[tuple[int, ...], _Layout] = {}
-        """Of the same requests, by tokens per row: drafts come and go."""
+        """Layouts of the same requests, by tokens per row, which change with drafts."""
 
     def build(self, rows: list[Scheduled], has_drafts: bool = False) -> ModelInput:
-        """Gather what `rows` (at least one) compute in this step from the state tables.
+        """Gather the inputs of `rows` (at least one) from the state tables.
 
-        has_drafts: some of them have drafts, which the tables hold behind the known tokens.
+        has_drafts: some rows have drafts, which the tables hold after the known tokens.
         """
         state, layout = self._state, self._layout_of(rows)
         if layout.order is not None:
@@ -136,7 +136,7 @@ class InputBuilder:
         )
 
     def _layout_of(self, rows: list[Scheduled]) -> _Layout:
-        """An earlier step's layout if it fits these rows too, else a new one."""
+        """Return the layout of an earlier step if it fits these rows, else a new one."""
         request_ids = [row.request_id for row in rows]
         num_scheduled = [row.num_tokens for row in rows]
         key = tuple(num_scheduled)
@@ -177,7 +177,7 @@ class InputBuilder:
         )
 
     def _token_adapter(self, slots: np.ndarray, num_scheduled: np.ndarray) -> Tensor | None:
-        """A request's adapter stays in its slot while it runs, so this is as constant as the layout."""
+        """Return the LoRA slot of each token; constant with the layout: adapters of running requests stay."""
         adapters = self._state.lora_slot[slots]
         if (adapters < 0).all():
             return None
@@ -186,14 +186,14 @@ class InputBuilder:
 
 @dataclass(slots=True)
 class _Layout:
-    """Who computes how many tokens: in decode the same step after step, until somebody comes or goes."""
+    """The rows and their numbers of tokens: constant during decode until a request starts or ends."""
 
     request_ids: list[str]
-    """As scheduled; and so is the next."""
+    """Rows in the scheduler's order."""
     num_state_changes: int
     """`BatchState.num_changes` when this was made."""
     order: list[int] | None
-    """Decode rows first: the scheduled rows by index. None if they come so. All that follows is in this order."""
+    """Permutation to decode rows first; None if they are. The following fields are in this order."""
     slots: np.ndarray
     """int64 [R]: state slot of each row."""
     num_scheduled: np.ndarray
@@ -201,14 +201,14 @@ class _Layout:
     query_start: np.ndarray
     """int64 [R + 1]: row r owns tokens query_start[r] .. query_start[r + 1] - 1."""
     query_start_loc: Tensor
-    """int32 [R + 1]: the same on the device."""
+    """int32 [R + 1]: `query_start` on the device."""
     query_start_loc_cpu: list[int]
     num_decode_rows: int
     max_query_len: int
     token_adapter: Tensor | None
 
     def tokens(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Position and state slot of every token, int64 [T] each, for rows that begin at `starts`."""
+        """Return position and state slot of every token, int64 [T] each, for rows that begin at `starts`."""
         if self.max_query_len == 1:
             return starts, self.slots
         # Token t of row r stands at position starts[r] + (t - query_start[r]).
@@ -217,14 +217,14 @@ class _Layout:
 
 
 def _at_every_draft(rows: np.ndarray, num_drafts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each of `rows` 1 + num_drafts[row] times, and beside each time how many drafts come before: int64 [S] each."""
+    """Repeat each row 1 + num_drafts[row] times; return rows and the drafts before each, int64 [S]."""
     counts = num_drafts[rows] + 1
     first = np.cumsum(counts) - counts
     return np.repeat(rows, counts), np.arange(counts.sum()) - np.repeat(first, counts)
 
 
 def _to_device(arrays: list[np.ndarray], device: torch.device) -> list[Tensor]:
-    """Arrays of one dtype as tensors: without a copy on a CPU, in a single one to a GPU."""
+    """Convert arrays of one dtype to tensors: without a copy on a CPU, with a single one to a GPU."""
     if device.type == "cpu":
         return [torch.from_numpy(array) for array in arrays]
     packed = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).pin_memory()

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from engine.worker.speculator import Speculator
 
 PROMPT_LOGPROBS_CHUNK = 256
-"""Prompt positions whose logits exist at once: a whole prompt's would be larger than the model."""
+"""Prompt positions whose logits are computed at once; those of a long prompt would be larger than the model."""
 
 
 class ModelRunner:
-    """Runs the model on what the scheduler chose. Knows requests only by their state slots."""
+    """Run steps of the scheduler on the model. Requests are known by their state slots."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class ModelRunner:
         self.state = BatchState(max_num_seqs, max_model_len, block_size)
         self._inputs = InputBuilder(self.state, self.device)
         self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
-        self._num_prompt_logprobs: dict[str, int] = {}  # of the requests that asked
+        self._num_prompt_logprobs: dict[str, int] = {}  # by request id
         self._wants_embedding: set[str] = set()
         self._lora = lora
         self._lost_adapters: dict[str, str] = {}
-        """Key by request id: rows of this step whose adapter cannot be read any more."""
+        """Adapter keys by request id: rows of this step whose adapter cannot be read any more."""
         self._images = None if image_encoder is None else EncoderRunner(image_encoder)
         self._graphs: DecodeGraphs | None = None
         if use_graphs:
@@ -91,7 +91,7 @@ class ModelRunner:
     def execute(
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
     ) -> ModelRunnerOutput:
-        """Compute what the scheduler chose, and sample where all known tokens are computed."""
+        """Compute a step, and sample for rows whose known tokens are then all computed."""
         if self._lora is not None:
             self._lora.activate(out.lora_loads)
         self._update_state(out)
@@ -120,7 +120,7 @@ class ModelRunner:
         return result
 
     def _replay(self, batch: ModelInput) -> tuple[Tensor, ...] | None:
-        """Hidden states and logits of a step in which every token gets logits; None if it is not to be replayed."""
+        """Replay a step in which every token gets logits: hidden states and logits; None if it cannot be replayed."""
         if self._graphs is None or batch.logits_rows is not None or self._num_prompt_logprobs:
             return None
         return self._graphs.run(batch)
@@ -136,7 +136,7 @@ class ModelRunner:
             self._remove(request_id)
         for row in out.scheduled:
             if row.init is not None:
-                self._remove(row.request_id)  # known only if an interrupted step never told us of its end
+                self._remove(row.request_id)  # still here only if the step with its end was interrupted
                 slot = self.state.add(row.request_id, row.init)
                 if self._lora is not None and row.init.lora_key:
                     self._set_adapter(slot, row.request_id, row.init.lora_key)
@@ -163,7 +163,7 @@ class ModelRunner:
             self.state.lora_slot[slot] = lora_slot
 
     def _report_lost_adapters(self, result: ModelRunnerOutput) -> None:
-        """These rows went through the base alone: nobody may see what came of it."""
+        """Discard the output of rows that were computed without their adapter, and report errors."""
         for request_id, key in self._lost_adapters.items():
             result.sampled_token_ids.pop(request_id, None)
             result.logprobs.pop(request_id, None)
@@ -190,7 +190,7 @@ class ModelRunner:
             return self.model(batch.input_ids, batch.positions, inputs_embeds)
 
     def _compute_logits(self, batch: ModelInput, hidden: Tensor) -> Tensor | None:
-        """fp32 [S, V], for the rows that get a token; None where another tensor rank gets them."""
+        """Return fp32 [S, V] for the sampled positions; None on tensor ranks that do not gather logits."""
         return self.model.compute_logits(hidden if batch.logits_rows is None else hidden[batch.logits_rows])
 
     def _sample(
@@ -204,7 +204,7 @@ class ModelRunner:
         return _by_request(batch, sampled)
 
     def _mask(self, batch: ModelInput, bitmask: GrammarBitmask) -> Tensor | None:
-        """The bitmask of the S sampled positions, made while the forward pass ran."""
+        """Return the bitmask of the S sampled positions, built during the forward pass."""
         sampled = batch.sampled_rows.tolist()
         num_drafts = batch.sample_batch.num_drafts
         behind = [0] * len(sampled) if num_drafts is None else num_drafts.tolist()
@@ -214,7 +214,7 @@ class ModelRunner:
         return bitmask_rows(bitmask, positions, self.device)
 
     def _embeddings(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[float]]:
-        """Last-token pooling, as vLLM's default for decoders: the vector that the next token is predicted from."""
+        """Pool the last token, as vLLM does for decoders: the normalised state that predicts the next token."""
         found: dict[str, list[float]] = {}
         for index in batch.sampled_rows.tolist():
             request_id = batch.rows[index].request_id
@@ -224,7 +224,7 @@ class ModelRunner:
         return found
 
     def _prompt_logprobs(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[TokenLogprobs]]:
-        """Position p of a prompt predicts token p + 1; the last one predicts output and is left out."""
+        """Return log-probabilities of prompt tokens: position p predicts token p + 1; the last predicts output."""
         found: dict[str, list[TokenLogprobs]] = {}
         for index, row in enumerate(batch.rows):
             count = self._num_prompt_logprobs.get(row.request_id)
@@ -255,7 +255,7 @@ class ModelRunner:
 
 
 def _by_request(batch: ModelInput, sampled: SamplerOutput) -> ModelRunnerOutput:
-    """Rows of the sampler -> request ids. Rows without a token are reported as errors."""
+    """Map the sampler's rows to request ids. Rows without a token become errors."""
     rows: list[Scheduled] = batch.rows
     request_ids = [rows[index].request_id for index in batch.sampled_rows.tolist()]
     tokens = sampled.token_ids.tolist()

@@ -1,9 +1,9 @@
-"""Speculation inside the worker: judge the drafts of this step, ask for those of the next.
+"""Speculation in the worker: accept the drafts of this step, propose those of the next.
 
     rows        a: newest + 2 drafts     b: newest      c: newest + 1 draft
     logits      a0 a1 a2                 b0             c0 c1                      one row per sampled position
-    kept        a's drafts as far as they agree and one token more, ...            engine/sample/verify.py
-    propose     the drafter guesses behind the new end of each                     engine/spec
+    kept        a's drafts as far as they agree and one token more, ...            engine/sample/draft_acceptance.py
+    propose     the drafter proposes tokens after the new end of each                     engine/spec
 
 Source: vLLM v1/worker/gpu_model_runner.py (propose_draft_token_ids) and v1/sample/rejection_sampler.py.
 """
@@ -15,8 +15,8 @@ from torch import Tensor
 from engine.config import SpeculativeConfig
 from engine.core.errors import WorkerContractError
 from engine.core.sched_output import ModelRunnerOutput, RequestInit
+from engine.sample.draft_acceptance import RejectionVerifier, Verifier, num_agreeing
 from engine.sample.sampler import Sampler, SamplerOutput
-from engine.sample.verify import RejectionVerifier, Verifier, num_agreeing
 from engine.spec.base import Drafter, DraftStep
 from engine.spec.lengths import DraftLengths
 from engine.worker.batch_state import BatchState
@@ -39,7 +39,7 @@ class Speculator:
         self.state = state
         self.vocab_size = vocab_size
         self.lengths = DraftLengths(config, len(state.num_tokens))
-        self.verifier: Verifier | None = None  # coupling: the sampler's choice is the last word
+        self.verifier: Verifier | None = None  # coupling: the sampler's choice decides
         if config.verifier == "rejection":
             probabilities = getattr(drafter, "draft_probabilities", None)
             self.verifier = RejectionVerifier(probabilities) if probabilities else RejectionVerifier()
@@ -52,7 +52,7 @@ class Speculator:
         self.drafter.remove_request(slot)
 
     def verify(self, batch: ModelInput, logits: Tensor, bitmask: Tensor | None) -> ModelRunnerOutput:
-        """Choose a token at every position, keep what agrees, and remember it."""
+        """Choose a token at every position and append the accepted drafts and one token more."""
         sampled = self.sampler(logits, batch.sample_batch, bitmask, self.verifier)
         chosen = sampled.token_ids.tolist()
         result = ModelRunnerOutput()
@@ -78,11 +78,11 @@ class Speculator:
         return result
 
     def propose(self, batch: ModelInput, hidden: Tensor, result: ModelRunnerOutput) -> dict[str, list[int]]:
-        """Drafts for the requests that got tokens in this step, by request id."""
+        """Return drafts for the requests that got tokens in this step, by request id."""
         assert batch.query_start is not None and batch.starts is not None
         lengths = self.state.num_tokens[batch.slots]
         wanted = self.lengths.wanted(batch.slots, len(batch.rows))
-        longest = self.state.token_ids.shape[1] - 1  # the step that checks drafts adds a token of its own
+        longest = self.state.token_ids.shape[1] - 1  # the step that checks drafts adds one token
         step = DraftStep(
             slots=batch.slots,
             starts=batch.starts,
@@ -112,9 +112,9 @@ class Speculator:
 
 
 def _without_errors(sampled: SamplerOutput, first: int, count: int) -> int:
-    """How many tokens from row `first` on come before one that could not be chosen.
+    """Return how many tokens from row `first` on precede one that could not be chosen.
 
-    What follows an accepted draft may fail without harm to what was said before: the next step meets the error first.
+    Tokens before a failed position are still valid; the next step fails at that position first.
     """
     if sampled.errors:
         for index in range(count):

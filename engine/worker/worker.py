@@ -38,13 +38,13 @@ from engine.worker.speculator import Speculator
 from kernels.ops import keep_freed_memory
 
 IDLE_WAIT_S = 0.005
-"""Most that a step without rows waits for a KV transfer to end: a new request may come meanwhile."""
+"""Longest wait of a step without rows for a KV transfer; a new request may arrive meanwhile."""
 
 logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Life: `load`, `determine_num_blocks`, `init_cache`, then `execute` once per step."""
+    """Call `load`, `determine_num_blocks`, `init_cache`, then `execute` once per step."""
 
     def __init__(
         self, config: EngineConfig, *, device: torch.device | None = None, ranks: Ranks = ALONE
@@ -55,7 +55,7 @@ class Worker:
         self.device = torch.device(config.device) if device is None else device
         self.ranks = ranks
         self.local_config = local_part(config.model, ranks)
-        """The shape of this rank's part of the model, as its attention and its cache see it."""
+        """Shape of this rank's part of the model, for its attention and cache."""
         self.model: CausalLM
         self.backend: AttentionBackend
         self.runner: ModelRunner
@@ -84,7 +84,7 @@ class Worker:
 
     @property
     def _cached_layers(self) -> ModelConfig:
-        """The model as the cache sees it: a block holds the drafter's layers behind the target's."""
+        """The layers in the cache: a block holds the target's layers, then the drafter's."""
         draft = self.config.draft_model
         if draft is None:
             return self.local_config
@@ -134,17 +134,17 @@ class Worker:
         )
 
     def add_lora(self, key: str, folder: str) -> int:
-        """Read and check an adapter, or raise LoRAError; returns its bytes in host memory."""
+        """Read and check an adapter, or raise LoRAError; return its bytes in host memory."""
         assert self.lora is not None
         return self.lora.add(key, Path(folder))
 
     def remove_lora(self, key: str) -> None:
-        """Forget an adapter that no request uses."""
+        """Unload an adapter that no request uses."""
         assert self.lora is not None
         self.lora.remove(key)
 
     def block_bytes(self) -> int:
-        """What one block takes on this device, over all tensors that blocks are made of."""
+        """Return the bytes of a block on this device, over all tensors that hold parts of it."""
         return sum(cache.nbytes // len(cache) for cache in self._block_tensors())
 
     def init_host_pool(self, num_blocks: int) -> None:
@@ -153,7 +153,7 @@ class Worker:
         logger.info("host KV blocks: %d, %.0f MiB", num_blocks, self.host_pool.nbytes / 2**20)
 
     def _block_tensors(self) -> list[torch.Tensor]:
-        """The tensors [num_blocks, ...] that together hold a block: where it goes, each of them goes."""
+        """Return the tensors [num_blocks, ...] that together hold the blocks."""
         return [self.runner.kv_cache.blocks]
 
     def init_kv_connector(self) -> dict[str, Any]:
@@ -166,14 +166,14 @@ class Worker:
         return self._kv_connector.address
 
     def expert_load(self) -> list[list[int]]:
-        """Per mixture layer of this rank's model: how many tokens each expert was asked to compute so far."""
+        """Return the tokens that each expert has computed, for each mixture layer of this rank."""
         layers = cast(nn.Module, self.model).modules()
         return [layer.tokens_per_expert.tolist() for layer in layers if isinstance(layer, FusedMoE)]
 
     def execute(
         self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
     ) -> ModelRunnerOutput:
-        """Run one step. Transfers of the KV connector go on beside it."""
+        """Run one step; transfers of the KV connector go on in parallel."""
         connector = self._kv_connector
         if self.host_pool is not None:
             self.host_pool.copy(out)
@@ -183,12 +183,12 @@ class Worker:
             connector.start_load_kv(out.kv_connector_metadata)
             connector.save_kv(out.kv_connector_metadata)
         result = self.runner.execute(out, bitmask)
-        # With nothing to compute, a loop over steps would only take the transfers' time.
+        # A loop over empty steps would only slow the transfers down.
         result.kv_connector_output = connector.get_finished(0.0 if out.scheduled else IDLE_WAIT_S)
         return result
 
     def shutdown(self) -> None:
-        """End what runs beside the steps."""
+        """End the threads of the KV connector."""
         if self._kv_connector is not None:
             self._kv_connector.shutdown()
             self._kv_connector = None
@@ -246,19 +246,19 @@ class Worker:
             hidden = self.model(zeros, zeros)
         logits = self.model.compute_logits(hidden[:num_rows]) if hidden is not None else None
         del hidden
-        if logits is not None:  # the sampler holds them and about two tables of the same size beside them
+        if logits is not None:  # the sampler holds about two tables of the same size besides
             _ = [torch.empty_like(logits) for _ in range(2)]
 
 
 def call_worker(worker: Worker, method: str | Callable[..., Any], *args: Any) -> Any:
-    """A method of the worker by name, or a function of a worker."""
+    """Call a method of the worker by name, or a function with the worker as its first argument."""
     if isinstance(method, str):
         return getattr(worker, method)(*args)
     return method(worker, *args)
 
 
 def local_part(model: ModelConfig, ranks: Ranks) -> ModelConfig:
-    """The model as one rank's attention and KV cache see it: the layers of its stage, the heads of its tensor rank."""
+    """Return the shape of one rank's part: the layers of its stage, the heads of its tensor rank."""
     size = ranks.tensor.size
     return replace(
         model,
@@ -269,17 +269,17 @@ def local_part(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 
 
 def is_recordable(model: CausalLM) -> bool:
-    """Whether decode steps of this model can be replayed: all its products are kernels that a graph records."""
+    """Whether decode steps of this model can be replayed: a graph records all its matrix products."""
     modules = list(cast(nn.Module, model).modules())
     layers = [module for module in modules if isinstance(module, Linear)]
     return all(layer.method.is_recordable(layer) for layer in layers) and not any(
         isinstance(module, FusedMoE)
-        for module in modules  # who computes what changes from step to step
+        for module in modules  # the routing changes from step to step
     )
 
 
 def padding_metadata(num_tokens: int, device: torch.device) -> AttentionMetadata:
-    """A batch of nothing but padding: no rows, and no token's KV is stored."""
+    """Return a batch of padding: no rows, and no KV is stored."""
     return AttentionMetadata(
         query_start_loc=torch.zeros(1, dtype=torch.int32, device=device),
         seq_lens=torch.zeros(0, dtype=torch.int32, device=device),
@@ -294,7 +294,7 @@ def padding_metadata(num_tokens: int, device: torch.device) -> AttentionMetadata
 
 
 def resolve_device(name: str) -> torch.device:
-    """auto: a GPU if there is one."""
+    """Return the device; auto: a GPU if there is one. Raises ConfigError for cuda without a GPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():

@@ -130,7 +130,7 @@ def test_kv_events_are_refused_where_they_could_not_be_told_in_full(make_engine:
         make_engine(kv_events_config=feed, enable_prefix_caching=False)
     with pytest.raises(ConfigError, match="start each engine with its own feed"):
         make_engine(kv_events_config=feed, data_parallel_size=2)
-    with pytest.raises(ConfigError, match="nobody collects KV events"):
+    with pytest.raises(ConfigError, match="KV events are not collected"):
         make_engine().take_kv_events()
 
 

@@ -236,7 +236,7 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
         ),
         ({"type": "object", "properties": {"a": {"not": {}}}}, "#/properties/a: 'not' is not supported"),
         ({"type": "string", "minimum": 3}, "#: 'minimum' is not supported: it belongs to integer and number"),
-        ({"type": "text"}, "#/type: 'text' is no JSON type"),
+        ({"type": "text"}, "#/type: 'text' is not a JSON type"),
         ({"type": "string", "format": "iban"}, "#/format: 'iban' is not supported"),
         ({"type": "string", "pattern": "(a"}, "#/pattern: regex '(a': this parenthesis is never closed"),
         ({"type": "string", "pattern": "a", "minLength": 2}, "#: only one of pattern, format and a length"),

@@ -30,7 +30,7 @@ def allowed_set(
     """
     import numpy as np
 
-    from engine.sample.verify import target_probabilities
+    from engine.sample.draft_acceptance import target_probabilities
 
     def distribution(temperature: float, **filters: Any) -> list[float]:
         plan = sampler_for(len(probs), 1, temperature=temperature, **filters).plan(np.arange(1))

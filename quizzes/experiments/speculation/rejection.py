@@ -27,8 +27,8 @@ def rejection(
     import numpy as np
     import torch
 
+    from engine.sample.draft_acceptance import DRAFT_NOISE, RejectionVerifier, target_probabilities
     from engine.sample.processors import SampleBatch
-    from engine.sample.verify import DRAFT_NOISE, RejectionVerifier, target_probabilities
 
     size = min(len(target), len(draft))
     goal, guess = logits_of(target[:size]), logits_of(draft[:size])

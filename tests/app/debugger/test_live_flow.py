@@ -47,7 +47,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     view.wait_for()
     tab.wait_for_function("() => Number(document.querySelector('.live-status').dataset.step) > 12")
     press(tab, "Pause")
-    wait_for(tab, "paused: somebody pressed pause")
+    wait_for(tab, "paused: a user asked for it")
     step = engine_step(tab)
     tab.locator(f'.step-view[data-step="{step}"]').wait_for()
 
@@ -60,7 +60,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     tab.get_by_text("is aborted: its blocks are free").wait_for()
     assert engine_step(tab) == step, "none of this was a step"
     press(tab, "Step 10")
-    wait_for(tab, f"paused: it has run the steps.*after step {step + 10}")
+    wait_for(tab, f"paused: the requested steps have run.*after step {step + 10}")
     tab.locator(f'.step-view[data-step="{step + 10}"]').wait_for()
 
     before = re.match(r"live:\d+", status(tab).inner_text())

@@ -101,7 +101,7 @@ def test_attach_pause_step_and_what_the_page_says_of_it(attached: AppTest, engin
     press(attached, "Run")
     assert not engine.debug.info()["paused"]
     press(attached, "Pause")
-    assert engine.debug.info()["paused"] and "pressed pause" in status(attached)
+    assert engine.debug.info()["paused"] and "a user asked for it" in status(attached)
 
 
 def test_inject_abort_and_breakpoints_from_the_page(attached: AppTest, engine: RunningEngine) -> None:

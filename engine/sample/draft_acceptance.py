@@ -1,19 +1,19 @@
-"""Which drafts stay: the target chooses a token at every position, and a draft stays if it is that token.
+"""Draft acceptance: the target chooses a token at every position, and accepts a draft that equals it.
 
     position        7          8          9          10                drafts for 8, 9, 10: b c d
     tokens      [ newest   |   b      |   c      |   d   ]             one forward pass
-    chosen          b          c          x          -                 8 and 9 are right, 10 is not looked at
+    chosen          b          c          x          -                 8 and 9 are right, 10 is ignored
     kept            b          c          x                            2 accepted drafts and one token more
 
 Two ways to choose are shipped, `speculative_config={"verifier": ...}`:
 
-**coupling**  The ordinary sampler, with the noise that belongs to each position (`rng.py`). What it chooses does not
-depend on the drafts, so the output is token for token that of a run without drafts, at any temperature. No class is
-needed for it: it is what the sampler does. The idea is the shared-Gumbel coupling of Daliri et al. 2025.
+**coupling**  The ordinary sampler, with the noise of each position (`rng.py`). Its choice does not depend on the
+drafts, so the output equals that of a run without drafts, token for token, at any temperature. It needs no class. The
+idea is the shared-Gumbel coupling of Daliri et al. 2025.
 
-**rejection**  The textbook. A draft d drawn from q is accepted with probability min(1, p(d) / q(d)), else the token is
-drawn from max(0, p - q): which makes it a sample of p, whatever q is. No scheme accepts more, and the tokens are
-others than without drafts. Leviathan et al. 2023 and Chen et al. 2023; vLLM v1/sample/rejection_sampler.py.
+**rejection**  The textbook method. A draft d drawn from q is accepted with probability min(1, p(d) / q(d)), else the
+token is drawn from max(0, p - q), which makes it a sample of p for any q. No scheme accepts more, but tokens differ
+from those without drafts. Leviathan et al. 2023 and Chen et al. 2023; vLLM v1/sample/rejection_sampler.py.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from engine.sample.sampler import RowPlan
 from kernels import ops
 
 DRAFT_NOISE = 0x5DEECE66D
-"""Tag of the noise from which drafts are drawn for rejection: it must know nothing of what judges them."""
+"""Noise tag for drawing drafts with rejection; independent of the noise that accepts them."""
 ACCEPT_NOISE = 0x2545F4914F6CDD1D
-"""Tag of the noise that accepts."""
+"""Noise tag for accepting drafts."""
 
 DraftProbabilities = Callable[[int], Tensor | None]
-"""State slot -> fp32 [k, V], the distribution that each of its drafts was drawn from; None: drafts are no samples."""
+"""State slot -> fp32 [k, V], distributions of its drafts; None: drafts are not samples."""
 
 
 class Verifier(Protocol):
-    """A seam: judges drafts by choosing the token of every position."""
+    """The seam for verifiers: accept drafts by choosing the token of every position."""
 
     def choose(self, logits: Tensor, plan: RowPlan, batch: SampleBatch, token_ids: Tensor) -> Tensor:
-        """int64 [S]: the draft behind a row where it is accepted, another token where not.
+        """Return int64 [S]: the draft after a row if it is accepted, else another token.
 
         logits fp32 [S, V] with all edits; `token_ids` [S] is what the ordinary sampler chose.
         """
@@ -51,7 +51,7 @@ class Verifier(Protocol):
 
 
 def num_agreeing(chosen: list[int], drafts: list[int]) -> int:
-    """How many drafts stay, from the left; `chosen` has one token more than there are drafts."""
+    """Return how many drafts are accepted, from the left; `chosen` has one token more than `drafts`."""
     for index, draft in enumerate(drafts):
         if chosen[index] != draft:
             return index
@@ -59,18 +59,16 @@ def num_agreeing(chosen: list[int], drafts: list[int]) -> int:
 
 
 class RejectionVerifier:
-    """Rejection sampling, row by row of a batch of positions."""
+    """Rejection sampling of the rows of a batch."""
 
     def __init__(self, draft_probabilities: DraftProbabilities = lambda slot: None) -> None:
-        """draft_probabilities: of the drafter; without them a draft counts as the only one it could have been."""
+        """draft_probabilities: those of the drafter; without them a draft has probability 1."""
         self._draft_probabilities = draft_probabilities
 
     def choose(self, logits: Tensor, plan: RowPlan, batch: SampleBatch, token_ids: Tensor) -> Tensor:
         if batch.num_drafts is None:
             return token_ids
-        rows = np.flatnonzero(
-            batch.num_drafts[1:] > 0
-        )  # those with a draft behind them: the next row begins with it
+        rows = np.flatnonzero(batch.num_drafts[1:] > 0)  # rows with a draft: the next row begins with it
         drafts = batch.token_ids[batch.slots[rows], batch.lengths[rows]].astype(np.int64)
         index, draft = torch.from_numpy(rows).to(logits.device), torch.from_numpy(drafts).to(logits.device)
         target = target_probabilities(logits, plan)[index]
@@ -83,7 +81,7 @@ class RejectionVerifier:
         return chosen
 
     def _proposals(self, batch: SampleBatch, rows: np.ndarray, draft: Tensor, like: Tensor) -> Tensor:
-        """fp32 [N, V]: the distribution behind each row's draft."""
+        """Return fp32 [N, V]: the distribution of each row's draft."""
         assert batch.num_drafts is not None
         proposals = torch.zeros_like(like).scatter_(-1, draft[:, None], 1.0)
         for line, row in enumerate(rows.tolist()):
@@ -94,7 +92,7 @@ class RejectionVerifier:
 
 
 def target_probabilities(logits: Tensor, plan: RowPlan) -> Tensor:
-    """fp32 [S, V]: what each row's sampler would draw from, all filters applied; greedy rows are certain."""
+    """Return fp32 [S, V]: each row's distribution after all filters; one-hot for greedy rows."""
     greedy = logits.argmax(-1, keepdim=True)
     random = (plan.temperature > 0)[:, None]
     x = (logits - logits.gather(-1, greedy)) / torch.where(random, plan.temperature[:, None], 1.0)
@@ -104,7 +102,7 @@ def target_probabilities(logits: Tensor, plan: RowPlan) -> Tensor:
 
 
 def _uniform(plan: RowPlan, batch: SampleBatch, rows: np.ndarray) -> Tensor:
-    """fp32 [N] in (0, 1): whether a draft is accepted depends on the request's seed and the position only."""
+    """Return fp32 [N] in (0, 1), noise that depends only on the request's seed and the position."""
     if plan.seeds is None:
         return torch.full((len(rows),), 0.5)  # all rows are greedy: p is 0 or 1
     bits = row_keys(plan.seeds[rows] ^ ACCEPT_NOISE, batch.lengths[rows])[:, 0].view(np.uint32)
@@ -112,7 +110,7 @@ def _uniform(plan: RowPlan, batch: SampleBatch, rows: np.ndarray) -> Tensor:
 
 
 def _draw(weights: Tensor, plan: RowPlan, batch: SampleBatch, rows: np.ndarray) -> Tensor:
-    """One token per row of unnormalised weights [N, V], with the position's own noise."""
+    """Draw one token per row of unnormalised weights [N, V], with the noise of its position."""
     count, vocab_size = weights.shape
     ones, device = torch.ones(count, device=weights.device), weights.device
     seeds = np.zeros(count, np.int64) if plan.seeds is None else plan.seeds[rows]

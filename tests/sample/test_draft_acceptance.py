@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.sample.draft_acceptance import DRAFT_NOISE, RejectionVerifier, num_agreeing, target_probabilities
 from engine.sample.processors import SampleBatch
 from engine.sample.sampler import Sampler
-from engine.sample.verify import DRAFT_NOISE, RejectionVerifier, num_agreeing, target_probabilities
 from engine.sampling_params import SamplingParams
 from tests.sample.harness import Row
 
