@@ -1,8 +1,8 @@
 """Grammar backend xgrammar: a library with a pushdown automaton in C++.
 
 Its grammars are context-free, so JSON of any depth and recursive schemas work. It builds most of a mask when it
-compiles a grammar; a step checks only tokens that depend on the stack. It needs `pip install -e '.[structured]'`. Loading takes
-seconds and happens in the compile thread, for the first grammar that needs it.
+compiles a grammar; a step checks only tokens that depend on the stack. It needs `pip install -e '.[structured]'`.
+Loading takes seconds and happens in the compile thread, for the first grammar that needs it.
 
 Sources: Dong et al. 2024, "XGrammar" (sections 3.1 to 3.3); vLLM v1/structured_output/backend_xgrammar.py.
 """

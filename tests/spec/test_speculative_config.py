@@ -47,7 +47,7 @@ def test_one_lookup_length_draws_the_other_along(lookup: dict[str, int], both: t
         ({"method": "ngram", "num_speculative_token": 3}, "did you mean 'num_speculative_tokens'"),
         ({"method": "ngram", "num_speculative_tokens": 0}, "at least 1, got 0"),
         ({"method": "ngram", "num_speculative_tokens": True}, "at least 1, got True"),
-        ({"method": "ngram", "prompt_lookup_min": 6, "prompt_lookup_max": 3}, "no ending could be looked up"),
+        ({"method": "ngram", "prompt_lookup_min": 6, "prompt_lookup_max": 3}, "no ending fits"),
         ({"method": "ngram", "prompt_lookup_max": "5"}, "got '5'"),
         ({"method": "ngram", "verifier": "typical"}, "coupling, rejection"),
         ({"method": "ngram", "disable_by_batch_size": 0}, "disable_by_batch_size"),

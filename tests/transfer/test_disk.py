@@ -160,7 +160,7 @@ def test_another_model_never_hits(make_engine: MakeEngine, tmp_path: Path) -> No
                 "kv_offloading_size": 1,
                 "kv_transfer_config": {"kv_connector": "TCPConnector"},
             },
-            "an engine has one",
+            "names another one",
         ),
         ({"kv_transfer_config": {"kv_connector": "DiskConnector"}}, "path"),
     ],
