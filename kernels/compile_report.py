@@ -174,7 +174,11 @@ def gpu_kernels(
         return
     for label, call in module.compile_cases().items():
         for report in compiler.report_call(call, arch, label):
-            yield report.name, lambda report=report: report
+            yield report.name, partial(_itself, report)
+
+
+def _itself(report: KernelReport) -> KernelReport:
+    return report
 
 
 def _round_up(value: int, granularity: int) -> int:

@@ -50,10 +50,12 @@ def pack_weight(weight: Tensor) -> Tensor | PackedWeight:
     `.to_dense()` of what is not a plain tensor gives the matrix back.
     """
     if preferred("linear", weight.device.type) == "cpu" and weight.dtype == torch.float32:
-        from kernels.cpu.linear import pack_weight
-    else:
-        from kernels.reference.linear import pack_weight
-    return pack_weight(weight)
+        from kernels.cpu.linear import pack_weight as pack_panels
+
+        return pack_panels(weight)
+    from kernels.reference.linear import pack_weight as pack_plain
+
+    return pack_plain(weight)
 
 
 def linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:

@@ -141,7 +141,8 @@ class Planner:
         self, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None, dtype: torch.dtype
     ) -> Plan:
         """dtype is the queries', and so the masks'."""
-        decode, order = [], None
+        decode: list[DecodePortion] = []
+        order: Tensor | None = None
         if metadata.num_decode_rows:
             decode, order = self._decode(metadata, geometry, window, dtype)
         prefill_rows = range(metadata.num_decode_rows, len(metadata.seq_lens_cpu))

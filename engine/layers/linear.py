@@ -23,7 +23,7 @@ checkpoint's tensor a rank holds is told by `shard_of`. Source: Megatron-LM (arX
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +93,14 @@ class Linear(nn.Module):
     Every projection of a model goes through `forward` of this class: a quantised matrix takes effect through
     `method`, adapters through `lora`.
     """
+
+    weight: Any
+    """The matrix [out, in], or what `method` packs it into; absent if the method stores it otherwise."""
+    qweight: Tensor
+    scale: Tensor
+    input_scale: Tensor | None
+    int4: Any
+    """The matrices of the methods in `engine/quant`, which set what they use."""
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype) -> None:
         super().__init__()

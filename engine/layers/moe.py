@@ -19,6 +19,7 @@ vLLM model_executor/layers/fused_moe/layer.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ class FusedMoE(nn.Module):
         self.num_local = num_local
         self.tokens_per_expert = torch.zeros(moe.num_experts, dtype=torch.int64, device="cpu")
         """Visits so far, of all experts: what says how uneven the load is."""
-        self._packed: list[tuple[object, object]] = []
+        self._packed: list[tuple[Any, Any]] = []
 
     # -- loading
 

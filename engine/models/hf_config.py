@@ -346,7 +346,7 @@ def _eos_token_ids(raw: dict[str, Any], folder: Path) -> tuple[int, ...]:
     """Return the ids that end a sequence, from config.json and generation_config.json (Llama 3 has more there)."""
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file) if generation_file.exists() else {}
-    ids: list[int] = []
+    ids: list[int | None] = []
     for value in (raw.get("eos_token_id"), generation.get("eos_token_id")):
         ids += value if isinstance(value, list) else [value]
     return tuple(dict.fromkeys(token_id for token_id in ids if token_id is not None))

@@ -105,8 +105,10 @@ class LlamaDecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, layer_index: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.self_attn = LlamaAttention(config, layer_index, dtype)
-        is_mixture = config.moe is not None and config.moe.layers[layer_index]
-        self.mlp = FusedMoE(config, config.moe, dtype) if is_mixture else LlamaMLP(config, dtype)
+        moe = config.moe
+        self.mlp = (
+            FusedMoE(config, moe, dtype) if moe and moe.layers[layer_index] else LlamaMLP(config, dtype)
+        )
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
 
@@ -148,6 +150,7 @@ class LlamaModel(nn.Module):
         cos, sin = self.rotary(positions)
         for layer in self.layers.values():
             hidden, residual = layer(hidden, residual, cos, sin)
+        assert residual is not None  # every stage has a layer
         if not self.stage.is_last:
             self.stage.send_next(torch.stack((hidden, residual)))
             return None

@@ -20,6 +20,7 @@ Source: vLLM model_executor/layers/quantization/online.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -168,7 +169,12 @@ class OnlineConfig:
                     "divide; use another scheme, such as rtn"
                 )
             return EmulatedFP4(self.scheme)
-        return {"int8": OnlineInt8, "fp8": OnlineFP8, "llm_int8": OnlineLLMInt8}[self.scheme]()
+        methods: dict[str, Callable[[], LinearMethod]] = {
+            "int8": OnlineInt8,
+            "fp8": OnlineFP8,
+            "llm_int8": OnlineLLMInt8,
+        }
+        return methods[self.scheme]()
 
     def _group(self, name: str, columns: int) -> int:
         if self.group_size is not None:

@@ -104,7 +104,8 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
 def best_seconds(call: Callable[[], object], device: str) -> float:
     """The shortest of as many tries as fit into `MIN_SECONDS`, after one to warm up."""
     call()
-    begin, times = perf_counter(), []
+    begin = perf_counter()
+    times: list[float] = []
     while len(times) < MIN_TRIES or perf_counter() - begin < MIN_SECONDS:
         times.append(_seconds(call, device))
     return min(times)

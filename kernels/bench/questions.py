@@ -93,7 +93,7 @@ def layout(
 ) -> Answer:
     """Blocks of all layers together (BLHNC), or each layer in one piece (LBHNC)?"""
     layers = _layers_that_fit(experiment.maker, model, rows)
-    calls = {}
+    calls: dict[str, Call] = {}
     for name, layers_first in (("BLHNC", False), ("LBHNC", True)):
         workload = attention(experiment.maker, model, list(rows), layers_first=layers_first)
         found = experiment.calls(workload, layers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -91,7 +92,7 @@ class Maker:
         return torch.randint(low, high, shape, device=self.device, dtype=torch.int64).to(dtype)
 
     def workload(
-        self, op: str, name: str, make: Callable[[], tuple], without: tuple[str, ...] = ()
+        self, op: str, name: str, make: Callable[..., tuple[Any, ...]], without: tuple[str, ...] = ()
     ) -> Workload:
         """`make` gives the arguments of one copy."""
 
@@ -158,7 +159,7 @@ def _rotary_embedding(maker: Maker) -> Iterator[Workload]:
     for model in maker.models:
         heads = model.heads + model.kv_heads
 
-        def make(rows: int, model: Model = model, heads: int = heads) -> tuple:
+        def make(rows: int, model: Model = model, heads: int = heads) -> tuple[Any, ...]:
             fused = maker.normal(rows, (heads + model.kv_heads) * model.head_dim)
             x = fused[:, : heads * model.head_dim].view(rows, heads, model.head_dim)
             angle = maker.uniform(0, 100, rows, model.head_dim // 2)
@@ -297,7 +298,7 @@ def _copy_blocks(maker: Maker) -> Iterator[Workload]:
     pairs = torch.stack((torch.randperm(number), number + torch.randperm(number)), dim=1)
     megabytes = math.prod(shape[1:]) * maker.dtype.itemsize / 2**20
 
-    def within() -> tuple:
+    def within() -> tuple[Any, ...]:
         cache = torch.zeros(shape, dtype=maker.dtype, device=maker.device)
         return cache, cache, pairs
 
@@ -327,7 +328,7 @@ def int4(maker: Maker, rows: int) -> Workload:
     """x [rows, hidden] times the up projection, 4 bits, groups of 128."""
     width, out = maker.largest.hidden, maker.largest.intermediate
 
-    def make() -> tuple:
+    def make() -> tuple[Any, ...]:
         qweight, scale, zero = quantise_int4(maker.normal(out, width), 128)
         return maker.normal(rows, width), qweight, scale, zero, 128
 
@@ -434,7 +435,7 @@ def sampling(
     """One step of sampling for a full batch."""
     rows, vocabulary = _logit_rows(maker)
 
-    def make() -> tuple:
+    def make() -> tuple[Any, ...]:
         def one(value: float) -> Tensor:
             return torch.full((rows,), value, device=maker.device)
 

@@ -7,6 +7,7 @@ where bringing it into that form is what a paged cache costs: gathering pages is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,15 +35,19 @@ def yardsticks(cases: Sequence[Case]) -> tuple[dict[str, Call], dict[str, str]]:
     failed: dict[str, str] = {}
     for name, maker in _YARDSTICKS.get(cases[0].op, {}).items():
         try:
-            prepared = [maker(*case.args, **case.kwargs) for case in cases]
-            if any(each is None for each in prepared):
+            prepared = [run for case in cases if (run := maker(*case.args, **case.kwargs))]
+            if len(prepared) < len(cases):
                 continue
             prepared[0]()
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
         else:
-            working[name] = lambda number, prepared=prepared: prepared[number % len(prepared)]()
+            working[name] = partial(_run_copy, prepared)
     return working, failed
+
+
+def _run_copy(prepared: Sequence[Prepared], number: int) -> object:
+    return prepared[number % len(prepared)]()
 
 
 # --- attention -------------------------------------------------------------------------------------------------
@@ -168,8 +173,8 @@ def _scaled_mm(x: Tensor, qweight: Tensor, scale: Tensor) -> Prepared | None:
         return None
     row_scale = x.float().abs().amax(-1, keepdim=True) / 448
     codes = (x.float() / row_scale).to(qweight.dtype)
-    scales = {"scale_a": row_scale, "scale_b": scale[None].contiguous()}
-    return lambda: torch._scaled_mm(codes, qweight.T, **scales, out_dtype=x.dtype)
+    column_scale = scale[None].contiguous()
+    return lambda: torch._scaled_mm(codes, qweight.T, row_scale, column_scale, out_dtype=x.dtype)
 
 
 def _int_mm(x: Tensor, qweight: Tensor, scale: Tensor) -> Prepared | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernels import ops
+from kernels.attention_batch import AttentionBatch
 
 WIDENED = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -72,8 +73,8 @@ def _mapped(case: Case, convert: Callable[[Tensor], Tensor]) -> Case:
     def visit(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(visit(each) for each in value)
-        if is_dataclass(value):
-            return type(value)(**{name: visit(each) for name, each in _fields(value).items()})
+        if isinstance(value, AttentionBatch):
+            return AttentionBatch(**{name: visit(each) for name, each in _fields(value).items()})
         if not isinstance(value, Tensor):
             return value
         key = (value.untyped_storage().data_ptr(), value.dtype)

@@ -189,7 +189,7 @@ class Pages:
     def spoil(self, used: Tensor) -> None:
         """NaN in every slot that `used` [num_blocks, block_size] leaves out."""
         unused = ~used[:, None, None, :].expand(self.kv.shape[:-1])
-        if self.kv.dtype == torch.int8:
+        if self.kv.dtype == torch.int8 and self.kv_scale is not None:
             self.kv_scale[unused] = NAN
         elif self.kv.dtype == FP8:
             self.kv.view(torch.uint8)[unused] = 0x7F
@@ -322,8 +322,8 @@ def _copy_blocks(draw: Draw) -> Iterator[Case]:
             yield Case("copy_blocks", f"{name} to another", (one, two, block_pairs))
     apart = draw.normal(6, 3, 40)[:, 1]
     fewer = draw.normal(4, 40)
-    pairs = torch.tensor([[5, 0], [2, 3], [2, 1]])
-    yield Case("copy_blocks", "blocks that lie apart, one of them twice", (apart, fewer, pairs))
+    block_pairs = torch.tensor([[5, 0], [2, 3], [2, 1]])
+    yield Case("copy_blocks", "blocks that lie apart, one of them twice", (apart, fewer, block_pairs))
 
 
 def _across_devices(case: Case, device: str) -> Iterator[Case]:

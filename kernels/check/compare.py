@@ -135,7 +135,7 @@ def _targets(before: Case, after: Case, reference: Case, worst: Worst) -> None:
     """Compare the whole memory of the targets, unwritten parts included."""
     for name in IN_PLACE.get(before.op, ()):
         old, got, want = (case.arguments().get(name) for case in (before, after, reference))
-        if old is None:
+        if old is None or got is None or want is None:
             continue
         _untouched_outside(name, old, got, want)
         if before.op == "reshape_and_cache":

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -60,9 +61,9 @@ def load_library() -> Library:
     return Library(handle, None, path, time.perf_counter() - start if built else 0.0)
 
 
-def function(name: str, signature: str, returns: str | None = None) -> ctypes._CFuncPtr:
+def function(name: str, signature: str, returns: str | None = None) -> Any:
     """A C function. One letter for each argument, and for the result: p pointer, l int64, f float."""
-    types = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "f": ctypes.c_float}
+    types: dict[str, Any] = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "f": ctypes.c_float}
     handle = load_library().handle
     if handle is None:
         raise BuildError(f"the C++ kernels are not available: {load_library().problem}")
@@ -205,7 +206,8 @@ def _compile(compiler: str, folder: Path) -> None:
 
 def _run_all(commands: list[list[str]]) -> None:
     """Side by side, as many as there are cores; the first failure is the error, and nothing is left running."""
-    waiting, running = list(commands), []
+    waiting = list(commands)
+    running: list[subprocess.Popen[str]] = []
     try:
         while waiting or running:
             while waiting and len(running) < (os.cpu_count() or 1):
@@ -247,7 +249,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def _first_error(command: list[str], output: str) -> str:
+def _first_error(command: Any, output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no output")
     return f"{Path(command[0]).name} failed: {telling}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -237,7 +238,7 @@ def compile_cases() -> dict[str, Callable[[], object]]:
         starts, lens = torch.empty(65, device="meta"), torch.empty(64, device="meta")
         batch = AttentionBatch(starts, lens, torch.empty(64, 256, device="meta"), 1)
         kv_scale = torch.empty(4096, 2, 8, 16, device="meta")
-        options = {"scale": 0.1, "kv_scale": kv_scale}
+        options: dict[str, Any] = {"scale": 0.1, "kv_scale": kv_scale}
         return lambda: (
             decode_one_pass(query, kv, batch, **options),
             decode_split(query, kv, batch, **options),

@@ -24,7 +24,7 @@ def reshape_and_cache(
     arguments = (
         *(key, value, kv, slot_mapping, kv_scale),
         *(key.stride(0), key.stride(1), value.stride(0), value.stride(1), kv.stride(0)),
-        kv_scale.stride(0) if kv.dtype == torch.int8 else 0,
+        0 if kv_scale is None or kv.dtype != torch.int8 else kv_scale.stride(0),
         num_heads,
     )
     grid = (num_tokens, -(-num_heads // WARPS))

@@ -196,7 +196,8 @@ def _loaded(kernel: Kernel, index: int, shared_bytes: int) -> Any:
         )
     needed = shared_bytes + loaded.attributes.shared_size_bytes  # dynamic and static
     if needed > SHARED_WITHOUT_OPT_IN:
-        available = torch.cuda.get_device_properties(index).shared_memory_per_block_optin
+        properties: Any = torch.cuda.get_device_properties(index)  # torch's stub lacks the attribute
+        available = properties.shared_memory_per_block_optin
         check_shared_memory(kernel.name, needed, available, torch.cuda.get_device_name(index))
         _allow_shared_memory(loaded, kernel.name, index, shared_bytes)
     return loaded

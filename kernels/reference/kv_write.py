@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ FP8_MAX = 448.0
 
 
 def reshape_and_cache(
-    key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor, kv_scale: Tensor | None = None
+    key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor, kv_scale: Any = None
 ) -> None:
     block_size = kv.shape[3]
     real = (slot_mapping >= 0).nonzero().flatten()
@@ -25,7 +27,7 @@ def reshape_and_cache(
         kv[blocks, part, :, offsets] = x.to(kv.dtype)
 
 
-def dequantise_pages(pages: Tensor, kv_scale: Tensor | None, block_ids: Tensor) -> Tensor:
+def dequantise_pages(pages: Tensor, kv_scale: Any, block_ids: Tensor) -> Tensor:
     """pages [n, 2, kv_heads, block_size, head_dim], the blocks `block_ids` [n] of a cache, as numbers."""
     if pages.dtype == torch.float8_e4m3fn:
         return pages.float() * kv_scale.view(1, 2, 1, 1, 1)

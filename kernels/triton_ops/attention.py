@@ -10,6 +10,7 @@ bits, depends on the row alone and not on its company.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ def paged_attention(
     if query.numel() == 0 or batch.seq_lens.shape[0] == 0:
         return out
     inputs = (query, kv, batch, out)
-    options = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
+    options: dict[str, Any] = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
     if batch.max_query_len != 1:
         unified_attention(*inputs, **options)
     split_kv_decode(*inputs, **options)
@@ -87,7 +88,7 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
         batch = AttentionBatch(integers, integers[:64], table)
         paged_attention(qkv[:, :heads], kv, batch, scale=head_dim**-0.5, kv_scale=scale)
 
-    cases = {
+    cases: dict[str, Callable[[], object]] = {
         "bf16": lambda: attend(torch.bfloat16),
         "bf16, 14/2 heads of 64": lambda: attend(torch.bfloat16, heads=14, kv_heads=2, head_dim=64),
         "fp16, 32/32 heads of 80": lambda: attend(torch.float16, heads=32, kv_heads=32, head_dim=80),

@@ -31,6 +31,13 @@ QUANTISED = {torch.float8_e4m3fn: "fp8", torch.int8: "int8"}
 
 
 @triton.jit
+def nothing_seen(M: tl.constexpr, DIM_PADDED: tl.constexpr):
+    """m, l and acc of M queries that have seen no key."""
+    acc = tl.zeros([M, DIM_PADDED], tl.float32)
+    return tl.full([M], float("-inf"), tl.float32), tl.zeros([M], tl.float32), acc
+
+
+@triton.jit
 def attend_tile(
     query,  # [M, DIM_PADDED]
     query_position,  # [M]

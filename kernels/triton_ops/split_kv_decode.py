@@ -28,7 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
-from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile
+from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile, nothing_seen
 
 SPLIT = 256
 MAX_SPLITS = 64
@@ -96,9 +96,7 @@ def decode_split_kernel(
         score_scale *= tl.load(kv_scale)
 
     for split in range(tl.program_id(2), tl.cdiv(seq_len - first_tile, split_len), tl.num_programs(2)):
-        highest = tl.full([GROUP_PADDED], float("-inf"), tl.float32)
-        total = tl.zeros([GROUP_PADDED], tl.float32)
-        acc = tl.zeros([GROUP_PADDED, DIM_PADDED], tl.float32)
+        highest, total, acc = nothing_seen(GROUP_PADDED, DIM_PADDED)
         start = first_tile + split * split_len
         for position_of_tile in range(start, tl.minimum(start + split_len, seq_len), TILE):
             highest, total, acc = attend_tile(
@@ -215,7 +213,7 @@ def split_kv_decode(
         scale * LOG2_E,
         *query.stride()[:2],
         *kv.stride()[:3],
-        *(kv_scale.stride()[:3] if quantised == "int8" else (0, 0, 0)),
+        *((0, 0, 0) if kv_scale is None or quantised != "int8" else kv_scale.stride()[:3]),
         batch.block_table.stride(0),
         COMPUTE=TYPES[compute],
         GROUP=group,

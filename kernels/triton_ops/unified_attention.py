@@ -29,7 +29,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
-from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile
+from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile, nothing_seen
 
 
 @triton.jit
@@ -44,6 +44,17 @@ def find_row(query_start_loc, block, num_rows, BLOCK_Q: tl.constexpr):
         else:
             high = middle - 1
     return low
+
+
+@triton.jit
+def locate(query_start_loc, seq_lens, num_rows, BLOCK_Q: tl.constexpr):
+    """(row of this program, its first token, its number of queries, tokens before them, this program's first query)."""
+    block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last queries see the most keys: start them first
+    row = find_row(query_start_loc, block, num_rows, BLOCK_Q)
+    query_start = tl.load(query_start_loc + row)
+    query_len = tl.load(query_start_loc + row + 1) - query_start
+    context = tl.load(seq_lens + row) - query_len
+    return row, query_start, query_len, context, (block - query_start // BLOCK_Q - row) * BLOCK_Q
 
 
 @triton.jit
@@ -78,15 +89,10 @@ def unified_attention_kernel(
     TILE: tl.constexpr,
 ):
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
-    block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last queries see the most keys: start them first
     kv_head = tl.program_id(1)
-    row = find_row(query_start_loc, block, num_rows, BLOCK_Q)
-    query_start = tl.load(query_start_loc + row)
-    query_len = tl.load(query_start_loc + row + 1) - query_start
-    first_query = (block - query_start // BLOCK_Q - row) * BLOCK_Q
+    row, query_start, query_len, context, first_query = locate(query_start_loc, seq_lens, num_rows, BLOCK_Q)
     if (query_len < 2) | (first_query >= query_len):
         return
-    context = tl.load(seq_lens + row) - query_len
 
     tile_row = tl.arange(0, BLOCK_M)
     dim = tl.arange(0, DIM_PADDED)
@@ -113,9 +119,7 @@ def unified_attention_kernel(
     if QUANTISED == "fp8":
         score_scale *= tl.load(kv_scale)
 
-    highest = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, DIM_PADDED], tl.float32)
+    highest, total, acc = nothing_seen(BLOCK_M, DIM_PADDED)
     for position_of_tile in range(start, masked_from, TILE):
         highest, total, acc = attend_tile(
             q, position, highest, total, acc, position_of_tile, lowest, end, keys, key_scales, blocks,
@@ -167,7 +171,7 @@ def unified_attention(
         scale * LOG2_E,
         *query.stride()[:2],
         *kv.stride()[:3],
-        *(kv_scale.stride()[:3] if quantised == "int8" else (0, 0, 0)),
+        *((0, 0, 0) if kv_scale is None or quantised != "int8" else kv_scale.stride()[:3]),
         batch.block_table.stride(0),
         WINDOW=sliding_window or 0,
         QUANTISED=quantised,

@@ -184,6 +184,6 @@ def _show_workload(report: BenchReport, op: str, workload: str) -> None:
         pad = " " * max(1, 30 - len(each.candidate))
         time, share = results.microseconds(each.seconds), 100 * report.share(each)
         console.print(f"    {name}{pad}{time:>12} {share:5.0f} %{versus}", soft_wrap=True)
-    for each in report.omitted:
-        if (each.op, each.workload) == (op, workload):
-            console.print(f"    [dim]{each.candidate}: {escape(each.reason)}[/]", soft_wrap=True)
+    for left_out in report.omitted:
+        if (left_out.op, left_out.workload) == (op, workload):
+            console.print(f"    [dim]{left_out.candidate}: {escape(left_out.reason)}[/]", soft_wrap=True)

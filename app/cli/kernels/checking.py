@@ -16,6 +16,7 @@ from app.cli.kernels.names import backends, how, operation
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from kernels.check.cases import Size
     from kernels.check.jobs import Job
     from kernels.check.run import CheckReport
 
@@ -117,7 +118,7 @@ def _dtypes(
     return ("float32", "bfloat16") if device == "cuda" else ("float32",)
 
 
-def _sizes(state: str, device: str, everything: bool) -> tuple[str, ...]:
+def _sizes(state: str, device: str, everything: bool) -> tuple[Size, ...]:
     if state == "slow":
         return ("tiny",)
     return ("small", "large") if device == "cuda" and everything else ("small",)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +98,7 @@ def inject_outliers(model: ShopModel, *, factor: float = 64.0, channels: Sequenc
     the results are the same bit for bit in floating point; rounding to integers sees another model.
     """
     for layer in model.model.layers:
-        for group in norm_groups(layer):
+        for group in norm_groups(cast("DecoderLayer", layer)):
             size = len(group.previous.weight)
             scale = torch.ones(size)
             scale[[channel % size for channel in channels]] = 1 / factor

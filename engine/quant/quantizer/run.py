@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -128,7 +128,7 @@ def quantize(
 
     samples: token ids int64 [1, n] each.
     """
-    layers = model.model.layers
+    layers = cast("list[DecoderLayer]", list(model.model.layers))
     if recipe.is_grouped:
         for name in MATRICES:
             group_of(recipe, name, tuple(_matrix(layers[0], name).weight.shape))
