@@ -1,16 +1,20 @@
-"""The only door to the kernels: one function per operation, and its docstring is the contract.
+"""The only door to the kernels: one function per operation. Its docstring is the contract.
 
     T  tokens of a step        R  requests (rows) of a step        S  rows that get a token        V  vocabulary
 
 Inputs may be strided views unless a line says otherwise; the last dimension is contiguous. Arithmetic is fp32
-inside, whatever the storage type. Outputs are new tensors unless a line says "in place". A row's result depends on
-nothing but that row: alone or in a batch it is the same bit for bit, and a NaN stays in the row it came from.
+inside for any storage type. Outputs are new tensors unless a line says "in place". A row's result depends only on
+that row: it has the same bits alone and in a batch, and a NaN stays in its row.
 
-Which implementation runs is decided in `registry.py` by device, dtype and shape, or by the variable PREP_KERNELS.
-The reference (`reference/`, plain torch) says what is right and runs everywhere; on float64 inputs it computes in
-float64, which is what every other implementation is measured against.
+`registry.py` chooses the implementation by device, dtype and shape, or by the variable PREP_KERNELS. The reference
+(`reference/`, plain torch) is the specification and runs everywhere. On float64 inputs it computes in float64, and all
+other implementations are tested against that.
+
+The imports below are the rest of the public interface: recording C++ calls (`cpu/graph.py`), and the definitions of the
+quantised formats (`reference/`).
 """
 
+# mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -45,9 +49,9 @@ if TYPE_CHECKING:
 
 
 def pack_weight(weight: Tensor) -> Tensor | PackedWeight:
-    """The matrix [out, in] in the layout that `linear` is fastest with on its device; opaque from then on.
+    """Return the matrix [out, in] in the layout that `linear` is fastest with on its device.
 
-    `.to_dense()` of what is not a plain tensor gives the matrix back.
+    The layout is opaque; a PackedWeight has `.to_dense()`.
     """
     if preferred("linear", weight.device.type) == "cpu" and weight.dtype == torch.float32:
         from kernels.cpu.linear import pack_weight as pack_panels
@@ -59,21 +63,21 @@ def pack_weight(weight: Tensor) -> Tensor | PackedWeight:
 
 
 def linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
-    """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], as it is or from `pack_weight`."""
+    """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], plain or from `pack_weight`."""
     key = (x.device.type, x.dtype, type(weight))
     return dispatch("linear", key, x, weight, bias)(x, weight, bias)
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
-    """Rows of a table [rows, size] by their numbers, int64 [T]: [T, size]. Every id is a row: nothing is checked."""
+    """Return rows of a table [rows, size] by their ids, int64 [T]: [T, size]. Ids are not checked."""
     return dispatch("embedding", kind(table), table, ids)(table, ids)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / rms(x) * weight over the last dimension.
 
-    x [..., hidden], weight [hidden]; returns weight's dtype and never touches x. The product with the
-    weight is taken in the weight's dtype, as checkpoints were trained. Source: Zhang & Sennrich 2019.
+    x [..., hidden], weight [hidden]; returns weight's dtype. The product with the
+    weight is computed in the weight's dtype, as checkpoints were trained. Source: Zhang & Sennrich 2019.
     """
     return dispatch("rms_norm", kind(x, weight), x, weight, eps)(x, weight, eps)
 
@@ -81,8 +85,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Add the residual, then normalise: returns (rms_norm(x + residual), x + residual).
 
-    x, residual [T, hidden], weight [hidden]; the sum has the dtype that torch gives x + residual. Neither
-    input is modified: a caller that keeps its residual in fp32 finds it unchanged.
+    x, residual [T, hidden], weight [hidden]; the sum has the dtype that torch gives x + residual. A residual may
+    be fp32 beside a 16-bit x.
     """
     run = dispatch("fused_add_rms_norm", kind(x, residual, weight), x, residual, weight, eps)
     return run(x, residual, weight, eps)
@@ -114,11 +118,11 @@ def reshape_and_cache(
     key, value [T, kv_heads, head_dim]; kv [num_blocks, 2, kv_heads, block_size, head_dim], a view with any
     stride between blocks (a cache holds all layers of a block together), contiguous within a block;
     slot_mapping int64 [T] = block_id * block_size + offset. A slot of -1 is padding and writes
-    nothing: it must never reach kv[-1]. Block 0 is the null block, to which no slot points.
-    Keys are converted to the cache's dtype. Two quantised caches need kv_scale:
+    nothing: it must never reach kv[-1]. No slot points into block 0, the null block.
+    Keys are converted to the cache's dtype. Quantised caches need kv_scale:
 
       float8_e4m3fn  fp32 [2], of keys and of values, given: stored = clamp(x / scale, -448, 448)
-      int8           fp32 [num_blocks, 2, kv_heads, block_size], written along: scale = max|x| / 127 of the
+      int8           fp32 [num_blocks, 2, kv_heads, block_size], written as well: scale = max|x| / 127 of the
                      token's head, stored = round-half-even(x / scale), 0 where scale is 0
     """
     run = dispatch("reshape_and_cache", kind(key, kv), key, value, kv, slot_mapping, kv_scale)
@@ -212,9 +216,9 @@ def grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Tensor:
 
 
 def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
-    """Down to the rank: [slices, T, rank] fp32, slice s of token t = lora_a[s, adapter of t] @ x[t].
+    """Return [slices, T, rank] fp32: slice s of token t is lora_a[s, adapter of t] @ x[t].
 
-    x [T, K]; lora_a [slices, adapters, rank, K]; token_adapter int32 [T], -1 for none, whose rows are zeros.
+    x [T, K]; lora_a [slices, adapters, rank, K]; token_adapter int32 [T], -1 for no adapter: zeros.
     lora_a has x's dtype, or is bf16 beside fp32 x. Slices are the parts of a merged projection (q, k, v).
     Source: Punica (Chen et al. 2023), S-LoRA.
     """
@@ -224,10 +228,10 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
 def lora_expand(
     shrunk: Tensor, lora_b: Sequence[Tensor], token_adapter: Tensor, y: Tensor, scaling: Tensor
 ) -> None:
-    """Back up, added to y in place: y[t, part s] += scaling[adapter of t] * lora_b[s][adapter of t] @ shrunk[s, t].
+    """Add to y in place: y[t, part s] += scaling[adapter of t] * lora_b[s][adapter of t] @ shrunk[s, t].
 
     shrunk fp32 [slices, T, rank]; lora_b: one [adapters, N_s, rank] per slice; y [T, sum of N_s], whose part s
-    follows part s - 1; scaling fp32 [adapters]; rows with adapter -1 are left as they are. lora_b has y's dtype, or
+    follows part s - 1; scaling fp32 [adapters]; rows with adapter -1 stay unchanged. lora_b has y's dtype, or
     is bf16 beside fp32 y.
     """
     run = dispatch("lora_expand", kind(y, lora_b[0]), shrunk, lora_b, token_adapter, y, scaling)
@@ -248,9 +252,9 @@ def sample(
 
     Greedy takes the lowest id among the highest. Otherwise, with x = (logit - peak) / temperature, a token stays
     if exp(x) >= min_p, then if x is not under the top_k-th highest survivor, then if x is not under the
-    token at which the survivors' probability, summed from the top, reaches top_p. Equal logits share
-    their fate. Of those that stay the highest x + Gumbel(hash(key, token)) wins: a sample of the softmax that
-    depends on nothing but key and logits. The hash is that of `reference/sampling.py` bit for bit.
+    token at which the survivors' probability, summed from the top, reaches top_p. Tokens with equal
+    logits stay or go together. Of the tokens that stay the one with the highest x + Gumbel(hash(key, token)) wins:
+    a sample of the softmax that depends only on key and logits. The hash is that of `reference/sampling.py` bit for bit.
     """
     run = dispatch("sample", kind(logits), logits, temperature, top_k, top_p, min_p, keys)
     return run(logits, temperature, top_k, top_p, min_p, keys)
@@ -264,9 +268,9 @@ def apply_penalties(
     presence: Tensor,
     frequency: Tensor,
 ) -> None:
-    """Discourage what was said, in place: logits fp32 [S, V], in_prompt bool [S, V], output_counts int32 [S, V].
+    """Penalise tokens of prompt and output in place.
 
-    Per row, fp32 [S]. For tokens in prompt or output a positive logit is divided by `repetition`, another
+    logits fp32 [S, V], in_prompt bool [S, V], output_counts int32 [S, V]; the rest fp32 [S]. For tokens in prompt or output a positive logit is divided by `repetition`, another
     multiplied; then `frequency` times the count in the output and, if that is not zero, `presence` are
     subtracted. Source: vLLM v1/sample/ops/penalties.py.
     """
@@ -277,7 +281,7 @@ def apply_penalties(
 def gather_logprobs(logits: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
     """(log-probability fp32 [S], rank int64 [S]) of one token per row, without a table of all log-probabilities.
 
-    logits fp32 [S, V], token_ids int64 [S]. Rank 1 is the most likely; equal logits do not push a token down.
+    logits fp32 [S, V], token_ids int64 [S]. Rank 1 is the most likely; equal logits do not lower a rank.
     """
     return dispatch("gather_logprobs", kind(logits), logits, token_ids)(logits, token_ids)
 
@@ -286,6 +290,6 @@ def apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> None:
     """Forbid tokens, in place: logits fp32 [S, V] becomes -inf where the token's bit is 0.
 
     bitmask int32 [S, ceil(V / 32)]: token v is bit v % 32 of word v // 32 (xgrammar's layout). Bits past V are
-    not looked at.
+    ignored.
     """
     dispatch("apply_token_bitmask", kind(logits), logits, bitmask)(logits, bitmask)

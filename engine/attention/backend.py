@@ -159,7 +159,7 @@ def get_backend(
             "or your own as 'package.module:Class'"
         )
     backend_class = load_class(path, "attention backend")
-    backend = backend_class(device, dtype)
+    backend: AttentionBackend = backend_class(device, dtype)
     if reason := _unsupported(backend_class, device, dtype, shape):
         others = ", ".join((*_working(device, dtype, shape), "reference"))
         raise ConfigError(

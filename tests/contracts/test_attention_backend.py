@@ -32,7 +32,7 @@ from tests.differential.harness import make_metadata
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 SHIPPED = ("sdpa", "cpu")
-"""What a CPU is served with unless something else is asked for."""
+"""The backend that a CPU gets by default."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -116,7 +116,7 @@ class Workload:
         shape = kv_cache_shape(num_blocks, self.num_layers, self.num_kv_heads, self.block_size, self.head_dim)
         cache = torch.randn(shape, generator=generator).to(self.dtype)
         cache[0] = 0  # the null block
-        cache[ids] = float("nan")  # blocks of nobody: one read of them and the result is not a number
+        cache[ids] = float("nan")  # free blocks: one read of them and the result is not a number
 
         num_tokens = sum(num_tokens for _, num_tokens in self.rows) + self.padding
         heads = self.num_heads + 2 * self.num_kv_heads

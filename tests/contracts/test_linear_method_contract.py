@@ -1,8 +1,8 @@
-"""What a LinearMethod must do, whatever it stores: ours for float checkpoints, or yours.
+"""Contract of a LinearMethod, for any storage: ours for float checkpoints, or yours.
 
 pytest tests/contracts -k linear_method --impl lessons.my_int3:MyInt3
 
-Yours is made without arguments, gets the layer's float weights from the loader and may keep whatever it likes of them.
+Yours is made without arguments and gets the layer's float weights from the loader; it may store them in any form.
 """
 
 from __future__ import annotations

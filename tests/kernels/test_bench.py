@@ -1,4 +1,4 @@
-"""What an operation must move and compute at least, checked against figures worked out by hand."""
+"""Least bytes and FLOPs of operations, checked against figures calculated by hand."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def sampled(logits: list[float], *, temperature: float = 1.0, top_p: float = 1.0
 
 
 def test_only_a_genuine_near_tie_excuses_another_token() -> None:
-    """Whoever is not the winner within rounding is wrong, and greedy rows have no rounding at all."""
+    """A token that does not win within rounding is wrong, and greedy rows have no rounding at all."""
     reference = registry.get("sample", "reference").load()
     case = sampled([5.0, 4.0, 3.0, 2.0], temperature=0.7)
     chosen = int(reference(*case.args)[0])

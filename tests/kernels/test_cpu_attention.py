@@ -204,7 +204,7 @@ FAULTS = {
     "a wrong scale": ("to_float(from[d]) * batch.scale", "to_float(from[d]) * batch.scale * 1.01f"),
     "outputs not rescaled to the new peak": ("load(output + d) * factor", "load(output + d)"),
     "mass not rescaled to the new peak": ("mass *= factor;", ""),
-    "the first kv head's queries for everybody": (
+    "the first kv head's queries for all": (
         "(task.kv_head * group + query % group) *",
         "(query % group) *",
     ),

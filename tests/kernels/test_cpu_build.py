@@ -140,7 +140,7 @@ def test_a_user_without_a_home_is_one_line(
 
 
 def problem_with(monkeypatch: pytest.MonkeyPatch, compiler: str) -> str:
-    """What is told of a faulty compiler, which is shown no file but those of the test: it might write to one."""
+    """Return the problem that a faulty compiler causes. It sees only files of the test, which it might overwrite."""
     monkeypatch.setattr(build, "_openmp_runtime", lambda: None)
     monkeypatch.setenv("PREP_KERNELS_COMPILER", compiler)
     library = load()

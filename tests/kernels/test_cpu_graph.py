@@ -79,7 +79,7 @@ def test_two_graphs_can_share_an_arena_if_they_take_turns() -> None:
 
 
 def test_a_torch_operation_is_not_recorded() -> None:
-    """Why whoever records must compare a replay with an ordinary run."""
+    """So the caller must compare a replay with an ordinary run."""
     x = torch.randn(5, 64)
     graph, result = CPUGraph.record(lambda: block(x + 1), Arena(1 << 20))
     x.copy_(torch.randn(5, 64))

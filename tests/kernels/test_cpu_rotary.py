@@ -84,7 +84,7 @@ FAULTS = {
     ),
     "pairs of neighbours": ("second = load(x + half + i)", "second = load(x + i + 1)"),
     "what is not rotated is lost": ("for (i = 2 * half; i < head_dim; i++) y[i] = x[i];", ""),
-    "everybody at the first position": ("cos + token * cos_stride", "cos"),
+    "all tokens at the first position": ("cos + token * cos_stride", "cos"),
 }
 
 

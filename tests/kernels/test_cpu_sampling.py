@@ -90,7 +90,7 @@ def test_no_rows() -> None:
 
 
 def test_the_hash_is_the_references_bit_for_bit() -> None:
-    """Of equal logits the token with the lowest bits wins, for its noise is the highest."""
+    """Among equal logits the token with the lowest bits wins: its noise is the highest."""
     rows, vocab_size = 2000, 600
     row_keys = keys(3, rows)
     found, _ = sampling.sample(torch.zeros(rows, vocab_size), *plain(rows, vocab_size), row_keys)
@@ -98,7 +98,7 @@ def test_the_hash_is_the_references_bit_for_bit() -> None:
 
 
 def test_the_noise_is_exact_to_two_millionths() -> None:
-    """Of two tokens the second wins exactly when its logit leads by more than its noise lags behind."""
+    """The second of two tokens wins exactly when its logit leads by more than its noise lags behind."""
     rows, slack = 4000, 2e-6
     row_keys = keys(4, rows)
     u = (reference.noise_bits(row_keys, 2).float() + 0.5) * reference.UNIFORM_SCALE

@@ -1,4 +1,4 @@
-"""What the quantised products mean, and that the quantisers which tests and loaders use are what they claim."""
+"""The quantised products and the quantisers of tests and loaders follow their definitions."""
 
 from __future__ import annotations
 

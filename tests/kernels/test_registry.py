@@ -1,4 +1,4 @@
-"""Which implementation runs: the fastest that takes the input, unless another one is asked for by name."""
+"""The fastest implementation that supports the input runs, unless another is requested by name."""
 
 from __future__ import annotations
 

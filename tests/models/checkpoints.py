@@ -42,7 +42,7 @@ def read_config(folder: Path, **args: Any) -> ModelConfig:
 
 
 def random_weights(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """What the config in `folder` needs, by the names of the checkpoint format."""
+    """Return random weights for the config in `folder`, by the names of the checkpoint format."""
     generator = torch.Generator().manual_seed(0)
     targets = checkpoint_tensors(create_model(read_config(folder, load_format="dummy"), "cpu"))
     return {

@@ -90,7 +90,7 @@ def test_a_request_gives_the_same_bits_alone_and_among_64_others(
 def test_a_prompt_in_chunks_gives_the_logits_and_the_cache_of_one_piece(
     shop: tuple[torch.nn.Module, ModelConfig], cut: tuple[int, ...], threads: int
 ) -> None:
-    """With the C++ kernels, bit for bit: every sum runs in an order that only position decides."""
+    """The C++ kernels agree bit for bit: only the position decides the order of every sum."""
     model, config = shop
     rng = random.Random(1)
     prompt = [rng.randrange(SHOP["vocab_size"]) for _ in range(60)]

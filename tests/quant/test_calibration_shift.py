@@ -1,6 +1,6 @@
 """E33 and E34 on a trained model: which method is nearer to the float model, and what calibration texts are worth.
 
-shop-draft in 4 bits, groups of 16, judged on Japanese conversations that nobody calibrated with: the mean KL divergence
+shop-draft in 4 bits, groups of 16, judged on Japanese conversations outside the calibration set: the mean KL divergence
 of its next-token distributions from the float model's, in nats.
 """
 

@@ -48,7 +48,7 @@ PUBLISHED_E2M1 = {
 
 
 def of_bits(code: int) -> float:
-    """What four bits mean by the definition of the format."""
+    """Return the value of four bits by the definition of the format."""
     sign, exponent, fraction = -1 if code & 8 else 1, code >> 1 & 3, code & 1
     size = fraction * 0.5 if exponent == 0 else (1 + fraction / 2) * 2.0 ** (exponent - 1)
     return math.copysign(size, sign)

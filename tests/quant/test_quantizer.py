@@ -72,7 +72,7 @@ def test_squared_error_is_that_of_the_outputs() -> None:
 
 
 def test_gptq_with_uncorrelated_inputs_rounds_to_nearest() -> None:
-    """With a diagonal gram matrix no column can make good for another."""
+    """If the gram matrix is diagonal, no column can compensate for another."""
     weight = torch.randn(12, 64)
     found = gptq_round(weight, torch.eye(64) * 3, 32)
     expected = round_to_nearest(weight, 32, symmetric=True)

@@ -1,4 +1,4 @@
-"""What 8 bits do to numbers that are hard for them."""
+"""8-bit formats on numbers that are hard for them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_token_s_outliers_do_not_touch_its_neighbours() -> None:
 
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_a_grid_holds_every_weight_within_half_a_step(symmetric: bool) -> None:
-    """Of the symmetric one the largest weight of a group is the exception: it lies at 7.5 steps and 7 is the last."""
+    """The exception is the largest weight of a group on the symmetric grid: it lies at 7.5 steps, and 7 is the last."""
     weight = torch.randn(16, 128)
     grid = fit_grid(weight, 32, symmetric=symmetric, scale_dtype=torch.float32)
     off = ((grid.restore(grid.round(weight)) - weight).reshape(16, 4, 32) / grid.scale[..., None]).abs()

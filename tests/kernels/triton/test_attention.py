@@ -41,7 +41,7 @@ def test_rows_of_several_splits(most: int, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("context", [0, 24, 31, 32, 33])
 @pytest.mark.parametrize("window", [None, 1, 32, 33])
 def test_around_the_edges_of_tiles_and_query_blocks(context: int, window: int | None) -> None:
-    """With 24 tokens before and a window of 1 some queries see nothing of the first tile of their program."""
+    """Some queries see nothing of their program's first tile: for example after 24 tokens with a window of 1."""
     inputs = inputs_of([17], [context + 17])
     got = paged_attention(*inputs, scale=0.2, sliding_window=window)
     wanted = expected(inputs, scale=0.2, sliding_window=window)

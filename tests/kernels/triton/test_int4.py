@@ -21,7 +21,7 @@ FAULTS = {
     "the next group's scale": ("n * scale_stride + group,", "n * scale_stride + group // 2,"),
     "a scale for each step instead of each group": ("group = k // GROUP_SIZE", "group = k // BLOCK_K"),
 }
-"""What is wrong: the text as it should be, as it is."""
+"""Fault: the right text and the wrong one."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["fp32", "fp16"])
@@ -53,7 +53,7 @@ def test_parts_in_programs_of_their_own_add_up_to_the_bits_of_one_program(
 
 
 def test_a_nibble_in_the_mantissa_adds_itself() -> None:
-    """What `less_zero` relies on, also for bf16, which the interpreter cannot compute with."""
+    """`less_zero` relies on this, also for bf16, which the interpreter cannot compute with."""
     nibbles = torch.arange(16, dtype=torch.int16)
     assert (nibbles | 0x6400).view(torch.float16).tolist() == [1024 + nibble for nibble in range(16)]
     assert (nibbles | 0x4300).view(torch.bfloat16).tolist() == [128 + nibble for nibble in range(16)]

@@ -21,7 +21,7 @@ def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone(
 
 
 def test_the_normalised_row_is_that_of_the_rounded_sum() -> None:
-    """In fp16 2048 + 1 is 2048. Whoever normalises 2049 disagrees with the residual that the next layer gets."""
+    """In fp16 2048 + 1 is 2048. A kernel that normalises 2049 disagrees with the residual that the next layer gets."""
     x, residual = torch.ones(1, 64).half(), torch.ones(1, 64).half()
     residual[:, :32] = 2048
     normed, total = fused_add_rms_norm(x, residual, torch.ones(64), 0.0)

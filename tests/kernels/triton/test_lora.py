@@ -13,7 +13,7 @@ from kernels.triton_ops import lora
 from tests.kernels.triton.mutants import assert_noticed
 
 FAULTS = {
-    "what nobody wrote is added": ("lora_shrink", "mask=r < written", "mask=r < rank"),
+    "unwritten memory is added": ("lora_shrink", "mask=r < written", "mask=r < rank"),
     "the first slice's matrices for all": ("lora_shrink", "lora_a + part_of * slice_stride", "lora_a"),
     "the scaling of adapter 0": ("lora_expand", "tl.load(scaling + adapter)", "tl.load(scaling)"),
     "slices start at column 0": ("lora_expand", "(first_column + n)[:, None]", "n[:, None]"),
