@@ -254,7 +254,7 @@ def sample(
     if exp(x) >= min_p, then if x is not under the top_k-th highest survivor, then if x is not under the
     token at which the survivors' probability, summed from the top, reaches top_p. Tokens with equal
     logits stay or go together. Of the tokens that stay the one with the highest x + Gumbel(hash(key, token)) wins:
-    a sample of the softmax that depends only on key and logits. The hash is that of `reference/sampling.py` bit for bit.
+    a sample of the softmax that depends only on key and logits. The hash is that of `reference/sampling.py`.
     """
     run = dispatch("sample", kind(logits), logits, temperature, top_k, top_p, min_p, keys)
     return run(logits, temperature, top_k, top_p, min_p, keys)
@@ -270,9 +270,9 @@ def apply_penalties(
 ) -> None:
     """Penalise tokens of prompt and output in place.
 
-    logits fp32 [S, V], in_prompt bool [S, V], output_counts int32 [S, V]; the rest fp32 [S]. For tokens in prompt or output a positive logit is divided by `repetition`, another
-    multiplied; then `frequency` times the count in the output and, if that is not zero, `presence` are
-    subtracted. Source: vLLM v1/sample/ops/penalties.py.
+    logits fp32 [S, V], in_prompt bool [S, V], output_counts int32 [S, V]; the rest fp32 [S]. For tokens in prompt or
+    output a positive logit is divided by `repetition`, another multiplied; then `frequency` times the count in the
+    output and, if that is not zero, `presence` are subtracted. Source: vLLM v1/sample/ops/penalties.py.
     """
     inputs = (logits, in_prompt, output_counts, repetition, presence, frequency)
     dispatch("apply_penalties", kind(logits), *inputs)(*inputs)
