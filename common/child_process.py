@@ -25,6 +25,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -72,6 +73,7 @@ class ChildProcess:
         grace_s: float = GRACE_S,
         own_group: bool = True,
         keep_stderr: bool = False,
+        stop_signal: signal.Signals | None = None,
         **popen: Any,
     ) -> None:
         """Start the process.
@@ -85,6 +87,7 @@ class ChildProcess:
             own_group: start a process group, so that Ctrl-C in a terminal does not reach the child and ending it
                 ends what it has started. Without, the child must ignore SIGINT itself.
             keep_stderr: write stderr to a temporary file, for `last_words`; else it is that of this process.
+            stop_signal: sent by `close`, to a child that has no pipe to hang up.
             popen: further arguments of `subprocess.Popen`.
         """
         self.name = name
@@ -102,11 +105,12 @@ class ChildProcess:
             **popen,
         )
         self._own_group = own_group
+        self._stop_signal = stop_signal
         self._end = weakref.finalize(self, _end, self._process, self._hang_up(), grace_s, own_group)
 
     def _hang_up(self) -> Callable[[], None]:
-        """Return what closes our end of the connection. It must not refer to this object."""
-        return _nothing
+        """Return what asks the child to end. It must not refer to this object."""
+        return partial(_ask_to_stop, self._process, self._stop_signal, self._own_group)
 
     @property
     def pid(self) -> int:
@@ -116,8 +120,8 @@ class ChildProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def exit_code(self, timeout: float = GRACE_S) -> int | None:
-        """Return the exit code of a process that ends within so many seconds, else None."""
+    def exit_code(self, timeout: float | None = GRACE_S) -> int | None:
+        """Return the exit code of a process that ends within so many seconds (None: wait for ever), else None."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -268,5 +272,6 @@ def _closer(pipe: IO[bytes] | None) -> Callable[[], None]:
     return close
 
 
-def _nothing() -> None:
-    pass
+def _ask_to_stop(process: subprocess.Popen[bytes], number: signal.Signals | None, own_group: bool) -> None:
+    if number is not None and process.poll() is None:
+        _signal(process, number, own_group)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -15,11 +13,13 @@ import urllib.request
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Annotated
 
 import typer
 
 from app.cli import terminal
+from common.child_process import ChildProcess
 
 app = terminal.command_app()
 
@@ -127,19 +127,20 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
     if port:
         _check_free(port)
     port = port or _free_port()
-    command = [sys.executable, "-m", "app.debugger.server", "run", str(SCRIPT), "--server.port", str(port)]
+    args = ["run", str(SCRIPT), "--server.port", str(port)]
     for name, value in SETTINGS.items():
-        command += [f"--{name}", value]
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        args += [f"--{name}", value]
+    environment = {}
     kind, _, trace = parameters.get("run", "").partition(":")
     if kind == "file":
         environment["PREP_APP_TRACE"] = trace  # read while the browser starts
-    server = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
+    server = ChildProcess(
+        "app.debugger.server",
+        name="the server",
+        args=args,
+        environment=environment,
+        stop_signal=signal.SIGTERM,
+        stdout=DEVNULL,
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -156,12 +157,12 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
             )
         if browser:
             webbrowser.open(url)
-        code = server.wait()
+        code = server.exit_code(timeout=None)
         raise terminal.Problem(f"the server ended unexpectedly with code {code}", code=terminal.CHECKS_FAILED)
     except KeyboardInterrupt:
         terminal.err().print("[dim]stopped[/]")
     finally:
-        _stop(server)
+        server.close()
 
 
 def _end_with_parent() -> None:
@@ -175,13 +176,13 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _wait_until_healthy(server: subprocess.Popen[bytes], port: int) -> None:
+def _wait_until_healthy(server: ChildProcess, port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     with terminal.loading("the workbench"):
         while time.monotonic() < deadline:
-            if server.poll() is not None:
+            if not server.is_running:
                 raise terminal.Problem(
-                    f"the server did not start (code {server.returncode})",
+                    f"the server did not start (code {server.exit_code()})",
                     next_step=f"is port {port} free?  prep app --port 0 takes a free one",
                     code=terminal.ENVIRONMENT,
                 )
@@ -211,14 +212,3 @@ def _check_free(port: int) -> None:
                 next_step="prep app --port 0 takes a free one",
                 code=terminal.ENVIRONMENT,
             ) from error
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    """End the server and its child processes."""
-    if server.poll() is None:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()

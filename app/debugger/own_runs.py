@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from subprocess import DEVNULL
+from tempfile import TemporaryDirectory
 
 from app.debugger.runs import open_run, path_of, runs_dir
+from common.child_process import ChildProcess
 from engine.trace.files import unused_path
 from engine.trace.format import TraceError
 
-ROOT = Path(__file__).resolve().parents[2]
 GZIP = b"\x1f\x8b"
 
 
@@ -104,16 +102,15 @@ class Recording:
         self._began = time.monotonic()
         self._folder = TemporaryDirectory(prefix="prep-recording-")
         self._path = Path(self._folder.name) / "demo.itrace"
-        self._errors = TemporaryFile()
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        command = ["trace", "record", "-o", str(self._path), "demo", "--fast"]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli.main", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,
+        self._process = ChildProcess(
+            "app.cli.main",
+            name="the recording",
+            args=["trace", "record", "-o", str(self._path), "demo", "--fast"],
+            grace_s=10.0,
+            keep_stderr=True,
+            stop_signal=signal.SIGTERM,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
         )
 
     @property
@@ -122,18 +119,15 @@ class Recording:
 
     def poll(self) -> Recorded | None:
         """The result, or None while it runs."""
-        code = self._process.poll()
-        if code is None:
+        if self._process.is_running:
             return None
+        code = self._process.exit_code()
         # The demo's first engine is the race of part 1; the crowded one is the second.
         crowd = self._path.with_name("demo-2.itrace")
         if code or not crowd.exists():
-            self._errors.seek(0)
-            last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or [
-                "it printed nothing"
-            ]
+            last = self._process.last_words() or "it printed nothing"
             self.stop()
-            return Recorded(None, f"the recording failed with code {code}: {last[0]}. Try: prep demo")
+            return Recorded(None, f"the recording failed with code {code}: {last}. Try: prep demo")
         try:
             with _in_words("kept"):
                 path = new_path("demo")
@@ -146,8 +140,5 @@ class Recording:
 
     def stop(self) -> None:
         """End it and remove its folder."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            self._process.wait(10)
-        self._errors.close()
+        self._process.close()
         self._folder.cleanup()

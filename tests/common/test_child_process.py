@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.child_process import ROOT, JsonChild, ProcessEnded, describe_exit
+from common.child_process import ROOT, ChildProcess, JsonChild, ProcessEnded, describe_exit
 
 ECHO = "tests.common.echo_child"
 
@@ -70,6 +70,16 @@ def test_a_child_that_does_not_hear_is_killed_after_its_grace() -> None:
     began = time.monotonic()
     child.close()
     assert time.monotonic() - began < 5 and child.exit_code() == -signal.SIGKILL
+
+
+def test_a_child_without_a_pipe_is_asked_to_stop_by_a_signal() -> None:
+    code = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(7)); print(flush=True); time.sleep(60)"
+    child = ChildProcess(
+        [sys.executable, "-c", code], name="a server", stop_signal=signal.SIGTERM, stdout=subprocess.PIPE
+    )
+    assert child._process.stdout is not None and child._process.stdout.readline()
+    child.close()
+    assert child.exit_code() == 7
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
