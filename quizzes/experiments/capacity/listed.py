@@ -1,12 +1,4 @@
-from typing import Annotated
-
-from pydantic import Field
-
 from quizzes.experiments import Context, Result, arg, experiment
-
-Labels = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=80)]], Field(min_length=1, max_length=100)
-]
 
 
 @experiment()

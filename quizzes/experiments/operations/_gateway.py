@@ -100,7 +100,7 @@ class Gateway:
         return next(iter(self.weights))
 
     def answer(self, user: str, prompt: str) -> str:
-        """Raises BackendError or Unavailable."""
+        """Return the answer of the user's backend or the fallback. Raises BackendError or Unavailable."""
         name = self.route(user)
         breaker = self.breakers.get(name)
         if breaker is not None and not breaker.allows():
