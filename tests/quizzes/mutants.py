@@ -406,6 +406,16 @@ experiments.runner
         memory_is_not_limited in _Limit.check
             used > self.megabytes => False
 
+experiments.registry
+    test_registry.test_values_out_of_bounds_are_refused
+        items_of_a_list_have_no_bounds in _Argument.annotate
+            Annotated[item, _1] if self.bounds else item => item
+        optional_arguments_have_no_bounds in _Argument.annotate
+            self.annotate(inner) | None => inner | None
+    test_registry.test_the_docstring_declares_title_note_fields_units_and_meanings
+        a_meaning_ends_with_its_line in Experiment._returns
+            entries[-1] += ' ' + line.strip() => pass
+
 experiments.results_cache
     test_runner.test_a_result_is_found_only_for_the_same_experiment_arguments_seed_and_source
         the_key_has_no_seed in key_of
