@@ -18,8 +18,7 @@ def chunked_cost(
 
     Returns:
         chunks [steps]: Forward passes over the weights for this prompt.
-        kv_reads [positions]: Positions whose KV attention reads, once per chunk: each chunk's own and all before
-            it.
+        kv_reads [positions]: Positions whose KV attention reads, once per chunk: each chunk's own and all before it.
         kv_factor [x]: kv_reads over the prompt's length; 1 for a prompt in one piece.
         computed [tokens]: Positions that went through the model.
         pairs [pairs]: (query, key) pairs: the arithmetic of attention.

@@ -22,8 +22,7 @@ def mla_absorb(
         Per layer, for one query and one cached position.
         cached_numbers [numbers]: Per token: latent and rotary key.
         mha_numbers [numbers]: Per token, if keys and values of all heads were kept.
-        pair_flops_absorbed [FLOP]: One new query, one cached token, all heads: scores and sums on the latent
-            vector.
+        pair_flops_absorbed [FLOP]: One new query, one cached token, all heads: scores and sums on the latent vector.
         pair_flops_expanded [FLOP]: The same after keys and values have been expanded, expansion not counted.
         expand_flops [FLOP]: Making keys and values of one cached token: what the other way does for each token and
             step.

@@ -18,8 +18,8 @@ def paged_vs_dense(
 ) -> Result:
     """Compare the engine's paged attention with textbook attention on the same keys in contiguous memory.
 
-    Random keys lie in scattered blocks. The last `chunk` positions of every row are queries (all positions of
-    shorter rows).
+    Random keys lie in scattered blocks. The last `chunk` positions of every row are queries (all positions of shorter
+    rows).
 
     Returns:
         Largest absolute differences of outputs whose size is about 1.
@@ -28,8 +28,7 @@ def paged_vs_dense(
         is_equal
         gather_difference: Plain torch: index_select with the table, then torch's own attention, against the same.
         unmapped_difference: Keys read in the pool's order, the table ignored, against the same.
-        future_leak: Change in a row's outputs before its last position, when the last position's key and value
-            change.
+        future_leak: Change in a row's outputs before its last position, when the last position's key and value change.
         copied_bytes [B]: Bytes that the gather writes before attention reads them; a paged kernel writes none.
     """
     if heads % kv_heads:

@@ -15,8 +15,7 @@ def split_kv(
     split: int = arg(256, 1, 65_536),
     sms: int = arg(132, 1, 1024),
 ) -> Result:
-    """Split the keys of a decode step, attend to the splits in parallel and join them by log-sum-exp
-    (Flash-Decoding).
+    """Split the keys of a decode step, attend to the splits in parallel and join them by log-sum-exp (Flash-Decoding).
 
     Counts the programs of one step on a GPU with `sms` processors and computes the join on random keys in float64.
 

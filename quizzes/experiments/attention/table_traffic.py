@@ -17,8 +17,8 @@ def table_traffic(
 ) -> Result:
     """Compare the bytes of the block table with the bytes of KV in one decode step.
 
-    The contiguous cache used for comparison reads the larger of `reserved` and `context` positions; with 0 its
-    kernel knows each row's length, otherwise it reads padding as padded batches do.
+    The contiguous cache used for comparison reads the larger of `reserved` and `context` positions; with 0 its kernel
+    knows each row's length, otherwise it reads padding as padded batches do.
 
     Returns:
         One row, one decode step, all layers.

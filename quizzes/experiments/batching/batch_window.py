@@ -13,9 +13,8 @@ def batch_window(
 ) -> Result:
     """Compare a server that collects batches with one that admits requests at every step.
 
-    The collecting server starts a batch when the previous one has ended and either `slots` requests wait or the
-    oldest has waited `window` steps. The continuous one is the engine's scheduler, unchanged. Both compute on that
-    scheduler.
+    The collecting server starts a batch when the previous one has ended and either `slots` requests wait or the oldest
+    has waited `window` steps. The continuous one is the engine's scheduler, unchanged. Both compute on that scheduler.
 
     Returns:
         By request, in order of arrival. A wait is the number of steps between arrival and admission.

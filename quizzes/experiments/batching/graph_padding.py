@@ -18,8 +18,8 @@ def graph_padding(
 ) -> Result:
     """Pad decode batches to the next captured CUDA graph size and measure the waste, one token per row.
 
-    vllm: capture sizes of vLLM config/vllm.py, _set_cudagraph_sizes: 1, 2, 4, multiples of 8 below 256, then of 16,
-    up to min(2 x max_num_seqs, 512). engine: this engine's decode graphs, captured when a size is first needed
+    vllm: capture sizes of vLLM config/vllm.py, _set_cudagraph_sizes: 1, 2, 4, multiples of 8 below 256, then of 16, up
+    to min(2 x max_num_seqs, 512). engine: this engine's decode graphs, captured when a size is first needed
     (engine/worker/decode_graphs.py). Or a list of sizes.
 
     Returns:

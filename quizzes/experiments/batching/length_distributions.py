@@ -22,8 +22,8 @@ def length_distributions(
 ) -> Result:
     """Compare static with continuous batching on output lengths drawn from a distribution.
 
-    bimodal: `long_share` of the requests are `long_factor` times as long as the others. A static batch waits for
-    its longest member, so the ratio of the expected maximum of `slots` draws to the mean decides.
+    bimodal: `long_share` of the requests are `long_factor` times as long as the others. A static batch waits for its
+    longest member, so the ratio of the expected maximum of `slots` draws to the mean decides.
 
     Returns:
         Steps for one list of output lengths. Slot use: tokens generated per slot and step.

@@ -12,8 +12,8 @@ def packed_forward(
 ) -> Result:
     """Record the shapes of the live engine's forward passes, and check that outputs do not depend on the batch.
 
-    Prompts of different lengths share one step, greedy; then each runs alone. A hook on the model records the shape
-    of the token ids of every forward pass.
+    Prompts of different lengths share one step, greedy; then each runs alone. A hook on the model records the shape of
+    the token ids of every forward pass.
 
     Returns:
         Figures of the first step, which holds all prompts.

@@ -12,8 +12,8 @@ def static_vs_continuous(
 ) -> Result:
     """Compare static with continuous batching on one list of output lengths (Orca, OSDI 2022, section 3).
 
-    Both run on the engine's scheduler with `slots` as max_num_seqs. Static batching admits the next `slots`
-    requests only when the previous batch is empty; continuous batching admits a request whenever a slot is free.
+    Both run on the engine's scheduler with `slots` as max_num_seqs. Static batching admits the next `slots` requests
+    only when the previous batch is empty; continuous batching admits a request whenever a slot is free.
 
     Returns:
         Steps until all requests have finished. Slot use: tokens generated per slot and step.

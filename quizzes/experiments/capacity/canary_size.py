@@ -17,8 +17,8 @@ def canary_size(
 ) -> Result:
     """Compute how many requests a canary needs before it can detect a worse error rate.
 
-    The canary gets `share` of `rate` requests per second for `hours`. base: the current share of bad answers; bad:
-    the share that the test must detect.
+    The canary gets `share` of `rate` requests per second for `hours`. base: the current share of bad answers; bad: the
+    share that the test must detect.
 
     Returns:
         A two-sided test of two shares at 95 % with power 80 %.

@@ -18,8 +18,7 @@ def cost_split(
         managed_price [$]: Price of the whole traffic on the managed service.
         hybrid_total [$]: Own GPUs, people, and the managed rest.
         hybrid_saving [share]: Saving against the managed price.
-        headline_saving [share]: GPU bill against the managed price of the same traffic, without people and the
-            rest.
+        headline_saving [share]: GPU bill against the managed price of the same traffic, without people and the rest.
         break_even_share [share]: Share of the traffic that must be self-hosted to pay for GPUs and people.
     """
     everything = managed_equivalent / served

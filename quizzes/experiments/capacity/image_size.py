@@ -18,8 +18,8 @@ def image_size(
 ) -> Result:
     """Add up a lower bound on a container image with a model in it: quantised weights and compressed packages.
 
-    packages_mb: wheel sizes as pip prints them; the default is PyTorch 2.3.0 for CUDA 12.1 with its libraries
-    (torch, cuDNN, cuBLAS, cuSPARSE, NCCL, Triton, cuSOLVER, cuFFT, cuRAND, NVRTC, nvJitLink, CUPTI).
+    packages_mb: wheel sizes as pip prints them; the default is PyTorch 2.3.0 for CUDA 12.1 with its libraries (torch,
+    cuDNN, cuBLAS, cuSPARSE, NCCL, Triton, cuSOLVER, cuFFT, cuRAND, NVRTC, nvJitLink, CUPTI).
 
     Returns:
         Lower bounds: compressed packages as downloaded, without the operating system and your own code.

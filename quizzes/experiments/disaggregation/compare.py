@@ -38,8 +38,7 @@ def compare(
         split_wins_ttft, split_wins_itl, split_wins_e2e
         transfers [transfers]
         transfer_bytes [B]
-        transfer_ms [ms]: Mean: from the first token until the KV has arrived, waiting for the sender's link
-            included.
+        transfer_ms [ms]: Mean: from the first token until the KV has arrived, waiting for the sender's link included.
         prefill_busy, decode_busy [share]: Share of the run in which the pool's replicas compute, on average.
     """
     deployment = deploy(model, hardware, max_num_batched_tokens=budget, max_model_len=prompt + output + 16)

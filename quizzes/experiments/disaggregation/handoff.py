@@ -14,8 +14,8 @@ def handoff(
 ) -> Result:
     """Count what a decode replica still computes after a prompt's KV has arrived in whole blocks.
 
-    The KV is placed as the simulator's decode pool places it, then the real scheduler admits the request.
-    free_blocks: size of the cache, which must hold the request; blocks that find no room are computed again.
+    The KV is placed as the simulator's decode pool places it, then the real scheduler admits the request. free_blocks:
+    size of the cache, which must hold the request; blocks that find no room are computed again.
 
     Returns:
         One request after its prefill, on the decode replica's scheduler.

@@ -11,8 +11,8 @@ def mixed_step(
 ) -> Result:
     """Send a prompt to an engine that decodes, with and without chunked prefill, and look at its steps.
 
-    `decodes` requests decode when the prompt arrives. Without chunked prefill the budget must hold the longest
-    prompt, so a smaller budget is raised.
+    `decodes` requests decode when the prompt arrives. Without chunked prefill the budget must hold the longest prompt,
+    so a smaller budget is raised.
 
     Returns:
         The prompt is added before step 2.

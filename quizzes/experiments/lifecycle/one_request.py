@@ -17,8 +17,8 @@ def one_request(
 
     Returns:
         A request alone in the engine. Steps count from 0.
-        first_step_events: Events of the request's first step, in order. `forward` is the model; earlier events are
-            the scheduler's.
+        first_step_events: Events of the request's first step, in order. `forward` is the model; earlier events are the
+            scheduler's.
         lookup_before_forward
         taken_in_forward [blocks]: Blocks taken between the start of a forward pass and its end.
         first_token [step]

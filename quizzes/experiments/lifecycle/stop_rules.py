@@ -18,8 +18,7 @@ def stop_rules(
     ignore_eos: bool = False,
     max_model_len: int = arg(2000, 2, 4000),
 ) -> Result:
-    """Find which rule ends a request first: end-of-sequence, stop ids, min_tokens, max_tokens or the model's
-    length.
+    """Find which rule ends a request first: end-of-sequence, stop ids, min_tokens, max_tokens or the model's length.
 
     The model outputs `script` tokens; number `eos_at` (from 1) is end-of-sequence, number `stop_id_at` a stop id; 0
     for neither. `min_tokens` is capped by max_tokens.

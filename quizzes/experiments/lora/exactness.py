@@ -18,13 +18,12 @@ def exactness(
 ) -> Result:
     """Serve two adapters and the base in one batch, and compare them with merged weights.
 
-    Random adapters of different ranks on the fp32 shop model; a third exceeds max_lora_rank. same_modules: both
-    adapt all seven matrices; otherwise the first adapts attention and the second the MLP.
+    Random adapters of different ranks on the fp32 shop model; a third exceeds max_lora_rank. same_modules: both adapt
+    all seven matrices; otherwise the first adapts attention and the second the MLP.
 
     Returns:
         Two adapters and the base in one batch, and each adapter alone as a merged model.
-        worst_difference [nats]: Largest difference of a log-probability between the mixed batch and the merged
-            models.
+        worst_difference [nats]: Largest difference of a log-probability between the mixed batch and the merged models.
         same_tokens
         different_answers [answers]: Distinct answers of base and adapters.
         adapters_in_one_step [adapters]

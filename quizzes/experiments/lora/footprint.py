@@ -30,8 +30,8 @@ def footprint(
         adapter_mb [MB]
         base_bytes [B]
         share_of_base [share]: One adapter over the base.
-        shared_bytes [B]: One base with `adapters` adapters in slots of `max_rank`, all seven modules: what the
-            engine sets aside.
+        shared_bytes [B]: One base with `adapters` adapters in slots of `max_rank`, all seven modules: what the engine
+            sets aside.
         replicas_bytes [B]: A merged copy of the base for each adapter.
         devices_shared, devices_replicas [devices]: Devices that hold the weights of each form.
         saving [x]

@@ -18,13 +18,13 @@ def allocator_race(
 ) -> Result:
     """Serve the same requests on four allocators and compare concurrency and waste (2309.06180, sections 3 and 6).
 
-    First come, first served. A step computes a prompt and its first token, or one token of every running request.
-    If the paged pool runs out, the latest request frees all of its blocks and starts again.
+    First come, first served. A step computes a prompt and its first token, or one token of every running request. If
+    the paged pool runs out, the latest request frees all of its blocks and starts again.
 
     Returns:
-        One list entry per allocator: reserve_max, buddy, first_fit, paged. reserve_max takes max_len slots, buddy
-        the next power of two of the final length, first_fit exactly the final length (both know it in advance),
-        paged a block at a time.
+        One list entry per allocator: reserve_max, buddy, first_fit, paged. reserve_max takes max_len slots, buddy the
+        next power of two of the final length, first_fit exactly the final length (both know it in advance), paged a
+        block at a time.
         names
         started_at_once [requests]: Admitted in step 0.
         peak_running [requests]

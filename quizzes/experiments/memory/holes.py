@@ -11,14 +11,13 @@ def holes(
 ) -> Result:
     """Decide whether a request fits into holes between other sequences: contiguous, and paged.
 
-    Contiguous: into one hole. Paged: the engine's block manager gets as many free blocks as fit into the holes,
-    each between blocks of sequences that stay.
+    Contiguous: into one hole. Paged: the engine's block manager gets as many free blocks as fit into the holes, each
+    between blocks of sequences that stay.
 
     Returns:
         free_slots, largest_hole [slots]
         contiguous_fits
-        free_blocks [blocks]: Whole blocks in the holes: the free blocks of a paged pool with the same tokens in
-            place.
+        free_blocks [blocks]: Whole blocks in the holes: the free blocks of a paged pool with the same tokens in place.
         blocks_needed [blocks]
         paged_fits
         paged_wasted_slots [slots]: Empty slots in its last block.

@@ -14,8 +14,8 @@ def real_pool(
 ) -> Result:
     """Measure the KV cache that a live engine with the model `shop` (6 layers, 4 KV heads of 32) allocates.
 
-    draft: also load `shop-draft` (3 layers, 4 KV heads of 32) for speculative decoding. On a CPU the model computes
-    in float32, so `auto` is 4 bytes.
+    draft: also load `shop-draft` (3 layers, 4 KV heads of 32) for speculative decoding. On a CPU the model computes in
+    float32, so `auto` is 4 bytes.
 
     Returns:
         Read from the cache's tensor and from the block pool.

@@ -15,8 +15,8 @@ def alert_rule(
     """Compute when an alert on a falling rate fires, given the rate's window and the rule's hold time.
 
     Hits and queries are counters that grow every minute; the rate is the ratio of their increases over the last
-    `window_min` minutes. The rule is evaluated every minute and must hold for `for_min` minutes, as with
-    Prometheus' `for`. The hit rate falls from `before` to `after` at minute 0 and recovers after `lasts_min`.
+    `window_min` minutes. The rule is evaluated every minute and must hold for `for_min` minutes, as with Prometheus'
+    `for`. The hit rate falls from `before` to `after` at minute 0 and recovers after `lasts_min`.
 
     Returns:
         Minutes after the drop.

@@ -14,16 +14,16 @@ def canary(
 ) -> Result:
     """Route a share of the users to a new backend, with a guard that rolls it back after too many errors.
 
-    User i % `users` sends request i. Every `fails_every`-th answer of the new backend fails (0: none). The guard
-    reads the counters after every `look_every` requests, as a dashboard does every minute. At `max_failures`
-    failures or more it sets the new backend's weight to 0 and changes nothing else.
+    User i % `users` sends request i. Every `fails_every`-th answer of the new backend fails (0: none). The guard reads
+    the counters after every `look_every` requests, as a dashboard does every minute. At `max_failures` failures or
+    more it sets the new backend's weight to 0 and changes nothing else.
 
     Returns:
         Counts over all requests.
         to_new, to_old [requests]
         users_on_new [users]
-        users_expected_low, users_expected_high [users]: 95 % interval of users_on_new for a uniform hash: each
-            user is on the new backend with probability `share`, so shares of few users vary.
+        users_expected_low, users_expected_high [users]: 95 % interval of users_on_new for a uniform hash: each user is
+            on the new backend with probability `share`, so shares of few users vary.
         users_on_both [users]: Users routed to both backends while the weights were unchanged.
         failed [requests]
         rolled_back_at [request]: Number of requests before the rollback; -1: no rollback.

@@ -14,16 +14,16 @@ def circuit_breaker(
 ) -> Result:
     """Serve requests through a circuit breaker while the primary backend is down, with a fallback that has a quota.
 
-    Requests come one after another; the `down_for` requests from `down_from` on fail at the primary. After
-    `threshold` failures in a row `cooldown` requests are not sent there; then one is tried.
+    Requests come one after another; the `down_for` requests from `down_from` on fail at the primary. After `threshold`
+    failures in a row `cooldown` requests are not sent there; then one is tried.
 
     Returns:
         Counts over all requests.
         calls_while_down, calls_without_breaker [calls]: Calls to the failing backend, with the breaker and without.
         opened [times]
         by_fallback, rejected [requests]
-        closed_again_at [request]: The first request that the backend served after the outage, counted from 0; -1:
-            none did.
+        closed_again_at [request]: The first request that the backend served after the outage, counted from 0; -1: none
+            did.
         served_by_primary [requests]
     """
     now = {"request": 0, "calls_down": 0}

@@ -20,9 +20,9 @@ def cold_start(
 ) -> Result:
     """Add up a cold start from bytes and rates: pull, read, load, compile, warm up.
 
-    baked: the model is part of the image and is pulled with it from the registry; otherwise it is fetched from a
-    store after the image. image_on_node: the image, and a baked model with it, is already on the node (a warm pool
-    or a pre-pulled image). Then weights are read from disk to the device.
+    baked: the model is part of the image and is pulled with it from the registry; otherwise it is fetched from a store
+    after the image. image_on_node: the image, and a baked model with it, is already on the node (a warm pool or a
+    pre-pulled image). Then weights are read from disk to the device.
 
     Returns:
         One new replica, stage by stage. GB are 1e9 bytes.

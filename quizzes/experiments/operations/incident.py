@@ -38,9 +38,9 @@ def incident(
     """Put one fault into a chat service and compare its dashboard with the healthy one.
 
     Both serve the same requests on the real scheduler in virtual time: chats behind one system prompt and one long
-    document in twenty, on one H100 with an 8 B model. Faults: a time stamp at the head of the prompt, a KV pool of
-    a fortieth, prompts that are not chunked, a token budget of 64, a stop token that is not recognised, eight times
-    the arrivals, a card that is three times slower.
+    document in twenty, on one H100 with an 8 B model. Faults: a time stamp at the head of the prompt, a KV pool of a
+    fortieth, prompts that are not chunked, a token budget of 64, a stop token that is not recognised, eight times the
+    arrivals, a card that is three times slower.
 
     Returns:
         The same requests, with and without the fault.

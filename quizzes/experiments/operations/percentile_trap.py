@@ -18,8 +18,7 @@ def percentile_trap(
     fast_ms: int = arg(120, 1, 100_000),
     slow_ms: int = arg(900, 1, 100_000),
 ) -> Result:
-    """Show that the mean of replicas' p99 is not the p99 of all requests, and that a histogram's p99 is an
-    estimate.
+    """Show that the mean of replicas' p99 is not the p99 of all requests, and that a histogram's p99 is an estimate.
 
     `fast_n` requests take `fast_ms` on one replica and `slow_n` take `slow_ms` on the other.
 

@@ -23,8 +23,7 @@ def scaling_signal(
     num_blocks: int = arg(8000, 16, 60_000),
     max_replicas: int = arg(3, 1, 8),
 ) -> Result:
-    """Compare autoscaling signals under one overload: KV usage, queue, unfinished requests, arrivals (simulated
-    GPU).
+    """Compare autoscaling signals under one overload: KV usage, queue, unfinished requests, arrivals (simulated GPU).
 
     Poisson arrivals at `rate` on llama-3.1-8b and an H100 with `max_num_seqs` and `num_blocks`.
 

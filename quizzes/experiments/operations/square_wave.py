@@ -20,8 +20,8 @@ def square_wave(
 ) -> Result:
     """Check whether replicas come and go with a load that swings between two levels (`engine/sim/autoscaler.py`).
 
-    The load is `high`, then `low` (shares of the capacity of `base_replicas`), each for half a period. The signal
-    is the load over the serving replicas: usage, which may exceed 1. The autoscaler looks every 10 s.
+    The load is `high`, then `low` (shares of the capacity of `base_replicas`), each for half a period. The signal is
+    the load over the serving replicas: usage, which may exceed 1. The autoscaler looks every 10 s.
 
     Returns:
         Actions of the autoscaler over all periods.

@@ -29,8 +29,8 @@ def experts(
         used_experts [experts]: Experts chosen by at least one token: their weights are read.
         rank_visits [visits]: By rank; experts are assigned in order.
         imbalance [x]: Busiest rank over the mean; the layer waits for the busiest.
-        bytes_all_to_all [B]: 16-bit hidden states that leave their rank and return, with tokens spread evenly over
-            the ranks.
+        bytes_all_to_all [B]: 16-bit hidden states that leave their rank and return, with tokens spread evenly over the
+            ranks.
         bytes_all_reduce [B]: Payload of this engine's way: every rank has all tokens, and the results are summed.
     """
     import torch

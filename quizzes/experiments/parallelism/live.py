@@ -17,8 +17,8 @@ def live(
     Returns:
         Decode steps of two workers against one.
         same_tokens
-        collectives_per_step [calls]: Messages of the sampling rank in a step of one token per row: all-reduces and
-            a gather, or receives.
+        collectives_per_step [calls]: Messages of the sampling rank in a step of one token per row: all-reduces and a
+            gather, or receives.
         bytes_per_step [B]: Bytes that this rank contributes to such a step.
         all_reduces_per_layer [calls]: (collectives - embedding's - gather) / layers; 0 for pipeline stages.
         bytes_per_token [B]

@@ -20,8 +20,8 @@ def gemm_tokens(
         per_token [x]: How many times cheaper a token is among many: also the ratio of GFLOP/s, many over few.
         lo, hi
         intensity_few, intensity_many [FLOP/B]
-        busy_few, busy_many [share]: Share of the time in which a product was running, as a utilisation counter
-            shows it.
+        busy_few, busy_many [share]: Share of the time in which a product was running, as a utilisation counter shows
+            it.
     """
     import torch
 

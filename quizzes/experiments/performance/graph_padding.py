@@ -5,8 +5,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 def graph_padding(ctx: Context, batches: list[int] = arg([1, 3, 9, 17, 30], 1, 512, count=(1, 64))) -> Result:
     """Find which CUDA graph of this engine replays decode batches of given sizes.
 
-    Graphs exist for some batch sizes only, so a batch runs in the next larger one
-    (`engine/worker/decode_graphs.py`).
+    Graphs exist for some batch sizes only, so a batch runs in the next larger one (`engine/worker/decode_graphs.py`).
 
     Returns:
         sizes [rows]: Graph size that each batch runs in, in the order given.

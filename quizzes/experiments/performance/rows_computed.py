@@ -5,8 +5,7 @@ from quizzes.experiments import Context, Result, arg, experiment, greedy, worker
 
 @experiment("E24", "E25")
 def rows_computed(ctx: Context, prompt: int = arg(100, 2, 1000), prompt_logprobs: bool = False) -> Result:
-    """Count rows through the projections and the output head, and keys read, while `shop` reads and writes two
-    tokens.
+    """Count rows through the projections and the output head, and keys read, while `shop` reads and writes two tokens.
 
     Hooks on the layers count. prompt_logprobs: also request the log-probabilities of the prompt.
 

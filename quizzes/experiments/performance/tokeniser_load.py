@@ -22,8 +22,7 @@ def tokeniser_load(
     Returns:
         tokenise_us [us]: Measured here: one prompt, one thread, median.
         lo, hi [us]
-        device_us [us]: GPU time of such a request at the datasheet's rates: prefill and its part of each decode
-            step.
+        device_us [us]: GPU time of such a request at the datasheet's rates: prefill and its part of each decode step.
         ratio_lo, ratio_hi [x]: Tokenising over device time: above 1, a single thread cannot feed this GPU.
     """
     from engine.zoo.registry import resolve

@@ -18,10 +18,9 @@ def engine_failure(
 ) -> Result:
     """Make memory fail in the shop model: too little at start, an allocator error in a step, one failing request.
 
-    boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step`
-    runs out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker
-    reports an error of one request, and the others go on. pool: nothing fails, but blocks are so few that requests
-    are preempted.
+    boot: a KV cache too small for one sequence of max_model_len. step: the forward pass of step `fails_at_step` runs
+    out of memory (the first request asks for `short_tokens` tokens, the others for 40). request: the worker reports an
+    error of one request, and the others go on. pool: nothing fails, but blocks are so few that requests are preempted.
 
     Returns:
         started

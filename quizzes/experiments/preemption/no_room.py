@@ -18,8 +18,8 @@ def no_room(
 ) -> Result:
     """Run out of KV memory in several ways and see whether the engine waits, preempts or refuses.
 
-    Two requests have `prompt` and `output` tokens; a last one differs. newcomer: it has the same lengths and
-    arrives when the pool is nearly full. growth: all three start at once and grow. prompt_too_long: its prompt is
+    Two requests have `prompt` and `output` tokens; a last one differs. newcomer: it has the same lengths and arrives
+    when the pool is nearly full. growth: all three start at once and grow. prompt_too_long: its prompt is
     max_model_len. never_fits: it alone would need one block more than the pool has.
 
     Returns:

@@ -26,8 +26,8 @@ def swap_counts(
         The same two requests twice: with recompute and with swap.
         had_tokens [tokens]: KV of the first victim when it lost its blocks.
         swapped_out_blocks, swapped_in_blocks [blocks]
-        recomputed_with_swap [tokens]: Positions computed a second time: those of blocks that were not full, or
-            found no room on the host.
+        recomputed_with_swap [tokens]: Positions computed a second time: those of blocks that were not full, or found
+            no room on the host.
         recomputed_without [tokens]
         steps_with_swap, steps_without [steps]
         num_preemptions, same_victims

@@ -20,10 +20,9 @@ def swap_or_recompute(
 ) -> Result:
     """Compare copying a preempted request's KV back with computing it again, and find the break-even.
 
-    Copies run at the link's full rate, recomputation at a roofline's (`engine/sim/cost.py`). `link`: pcie3, pcie4
-    ...; empty: the device's own. copies="whole": the KV moves as one piece. "per_block": one transfer for each
-    block, layer and K or V, as in vLLM's V0, each with `overhead_us` to start it (PagedAttention paper, section
-    7.3).
+    Copies run at the link's full rate, recomputation at a roofline's (`engine/sim/cost.py`). `link`: pcie3, pcie4 ...;
+    empty: the device's own. copies="whole": the KV moves as one piece. "per_block": one transfer for each block, layer
+    and K or V, as in vLLM's V0, each with `overhead_us` to start it (PagedAttention paper, section 7.3).
 
     Returns:
         One preempted request of `tokens` tokens, on one device of the deployment.
@@ -34,8 +33,7 @@ def swap_or_recompute(
         ratio [x]: recompute / swap: above 1, swapping is cheaper.
         cheaper
         break_even [tokens]: Copied whole, swapping stays cheaper from here on; -1: not up to 131,072 tokens.
-        num_copies: Transfers out and in: 2, or with per_block two per block, layer and direction (K and V lie
-            apart).
+        num_copies: Transfers out and in: 2, or with per_block two per block, layer and direction (K and V lie apart).
     """
     deployment = deploy(model, gpu, tp=tp, block_size=block_size)
     found = compare(deployment, tokens, link=get_link(link) if link else None)

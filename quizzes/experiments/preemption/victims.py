@@ -19,16 +19,15 @@ def victims(
 ) -> Result:
     """Fill the pool and see which requests are preempted, when, and at what cost (vLLM v1/core/sched/scheduler.py).
 
-    `priorities` (lower is more important) and `arrivals` (steps) are 0 where left out. Without prefix caching a
-    victim computes everything again; with it, a victim may hit its blocks that have not been reused.
+    `priorities` (lower is more important) and `arrivals` (steps) are 0 where left out. Without prefix caching a victim
+    computes everything again; with it, a victim may hit its blocks that have not been reused.
 
     Returns:
         Requests are numbered from 0 in the order of `prompts`. Steps count from 0.
         victims [request]: Preempted requests in order; one may occur several times.
         steps [step]
         dropped_tokens [tokens]: KV that each victim lost.
-        output_so_far [tokens]: Tokens that each victim had generated; they are kept and computed again like a
-            prompt.
+        output_so_far [tokens]: Tokens that each victim had generated; they are kept and computed again like a prompt.
         reasons, num_preemptions
         recomputed_tokens [tokens]: Positions that went through the model a second time, over all requests.
         first_token, finished [step]

@@ -24,8 +24,8 @@ def which_metric(
         victim [request]: The first preempted request; -1 if there is none.
         victim_had_tokens [tokens]: Output that it had by then.
         victim_ttft_delay [steps]
-        victim_longest_gap, victim_gap_undisturbed [steps]: Longest time between two of its tokens, under pressure
-            and without.
+        victim_longest_gap, victim_gap_undisturbed [steps]: Longest time between two of its tokens, under pressure and
+            without.
         others_ttft_delay [steps]: Additional steps until the first token of each other request, in order.
         num_preemptions
     """

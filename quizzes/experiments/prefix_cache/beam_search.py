@@ -19,8 +19,8 @@ def beam_search(
 ) -> Result:
     """Run beam search over forked block tables and count shared blocks and copies (block manager of vLLM 0.6).
 
-    Each step forks the surviving beams, drops the rest and appends a token to each. parents: which beams the next
-    ones descend from: independent (each from itself), one_parent (all from the best) or random.
+    Each step forks the surviving beams, drops the rest and appends a token to each. parents: which beams the next ones
+    descend from: independent (each from itself), one_parent (all from the best) or random.
 
     Returns:
         Blocks and tokens for all beams.

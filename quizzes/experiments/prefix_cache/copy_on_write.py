@@ -12,8 +12,8 @@ def copy_on_write(
 ) -> Result:
     """Find which sequences copy a shared block before they write.
 
-    A prompt is forked into `sequences` sequences; then `writers` append one token each, in that order. A writer is
-    a sequence's number from 0; numbers beyond the last sequence wrap round.
+    A prompt is forked into `sequences` sequences; then `writers` append one token each, in that order. A writer is a
+    sequence's number from 0; numbers beyond the last sequence wrap round.
 
     Returns:
         One entry per write, in order.

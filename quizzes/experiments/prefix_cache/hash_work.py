@@ -24,8 +24,8 @@ def hash_work(
         bytes_hashed [bytes]
         hits, computed_with, computed_without [tokens]
         steps_with, steps_without [steps]
-        refused_with, refused_without [steps]: Steps in which a request waited for blocks; cached blocks count as
-            free, so both are equal.
+        refused_with, refused_without [steps]: Steps in which a request waited for blocks; cached blocks count as free,
+            so both are equal.
     """
     calls: list[int] = []
 

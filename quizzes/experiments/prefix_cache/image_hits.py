@@ -16,8 +16,8 @@ def image_hits(
 ) -> Result:
     """Send prompts with images and look at placeholder tokens, cache hits and encoder runs.
 
-    Two prompts with one image each, on the shipped model with the toy encoder of engine.multimodal. text_differs:
-    the second prompt has another first word, or another word right after the image.
+    Two prompts with one image each, on the shipped model with the toy encoder of engine.multimodal. text_differs: the
+    second prompt has another first word, or another word right after the image.
 
     Returns:
         Figures of the second prompt.

@@ -56,8 +56,8 @@ def lookups(
 ) -> Result:
     """Compare three prefix look-ups on one chat: whole prompt, chain of block hashes, tree of tokens.
 
-    `chats` conversations of `turns` turns share one system prompt; retry: the last prompt is sent twice. Each
-    look-up knows all earlier prompts; nothing is evicted.
+    `chats` conversations of `turns` turns share one system prompt; retry: the last prompt is sent twice. Each look-up
+    knows all earlier prompts; nothing is evicted.
 
     Returns:
         Hit tokens by request, in order.

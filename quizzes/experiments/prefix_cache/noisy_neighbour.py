@@ -45,8 +45,8 @@ def noisy_neighbour(
     """Measure the hits that one tenant loses to another tenant's document scan, and compare remedies.
 
     In each round every chat session asks again with the same history, then the scanner sends `documents` new
-    documents. Sizes in blocks of 16 tokens; every chat prompt ends in one more token. Hit rates count tokens of
-    full blocks.
+    documents. Sizes in blocks of 16 tokens; every chat prompt ends in one more token. Hit rates count tokens of full
+    blocks.
 
     Returns:
         Hit rate of the chat tenant after the first round, by remedy.

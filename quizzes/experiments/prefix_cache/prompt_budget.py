@@ -53,8 +53,8 @@ def prompt_budget(
     """Trim a long chat to a token budget in three ways, and see what that does to the prefix cache.
 
     Returns:
-        The policy none keeps the whole history, slide drops as few old turns as needed, and bulk drops turns down
-        to half the budget.
+        The policy none keeps the whole history, slide drops as few old turns as needed, and bulk drops turns down to
+        half the budget.
         largest_none [tokens]: Prompt of the last turn without a budget.
         largest_slide, largest_bulk [tokens]
         computed_none, computed_slide, computed_bulk [tokens]: Prompt tokens that went through the model, the whole

@@ -63,8 +63,8 @@ def response_cache(
 ) -> Result:
     """Serve questions of a bookshop from three response caches: exact text, normalised text, similar text.
 
-    80 meanings (20 titles, 4 aspects) in 4 wordings; the k-th most frequent has weight 1 / k^skew. personal: share
-    of questions with an order number, for which another customer's answer is wrong. Nothing expires.
+    80 meanings (20 titles, 4 aspects) in 4 wordings; the k-th most frequent has weight 1 / k^skew. personal: share of
+    questions with an order number, for which another customer's answer is wrong. Nothing expires.
 
     Returns:
         Shares of all questions.

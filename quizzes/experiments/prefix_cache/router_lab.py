@@ -24,8 +24,8 @@ def router_lab(
 ) -> Result:
     """Route sessions over replicas and compare hit rate and balance of the routers of engine.sim.
 
-    Every `gap` seconds one session asks, in turn. Requests of a session share their first `prefix` tokens. Session
-    0 asks `hot` times per turn. A llama-3.1-8b on h100 replicas with `pool` blocks each.
+    Every `gap` seconds one session asks, in turn. Requests of a session share their first `prefix` tokens. Session 0
+    asks `hot` times per turn. A llama-3.1-8b on h100 replicas with `pool` blocks each.
 
     Returns:
         By router.

@@ -17,16 +17,16 @@ def salted_tenants(
     """Measure what isolating tenants with a cache salt costs: every tenant computes the system prompt again.
 
     Tenants with a common system prompt send `requests` prompts each, in turn; then a request of a new tenant probes
-    the cache. Every prompt is the system prompt and `own` unique tokens. Nothing is evicted. key: what separates
-    the groups, a salt per tenant or a LoRA adapter per group.
+    the cache. Every prompt is the system prompt and `own` unique tokens. Nothing is evicted. key: what separates the
+    groups, a salt per tenant or a LoRA adapter per group.
 
     Returns:
         All tenants' requests, without a salt and with one per tenant.
         shared_hit_rate, salted_hit_rate [share]
         shared_computed, salted_computed [tokens]
         shared_cached_blocks, salted_cached_blocks [blocks]: Blocks with content that can be hit, at the end.
-        probe_hit_shared, probe_hit_salted [tokens]: Hit of a new tenant that sends the first tenant's prompt; it
-            shows as a short TTFT.
+        probe_hit_shared, probe_hit_salted [tokens]: Hit of a new tenant that sends the first tenant's prompt; it shows
+            as a short TTFT.
     """
     shape = (tenants, requests, system, own, block_size)
     shared, probe_shared = _serve(ctx, None, *shape)

@@ -16,8 +16,8 @@ def shared_prefix(
 ) -> Result:
     """Serve requests with a common prefix, at once or one after the other: hits, blocks, and where each one writes.
 
-    Prompts share their first `shared` tokens and have `own` unique tokens each. together: all arrive before the
-    first step. Otherwise each comes when the one before has finished.
+    Prompts share their first `shared` tokens and have `own` unique tokens each. together: all arrive before the first
+    step. Otherwise each comes when the one before has finished.
 
     Returns:
         The same requests with and without the prefix cache.
@@ -26,8 +26,8 @@ def shared_prefix(
         prefill_saved [share]
         blocks, blocks_without [blocks]: Maximum blocks in use, with the cache and without.
         memory_saved [share]
-        writes_to_shared [blocks]: Writes into a block that another request had in its table, which copy-on-write
-            would copy.
+        writes_to_shared [blocks]: Writes into a block that another request had in its table, which copy-on-write would
+            copy.
     """
     on = _serve(ctx, True, requests, shared, own, output, block_size, together)
     off = _serve(ctx, False, requests, shared, own, output, block_size, together)

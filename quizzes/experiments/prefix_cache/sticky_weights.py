@@ -43,8 +43,8 @@ def sticky_weights(
 ) -> Result:
     """Compare weighted round robin per request and per session: hit rate against accurate shares.
 
-    Sessions with `turns` requests each, interleaved, over replicas with `weights`, with one engine per replica.
-    Every request of a session starts with the same `history` tokens and ends in 10 new ones. Nothing is evicted.
+    Sessions with `turns` requests each, interleaved, over replicas with `weights`, with one engine per replica. Every
+    request of a session starts with the same `history` tokens and ends in 10 new ones. Nothing is evicted.
 
     Returns:
         Per request: every request is routed by weight. Sticky: a session is routed once and stays.

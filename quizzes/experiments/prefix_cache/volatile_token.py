@@ -12,8 +12,8 @@ def volatile_token(
 ) -> Result:
     """Measure how the position of one volatile token limits the prefix hit.
 
-    The same prompt of `prompt` tokens repeats, except for the token at `position` (0 is the first). A position at
-    or after the end of the prompt changes nothing.
+    The same prompt of `prompt` tokens repeats, except for the token at `position` (0 is the first). A position at or
+    after the end of the prompt changes nothing.
 
     Returns:
         Hits of the second and all later requests; the first finds an empty cache.

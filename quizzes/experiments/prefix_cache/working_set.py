@@ -17,9 +17,9 @@ def working_set(
 ) -> Result:
     """Visit more prefixes than fit into the cache, in turn or at random, and measure the hit rate of LRU.
 
-    `prefixes` prompts of `blocks_each` full blocks, each sent once, then `rounds` times as many visits. cyclic:
-    always in the same order. random: uniform draws. Each prompt ends in one more token, so a visit needs one block
-    more than the prefix, and that block is never cached.
+    `prefixes` prompts of `blocks_each` full blocks, each sent once, then `rounds` times as many visits. cyclic: always
+    in the same order. random: uniform draws. Each prompt ends in one more token, so a visit needs one block more than
+    the prefix, and that block is never cached.
 
     Returns:
         Over all visits after the first one of each prefix.

@@ -10,8 +10,8 @@ def awq_scales(
 ) -> Result:
     """Find which channels AWQ protects when a loud input competes with a large weight.
 
-    Runs the engine's scale search on a random matrix: the inputs of one channel are `loud` times larger, the
-    weights of another one `heavy` times.
+    Runs the engine's scale search on a random matrix: the inputs of one channel are `loud` times larger, the weights
+    of another one `heavy` times.
 
     Returns:
         protected: The channel with the largest scale.

@@ -14,8 +14,8 @@ def kv_scales(
 ) -> Result:
     """Quantise keys and values to 8 bits under scales of different granularity: error and scale bytes.
 
-    Gaussian keys and values; one token is `loud_token` times larger, one head `loud_head` times. The loud token's
-    key points away from the queries, unlike an attention sink: it sets scales but gets no attention weight.
+    Gaussian keys and values; one token is `loud_token` times larger, one head `loud_head` times. The loud token's key
+    points away from the queries, unlike an attention sink: it sets scales but gets no attention weight.
 
     Returns:
         Errors of the attention output of random queries, relative to attention over float keys and values.

@@ -10,9 +10,8 @@ LAYER = 2
 def outliers(ctx: Context, factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) -> Result:
     """Multiply real activations with outlier channels in several 8-bit ways and compare the errors.
 
-    Inputs of the query projection of layer 2 of `shop` on a shop conversation. `factor` (a power of two) enlarges
-    two channels and shrinks the weights that read them by the same factor, so the float model stays the same bit
-    for bit.
+    Inputs of the query projection of layer 2 of `shop` on a shop conversation. `factor` (a power of two) enlarges two
+    channels and shrinks the weights that read them by the same factor, so the float model stays the same bit for bit.
 
     Returns:
         |y - exact| / |exact| over all outputs of one projection (Frobenius norms).

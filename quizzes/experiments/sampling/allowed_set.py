@@ -15,8 +15,7 @@ def allowed_set(
     top_p: float = arg(1.0, above=0, high=1),
     min_p: float = arg(0.0, 0, 1),
 ) -> Result:
-    """Find the tokens that temperature, min_p, top_k and top_p leave, in the order in which the sampler applies
-    them.
+    """Find the tokens that temperature, min_p, top_k and top_p leave, in the order in which the sampler applies them.
 
     probs: weights of the tokens 0, 1, 2 ... at temperature 1; they need not add up to 1. A top_k of 0 is off.
 

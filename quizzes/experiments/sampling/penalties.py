@@ -15,8 +15,8 @@ def penalties(
 ) -> Result:
     """Apply repetition, presence and frequency penalties to one row of logits.
 
-    prompt, output: token ids of the prompt and of the output. Repetition counts both, the other two count the
-    output only.
+    prompt, output: token ids of the prompt and of the output. Repetition counts both, the other two count the output
+    only.
 
     Returns:
         Logits after the engine's penalty processor.

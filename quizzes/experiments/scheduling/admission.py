@@ -23,9 +23,8 @@ def admission(
     """Admit requests by one of three rules and count preemptions.
 
     prompt: blocks for all known tokens, nothing for the output (this engine; vLLM with its default
-    scheduler_reserve_full_isl). watermark: the same, while a share of all blocks stays free. full: room for
-    max_tokens of every running request. A request generates `output` tokens and asks for at most max_tokens (0: the
-    same number).
+    scheduler_reserve_full_isl). watermark: the same, while a share of all blocks stays free. full: room for max_tokens
+    of every running request. A request generates `output` tokens and asks for at most max_tokens (0: the same number).
 
     Returns:
         Equal requests all wait at step 0.

@@ -17,8 +17,8 @@ def chunk_cost(
 ) -> Result:
     """Price one prompt alone, whole or in chunks: passes over the weights, KV read again, time.
 
-    The real scheduler makes the chunks; the cost model prices every step: linear layers by tokens, weights by
-    passes, attention by the pairs and the KV that a chunk reads.
+    The real scheduler makes the chunks; the cost model prices every step: linear layers by tokens, weights by passes,
+    attention by the pairs and the KV that a chunk reads.
 
     Returns:
         Until the prompt's first token. Times are virtual (roofline of the datasheet).

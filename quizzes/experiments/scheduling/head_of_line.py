@@ -17,13 +17,11 @@ def head_of_line(
 ) -> Result:
     """Put a large request at the head of the queue, with small ones behind it that would fit.
 
-    One request holds `running_blocks` of the `blocks`; a large prompt arrives, then small ones of one block each,
-    one every `small_every` steps from step 2 on. Block size 16; prompts leave room for their outputs in their last
-    blocks.
+    One request holds `running_blocks` of the `blocks`; a large prompt arrives, then small ones of one block each, one
+    every `small_every` steps from step 2 on. Block size 16; prompts leave room for their outputs in their last blocks.
 
     Returns:
-        Under fcfs no request overtakes another, as in vLLM and here; under bypass any request that fits is
-        admitted.
+        Under fcfs no request overtakes another, as in vLLM and here; under bypass any request that fits is admitted.
         fcfs_large_admitted, bypass_large_admitted [step]
         fcfs_small_wait, bypass_small_wait [steps]: Mean steps between arrival and admission of the small requests.
         blocked_steps [steps]: fcfs: steps in which blocks for a small request were free and it was held back by the

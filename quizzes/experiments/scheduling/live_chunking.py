@@ -8,8 +8,8 @@ from quizzes.experiments import Context, Result, arg, experiment, greedy, paired
 def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = arg(64, 8, 1900)) -> Result:
     """Time one prompt on the live engine, whole and in chunks, in pairs.
 
-    The shipped model runs the prompt alone until its first token, with budget `chunk` and with a budget for the
-    whole prompt. Without prefix cache, so that every repeat computes everything.
+    The shipped model runs the prompt alone until its first token, with budget `chunk` and with a budget for the whole
+    prompt. Without prefix cache, so that every repeat computes everything.
 
     Returns:
         Time of the chunked prompt over that of the whole one; [lo, hi] is a 95 % interval.

@@ -57,9 +57,9 @@ def load_sweep(
 ) -> Result:
     """Sweep one knob over several values for the same requests: TTFT, ITL, tokens per second, queue, goodput.
 
-    Lengths: "500", "200-1000" or "lognormal:MEAN:SIGMA". Every `long_every`-th request has a prompt of
-    `long_prompt` tokens (0: none), and `long_output` output tokens unless that is 0. kv_blocks 0: all that the card
-    has room for. Real scheduler and KV manager, roofline prices.
+    Lengths: "500", "200-1000" or "lognormal:MEAN:SIGMA". Every `long_every`-th request has a prompt of `long_prompt`
+    tokens (0: none), and `long_output` output tokens unless that is 0. kv_blocks 0: all that the card has room for.
+    Real scheduler and KV manager, roofline prices.
 
     Returns:
         By value of the knob. Virtual time.

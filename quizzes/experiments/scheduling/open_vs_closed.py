@@ -26,8 +26,8 @@ def open_vs_closed(
 ) -> Result:
     """Load the same engine with an open and a closed load generator.
 
-    Closed loop: each of `users` sends its next request when its answer has come, so the queue never exceeds the
-    number of users. Open loop: Poisson arrivals at `rates`, however slow the server is.
+    Closed loop: each of `users` sends its next request when its answer has come, so the queue never exceeds the number
+    of users. Open loop: Poisson arrivals at `rates`, however slow the server is.
 
     Returns:
         Virtual time. Closed: by number of users. Open: by rate.

@@ -24,10 +24,10 @@ def policy_lab(
 ) -> Result:
     """Run the same jobs under five policies and compare latency and starvation.
 
-    Jobs of `lens` output tokens on `slots` decode slots; prompts of one token, no memory pressure. fcfs and
-    priority are vLLM's two policies and this engine's; sjf, aging and fair (share) are sort keys on the same
-    scheduler. Predicted lengths are the true ones times exp(prediction_error x standard normal). Empty arrivals:
-    all at step 0. A policy decides which request is admitted next and never interrupts a running one.
+    Jobs of `lens` output tokens on `slots` decode slots; prompts of one token, no memory pressure. fcfs and priority
+    are vLLM's two policies and this engine's; sjf, aging and fair (share) are sort keys on the same scheduler.
+    Predicted lengths are the true ones times exp(prediction_error x standard normal). Empty arrivals: all at step 0. A
+    policy decides which request is admitted next and never interrupts a running one.
 
     Returns:
         By policy, in the order given; within a policy by job. Latency: steps from arrival to the last token.

@@ -28,8 +28,8 @@ def prefill_interference(
 ) -> Result:
     """Measure in milliseconds how a long prompt delays running decodes, for several token budgets.
 
-    A prompt of `prompt` tokens arrives while `decodes` requests generate. Real scheduler, prices of the cost model.
-    A budget above the prompt's length means prefill in one piece.
+    A prompt of `prompt` tokens arrives while `decodes` requests generate. Real scheduler, prices of the cost model. A
+    budget above the prompt's length means prefill in one piece.
 
     Returns:
         By budget, in the order given. Virtual time.

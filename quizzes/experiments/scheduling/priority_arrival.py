@@ -18,9 +18,9 @@ def priority_arrival(
 ) -> Result:
     """Send an important request while unimportant ones run, and see which request is preempted, and when.
 
-    `low` requests of priority 5 start at step 0, one of priority 0 arrives at step `arrival`. Block size 16. The
-    lower value goes first, as in vLLM. A waiting request takes no blocks from running ones: it goes to the head of
-    the queue. A running request that needs a block may preempt the least important running one.
+    `low` requests of priority 5 start at step 0, one of priority 0 arrives at step `arrival`. Block size 16. The lower
+    value goes first, as in vLLM. A waiting request takes no blocks from running ones: it goes to the head of the
+    queue. A running request that needs a block may preempt the least important running one.
 
     Returns:
         urgent_admitted [step]

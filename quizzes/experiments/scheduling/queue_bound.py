@@ -17,9 +17,9 @@ def queue_bound(
 ) -> Result:
     """Compare an unbounded with a bounded queue when arrivals are faster than service.
 
-    `burst` requests come every `every` steps, each needing `service` steps on one of `slots` slots. bound: a
-    request that finds this many waiting is refused (0: no bound), as a gateway does, and vLLM with
-    max_num_queued_reqs. random: gaps (geometric) and service times are drawn with the same means.
+    `burst` requests come every `every` steps, each needing `service` steps on one of `slots` slots. bound: a request
+    that finds this many waiting is refused (0: no bound), as a gateway does, and vLLM with max_num_queued_reqs.
+    random: gaps (geometric) and service times are drawn with the same means.
 
     Returns:
         Waits count from arrival to admission; refused requests are in none of the means.

@@ -17,8 +17,8 @@ def reservation_race(
 ) -> Result:
     """Compare reserving KV for max_tokens at the start with allocating blocks as tokens come.
 
-    Outputs are exponential with the given mean, cut at max_tokens. Reserved: a request starts when its prompt and
-    all of max_tokens fit. Paged: the engine's scheduler. All steps count the same.
+    Outputs are exponential with the given mean, cut at max_tokens. Reserved: a request starts when its prompt and all
+    of max_tokens fit. Paged: the engine's scheduler. All steps count the same.
 
     Returns:
         The same requests both ways, all waiting at the start.

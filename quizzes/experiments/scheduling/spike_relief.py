@@ -15,8 +15,8 @@ def spike_relief(
     """Send a spike to three engines: unchanged, with a faster model, and with a bounded queue.
 
     `spike` requests, one every `every` steps, need `service` steps each on `slots` slots; waits up to `limit` are
-    acceptable. faster: service / `faster`, rounded up, without a bound. bounded: the unchanged engine refuses
-    requests that find `bound` waiting.
+    acceptable. faster: service / `faster`, rounded up, without a bound. bounded: the unchanged engine refuses requests
+    that find `bound` waiting.
 
     Returns:
         Share of all requests admitted within the limit; refused ones count as late.

@@ -23,8 +23,8 @@ def prompt_lookup(
     """Measure how much of real code, prose and JSON an n-gram drafter predicts.
 
     A text is replayed as a greedy model's answer. write: the drafter knows only the answer so far. edit: the prompt
-    holds the text, and the answer is the same text with one word renamed, as in a refactoring. code: the engine's
-    own scheduler. prose: a page of its documentation. json: rows of an invented catalogue.
+    holds the text, and the answer is the same text with one word renamed, as in a refactoring. code: the engine's own
+    scheduler. prose: a page of its documentation. json: rows of an invented catalogue.
 
     Returns:
         A text replaces the model's output; the drafter sees everything before each position.

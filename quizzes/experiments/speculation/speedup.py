@@ -25,9 +25,9 @@ def speedup(
 ) -> Result:
     """Price speculative decoding on a GPU: the real scheduler on a roofline, in virtual time.
 
-    Decodes `batch` requests with k drafts per step. draft_model "": drafts cost nothing, as with n-grams. The
-    drafter runs k times per step, on draft_tp devices; its prefill is not priced. A verifying step costs as much as
-    one of batch x (k + 1) positions.
+    Decodes `batch` requests with k drafts per step. draft_model "": drafts cost nothing, as with n-grams. The drafter
+    runs k times per step, on draft_tp devices; its prefill is not priced. A verifying step costs as much as one of
+    batch x (k + 1) positions.
 
     Returns:
         One batch decoded to its end, with and without drafts.
@@ -41,10 +41,9 @@ def speedup(
         plain_ttft_ms, speculative_ttft_ms [ms]
         plain_worst_gap_ms, speculative_worst_gap_ms [ms]: 99th percentile of the time between two outputs of a
             request.
-        plain_finish_spread, speculative_finish_spread [share]: (slowest - median) / median of the requests'
-            durations; all have the same lengths.
-        plain_slowest_ms, speculative_slowest_ms [ms]: The request that took longest, from arrival to its last
-            token.
+        plain_finish_spread, speculative_finish_spread [share]: (slowest - median) / median of the requests' durations;
+            all have the same lengths.
+        plain_slowest_ms, speculative_slowest_ms [ms]: The request that took longest, from arrival to its last token.
         positions [positions]: Positions that one verifying step computes in the target: batch x (k + 1).
     """
     target = Target(model, hardware, tp)

@@ -24,8 +24,7 @@ EXAMPLES = {
 def nesting(ctx: Context, depth: int = arg(3, 1, 12)) -> Result:
     """Compare finite automata with stack-based grammars on nested brackets.
 
-    Writes "x in up to `depth` pairs of brackets" as a regular expression and asks the grammar backends to compile
-    it.
+    Writes "x in up to `depth` pairs of brackets" as a regular expression and asks the grammar backends to compile it.
 
     Returns:
         Balanced brackets, up to a depth, as a regular expression and as a grammar.
