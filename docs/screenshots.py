@@ -51,7 +51,7 @@ SHOTS = {
     "kernel": Shot(
         "kernel?run={run}&step={step}&request=ben", "memory-pressure", 912, "of the softmax's mass"
     ),
-    "compare": Shot("compare?run={run}&other=swap", "recompute", 800, "They first decide differently"),
+    "compare": Shot("compare?run={run}&other=swap", "recompute", 800, "The first different decision"),
 }
 
 

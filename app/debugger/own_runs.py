@@ -67,7 +67,7 @@ def _in_words(done: str) -> Iterator[None]:
     except OSError as error:
         raise TraceError(
             f"the run cannot be {done} in {runs_dir()}: {error.strerror or error}. PREP_HOME names another folder for "
-            "what prep keeps"
+            "prep's files"
         ) from error
 
 

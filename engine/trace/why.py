@@ -169,8 +169,6 @@ _CAUSES = {
     Reason.NO_LORA_SLOT: (
         "its adapter is not on the device and no slot is available: {running} running requests use the {slots} slots"
     ),
-    Reason.PREEMPTING: (
-        "this step preempted {preempted} requests and therefore admits none: they would be preempted next"
-    ),
+    Reason.PREEMPTING: ("this step preempted {preempted} requests and therefore admits none"),
 }
 _PREEMPTED_ITSELF = "it was preempted as the least important: it needed {need} blocks with {free} free"

@@ -368,10 +368,10 @@ def _judge(found: Capacity, replica: Replica) -> None:
                 "second, and TTFT with it."
             ]
         elif 1000 * value <= limit:
-            found.verdicts.append(f"{name} of {ms(value)} keeps its limit of {limit:g} ms.")
+            found.verdicts.append(f"{name} of {ms(value)} meets its limit of {limit:g} ms.")
         elif 1000 * least > limit:
             found.verdicts.append(
-                f"{name} cannot be kept: one request alone has {ms(least)}, the limit is {limit:g} ms. More replicas "
+                f"{name} cannot be met: a single request already has {ms(least)}, the limit is {limit:g} ms. More replicas "
                 "do not help; more tensor parallelism, a narrower dtype, a faster GPU"
                 + (" or a shorter prompt do." if name == "TTFT" else " or a smaller model do.")
             )

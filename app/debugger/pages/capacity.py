@@ -91,14 +91,14 @@ def _inputs(before: Scenario) -> Scenario:
     with left:
         chosen["prompt"] = _slide("Prompt tokens", "prompt", PROMPTS)
         chosen["prefix_share"] = st.slider(
-            "Shared beginning", 0.0, 0.99, step=0.01, key=_WIDGET + "prefix_share",
+            "Common prefix (share)", 0.0, 0.99, step=0.01, key=_WIDGET + "prefix_share",
             help="Share of every prompt that is a common prefix.",
         )  # fmt: skip
         chosen["ttft_ms"] = _slide("TTFT limit (ms)", "ttft_ms", TTFTS)
     with right:
         chosen["output"] = _slide("Output tokens", "output", OUTPUTS)
         chosen["num_prefixes"] = st.number_input(
-            "Different beginnings", 1, 1000, key=_WIDGET + "num_prefixes", disabled=not chosen["prefix_share"]
+            "Different prefixes", 1, 1000, key=_WIDGET + "num_prefixes", disabled=not chosen["prefix_share"]
         )
         chosen["tpot_ms"] = _slide("TPOT limit (ms)", "tpot_ms", TPOTS)
     left, right = st.columns(2)
@@ -112,7 +112,7 @@ def _inputs(before: Scenario) -> Scenario:
         )  # fmt: skip
     with right:
         chosen["headroom"] = st.slider(
-            "Plan with", 0.1, 1.0, step=0.05, key=_WIDGET + "headroom",
+            "Planned load (share)", 0.1, 1.0, step=0.05, key=_WIDGET + "headroom",
             help="Share of a replica's maximum request rate. Queues need the rest.",
         )  # fmt: skip
     _keeping(Scenario(**chosen))
@@ -176,7 +176,7 @@ def _results(found: Capacity) -> None:
     else:
         st.html(_headline(found))
         for verdict in found.verdicts:
-            (st.caption if "keeps" in verdict else st.warning)(verdict)
+            (st.caption if "meets" in verdict else st.warning)(verdict)
     formula, run = st.columns([1.15, 1], gap="medium")
     with formula:
         st.markdown("**By formula** · open a line for its formula, numbers and limits")

@@ -36,7 +36,7 @@ MOST_CELLS = 400
 LEGEND = [
     (BLOCK_SWATCHES["used"], "used by one request"),
     (BLOCK_SWATCHES["shared"], "shared by several"),
-    (BLOCK_SWATCHES["cached"], "cached: free, a hit can use it"),
+    (BLOCK_SWATCHES["cached"], "cached and free"),
     (BLOCK_SWATCHES["free"], "free"),
 ]
 ALIGN = {"step": "step", "token": "token of a request", "time": "time"}
@@ -62,7 +62,7 @@ def _show() -> None:
     if not ids:
         st.title("Compare")
         st.info(
-            "There are no runs yet. Record one with `prep trace record`, or start an engine on the page Live engine."
+            "There are no runs yet. Record one with `prep trace record`, or start an engine on the page Live."
         )
         return
     if chosen.run is None:
@@ -286,7 +286,7 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
     legend(LEGEND)
     if states_b is not None:
         count = view.num_different(states_a, states_b)
-        st.caption(f"The state of {count:,} {'block differs' if count == 1 else 'blocks differs'}.")
+        st.caption(f"{count:,} {'block has' if count == 1 else 'blocks have'} different states.")
 
 
 def _show_map(

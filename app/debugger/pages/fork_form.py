@@ -41,7 +41,7 @@ def show_fork_form(run: Run) -> None:
     elif said is not None and said.failure:
         st.error(f"{told(said.failure)} The run up to there is B.")
     if run.run_id.startswith("live:"):
-        st.info("Only a recording can be forked: save this live run on the page Live engine first.")
+        st.info("Only a recording can be forked: save this live run on the page Live first.")
         return
     if not run.index.num_steps:
         st.info("This run has no steps to fork.")
