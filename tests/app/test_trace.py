@@ -119,7 +119,7 @@ def test_export_writes_json_that_perfetto_reads(file: Path, tmp_path: Path) -> N
     ("arguments", "complaint"),
     [
         (["info", "NONE"], "cannot read"),
-        (["why", "FILE", "nobody", "--step", "3"], "has no request 'nobody'"),
+        (["why", "FILE", "r-none", "--step", "3"], "has no request 'r-none'"),
         (["why", "FILE", "r0", "--step", "999999"], "has no step 999999: it holds 0 to"),
         (["export", "FILE"], "prep trace export needs an output: --perfetto OUT"),
         (["why"], "prep trace why needs FILE: a trace (*.itrace)"),

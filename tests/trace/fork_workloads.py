@@ -21,7 +21,7 @@ SAYS_NOTHING = ("ts", "dur")
 
 
 class TracedScheduler(Scheduler):
-    """Writes a trace as the engine does, whoever drives it."""
+    """Writes a trace as the engine does."""
 
     path: Path
 
@@ -71,7 +71,7 @@ def decisions(reader: TraceReader, step: int) -> dict[str, Any]:
 
 
 def first_difference(a: TraceReader, b: TraceReader) -> str:
-    """What differs first between two traces, in words; empty if nothing does."""
+    """Describe the first difference between two traces; empty if there is none."""
     for step in range(max(a.num_steps, b.num_steps)):
         if step >= min(a.num_steps, b.num_steps):
             return f"{a.num_steps} and {b.num_steps} steps"

@@ -41,9 +41,9 @@ class Plan:
     cls: type[Scheduler] = Scheduler
     aborts: dict[int, str] = field(default_factory=dict)
     seconds: float = 0.0
-    """Of each step."""
+    """Duration of each step, in seconds."""
     say: int = 0
-    """First token of everybody's output."""
+    """First output token of each request."""
 
     def run(self, path: Path) -> TraceReader:
         config = SchedulerConfig(self.budget, self.max_num_seqs, 200)
@@ -153,7 +153,7 @@ def test_a_preemption_that_changes_no_row_of_anybody_else_is_found(tmp_path: Pat
 
 
 def test_a_victim_that_had_no_row_in_either_run_is_a_decision_too(tmp_path: Path) -> None:
-    """Both runs compute the same in the step; only one of them takes somebody's blocks."""
+    """Both runs compute the same in the step; only one of them preempts a request."""
     asks = [Ask("a", 0, 40, 3), Ask("b", 1, 6)]
 
     plan = Plan(asks, budget=16)

@@ -276,7 +276,7 @@ def record_two(path: Path, stop_after: int = 0, hang_up: int = 0) -> None:
             step += 1
 
 
-# ---------------------------------------------------------------------- schedulers of one's own
+# ---------------------------------------------------------------------- faulty schedulers
 
 
 class Raises(Scheduler):
@@ -317,12 +317,12 @@ class Greedy(Scheduler):
 
 
 class Ghosts(Scheduler):
-    """Schedules somebody who has left."""
+    """Schedules a request that has ended."""
 
     def schedule(self) -> SchedulerOutput:
         out = super().schedule()
         for row in out.scheduled[:1]:
-            row.request_id = "nobody"
+            row.request_id = "r-none"
         return out
 
 
@@ -353,7 +353,7 @@ class Skips(Scheduler):
 
 
 class Thrashes(Scheduler):
-    """Preempts everybody before each step: rows for ever, and no word."""
+    """Preempts all requests before each step: rows without end and no output."""
 
     def schedule(self) -> SchedulerOutput:
         while self.running:
@@ -372,7 +372,7 @@ BROKEN = {
     Leaks: ("blocks", "has 0 owners"),
     Lazy: ("stuck", "scheduled no request for"),
     Greedy: ("budget", "over the budget"),
-    Ghosts: ("rows", "'nobody', which has ended or never arrived"),
+    Ghosts: ("rows", "'r-none', which has ended or never arrived"),
     Repeats: ("rows", "twice"),
     Unsorted: ("state", "running is not sorted"),
     Skips: ("rows", "starts where its request's KV ends"),
@@ -463,7 +463,7 @@ class HasItsOwnInit(Scheduler):
 
 
 class Foreign:
-    """Not a subclass: has the interface, by passing everything on."""
+    """A scheduler that is not a subclass but has the interface, by delegation."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._inner = Scheduler(*args, **options)

@@ -42,7 +42,7 @@ class Loss:
 
 @dataclass
 class Witness:
-    """What the scheduler's objects said at the moments that count."""
+    """Facts captured from the scheduler's objects."""
 
     losses: list[Loss] = field(default_factory=list)
     starts: list[tuple[int, str, int, int]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Witness:
     needy: str = ""
     """For whom the scheduler is looking for blocks."""
     stats: dict[int, StepStats] = field(default_factory=dict)
-    """By step."""
+    """The statistics of each step."""
     slid: int = 0
     """Blocks that the last updated request gave back because they are behind its window."""
     returned: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -174,7 +174,7 @@ def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness
     if judged:
         assert (int(judged[1]), int(judged[2])) == (stats.num_accepted_tokens, stats.num_draft_tokens)
     decoded = re.search(r"(\d+) requests decoded one token each", text)
-    if decoded and not reader.step(step).aborted:  # a row of somebody aborted in flight is not in the trace
+    if decoded and not reader.step(step).aborted:  # a row aborted in flight is not in the trace
         assert stats.num_decode_tokens == int(decoded[1])
     for name in re.findall(r"(\S+) was aborted and released", text):
         lost = [loss.blocks for loss in witness.losses if (loss.step, loss.request_id) == (step, name)]

@@ -1,4 +1,4 @@
-"""What a trace costs, measured in processor time because CI machines are shared."""
+"""The costs of a trace, measured in processor time because CI machines are shared."""
 
 from __future__ import annotations
 

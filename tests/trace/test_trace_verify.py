@@ -155,7 +155,7 @@ def start_behind_a_hit_that_was_none(records: Records) -> int:
 
 def rename_a_request(records: Records) -> int:
     record = visible([record for record in records if record["t"] == "add"])
-    record["r"] = "somebody else"
+    record["r"] = "another-request"
     return record["i"]
 
 
@@ -265,4 +265,4 @@ def test_a_flipped_byte_anywhere_is_found(original: bytes, tmp_path: Path) -> No
         if reader.problems:
             continue
         same = gzip.decompress(bytes(flipped)) == text
-        assert same, f"byte {position} flipped, and nobody noticed"
+        assert same, f"byte {position} flipped, but it was not noticed"

@@ -46,7 +46,7 @@ class Snapshot:
 
 @dataclass
 class Run:
-    """What really happened, to hold against what the trace says."""
+    """The facts of the run, to compare with the trace."""
 
     path: Path
     snapshots: list[Snapshot] = field(default_factory=list)
@@ -144,7 +144,7 @@ def random_run(
     def abort() -> None:
         if scheduler.requests:
             name = rng.choice(list(scheduler.requests))
-            tracer.abort([output.request_id for output in scheduler.abort([name, "nobody"])])
+            tracer.abort([output.request_id for output in scheduler.abort([name, "r-none"])])
             run.aborted.append(name)
 
     index = step = 0

@@ -371,8 +371,8 @@ def _judge(found: Capacity, replica: Replica) -> None:
             found.verdicts.append(f"{name} of {ms(value)} meets its limit of {limit:g} ms.")
         elif 1000 * least > limit:
             found.verdicts.append(
-                f"{name} cannot be met: a single request already has {ms(least)}, the limit is {limit:g} ms. More replicas "
-                "do not help; more tensor parallelism, a narrower dtype, a faster GPU"
+                f"{name} cannot be met: a single request already has {ms(least)}, the limit is {limit:g} ms. More "
+                "replicas do not help; more tensor parallelism, a narrower dtype, a faster GPU"
                 + (" or a shorter prompt do." if name == "TTFT" else " or a smaller model do.")
             )
         else:

@@ -10,7 +10,7 @@ from engine.core.scheduler import Scheduler
 
 
 class Leaks(Scheduler):
-    """Takes a block in step 12 that nobody ever gives back."""
+    """Allocates a block in step 12 that is never released."""
 
     def schedule(self) -> SchedulerOutput:
         out = super().schedule()

@@ -52,7 +52,7 @@ def test_the_server_ends_with_the_command(tmp_path: Path, number: signal.Signals
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    sys.platform != "linux", reason="elsewhere nobody tells a process that its parent has died"
+    sys.platform != "linux", reason="other systems do not tell a process that its parent has died"
 )
 def test_the_server_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
     process = start(tmp_path, "app", "--no-browser")

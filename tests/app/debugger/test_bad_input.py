@@ -1,4 +1,4 @@
-"""What nobody should do to the workbench, and somebody will: every page answers with a sentence, never a traceback."""
+"""Bad input to the workbench: every page answers with a sentence, never a traceback."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ MARKUP = "![x](http://example.org/x.png) **b** :red[r] $x^2$ `c` <img src=x oner
 
 
 def test_no_name_is_read_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture in a request's name, or in a link that somebody sent, would be fetched from another machine."""
+    """A picture in a request's name, or in a link, would be fetched from another machine."""
     lines = [line.replace(b'"r":"', f'"r":{json.dumps(MARKUP)[:-1]}'.encode()) for line in LINES[1:]]
     path = written(tmp_path / "run.itrace", HEADER, lines)
     name = next(json.loads(line)["r"] for line in lines if b'"r":"' in line)

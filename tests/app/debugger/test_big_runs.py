@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def columns_here(path: Path, max_text_bytes: int = 1 << 30) -> ColumnReader:
-    """What `read_columns` gives, without a process of its own."""
+    """The result of `read_columns`, without a child process."""
     first = trace_text.first_line(path)
     columns = make_columns(scan_file(path, max_text_bytes), json.loads(first))
     return ColumnReader(path, first, columns)
@@ -460,7 +460,7 @@ def test_only_the_newest_stores_are_kept_and_nothing_that_was_left_behind(
     big_trace(tmp_path / "last.itrace", steps=10)
     read_columns(tmp_path / "last.itrace")
     left = {file.name for file in folder.iterdir()}
-    assert len(left) == 3 and ".y.columns.0" in left, "two stores, and the one that somebody is making"
+    assert len(left) == 3 and ".y.columns.0" in left, "two stores, and an unfinished one"
 
 
 def test_the_server_reads_ahead_what_its_page_will_ask_for(

@@ -1,4 +1,4 @@
-"""What the page Blocks says of a run is what the engine's own objects were, step by step."""
+"""The page Blocks shows what the engine's objects were, step by step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.trace.reader import TraceReader
 from tests.trace.trace_workloads import Run, Snapshot, random_run
 
 SEEDS = (0, 2, 3, 5, 7, 9)
-"""With and without sliding window, host tier, priorities and preemptions."""
+"""Runs with and without sliding window, host tier, priorities and preemptions."""
 
 
 class Case(NamedTuple):
@@ -82,7 +82,7 @@ def test_children_are_the_blocks_whose_parent_is_this_one(case: Case) -> None:
                     (table, table.index(child)) for table in snapshot.tables.values() if child in table
                 ]
                 assert follows and snapshot.hashes[child] is None, (
-                    "what is not published is in somebody's table"
+                    "an unpublished content is in a block table"
                 )
 
 

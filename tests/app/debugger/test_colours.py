@@ -46,7 +46,7 @@ def test_the_browser_says_the_same_colour(path: str, pattern: str, colour: str) 
 
 
 def luminance(colour: str) -> float:
-    """Of sRGB. Source: WCAG 2.2, relative luminance."""
+    """Relative luminance of an sRGB colour. Source: WCAG 2.2, relative luminance."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts

@@ -221,7 +221,7 @@ def test_steps_are_aligned_by_token(pair: tuple[TraceReader, TraceReader]) -> No
     last = {step: there for (step, _), (there, _) in together}  # a step may give several tokens
     for step, there in last.items():
         assert view.aligned_step("token", step, a, b, request.request_id)[0] == there
-    assert view.aligned_step("token", 0, a, b, "nobody") == (None, "nobody is not in B")
+    assert view.aligned_step("token", 0, a, b, "r-none") == (None, "r-none is not in B")
     assert view.aligned_step("step", 3, a, b, None)[0] == 3
     assert view.aligned_step("step", b.num_steps, b, b, None)[0] is None
 

@@ -58,7 +58,7 @@ class Talks(Scheduler):
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recording, with a module of somebody's schedulers beside it."""
+    """A recording, with a module of a user's schedulers next to it."""
     (tmp_path / "mine.py").write_text(SCHEDULERS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     return random_run(tmp_path / "run.itrace", 5).path
@@ -143,7 +143,7 @@ def test_a_file_that_is_no_trace_is_said(tmp_path: Path) -> None:
 
 
 def runs(pid: int) -> bool:
-    """A process that has ended has no command line, also while nobody has asked how it ended."""
+    """A process that has ended has no command line, also before it is reaped."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:

@@ -194,7 +194,7 @@ def test_no_engine_outlives_the_workbench_however_that_ends() -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Not so for one that has ended and waits to be collected."""
+    """Whether a process runs; False for one that has ended and is not reaped yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -27,7 +27,7 @@ SOURCE = Path(page_walk.__file__)
 
 @dataclass
 class Case:
-    """A query, a cache full of somebody's numbers, and a table that says which of them are its own."""
+    """A query, a cache full of other numbers, and a table that says which of them are its own."""
 
     query: Tensor
     kv: Tensor

@@ -1,4 +1,4 @@
-"""What the pages Requests and Metrics say of a run is what the scheduler did, step by step."""
+"""The pages Requests and Metrics show what the scheduler did, step by step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_life_has_no_gaps(case: Case) -> None:
         assert sum(steps_in(spans, phase) for phase in PHASES) == len(steps)
 
 
-def test_everybody_is_in_the_phase_that_the_scheduler_had_him_in(case: Case) -> None:
+def test_all_lives_is_in_the_phase_that_the_scheduler_had_him_in(case: Case) -> None:
     counts = phase_counts(lives(case.index), case.index.num_steps)
     for step, snapshot in enumerate(case.run.snapshots):
         finished = len(case.reader.step(step).finished)
@@ -176,16 +176,16 @@ spans = st.lists(
 def test_bars_are_the_phases_cut_to_the_window(
     drawn: list[tuple[int, list[tuple[str, int]]]], first: int, length: int, skip: int, rows: int
 ) -> None:
-    everybody = []
+    all_lives = []
     for number, (start, stretches) in enumerate(drawn):
         life, at = [], start
         for phase, steps in stretches:
             life.append(PhaseSpan(phase, at, at + steps - 1))  # type: ignore[arg-type]
             at += steps
-        everybody.append((number, life))
+        all_lives.append((number, life))
     last = first + length
-    chart = gantt(everybody, first, last, skip, rows)
-    living = [number for number, life in everybody if any(s.first <= last and s.last >= first for s in life)]
+    chart = gantt(all_lives, first, last, skip, rows)
+    living = [number for number, life in all_lives if any(s.first <= last and s.last >= first for s in life)]
     assert chart.num_in_window == len(living)
     assert chart.numbers == living[skip : skip + rows]
     cells = Counter(
@@ -193,7 +193,7 @@ def test_bars_are_the_phases_cut_to_the_window(
     )
     expected = Counter(
         (number, step, span.phase)
-        for number, life in everybody
+        for number, life in all_lives
         if number in chart.numbers
         for span in life
         for step in range(max(span.first, first), min(span.last, last) + 1)

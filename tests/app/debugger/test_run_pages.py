@@ -152,7 +152,7 @@ def test_filters_leave_those_who_were_preempted(open_page: Opener, trace: Path) 
 
 
 def test_a_request_that_the_run_does_not_have_is_named(open_page: Opener, trace: Path) -> None:
-    assert "no request 'nobody'" in said(open_page("requests", trace, request="nobody"))
+    assert "no request 'r-none'" in said(open_page("requests", trace, request="r-none"))
 
 
 def test_a_block_is_told_in_sentences_with_chain_and_history(open_page: Opener, trace: Path) -> None:

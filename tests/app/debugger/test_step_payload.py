@@ -1,4 +1,4 @@
-"""What is sent to the browser of the page Step, unpacked again and held against the reader."""
+"""The messages to the browser of the page Step, unpacked again and held against the reader."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_blocks_history_ends_with_the_hash_that_it_has(tmp_path: Path) -> None
         assert len(meta["events"]) == len(meta["hashes"])
 
 
-@pytest.mark.parametrize("key", ["", "x:1", "w:", "w:abc", "d:99999", "b:1", "y:0:nobody", "d:-5", "w:-1"])
+@pytest.mark.parametrize("key", ["", "x:1", "w:", "w:abc", "d:99999", "b:1", "y:0:r-none", "d:-5", "w:-1"])
 def test_a_part_that_does_not_exist_is_none_and_no_error(tmp_path: Path, key: str) -> None:
     run = open_run(f"file:{random_run(tmp_path / 'run.itrace', 3).path}")
     assert parts.make(run, parts.sizes(run), key) is None

@@ -28,7 +28,7 @@ from tests.app.debugger.test_big_runs import columns_here
 from tests.trace.trace_workloads import Run, random_run
 
 SEEDS = range(0, 200, 4)
-"""Of `random_run`, those without host tiers and sliding windows: 50 runs."""
+"""Seeds of `random_run` without host tiers and sliding windows: 50 runs."""
 
 
 @dataclass

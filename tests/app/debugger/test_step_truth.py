@@ -1,4 +1,4 @@
-"""What the page Step shows is what the engine was: its text layer against copies of the engine's own objects."""
+"""The page Step shows what the engine did: its text layer against copies of the engine's own objects."""
 
 from __future__ import annotations
 
