@@ -20,6 +20,9 @@ from engine.sim.names import look_up
 
 TERA = 1e12
 GIGA = 1e9
+NVLINK_LATENCY, PCIE_LATENCY, NETWORK_LATENCY = 7.8e-6, 8.6e-6, 12e-6
+"""Seconds of a small all-reduce between two GPUs in NCCL's own model (ring, LL protocol): 6.6 us, and 0.6, 1.0 or
+2.7 us for each of its two steps. Source: NCCL src/graph/tuning.cc, baseLatencies and hwLatencies."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Link:
     name: str
     bytes_per_s: float
     latency_s: float
-    """Of one message or one collective, small ones included."""
+    """Seconds that a message or collective takes however small it is."""
     source: str
 
     def seconds(self, num_bytes: float) -> float:
@@ -39,19 +42,19 @@ class Link:
 LINKS = {
     link.name: link
     for link in (
-        Link("pcie3", 16 * GIGA, 20e-6, "PCIe 3.0 x16: 8 GT/s x 16 lanes, one direction"),
-        Link("pcie4", 32 * GIGA, 20e-6, "PCIe 4.0 x16: 16 GT/s x 16 lanes, one direction"),
-        Link("pcie5", 64 * GIGA, 20e-6, "PCIe 5.0 x16: 32 GT/s x 16 lanes, one direction"),
-        Link("nvlink3", 300 * GIGA, 8e-6, "A100 datasheet: 600 GB/s, both directions together"),
-        Link("nvlink4", 450 * GIGA, 8e-6, "H100 datasheet: 900 GB/s, both directions together"),
-        Link("nvlink5", 900 * GIGA, 8e-6, "B200 datasheet: 1.8 TB/s, both directions together"),
-        Link("ib-hdr", 25 * GIGA, 5e-6, "InfiniBand HDR: 200 Gb/s per port"),
-        Link("ib-ndr", 50 * GIGA, 5e-6, "InfiniBand NDR: 400 Gb/s per port"),
+        Link("pcie3", 16 * GIGA, PCIE_LATENCY, "PCIe 3.0 x16: 8 GT/s x 16 lanes, one direction"),
+        Link("pcie4", 32 * GIGA, PCIE_LATENCY, "PCIe 4.0 x16: 16 GT/s x 16 lanes, one direction"),
+        Link("pcie5", 64 * GIGA, PCIE_LATENCY, "PCIe 5.0 x16: 32 GT/s x 16 lanes, one direction"),
+        Link("nvlink3", 300 * GIGA, NVLINK_LATENCY, "A100 datasheet: 600 GB/s, both directions together"),
+        Link("nvlink4", 450 * GIGA, NVLINK_LATENCY, "H100 datasheet: 900 GB/s, both directions together"),
+        Link("nvlink5", 900 * GIGA, NVLINK_LATENCY, "B200 datasheet: 1.8 TB/s, both directions together"),
+        Link("ib-hdr", 25 * GIGA, NETWORK_LATENCY, "InfiniBand HDR: 200 Gb/s per port"),
+        Link("ib-ndr", 50 * GIGA, NETWORK_LATENCY, "InfiniBand NDR: 400 Gb/s per port"),
         Link("ethernet-100g", 12.5 * GIGA, 30e-6, "100 Gb/s Ethernet, RDMA off"),
         Link("memory", 10 * GIGA, 20e-6, "between two processes of one machine, through shared memory"),
     )
 }
-"""Bandwidths are the standards'; latencies are orders of magnitude for one message, not a datasheet's."""
+"""Bandwidths are those of the standards. Latencies of Ethernet without RDMA and of shared memory are rough."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def kv_bytes(model: str, prompt: int, value_bytes: int = 2) -> int:
 
 
 def transfer_ms(
-    model: str, prompt: int, link: str, tp: int, share: float = 0.8, latency_s: float = 5e-6
+    model: str, prompt: int, link: str, tp: int, share: float = 0.8, latency_s: float = 12e-6
 ) -> float:
     """Each of tp senders moves its heads over a link of its own."""
     per_link = kv_bytes(model, prompt) / tp
