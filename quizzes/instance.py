@@ -96,7 +96,7 @@ class Instance:
 
     def _holds(self, choice: Choice, names: dict[str, Any]) -> bool:
         right = choice.right
-        return bool(evaluate(right, names)) if is_expression(right) else right is True
+        return bool(evaluate(str(right), names)) if is_expression(right) else right is True
 
     def _names(self, result: dict[str, Any] | None) -> dict[str, Any]:
         return self.params if result is None else {**self.params, "result": result}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption
 
 if TYPE_CHECKING:
     from quizzes.question_bank import Bank
@@ -23,7 +24,7 @@ def answer(
         bool, typer.Option("--list", help="List the codes: Q001 to Q150, X1 to X30, Y1 to Y24.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="For the figures in it.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show an interview answer: what they want to know, 30 seconds, 2 minutes, deeper, follow-ups, mistakes, rubric.
 

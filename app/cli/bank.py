@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption
 
 app = terminal.command_app(no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.callback()
@@ -25,7 +25,7 @@ def list_(
     covers: Annotated[
         str | None, typer.Option("--covers", help="Only questions that cover this number, such as Q021.")
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """List all questions, one per line.
 
@@ -60,7 +60,7 @@ def lint(
         bool, typer.Option("--fix", help="Format the files of questions and claims first.")
     ] = False,
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=200, help="With --run.")] = 20,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Check the questions: format, form and references; with --run, compare the engine with independent oracles.
 
@@ -195,7 +195,7 @@ def new(
 @app.command()
 def stats(
     covers: Annotated[bool, typer.Option("--covers", help="Count the items per numbered question.")] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Count questions by topic, kind and difficulty, and the positions of right options.
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption
 
 app = terminal.command_app(no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.callback()
@@ -23,7 +23,7 @@ def list_(
     codes: Annotated[
         bool, typer.Option("--codes", help="By catalogue code (E01 to E66), as in reports and sources.")
     ] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """List all experiments with their titles.
 
@@ -78,7 +78,7 @@ def _print_codes(found: list[Any]) -> None:
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name from: prep experiments list")],
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show what an experiment does, its arguments, its result and its file.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption
 
 if TYPE_CHECKING:
     from quizzes.free_text.canaries import GateResult
@@ -55,7 +56,7 @@ def test(
     number: Annotated[
         int | None, typer.Option("--canaries", min=20, max=500, help="Number of phrasings (default 60).")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Test the judge on texts with known marks: right, wrong, prompt injections, word salads.
 
@@ -108,7 +109,8 @@ def _questions() -> list[Question]:
 def _load() -> JudgeSettings | None:
     from quizzes.free_text.settings import load
 
-    return _told(load)
+    settings: JudgeSettings | None = _told(load)
+    return settings
 
 
 def _told(work: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption
 
 if TYPE_CHECKING:
     from quizzes.learning.calibration import Calibration, OwnMarks
@@ -26,7 +27,7 @@ def progress(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show your scores per topic, calibration and readiness.
 

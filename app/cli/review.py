@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption, ScriptOption
 
 if TYPE_CHECKING:
     from app.cli.quiz.dialogue import Dialogue
@@ -38,8 +39,8 @@ def review(
         str | None, typer.Option("--resume", metavar="ID", help="Resume a suspended question.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same numbers.")] = None,
-    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    script: ScriptOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Repeat the questions that are due. Each review draws new numbers, so you practise the method.
 

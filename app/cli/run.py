@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.settings import SetOption, parse_settings
+from app.cli.settings import JsonOption, SetOption, parse_settings
 
 if TYPE_CHECKING:
     from quizzes.experiments.registry import Experiment
@@ -30,7 +30,7 @@ def run(
         Path | None, typer.Option("--plot", help="Draw the result: .svg, .png, or .json (Vega-Lite).")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore a cached result.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Run an experiment on the engine and print its result.
 

@@ -1,14 +1,19 @@
-"""Parse `--set key=value` options into typed values."""
+"""Options that several commands share, and the parser of `--set key=value`."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from app.cli.terminal import Problem
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+ScriptOption = Annotated[
+    Path | None, typer.Option("--script", metavar="FILE", help="Answers, one line per prompt.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption, ScriptOption
 
 if TYPE_CHECKING:
     from app.cli.quiz.dialogue import Dialogue
@@ -36,8 +36,8 @@ def start(
     seed: Annotated[
         int | None, typer.Option("--seed", help="The same seed gives the same placement questions.")
     ] = None,
-    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    script: ScriptOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Set role, level, interview date and hours; then answer twelve placement questions on six topics.
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption
 
 app = terminal.command_app(no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.callback()
@@ -20,7 +20,7 @@ def state() -> None:
 
 
 @app.command()
-def where(json: Json = False) -> None:
+def where(json: JsonOption = False) -> None:
     """Show the file and its contents. PREP_HOME=FOLDER moves it.
 
     Example: prep state where
@@ -67,7 +67,8 @@ def where(json: Json = False) -> None:
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Path of a new zip file.")], json: Json = False
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Path of a new zip file.")],
+    json: JsonOption = False,
 ) -> None:
     """Write all your answers to a zip file: a manifest and one JSONL file per table.
 
@@ -93,7 +94,7 @@ def export(
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export, or a copy of a state file.")],
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Add the records of FILE that are missing here. Importing twice is idempotent and never removes a record.
 
@@ -116,7 +117,7 @@ def import_(
 
 
 @app.command()
-def rebuild(json: Json = False) -> None:
+def rebuild(json: JsonOption = False) -> None:
     """Recompute review cards and statistics from the answers.
 
     Example: prep state rebuild
@@ -142,7 +143,7 @@ def rebuild(json: Json = False) -> None:
 
 
 @app.command()
-def backup(json: Json = False) -> None:
+def backup(json: JsonOption = False) -> None:
     """Copy the file and list all copies. Each day of practice makes one copy; the last seven are kept.
 
     Example: prep state backup
@@ -184,7 +185,9 @@ def backup(json: Json = False) -> None:
 
 
 @app.command()
-def reset(yes: Annotated[bool, typer.Option("--yes", help="Confirm.")] = False, json: Json = False) -> None:
+def reset(
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm.")] = False, json: JsonOption = False
+) -> None:
     """Start with no answers. The old file is renamed, not deleted.
 
     Example: prep state reset --yes

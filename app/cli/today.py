@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from app.cli import terminal
+from app.cli.settings import JsonOption, ScriptOption
 
 if TYPE_CHECKING:
     from app.cli.quiz.dialogue import Dialogue
@@ -44,8 +42,8 @@ class Overview:
 
 @app.command()
 def today(
-    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    script: ScriptOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Show due reviews, new questions and your progress. Enter starts the reviews.
 

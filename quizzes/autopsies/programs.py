@@ -103,7 +103,8 @@ def run_checks(folder: str, source: str) -> list[CheckResult]:
 
 def mutants(folder: str) -> tuple[Mutant, ...]:
     """Return the wrong repairs of a program, each with the check that must fail."""
-    return importlib.import_module(f"{__package__}.{folder}.mutants").MUTANTS
+    found: tuple[Mutant, ...] = importlib.import_module(f"{__package__}.{folder}.mutants").MUTANTS
+    return found
 
 
 def _tell(error: Exception) -> str:

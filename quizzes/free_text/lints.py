@@ -15,43 +15,13 @@ LENGTH = {"free": (60, 150), "design": (100, 350)}
 """Words that fit the time in which an interviewer listens."""
 MOST = 6
 """Maximum number of questions."""
-UP = (
-    "raise",
-    "raises",
-    "raising",
-    "raised",
-    "increase",
-    "increases",
-    "increased",
-    "increasing",
-    "higher",
-    "more",
+UP = frozenset(
+    """raise raises raising raised increase increases increased increasing higher more grow grows growing
+    faster longer larger improves improve better worsens""".split()
 )
-UP += ("grow", "grows", "growing", "faster", "longer", "larger", "improves", "improve", "better", "worsens")
-DOWN = (
-    "lower",
-    "lowers",
-    "lowered",
-    "lowering",
-    "reduce",
-    "reduces",
-    "reduced",
-    "reducing",
-    "decrease",
-    "decreases",
-)
-DOWN += (
-    "fewer",
-    "less",
-    "shrink",
-    "shrinks",
-    "slower",
-    "shorter",
-    "smaller",
-    "cut",
-    "cuts",
-    "hurts",
-    "worse",
+DOWN = frozenset(
+    """lower lowers lowered lowering reduce reduces reduced reducing decrease decreases fewer less shrink
+    shrinks slower shorter smaller cut cuts hurts worse""".split()
 )
 KEY_TERMS = frozenset(
     """ttft itl tpot latency throughput goodput bandwidth intensity utilization utilisation occupancy concurrency memory

@@ -264,7 +264,7 @@ def _is_signature(instance: Instance, key: str, where: str, given: Any, equals: 
         return False
     if isinstance(given, int):
         return same_number(given, equals)
-    return abs(given - equals) <= MISTAKE_REL * abs(equals)
+    return bool(abs(given - equals) <= MISTAKE_REL * abs(equals))
 
 
 def _plain(value: Any) -> str:

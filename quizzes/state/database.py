@@ -28,7 +28,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def schema_of(connection: sqlite3.Connection) -> int:
-    return connection.execute("PRAGMA user_version").fetchone()[0]
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def refuse_newer(path: Path, known: int) -> None:

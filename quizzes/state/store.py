@@ -192,7 +192,7 @@ class State:
     def count(self, table: str) -> int:
         """Return the number of rows of a fact table."""
         assert table in FACTS, table
-        return self._all(f"SELECT count(*) AS n FROM {table}")[0]["n"]
+        return int(self._all(f"SELECT count(*) AS n FROM {table}")[0]["n"])
 
     def attempts(
         self,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from quizzes.claims.court import CaseOutcome, Ruling, Run
 
 ClaimId = Annotated[str, typer.Argument(metavar="ID", help="A claim from: prep claims list")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 COLOUR = {
     "confirmed": "green",
     "refuted": "red",

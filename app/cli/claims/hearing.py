@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from app.cli import terminal
 from app.cli.claims import common
 from app.cli.quiz.dialogue import Dialogue, Quit, Skip
-from app.cli.settings import SetOption, parse_settings
+from app.cli.settings import JsonOption, ScriptOption, SetOption, parse_settings
 
 if TYPE_CHECKING:
     from quizzes.claims.claim import Claim
@@ -26,10 +25,7 @@ def vote(
     claim_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Default: the next claim without your vote.")
     ] = None,
-    script: Annotated[
-        Path | None,
-        typer.Option("--script", metavar="FILE", help="Read replies from this file, one per line."),
-    ] = None,
+    script: ScriptOption = None,
 ) -> None:
     """Vote on a claim, then run its test and read the verdict.
 
@@ -144,7 +140,7 @@ def _suggest(claim: Claim, claims: Claims, state: State) -> None:
         terminal.next_command("prep claims list")
 
 
-def run(claim_id: common.ClaimId, settings: SetOption = None, json: common.Json = False) -> None:
+def run(claim_id: common.ClaimId, settings: SetOption = None, json: JsonOption = False) -> None:
     """Run a claim's test and print the verdict. --set changes arguments of the test.
 
     \b

@@ -8,6 +8,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.claims import common
+from app.cli.settings import JsonOption
 
 if TYPE_CHECKING:
     from quizzes.claims.claim_list import Entry
@@ -22,7 +23,7 @@ def list_(
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
     kind: Annotated[str | None, typer.Option("--kind", help=f"One of: {', '.join(KINDS)}.")] = None,
-    json: common.Json = False,
+    json: JsonOption = False,
 ) -> None:
     """List all claims with the verdicts computed on this machine.
 
@@ -100,7 +101,7 @@ def _summary(entry: Entry, verdict: str, rulings: dict[str, Any]) -> dict[str, A
     }
 
 
-def show(claim_id: common.ClaimId, json: common.Json = False) -> None:
+def show(claim_id: common.ClaimId, json: JsonOption = False) -> None:
     """Show a claim and its test, without the verdict.
 
     Example: prep claims show S0-13

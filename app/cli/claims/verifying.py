@@ -10,6 +10,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.claims import common
+from app.cli.settings import JsonOption
 
 if TYPE_CHECKING:
     from quizzes.claims.claim_list import Claims, Entry
@@ -25,7 +26,7 @@ def verify(
     page: Annotated[
         Path | None, typer.Option("--page", help="Also write the verdicts to a Markdown page.")
     ] = None,
-    json: common.Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Run the test of every claim and print the verdicts. Exit code 1 if a test is broken.
 

@@ -13,15 +13,17 @@ start.py      opens and closes a sitting; review and placement use it too
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import terminal
+from app.cli.settings import JsonOption, ScriptOption
 
 if TYPE_CHECKING:
-    from quizzes.state import Session
+    from app.cli.quiz.sitting import Item
+    from quizzes.question_bank import Bank
+    from quizzes.state import Session, State
 
 app = terminal.command_app()
 
@@ -56,8 +58,8 @@ def quiz(
         bool, typer.Option("--exam", help="Show no hints, and verdicts only at the end.")
     ] = False,
     new: Annotated[bool, typer.Option("--new", help="Do not continue an interrupted quiz.")] = False,
-    script: Annotated[Path | None, typer.Option("--script", help="Answers, one line per prompt.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    script: ScriptOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Answer interview questions; the live engine grades them.
 
@@ -71,13 +73,10 @@ def quiz(
       prep quiz --question batching.static_vs_continuous --seed 7
       prep quiz --seed 7 -n 2 --script answers.txt --json
     """
-    from app.cli.quiz.sitting import Item
     from app.cli.quiz.start import hold, open_bank, open_state
-    from quizzes.learning.selection import pick
-    from quizzes.state import State
     from quizzes.topics import KINDS, ROLES, STAGES, TOPICS, resolve
 
-    wanted = {
+    wanted: dict[str, Any] = {
         "topic": resolve("topic", topic, TOPICS) if topic else None,
         "role": resolve("role", role, ROLES) if role else None,
         "stage": resolve("stage", stage, STAGES) if stage else None,
@@ -87,37 +86,19 @@ def quiz(
     bank = open_bank()
     for question_id in question or []:
         bank.question(question_id)
+    is_plain = not (new or exam or script or json or question or any(wanted.values()) or seed is not None)
     with open_state() as state:
-        plain = not any(wanted.values()) and question is None and seed is None
-        cut_off = None if new or exam or script or json or not plain else _unfinished(state)
-        if cut_off is not None:
-            items, first = _rest(state, cut_off)
+        session = _unfinished(state) if is_plain else None
+        if session is not None:
+            items, first = _rest(state, session)
             terminal.err().print(
-                f"[dim]continuing the quiz of {cut_off.started:%d %b %H:%M} at item {first}; --new starts another[/]"
+                f"[dim]continuing the quiz of {session.started:%d %b %H:%M} at item {first}; --new starts another[/]"
             )
-            hold(
-                items,
-                bank=bank,
-                state=state,
-                kind="quiz",
-                session=cut_off,
-                first=first,
-                exam=exam,
-                minutes=minutes,
-            )
+            hold(items, bank=bank, state=state, kind="quiz", session=session, first=first, minutes=minutes)
         else:
             chosen = seed if seed is not None else random.SystemRandom().randrange(1 << 30)
-            if question:
-                items = [Item(question_id, chosen) for question_id in question]
-            else:
-                facts = state if seed is None else State.in_memory()  # a seed asks every learner the same
-                items = [Item(p.id, p.seed) for p in pick(bank, facts, n=num, seed=chosen, **wanted)]
-            if not items:
-                raise terminal.Problem(
-                    f"no question fits {_words(wanted)}", next_step="prep bank stats counts the questions"
-                )
             hold(
-                items,
+                _chosen_items(bank, state, question, num, chosen, is_fixed=seed is not None, wanted=wanted),
                 bank=bank,
                 state=state,
                 kind="exam" if exam else "quiz",
@@ -129,6 +110,35 @@ def quiz(
             )
     if not json:
         terminal.next_command("prep quiz", "for more; prep review repeats questions that are due")
+
+
+def _chosen_items(
+    bank: Bank,
+    state: State,
+    questions: list[str] | None,
+    num: int,
+    seed: int,
+    *,
+    is_fixed: bool,
+    wanted: dict[str, Any],
+) -> list[Item]:
+    """Return the items of a new quiz. is_fixed: the seed alone chooses, so that it asks every learner the same.
+
+    Raises Problem if no question fits.
+    """
+    from app.cli.quiz.sitting import Item
+    from quizzes.learning.selection import pick
+    from quizzes.state import State
+
+    if questions:
+        return [Item(question_id, seed) for question_id in questions]
+    facts = State.in_memory() if is_fixed else state
+    items = [Item(p.id, p.seed) for p in pick(bank, facts, n=num, seed=seed, **wanted)]
+    if not items:
+        raise terminal.Problem(
+            f"no question fits {_words(wanted)}", next_step="prep bank stats counts the questions"
+        )
+    return items
 
 
 def _unfinished(state: Any) -> Session | None:
