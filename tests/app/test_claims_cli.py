@@ -41,7 +41,7 @@ BANK = """\
 - id: S0-15
   topic: batching
   where: Q5
-  claim: Somebody did it first.
+  claim: Another engine did it first.
   kind: external-fact
   fact: {verdict: confirmed, says: They did., source: {ref: Their paper, version: "1", as_of: "2022-07"}}
 - id: S0-16
@@ -55,7 +55,7 @@ BROKEN = """\
 - id: S1-01
   topic: batching
   where: Q1
-  claim: Nobody can tell.
+  claim: The answer is unknown.
   kind: simulate
   test:
     run: batching.static_vs_continuous

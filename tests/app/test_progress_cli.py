@@ -74,7 +74,7 @@ def practised(days_ago: float = 5, count: int = 1, *, right: bool = True, confid
 
 
 def answers_for_review(seed: int) -> list[str]:
-    """What the engine says to the figures that a review with this seed draws."""
+    """Return the engine's answers for the numbers that a review with this seed draws."""
     with State.open() as state:
         (picked,) = due(load_bank(), state, seed=seed)
     instance = draw(load_bank().question(QUESTION), picked.seed)

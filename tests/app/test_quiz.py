@@ -41,7 +41,7 @@ def prep(*args: str, answers: str | None = None, **environment: str) -> subproce
 
 
 def right_answers(seed: int) -> list[str]:
-    """What the engine says for that seed, in the order in which the quiz asks."""
+    """Return the engine's answers for that seed, in the order of the prompts."""
     instance = draw(load_bank().question(QUESTION), seed)
     assert instance.question.experiment is not None
     expected = instance.expected(run_here(instance.question.experiment.run, instance.run_args()))

@@ -37,7 +37,7 @@ IDLE = KeyPoint(
 ADMIT = KeyPoint(
     id="admit",
     say="Continuous batching admits a waiting request in the step after a slot is free.",
-    good=["a new request joins as soon as somebody leaves"],
+    good=["a new request joins as soon as another leaves"],
     bad=["continuous batching admits new requests only when the whole batch is done"],
 )
 ANSWER = (
@@ -266,7 +266,8 @@ def first_only(data: dict[str, Any]) -> list[dict[str, str]]:
 
 def inventive(data: dict[str, Any]) -> list[dict[str, str]]:
     return [
-        {"keypoint": p["id"], "verdict": "hit", "quote": "words that nobody wrote"} for p in data["keypoints"]
+        {"keypoint": p["id"], "verdict": "hit", "quote": "words that are not there"}
+        for p in data["keypoints"]
     ]
 
 

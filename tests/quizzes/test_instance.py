@@ -1,4 +1,4 @@
-"""What a seed draws: always the same, within its bounds, fit for `require`; and templates that cannot reach out."""
+"""Draws of a seed: always the same, within their bounds, fit for `require`; and templates that cannot reach out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learners type, labelled by hand: right, wrong, part (of the points), refused (asked again, nothing scored)."""
+"""Typed answers, labelled by hand: right, wrong, part (of the points), refused (asked again, nothing scored)."""
 
 from __future__ import annotations
 

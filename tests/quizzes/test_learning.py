@@ -1,4 +1,4 @@
-"""What the facts say: ratings, intervals, what comes next, calibration, placement, readiness, the plan."""
+"""Values derived from the facts: ratings, intervals, what comes next, calibration, placement, readiness, the plan."""
 
 from __future__ import annotations
 

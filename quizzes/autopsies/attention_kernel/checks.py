@@ -1,4 +1,4 @@
-"""What the loop must return: attention(query, key_blocks, value_blocks, block_table, seq_len, block_size) gives a list
+"""Requirements on the loop: attention(query, key_blocks, value_blocks, block_table, seq_len, block_size) gives a list
 of head_dim numbers."""
 
 from __future__ import annotations

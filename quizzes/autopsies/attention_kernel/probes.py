@@ -1,4 +1,4 @@
-"""What the loop returns."""
+"""Return values of the loop."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A batching loop from which nobody leaves."""
+"""A batching loop from which no request leaves."""

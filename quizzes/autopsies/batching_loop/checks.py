@@ -1,4 +1,4 @@
-"""What the loop must do: continuous_batching(model, waiting, memory, slots) until everybody has finished.
+"""Requirements on the loop: continuous_batching(model, waiting, memory, slots) until every request has finished.
 
 model.forward(batch) -> {name: token or None when it was the last}. memory.release(requests) gives blocks back.
 """

@@ -66,6 +66,6 @@ def releases_of_the_first(given: ModuleType, *, length: int = 3, steps: int = 8)
 
 
 def passes_after_the_last_token(given: ModuleType, *, lens: tuple[int, ...] = (2, 3), steps: int = 20) -> int:
-    """Forward passes that run when everybody has finished."""
+    """Return the forward passes after every request has finished."""
     model, _ = _run(given, tuple(lens), len(lens), steps)
     return len(model.rows) - max(lens)

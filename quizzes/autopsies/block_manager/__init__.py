@@ -1,1 +1,1 @@
-"""A block manager with reference counts that nobody counts."""
+"""A block manager that never updates its reference counts."""

@@ -1,4 +1,4 @@
-"""What a block manager must do. Names as in the given program, and two new ones: share and grow."""
+"""Requirements on a block manager. Names as in the given program, and two new ones: share and grow."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_a_shared_block_outlives_its_first_owner(program: ModuleType) -> None:
 
 
 def check_freeing_twice_is_refused(program: ModuleType) -> None:
-    """free of a block that nobody owns raises ValueError, and nothing changes."""
+    """free of a block without an owner raises ValueError, and nothing changes."""
     manager = _manager(program, 2)
     blocks = manager.allocate(4)
     manager.free(blocks)

@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "free_ignores_sharing",
         "check_a_shared_block_outlives_its_first_owner",
-        "free gives the block back whoever else holds it",
+        "free releases the block although another request uses it",
         (
             "            block.ref_count -= 1\n",
             "            block.ref_count = 0\n",

@@ -1,4 +1,4 @@
-"""What happens to those who use it."""
+"""Uses of the block manager."""
 
 from __future__ import annotations
 

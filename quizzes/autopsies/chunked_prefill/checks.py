@@ -1,4 +1,4 @@
-"""What chunked prefill must do: chunked_prefill(model, prompt, decodes, budget) -> state behind the whole prompt.
+"""Requirements on chunked prefill: chunked_prefill(model, prompt, decodes, budget) -> state behind the whole prompt.
 
 decodes: callable -> the list of requests that decode in this step, one token each. Every step is one call
 model.step(rows) with rows (name, start, tokens): the prompt is "prompt", at most `budget` tokens together.
@@ -77,7 +77,7 @@ def check_a_budget_that_decodes_use_up_is_refused(program: ModuleType) -> None:
         _run(program, 10, 4, decoding=4)
     except ValueError:
         return
-    raise AssertionError("4 decodes in a budget of 4 leave no room for the prompt, and nobody says so")
+    raise AssertionError("4 decodes in a budget of 4 leave no room for the prompt, but no error was raised")
 
 
 def check_every_decode_gets_a_token_each_step(program: ModuleType) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def digest(tokens: list[int]) -> int:
-    """What a model that has seen these tokens knows: other tokens or another order give another number."""
+    """Return a number for the tokens that a model has seen; other tokens or another order give another number."""
     return zlib.crc32(repr(list(tokens)).encode())
 
 

@@ -1,4 +1,4 @@
-"""What merging must do. MultiModalEngine(tokenizer, vision_encoder, placeholder); process(text, images) -> input.
+"""Requirements on the merge. MultiModalEngine(tokenizer, vision_encoder, placeholder); process(text, images) -> input.
 
 vision_encoder(images) -> a list of features per image. The input is a list of token ids and features.
 """
@@ -61,6 +61,6 @@ def check_the_same_image_is_encoded_once(program: ModuleType) -> None:
 
 
 def check_other_images_are_other_features(program: ModuleType) -> None:
-    """What is cached for one image is never used for another."""
+    """KV cached for one image is never used for another."""
     engine = _engine(program, per_image=1)
     assert [engine.process("<image>", [image]) for image in (1, 2, 1)] == [[1.0], [2.0], [1.0]]

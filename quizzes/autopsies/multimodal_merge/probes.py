@@ -1,4 +1,4 @@
-"""Where images end up."""
+"""Positions of merged images."""
 
 from __future__ import annotations
 

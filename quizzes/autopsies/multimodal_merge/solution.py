@@ -11,7 +11,7 @@ class MultiModalEngine:
         self.vision_encoder = vision_encoder
         self.placeholder = placeholder
         self.encoded: dict[Any, list[float]] = {}
-        """By content: a real engine hashes the pixels."""
+        """Return a hash of the content; a real engine hashes the pixels."""
 
     def process(self, text: str, images: list[Any]) -> list[Any]:
         tokens = self.tokenizer.encode(text)

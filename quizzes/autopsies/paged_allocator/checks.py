@@ -1,4 +1,6 @@
-"""What the allocator must do. PagedAllocator(num_blocks, block_size): allocate(name, num_tokens), slot(name, position),
+"""Requirements on the allocator.
+
+PagedAllocator(num_blocks, block_size): allocate(name, num_tokens), slot(name, position),
 append(name), free(name)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the sketch hands out."""
+"""Blocks that the allocator returns."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def blocks_for(given: ModuleType, *, num_tokens: int = 100, block_size: int = 16
 
 
 def owners_of_the_first_block(given: ModuleType, *, sequences: int = 3, num_blocks: int = 64) -> int:
-    """With a filled free list: how many of the sequences get block 0?"""
+    """Return how many sequences get block 0 with a filled free list."""
     allocator = given.PagedAttention(16)
     allocator.free_blocks = list(range(num_blocks))
     return sum(0 in allocator.allocate_blocks(40) for _ in range(sequences))
 
 
 def blocks_when_too_few(given: ModuleType, *, num_tokens: int = 100, num_blocks: int = 4) -> int:
-    """What a sequence gets when there are fewer blocks than it needs."""
+    """Return the blocks of a sequence that needs more than are free."""
     allocator = given.PagedAttention(16)
     allocator.free_blocks = list(range(num_blocks))
     return len(allocator.allocate_blocks(num_tokens))

@@ -1,4 +1,6 @@
-"""What it must do. PagedAttention(num_heads, num_kv_heads, head_dim, block_size).forward(query, key_cache, value_cache,
+"""Requirements on paged attention.
+
+PagedAttention(num_heads, num_kv_heads, head_dim, block_size).forward(query, key_cache, value_cache,
 block_tables, seq_lens) -> [batch, tokens, heads, head_dim]; the queries are the last tokens of each sequence."""
 
 from __future__ import annotations

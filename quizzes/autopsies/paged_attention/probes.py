@@ -49,18 +49,18 @@ def _mended_mask(given: ModuleType, tokens: int, keys: int) -> torch.Tensor:
 
 
 def keys_seen_by_query(given: ModuleType, *, tokens: int = 3, keys: int = 6) -> list[int]:
-    """With the types of the mask repaired: keys that each query may look at, of a prompt of as many tokens as keys."""
+    """Return the keys that each query may see, with the mask types repaired, for a prompt without context."""
     return [int(column.sum()) for column in _mended_mask(given, tokens, keys).T]
 
 
 def sees_the_future(given: ModuleType, *, tokens: int = 4) -> int:
-    """With the types repaired: pairs (query, key) of a prompt where the query looks at a later key."""
+    """Return, with the types repaired, pairs (query, key) of a prompt where the query looks at a later key."""
     seen = _mended_mask(given, tokens, tokens).T
     return int(torch.triu(seen, diagonal=1).sum())
 
 
 def first_key_of_a_decode(given: ModuleType, *, keys: int = 10) -> int:
-    """With the types repaired: the first key that the one query of a decode step does not see; -1 if it sees all.
+    """Return the first key that the query of a decode step misses, with the types repaired; -1 if none.
 
     The query is the token at position keys - 1.
     """
@@ -75,7 +75,7 @@ def fill_in_half(given: ModuleType) -> float:
 
 
 def weights_of_a_fully_masked_row(given: ModuleType, *, keys: int = 5) -> list[float]:
-    """What softmax makes of a row in which every key is masked with the constant of the given program."""
+    """Return the softmax of a row in which every key is masked with the constant of the given program."""
     weights = torch.softmax(torch.full((keys,), -1e9), dim=-1)
     return [round(float(weight), 4) for weight in weights]
 

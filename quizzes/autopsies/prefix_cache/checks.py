@@ -1,4 +1,4 @@
-"""What a prefix cache must do. PrefixCache(num_blocks, block_size, compute); get_or_compute(token_ids) -> (kv, hit).
+"""Requirements on a prefix cache. PrefixCache(num_blocks, block_size, compute); get_or_compute(token_ids) -> (kv, hit).
 
 compute(token_ids, start) returns one KV entry per token from position `start` on. kv is the list of all entries of the
 prompt; hit says how many of them came from the cache.
@@ -46,7 +46,7 @@ def check_a_shared_start_is_found(program: ModuleType) -> None:
 
 
 def check_only_full_blocks_are_shared(program: ModuleType) -> None:
-    """A block that is not full is not found by anybody: its KV would be written on."""
+    """No lookup finds a block that is not full: its KV may still be extended."""
     cache, _ = _cache(program)
     cache.get_or_compute([1, 2, 3, 4, 5, 6])
     _, hit = cache.get_or_compute([1, 2, 3, 4, 5, 6, 7])
@@ -91,7 +91,7 @@ def check_it_never_holds_more_than_its_blocks(program: ModuleType) -> None:
 
 
 def check_a_chain_loses_its_tail_first(program: ModuleType) -> None:
-    """Of one prompt the last block is evicted before the first: without its start a block can never be found."""
+    """The last block of a prompt is evicted before the first: without its start a block can never be found."""
     cache, _ = _cache(program, 3)
     cache.get_or_compute([1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 0])
     cache.get_or_compute([9, 9, 9, 9, 0])

@@ -1,4 +1,4 @@
-"""What is computed, found and mixed up."""
+"""Hits, misses and confused blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a scheduler must do. Sequence(request_id, num_tokens, priority=0); SimpleScheduler(max_batch_size, num_blocks,
+"""Requirements on a scheduler.
+
+Sequence(request_id, num_tokens, priority=0); SimpleScheduler(max_batch_size, num_blocks,
 block_size); add_sequence, schedule, complete_sequence, abort."""
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def check_never_more_than_the_limit(program: ModuleType) -> None:
 
 
 def check_lower_numbers_go_first(program: ModuleType) -> None:
-    """Of the waiting the lowest priority number goes first, as in vLLM; equals in order of arrival."""
+    """The waiting request with the lowest priority number goes first, as in vLLM; equals in order of arrival."""
     scheduler = _scheduler(program, 1)
     for name, priority in [("late", 5), ("first", 1), ("second", 1), ("third", 3)]:
         scheduler.add_sequence(program.Sequence(name, 8, priority))
@@ -79,7 +81,7 @@ def check_nobody_overtakes_who_does_not_fit(program: ModuleType) -> None:
     scheduler = _scheduler(program, 8, num_blocks=10)
     for name, tokens in [("runs", 100), ("large", 160), ("small", 16)]:
         scheduler.add_sequence(program.Sequence(name, tokens))
-    assert _ids(scheduler.schedule()) == ["runs"], "somebody overtook the large one"
+    assert _ids(scheduler.schedule()) == ["runs"], "another request overtook the large one"
 
 
 def check_what_can_never_fit_is_refused(program: ModuleType) -> None:
@@ -103,7 +105,7 @@ def check_abort_frees_at_once(program: ModuleType) -> None:
     assert scheduler.abort("d") is True and "d" not in _ids(scheduler.schedule()), (
         "a waiting one cannot be aborted"
     )
-    assert scheduler.abort("nobody") is False, "abort of an unknown id did not return False"
+    assert scheduler.abort("unknown") is False, "abort of an unknown id did not return False"
 
 
 def check_a_finished_sequence_holds_no_slot(program: ModuleType) -> None:
@@ -117,7 +119,7 @@ def check_a_finished_sequence_holds_no_slot(program: ModuleType) -> None:
 
 
 def check_random_work_ends_and_keeps_every_limit(program: ModuleType) -> None:
-    """Whatever comes and goes: the limits hold at every step, and everybody is served in the end."""
+    """With random arrivals and ends, the limits hold at every step and every request is served in the end."""
     rng = random.Random(3)
     scheduler = _scheduler(program, 4, num_blocks=20)
     left = {f"r{i}": rng.randint(1, 300) for i in range(60)}

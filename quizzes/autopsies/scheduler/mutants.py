@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         "limit_before_admission",
         "check_never_more_than_the_limit",
-        "the limit is looked at once, before anybody is admitted",
+        "the limit is looked at once, before any request is admitted",
         (
             "        while self.waiting and len(self.running) < self.max_batch_size:\n",
             "        while self.waiting and len(self.running) <= self.max_batch_size:\n",

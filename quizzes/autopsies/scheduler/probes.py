@@ -1,4 +1,4 @@
-"""What happens to those who wait."""
+"""Uses of the scheduler with waiting requests."""
 
 from __future__ import annotations
 
