@@ -23,25 +23,6 @@ if TYPE_CHECKING:
 
 PEERS = ("vllm", "prep")
 
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        help="Also run it in another engine, in turn with ours: vllm, or prep for this one once more.",
-    ),
-]
-VllmPython = Annotated[
-    str | None,
-    typer.Option(envvar="PREP_VLLM_PYTHON", help="With --against vllm: the Python of its environment."),
-]
-PeerArgs = Annotated[
-    str | None,
-    typer.Option(help="With --against: JSON of engine arguments that only the other side gets."),
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="With --against: threads of each engine; by default one a core.")
-]
-
 MAKE_ENVIRONMENT = """a Python that has vLLM, made once, beside ours (3.5 GB):
   python3 -m venv ~/vllm
   ~/vllm/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
@@ -79,12 +60,25 @@ BUSY_CORES = 0.2
 
 @dataclass(frozen=True)
 class Peer:
-    """What the user said about the other side."""
+    """Options for the other side of a comparison."""
 
-    against: str
-    vllm_python: str | None
-    args: str | None
-    threads: int | None
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Also run it in another engine, in turn with ours: vllm, or prep for this one once more."
+        ),
+    ] = None
+    vllm_python: Annotated[
+        str | None,
+        typer.Option(envvar="PREP_VLLM_PYTHON", help="With --against vllm: the Python of its environment."),
+    ] = None
+    peer_args: Annotated[
+        str | None,
+        typer.Option(help="With --against: JSON of engine arguments that only the other side gets."),
+    ] = None
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="With --against: threads of each engine; by default one a core.")
+    ] = None
 
 
 @contextmanager
@@ -122,7 +116,7 @@ def resolve_pair(
 
     if peer.against not in PEERS:
         raise terminal.Problem(f"--against takes {' or '.join(PEERS)}, got {peer.against!r}")
-    only_theirs = _json_object(peer.args)
+    only_theirs = _json_object(peer.peer_args)
     python = _checked_python(peer.vllm_python) if peer.against == "vllm" else None
 
     folder, engine = stack.enter_context(bench_model(model, engine))

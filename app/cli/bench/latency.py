@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.against import Against, Peer, PeerArgs, Threads, VllmPython, comparing, resolve_pair
+from app.cli.bench.against import Peer, comparing, resolve_pair
 from app.cli.bench.common import Json, Model, finish, finish_comparison
 from app.cli.engine_options import engine_options
+from app.cli.option_groups import option_groups
 
 if TYPE_CHECKING:
     from app.bench.latency import LatencyReport
 
 
 @engine_options
+@option_groups
 def latency(
     model: Model = "shop",
     batch_sizes: Annotated[
@@ -30,10 +32,7 @@ def latency(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Repetitions of each batch size: 3, or 9 with --against.")
     ] = None,
-    against: Against = None,
-    vllm_python: VllmPython = None,
-    peer_args: PeerArgs = None,
-    threads: Threads = None,
+    peer: Peer = Peer(),  # noqa: B008 - frozen
     json: Json = False,
     *,
     engine: dict[str, Any],
@@ -49,33 +48,21 @@ def latency(
       prep bench latency shop --batch-sizes 1,8,64
       prep bench latency --against vllm --vllm-python ~/vllm/bin/python
     """
-    if against is not None:
+    if peer.against is not None:
         if batch_sizes not in (None, "1"):
             raise terminal.Problem("with --against, latency is that of one request: leave --batch-sizes out")
         from app.bench.against import compare_single
 
         input_len, output_len = input_len or 64, output_len or 128
-        peer = Peer(against, vllm_python, peer_args, threads)
         with terminal.status() as tell, comparing() as stack:
-            pair = resolve_pair(
-                stack,
-                peer,
-                model,
-                engine,
-                num_seqs=1,
-                num_tokens=input_len + output_len,
-            )
+            pair = resolve_pair(stack, peer, model, engine, num_seqs=1, num_tokens=input_len + output_len)
             comparison = compare_single(
-                tell,
-                pair,
-                input_len=input_len,
-                output_len=output_len,
-                rounds=rounds or 9,
+                tell, pair, input_len=input_len, output_len=output_len, rounds=rounds or 9
             )
         finish_comparison(
             comparison,
             json=json,
-            next_command=f"prep bench startup --against {against}",
+            next_command=f"prep bench startup --against {peer.against}",
             why="to the first token",
         )
         return

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.against import Against, Peer, PeerArgs, Threads, VllmPython, comparing, resolve_pair
+from app.cli.bench.against import Peer, comparing, resolve_pair
 from app.cli.bench.common import Json, Model, finish, finish_comparison
+from app.cli.option_groups import option_groups
 
 if TYPE_CHECKING:
     from app.bench.startup import StartupReport
 
 
+@option_groups
 def startup(
     model: Model = "shop",
     runs: Annotated[int, typer.Option(min=1, help="Processes to time, after one that is not counted.")] = 3,
-    against: Against = None,
-    vllm_python: VllmPython = None,
-    peer_args: PeerArgs = None,
-    threads: Threads = None,
+    peer: Peer = Peer(),  # noqa: B008 - frozen
     json: Json = False,
 ) -> None:
     """From an empty process to the first tokens, phase by phase.
@@ -33,20 +32,11 @@ def startup(
       prep bench startup --runs 5
       prep bench startup --against vllm --vllm-python ~/vllm/bin/python
     """
-    if against is not None:
+    if peer.against is not None:
         from app.bench.against import compare_startup
 
-        peer = Peer(against, vllm_python, peer_args, threads)
         with terminal.status() as tell, comparing() as stack:
-            pair = resolve_pair(
-                stack,
-                peer,
-                model,
-                {},
-                num_seqs=1,
-                num_tokens=1,
-                with_tokenizer=True,
-            )
+            pair = resolve_pair(stack, peer, model, {}, num_seqs=1, num_tokens=1, with_tokenizer=True)
             comparison = compare_startup(tell, pair, runs=runs)
         finish_comparison(
             comparison, json=json, next_command="prep bench throughput", why="what it does once it runs"

@@ -8,11 +8,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.bench.against import (
-    Against,
     Peer,
-    PeerArgs,
-    Threads,
-    VllmPython,
     comparing,
     parse_lengths,
     resolve_pair,
@@ -20,12 +16,14 @@ from app.cli.bench.against import (
 )
 from app.cli.bench.common import Json, Model, finish, finish_comparison
 from app.cli.engine_options import engine_options
+from app.cli.option_groups import option_groups
 
 if TYPE_CHECKING:
     from app.bench.throughput import ThroughputReport
 
 
 @engine_options
+@option_groups
 def throughput(
     model: Model = "shop",
     num_prompts: Annotated[int, typer.Option(min=1, help="Requests, all there from the start.")] = 128,
@@ -35,11 +33,8 @@ def throughput(
     output_len: Annotated[
         str, typer.Option(help="Tokens generated for each, a number or a range.")
     ] = "64-128",
-    against: Against = None,
-    vllm_python: VllmPython = None,
-    peer_args: PeerArgs = None,
+    peer: Peer = Peer(),  # noqa: B008 - frozen
     rounds: Annotated[int, typer.Option(min=1, help="With --against: rounds of each engine.")] = 5,
-    threads: Threads = None,
     json: Json = False,
     *,
     engine: dict[str, Any],
@@ -76,28 +71,18 @@ def throughput(
         "input_len": parse_lengths("--input-len", input_len),
         "output_len": parse_lengths("--output-len", output_len),
     }
-    if against is not None:
+    if peer.against is not None:
         from app.bench.against import compare_throughput
 
         num_tokens = work["input_len"].high + work["output_len"].high
-        peer = Peer(against, vllm_python, peer_args, threads)
         with terminal.status() as tell, comparing() as stack:
-            pair = resolve_pair(
-                stack,
-                peer,
-                model,
-                engine,
-                num_seqs=num_prompts,
-                num_tokens=num_tokens,
-            )
-            comparison = compare_throughput(
-                tell,
-                pair,
-                rounds=rounds,
-                **work,
-            )
+            pair = resolve_pair(stack, peer, model, engine, num_seqs=num_prompts, num_tokens=num_tokens)
+            comparison = compare_throughput(tell, pair, rounds=rounds, **work)
         finish_comparison(
-            comparison, json=json, next_command=f"prep bench latency --against {against}", why="one request"
+            comparison,
+            json=json,
+            next_command=f"prep bench latency --against {peer.against}",
+            why="one request",
         )
         return
     from app.bench.throughput import measure
