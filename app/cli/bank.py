@@ -109,7 +109,9 @@ def lint(
         )
     else:
         for finding in findings:
-            terminal.out().print(f"{terminal.mark(False)} {finding}", soft_wrap=True, markup=True)
+            terminal.out().print(
+                f"{terminal.mark(False)} {terminal.literal(finding)}", soft_wrap=True, markup=True
+            )
         more = f", {compared:,} answers of the engine compared with their oracles" if run else ""
         terminal.out().print(
             f"{terminal.mark(not findings)} {len(chosen)} questions, {len(findings)} findings{more}"

@@ -46,7 +46,7 @@ def set_(
 
     path = _told(lambda: save(JudgeSettings(url, model)))
     console = terminal.out()
-    console.print(f"saved in {path}", soft_wrap=True)
+    console.print(f"saved in {terminal.literal(path)}", soft_wrap=True)
     console.print("Your prose answers will be sent to this address and to no other.")
     terminal.next_command("prep judge test", "its marks count once it passes")
 

@@ -178,4 +178,4 @@ def _write_page(path: Path, bank: Bank, state: State) -> None:
 
     found = page(standing(bank, state), calibrate(state.attempts(scored=True), state.votes()), state.settings)
     write_atomically(path, found)
-    terminal.err().print(f"{terminal.mark(True)} {path}", soft_wrap=True)
+    terminal.err().print(f"{terminal.mark(True)} {terminal.literal(path)}", soft_wrap=True)

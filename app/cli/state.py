@@ -56,7 +56,7 @@ def where(json: JsonOption = False) -> None:
         )
         return
     console = terminal.out()
-    console.print(f"{path}", soft_wrap=True)
+    console.print(terminal.literal(path), soft_wrap=True)
     console.print(
         f"[dim]schema {SCHEMA}, {path.stat().st_size / 1024:,.0f} KiB: {counts['attempt']:,} answers in "
         f"{counts['session']:,} sittings, {counts['run']:,} runs, {counts['vote']:,} votes[/]"
@@ -208,7 +208,7 @@ def reset(
     if json:
         terminal.print_json({"moved_to": str(target)})
         return
-    terminal.out().print(f"{terminal.mark(True)} moved to {target}", soft_wrap=True)
+    terminal.out().print(f"{terminal.mark(True)} moved to {terminal.literal(target)}", soft_wrap=True)
     terminal.next_command("prep start", f"to undo: prep state import {target}")
 
 

@@ -188,10 +188,17 @@ def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[
             bar.stop()
 
 
+def literal(text: object) -> str:
+    """Return text that Rich prints as it is: in paths and messages, [cuda] is no markup."""
+    from rich.markup import escape
+
+    return escape(str(text))
+
+
 def next_command(command: str, why: str = "") -> None:
     """Print the last line of a screen: the one next command. On stderr, so that a pipe gets results only."""
     reason = f"  [dim]{why}[/]" if why else ""
-    err().print(f"\n[dim]next:[/] [bold cyan]{as_typed(command)}[/]{reason}", soft_wrap=True)
+    err().print(f"\n[dim]next:[/] [bold cyan]{literal(as_typed(command))}[/]{reason}", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

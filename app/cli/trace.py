@@ -87,7 +87,7 @@ def record(
         terminal.tell_error(f"no trace was written, because {command[0]} started no engine")
         raise typer.Exit(code or terminal.CHECKS_FAILED)
     for file in written:
-        terminal.err().print(f"recorded {_shown(file)}", soft_wrap=True)
+        terminal.err().print(f"recorded {terminal.literal(_shown(file))}", soft_wrap=True)
     terminal.next_command(f"prep trace info {_shown(written[0])}", "what happened")
     if code:
         raise typer.Exit(code)
@@ -176,7 +176,8 @@ def verify(file: File, json: Json = False) -> None:
         )
     elif problems:
         first = min(problems)
-        terminal.out().print(f"{terminal.mark(False)} {file}: first bad step {first.step}", soft_wrap=True)
+        where = f"{terminal.literal(file)}: first bad step {first.step}"
+        terminal.out().print(f"{terminal.mark(False)} {where}", soft_wrap=True)
         for problem in problems[:5]:
             terminal.out().print(f"  {escape(problem.message)}", soft_wrap=True)
         if len(problems) > 5:
@@ -281,7 +282,9 @@ def open_trace(file: Path, quiet: bool = False) -> Trace:
 
     reader = TraceReader(file)
     for warning in reader.warnings if not quiet else ():
-        terminal.err().print(f"{terminal.mark(None)} {file}: {escape(warning)}", soft_wrap=True)
+        terminal.err().print(
+            f"{terminal.mark(None)} {terminal.literal(file)}: {escape(warning)}", soft_wrap=True
+        )
     return reader
 
 

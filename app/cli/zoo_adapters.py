@@ -56,7 +56,9 @@ def eval_adapter(
     if as_json:
         terminal.print_json({"adapter": with_adapter.as_dict(), "base": base.as_dict()})
         return
-    terminal.out().print(f"{folder.name}: {TASKS[folder.name].says}, exact match on {split}")
+    terminal.out().print(
+        f"{terminal.literal(folder.name)}: {TASKS[folder.name].says}, exact match on {split}"
+    )
     terminal.out().print(_table(base, with_adapter))
     for case, output in with_adapter.misses[:misses]:
         terminal.out().print(f"  want {escape(case.answer)}\n  got  {escape(output)}")

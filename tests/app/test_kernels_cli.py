@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -341,3 +342,19 @@ def test_explain_begins_with_the_contract_and_an_overview_and_uses_a_pager_on_a_
     order = ("silu(first half)", "lines", "kernels/triton_ops/activation.py ", "reference: kernels/")
     places = [page.index(text) for text in order]
     assert places == sorted(places)
+
+
+FOREIGN = "path|file|trace|target|folder|problem|error|warning|finding"
+"""Names of texts that are not written as markup."""
+
+
+def test_paths_and_messages_are_never_printed_as_markup() -> None:
+    folder = Path(terminal.__file__).parent
+    printed = re.compile(r"\bprint\(f?\".*\{(?:str\(|_shown\()?(?:" + FOREIGN + r")\b")
+    found = [
+        f"{file.relative_to(folder)}:{number}: {line.strip()}"
+        for file in sorted(folder.rglob("*.py"))
+        for number, line in enumerate(file.read_text().splitlines(), start=1)
+        if printed.search(line) and "markup=False" not in line and " print(" not in line
+    ]
+    assert not found, "wrap the text in terminal.literal():\n" + "\n".join(found)

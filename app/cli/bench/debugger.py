@@ -145,7 +145,7 @@ def show_debugger(report: DebuggerReport) -> None:
             f"{run.blocks:,} blocks x {run.steps:,} steps: {run.trace}, {run.file_mb:,.1f} MB", table
         )
         for warning in run.warnings:
-            terminal.err().print(f"[yellow]{warning}[/]")
+            terminal.err().print(f"[yellow]{terminal.literal(warning)}[/]")
 
 
 def _figures(run: RunCost) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ def load() -> Claims:
 
     claims = load_claims()
     for problem in claims.problems:
-        terminal.err().print(f"[yellow]left out:[/] claims/bank/{problem}", soft_wrap=True)
+        terminal.err().print(f"[yellow]left out:[/] claims/bank/{terminal.literal(problem)}", soft_wrap=True)
     return claims
 
 

@@ -40,7 +40,7 @@ def vote(
     state, error = State.open_or_in_memory()
     with state:
         if error is not None:
-            terminal.err().print(f"[yellow]votes are not saved:[/] {error}", soft_wrap=True)
+            terminal.err().print(f"[yellow]votes are not saved:[/] {terminal.literal(error)}", soft_wrap=True)
         claims = common.load()
         claim = claims.claim(claim_id or _next(claims, state))
         try:

@@ -69,6 +69,6 @@ def _open(trace: Path) -> None:
     from app.cli.app import serve
     from engine.trace.reader import TraceReader
 
-    terminal.err().print(f"[dim]recorded {trace}[/]", soft_wrap=True)
+    terminal.err().print(f"[dim]recorded {terminal.literal(trace)}[/]", soft_wrap=True)
     first = TraceReader(trace).next_event("preempt", -1)
     serve({"run": f"mine:{trace.stem}", "step": str(first.step if first else 0)}, "step", 0, browser=True)

@@ -142,8 +142,6 @@ def _best_of_each(report: BenchReport) -> list[Measurement]:
 
 
 def _show(report: BenchReport) -> None:
-    from rich.markup import escape
-
     from kernels.bench import results
     from kernels.bench.bars import bars
 
@@ -152,7 +150,7 @@ def _show(report: BenchReport) -> None:
         console.print(f"\n[bold]{op}[/]")
         for workload in dict.fromkeys(each.workload for each in report.measurements if each.op == op):
             _show_workload(report, op, workload)
-    console.print(f"\n[dim]{escape(results.machine_line(report))}[/]", soft_wrap=True)
+    console.print(f"\n[dim]{terminal.literal(results.machine_line(report))}[/]", soft_wrap=True)
     console.print(f"[dim]limits: {results.limits_line(report)}[/]", soft_wrap=True)
     if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
         console.print(
@@ -167,8 +165,6 @@ def _show(report: BenchReport) -> None:
 
 
 def _show_workload(report: BenchReport, op: str, workload: str) -> None:
-    from rich.markup import escape
-
     from kernels.bench import results
 
     rows = [each for each in report.measurements if (each.op, each.workload) == (op, workload)]
@@ -186,4 +182,6 @@ def _show_workload(report: BenchReport, op: str, workload: str) -> None:
         console.print(f"    {name}{pad}{time:>12} {share:5.0f} %{versus}", soft_wrap=True)
     for left_out in report.omitted:
         if (left_out.op, left_out.workload) == (op, workload):
-            console.print(f"    [dim]{left_out.candidate}: {escape(left_out.reason)}[/]", soft_wrap=True)
+            console.print(
+                f"    [dim]{left_out.candidate}: {terminal.literal(left_out.reason)}[/]", soft_wrap=True
+            )

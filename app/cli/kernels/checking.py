@@ -161,12 +161,12 @@ def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
 
 
 def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -> None:
-    from rich.markup import escape
-
     console = terminal.out()
     console.print(_table(reports))
     for name, reason in skipped.items():
-        console.print(f"{terminal.mark(None)} {name} is not checked: {escape(reason)}", soft_wrap=True)
+        console.print(
+            f"{terminal.mark(None)} {name} is not checked: {terminal.literal(reason)}", soft_wrap=True
+        )
     for report in reports:
         _show_failures(report)
     passed = sum(report.count("passed") for report in reports)
@@ -209,20 +209,18 @@ def _cell(reports: list[CheckReport]) -> str:
 
 
 def _show_failures(report: CheckReport) -> None:
-    from rich.markup import escape
-
     console = terminal.out()
     for failure in report.failures[:FIRST_FAILURES]:
         console.print(
-            f"\n[bold red]{report.op}, {report.backend}, {report.dtype}[/]: {escape(failure.name)}",
+            f"\n[bold red]{report.op}, {report.backend}, {report.dtype}[/]: {terminal.literal(failure.name)}",
             soft_wrap=True,
         )
-        console.print(f"  {escape(failure.message)}", soft_wrap=True)
+        console.print(f"  {terminal.literal(failure.message)}", soft_wrap=True)
         for line in failure.arguments.splitlines():
-            console.print(f"    [dim]{escape(line)}[/]", soft_wrap=True)
+            console.print(f"    [dim]{terminal.literal(line)}[/]", soft_wrap=True)
         again = f"prep kernels check --backend {report.backend} --op {report.op} --dtype {report.dtype}"
         console.print(
-            f"  again: [bold cyan]{again} --seed {report.seed} --case {escape(repr(failure.name))}[/]",
+            f"  again: [bold cyan]{again} --seed {report.seed} --case {terminal.literal(repr(failure.name))}[/]",
             soft_wrap=True,
         )
     if left := len(report.failures) - FIRST_FAILURES:

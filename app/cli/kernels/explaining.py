@@ -249,15 +249,13 @@ def _all_compiled(
 
 
 def _show_compiled(console: Console, op: str, reports: Sequence[KernelReport]) -> None:
-    from rich.markup import escape
-
     for reason in _missing(op):
-        console.print(f"{terminal.mark(None)} {escape(reason)}", soft_wrap=True)
+        console.print(f"{terminal.mark(None)} {terminal.literal(reason)}", soft_wrap=True)
     for file in dict.fromkeys(report.file for report in reports):
-        console.print(f"\n[bold]kernels/{file}[/]", soft_wrap=True)
+        console.print(f"\n[bold]kernels/{terminal.literal(file)}[/]", soft_wrap=True)
         of_file = [report for report in reports if report.file == file]
         for name in dict.fromkeys(report.name for report in of_file):
-            console.print(f"  {escape(name)}", soft_wrap=True)
+            console.print(f"  {terminal.literal(name)}", soft_wrap=True)
             for report in of_file:
                 if report.name == name:
                     console.print(f"    {_used(report)}", soft_wrap=True)

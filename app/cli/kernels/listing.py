@@ -58,8 +58,6 @@ def _chosen_on_gpu(op: str, ways: dict[str, How]) -> str:
 
 
 def _show(rows: list[dict[str, Any]], ways: dict[str, How]) -> None:
-    from rich.markup import escape
-
     signs = {"native": terminal.mark(True), "slow": "[yellow]slow[/]", "not": terminal.mark(False)}
     table = terminal.table("operation", *ways, "on CPU", "on GPU", left=(*ways, "on CPU", "on GPU"))
     table.columns[0].no_wrap = True
@@ -69,7 +67,7 @@ def _show(rows: list[dict[str, Any]], ways: dict[str, How]) -> None:
     console = terminal.out()
     console.print(table)
     for name, way in ways.items():
-        console.print(f"{name:<10} {signs[way.state]}  [dim]{escape(way.text)}[/]", soft_wrap=True)
+        console.print(f"{name:<10} {signs[way.state]}  [dim]{terminal.literal(way.text)}[/]", soft_wrap=True)
     console.print(
         f"[dim]{terminal.mark(True)} runs here   [yellow]slow[/] runs here, for checking only   "
         f"{terminal.mark(False)} does not run here   blank: not written in this form[/]",

@@ -112,7 +112,8 @@ class Menu:
             self._print(f" [yellow]{escape(str(error))}[/]")
             return
         if path.exists():
-            self._print(f" recorded {path}; read it: [cyan]prep trace info {path}[/]")
+            shown = terminal.literal(path)
+            self._print(f" recorded {shown}; read it: [cyan]prep trace info {shown}[/]")
         else:
             self._print(" [dim]this experiment does not step an engine, so it has no trace[/]")
 

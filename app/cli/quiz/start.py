@@ -32,7 +32,7 @@ def open_bank() -> Bank:
     """Load the questions. Broken files are reported once and left out."""
     bank = load_bank()
     for problem in bank.problems[:3]:
-        terminal.err().print(f"[yellow]left out:[/] {problem}", soft_wrap=True, markup=True)
+        terminal.err().print(f"[yellow]left out:[/] {terminal.literal(problem)}", soft_wrap=True, markup=True)
     if not len(bank):
         raise terminal.Problem(
             "the question bank is empty", next_step="prep bank lint", code=terminal.ENVIRONMENT
