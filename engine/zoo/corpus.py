@@ -127,3 +127,13 @@ def _mark_echoes(sample: Sample) -> None:
             followers[before] = ECHO
         elif known is None:
             followers[before] = token
+
+
+def draw_cases(n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS) -> list[Case]:
+    """At least `n` answers, from whole conversations."""
+    cases: list[Case] = []
+    index = 0
+    while len(cases) < n:
+        cases += to_cases(draw_conversation(split, seed, index, rows))
+        index += 1
+    return cases

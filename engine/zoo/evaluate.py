@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from .corpus import ROWS, Case, draw_conversation, to_cases
+from .corpus import ROWS, Case, draw_cases
 from .dialogue import KIND_TO_TYPE
 from .export import load_model
 from .model import ShopModel
@@ -106,16 +106,6 @@ class EvalReport:
                 table.add_row(name, key, str(tally.right), str(tally.total), f"{tally.share:.1%}")
             table.add_section()
         return table
-
-
-def draw_cases(n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS) -> list[Case]:
-    """At least `n` answers, from whole conversations."""
-    cases: list[Case] = []
-    index = 0
-    while len(cases) < n:
-        cases += to_cases(draw_conversation(split, seed, index, rows))
-        index += 1
-    return cases
 
 
 def score(

@@ -28,9 +28,8 @@ from random import Random
 from statistics import NormalDist
 from typing import Literal
 
-from .corpus import ROWS, Case, draw_conversation, to_cases
+from .corpus import ROWS, Case, draw_cases, draw_conversation, to_cases
 from .dialogue import KIND_TO_TYPE
-from .evaluate import draw_cases
 
 Verdict = Literal["pass", "fail", "inconclusive"]
 Z95 = NormalDist().inv_cdf(0.975)
