@@ -29,10 +29,6 @@ class PointScore:
     """Mark that counts: a hit whose probe failed is partial."""
 
     @property
-    def is_downgraded(self) -> bool:
-        return self.mark != self.marked
-
-    @property
     def probe_share(self) -> float | None:
         """Return the share of right probes; None if none was asked."""
         return sum(self.probes) / len(self.probes) if self.probes else None

@@ -144,7 +144,7 @@ def test_probes_count_more_than_own_marks() -> None:
     assert (right.share, right.all_right, right.grader) == (1.0, True, "probe")
     only_marked = score(points, {"idle": "hit", "admit": "hit"}, {"idle": [False]})
     assert only_marked.points[0].mark == "partial"
-    assert only_marked.points[0].is_downgraded
+    assert only_marked.points[0].mark != only_marked.points[0].marked
     assert only_marked.share == pytest.approx(0.6 * 0 + 0.4 * (2 * 0.5 + 1) / 3)
     assert not only_marked.all_right
     modest = score(points, {"idle": "miss"}, {"idle": [True]})
