@@ -351,8 +351,8 @@ def _describe(error: BaseException) -> str:
 def _vocabulary_maker(model: ModelConfig, tokenizer: TokenSource | None) -> Callable[[], Vocabulary] | None:
     if tokenizer is None:
         return None
-    eos = {*model.eos_token_ids, tokenizer.eos_token_id} - {None}
-    return partial(Vocabulary.of, tokenizer, model.vocab_size, eos)
+    ends = {*model.eos_token_ids, tokenizer.eos_token_id}
+    return partial(Vocabulary.of, tokenizer, model.vocab_size, {end for end in ends if end is not None})
 
 
 def _make_tracer(config: EngineConfig, scheduler: Scheduler, debug: DebugPort | None) -> TraceWriter | None:

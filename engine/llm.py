@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tqdm import tqdm
 
@@ -104,7 +104,7 @@ class LLM:
         tools: functions with JSON schemas, as in OpenAI's API; calls come back in `CompletionOutput.tool_calls`.
         tool_choice: "auto", "none", "required", or one function by name (`engine/frontend/tool_choice.py`).
         """
-        conversations = [messages] if _is_conversation(messages) else messages
+        conversations: Sequence[Any] = [messages] if _is_conversation(messages) else messages
         plan = ToolPlan.of(tools, tool_choice)
         options = {
             "chat_template": chat_template,
@@ -430,8 +430,9 @@ class _Progress:
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """Return a list of prompts; a list of integers is one prompt of token ids."""
-    is_one = isinstance(prompts, (str, dict)) or (len(prompts) > 0 and isinstance(prompts[0], int))
-    return [prompts] if is_one else list(prompts)
+    several = cast(Sequence[Any], prompts)
+    is_one = isinstance(prompts, (str, dict)) or (len(several) > 0 and isinstance(several[0], int))
+    return [cast(Prompt, prompts)] if is_one else list(several)
 
 
 def _is_conversation(messages: Sequence[Any]) -> bool:

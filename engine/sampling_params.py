@@ -282,7 +282,7 @@ class _Range(NamedTuple):
     optional: bool = False
     meaning: str = ""
 
-    def __contains__(self, value: object) -> bool:
+    def __contains__(self, value: Any) -> bool:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from engine.config import EngineConfig
 from engine.core.encoder_cache import MultiModalFeature
@@ -56,8 +56,8 @@ class InputProcessor:
         self._policy = config.scheduler.policy
         self._max_logprobs = config.max_logprobs
         self._max_images = config.max_images
-        eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None} - {None}
-        self.eos_token_ids = frozenset(eos)
+        eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None}
+        self.eos_token_ids = frozenset(token_id for token_id in eos if token_id is not None)
         self._seeds = random.Random(config.seed)
 
     def process(
@@ -77,12 +77,12 @@ class InputProcessor:
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
         self._check_priority(priority)
-        images = _images_of(prompt)
-        if images:
-            text, token_ids, cache_salt, features = self._parse_with_images(prompt, images)
+        text: str | None
+        features: list[MultiModalFeature] = []
+        if images := _images_of(prompt):
+            text, token_ids, cache_salt, features = self._parse_with_images(cast(PromptDict, prompt), images)
         else:
             text, token_ids, cache_salt = self._parse(prompt)
-            features = []
         self._check_prompt(token_ids)
         request = Request(
             request_id=request_id,
@@ -193,7 +193,7 @@ class InputProcessor:
                 f"for {room} (max_model_len={self._max_model_len})"
             )
         self._check_kv_transfer(params)
-        self._check_in_vocabulary("stop_token_ids", params.stop_token_ids)
+        self._check_in_vocabulary("stop_token_ids", params.stop_token_ids or [])
         self._check_in_vocabulary("allowed_token_ids", params.allowed_token_ids or [])
         self._check_in_vocabulary("logit_bias", params.logit_bias or [])
         if params.stop:
@@ -214,7 +214,9 @@ class InputProcessor:
             logprobs=self._num_logprobs("logprobs", logprobs),
             prompt_logprobs=self._num_logprobs("prompt_logprobs", params.prompt_logprobs),
         )
-        resolved.bad_words_token_ids = [ids for word in params.bad_words for ids in self._spellings(word)]
+        resolved.bad_words_token_ids = [
+            ids for word in params.bad_words or () for ids in self._spellings(word)
+        ]
         return resolved
 
     def _num_logprobs(self, name: str, value: int | None) -> int | None:

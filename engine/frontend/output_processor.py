@@ -128,7 +128,7 @@ class _RequestState:
             self._cached_by_source = output.cached_tokens_by_source
             self._kv_transfer_params = output.kv_transfer_params
         self._embedding = output.embedding or self._embedding
-        if output.prompt_logprobs is not None:
+        if output.prompt_logprobs is not None and self._prompt_logprobs is not None:
             self._prompt_logprobs += [_logprobs_by_id(p, self._tokenizer) for p in output.prompt_logprobs]
         num_new_tokens = completion.update(output)
         if num_new_tokens and not self._metrics.num_generation_tokens:
@@ -241,7 +241,8 @@ class _CompletionState:
         self.token_ids += token_ids
         if output.logprobs is not None and self._logprobs is not None:
             for position in output.logprobs[: len(token_ids)]:
-                self._add_logprobs(position)
+                self._logprobs.append(_logprobs_by_id(position, self._tokenizer))
+                self._cumulative_logprob += position.logprobs[0]
         if output.finish_reason is not None:
             self._finish(output)
         return len(token_ids)
@@ -251,12 +252,8 @@ class _CompletionState:
         self.finish_reason, self._stop_reason = output.finish_reason, output.stop_reason
         if self._text is not None:
             self._text.close()
-        if self.has_stop_string:
-            self.finish_reason, self._stop_reason = "stop", self._text.stop_string
-
-    def _add_logprobs(self, logprobs: TokenLogprobs) -> None:
-        self._logprobs.append(_logprobs_by_id(logprobs, self._tokenizer))
-        self._cumulative_logprob += logprobs.logprobs[0]
+            if self._text.stop_string is not None:
+                self.finish_reason, self._stop_reason = "stop", self._text.stop_string
 
     def snapshot(self) -> CompletionOutput:
         """Return all output so far."""

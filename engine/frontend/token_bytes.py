@@ -95,7 +95,7 @@ class TokenBytes:
 
 def _byte_level_alphabet() -> dict[str, int]:
     """Return GPT-2's bijection: printable Latin-1 characters map to themselves, other bytes to U+0100 and up."""
-    ranges = ("!~", "¡¬", "®ÿ")
+    ranges = (("!", "~"), ("¡", "¬"), ("®", "ÿ"))
     printable = [byte for first, last in ranges for byte in range(ord(first), ord(last) + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

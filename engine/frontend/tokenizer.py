@@ -40,7 +40,8 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
         self._special_ids = {token_id for token_id, token in added.items() if token.special}
-        self._special_ids |= {self._named_id(name) for name in self.named_tokens} - {None}
+        named = (self._named_id(name) for name in self.named_tokens)
+        self._special_ids |= {token_id for token_id in named if token_id is not None}
         self._bytes: dict[int, bytes] = {}
 
     @classmethod

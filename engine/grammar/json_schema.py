@@ -478,7 +478,8 @@ def _is_of_type(value: Any, kinds: list[str]) -> bool:
         return ("null" if value is None else "boolean") in kinds
     if isinstance(value, (int, float)):
         return "number" in kinds or ("integer" in kinds and value == int(value))
-    return {str: "string", list: "array", dict: "object"}[type(value)] in kinds
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return names[type(value)] in kinds
 
 
 def _hint(name: str, kinds: list[str]) -> str:

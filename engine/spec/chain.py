@@ -194,7 +194,8 @@ class DraftChain:
             return torch.from_numpy(array).to(device)
 
         table = tensor(inputs.block_table)
-        settings = [tensor(getattr(inputs, name)) for name in ("temperature", "top_k", "top_p", "min_p")]
+        names = ("temperature", "top_k", "top_p", "min_p")
+        settings = {name: tensor(getattr(inputs, name)) for name in names}
         drafted = Drafted([], [])
         positions, slot_mapping = tensor(inputs.positions), tensor(inputs.slot_mapping)
         query_start, seq_lens = inputs.query_start, inputs.seq_lens
@@ -205,7 +206,7 @@ class DraftChain:
         for index in range(inputs.num_drafts):
             logits = self._compute_logits(states)
             assert logits is not None, "drafters run on one rank"
-            token_ids, _ = ops.sample(logits, *settings, tensor(inputs.keys[index]))
+            token_ids, _ = ops.sample(logits, **settings, keys=tensor(inputs.keys[index]))
             drafted.token_ids.append(token_ids)
             drafted.logits.append(logits)
             if index + 1 < inputs.num_drafts:

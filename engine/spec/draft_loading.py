@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
 
-from engine.config import ConfigError, ModelArgs, ModelConfig, SpeculativeConfig
+from engine.config import ConfigError, DType, ModelArgs, ModelConfig, SpeculativeConfig
 from engine.layers.attention import Attention
 from engine.models.hf_config import load_model_config
 from engine.models.loader import load_model
@@ -24,7 +25,9 @@ def load_draft_config(
     if speculative.model is None or not speculative.needs_kv:
         return None
     draft = load_model_config(
-        replace(args, model=speculative.model, dtype=target.dtype, hf_overrides={}, quantization=None)
+        replace(
+            args, model=speculative.model, dtype=cast(DType, target.dtype), hf_overrides={}, quantization=None
+        )
     )
     _check_kind(speculative, draft, target)
     _check_vocabulary(draft, target)

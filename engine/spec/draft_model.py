@@ -12,11 +12,14 @@ Sources: Leviathan et al. 2023, Chen et al. 2023; vLLM v1/spec_decode/draft_mode
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.core.sched_output import RequestInit
+from engine.models.registry import CausalLM
 from engine.sample.draft_acceptance import DRAFT_NOISE, target_probabilities
 from engine.spec.base import DrafterContext, DraftStep
 from engine.spec.chain import DraftChain, NewTokens
@@ -30,11 +33,11 @@ class DraftModelDrafter:
 
     def __init__(self, context: DrafterContext) -> None:
         assert context.draft_model is not None
-        model = context.draft_model
+        model = cast(CausalLM, context.draft_model)
         self._sampler = context.sampler
         self._keeps_probabilities = context.config.verifier == "rejection"
         self._chain = DraftChain(
-            lambda input_ids, positions, hidden: model(input_ids, positions),
+            lambda input_ids, positions, hidden: cast(Tensor, model(input_ids, positions)),
             model.compute_logits,
             context.backend,
             context.kv_cache,

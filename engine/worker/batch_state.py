@@ -14,6 +14,8 @@ Source: vLLM v1/worker/gpu/states.py (fixed slots), mini-sglang scheduler/table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from engine.core.sched_output import RequestInit, Scheduled
@@ -86,7 +88,7 @@ class BatchState:
             self._token_table[slot, start : start + len(tokens)] = tokens
             self.num_tokens[slot] = start + len(tokens)
 
-    def set_tokens(self, request_id: str, start: int, token_ids: list[int]) -> None:
+    def set_tokens(self, request_id: str, start: int, token_ids: Sequence[int]) -> None:
         """Write tokens that another process sampled; they become the last known ones."""
         slot = self.slot_of[request_id]
         end = start + len(token_ids)

@@ -169,10 +169,11 @@ def _copy_inputs(batch: GraphInput, static: _Inputs) -> None:
     static.positions[:num_tokens] = batch.positions
     if batch.hidden is not None and static.hidden is not None:
         static.hidden[:num_tokens] = batch.hidden
-    if static.token_adapter is not None and batch.token_adapter is not static.copied_adapter:
-        static.token_adapter[:num_tokens] = batch.token_adapter
+    adapters = batch.token_adapter
+    if static.token_adapter is not None and adapters is not None and adapters is not static.copied_adapter:
+        static.token_adapter[:num_tokens] = adapters
         static.token_adapter[num_tokens:] = -1
-        static.copied_adapter = batch.token_adapter
+        static.copied_adapter = adapters
     target.query_start_loc[:num_rows] = source.query_start_loc[:num_rows]
     target.query_start_loc[num_rows:] = num_tokens
     target.slot_mapping[:num_tokens] = source.slot_mapping

@@ -52,7 +52,7 @@ class ModelInput:
     """int64 [S]: index into `rows`. A row with drafts appears once more for every draft."""
     sample_batch: SampleBatch
     has_drafts: bool = False
-    hidden: None = None
+    hidden: Tensor | None = None
     """None: text models read tokens. See `GraphInput`."""
     query_start: np.ndarray | None = None
     """int64 [R + 1]: `query_start_loc` in numpy."""

@@ -100,13 +100,15 @@ class ModelRunner:
         has_drafts = self._speculator is not None and self.state.write_drafts(out.scheduled)
         batch = self._inputs.build(out.scheduled, has_drafts)
         embeds = None if self._images is None else self._images.inputs_embeds(batch, self.model.embed_tokens)
+        logits: Tensor | None
         if (replayed := self._replay(batch) if embeds is None else None) is not None:
             hidden, logits = replayed
             result = self._sample(batch, logits, bitmask)
         else:
-            hidden = self._forward(batch, embeds)
-            if hidden is None:  # the next pipeline stage has it
+            states = self._forward(batch, embeds)
+            if states is None:  # the next pipeline stage has it
                 return ModelRunnerOutput()
+            hidden = states
             logits = self._compute_logits(batch, hidden) if len(batch.sampled_rows) else None
             result = ModelRunnerOutput() if logits is None else self._sample(batch, logits, bitmask)
             if self._num_prompt_logprobs:
@@ -127,7 +129,10 @@ class ModelRunner:
 
     def _forward_with_logits(self, batch: ModelInput) -> tuple[Tensor, Tensor]:
         hidden = self._forward(batch)
-        return hidden, self.model.compute_logits(hidden)
+        assert hidden is not None
+        logits = self.model.compute_logits(hidden)
+        assert logits is not None
+        return hidden, logits
 
     def _update_state(self, out: SchedulerOutput) -> None:
         for request_id in out.finished_request_ids:

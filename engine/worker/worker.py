@@ -78,7 +78,9 @@ class Worker:
         self.backend = get_backend(self.config.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(self.model_config, self.device, self.ranks))
         if (lora := self.config.lora) is not None:
-            self.lora = LoRAManager(self.model, lora, device=self.device, base_model=self.model_config.model)
+            self.lora = LoRAManager(
+                cast(nn.Module, self.model), lora, device=self.device, base_model=self.model_config.model
+            )
         if self.device.type == "cpu":
             keep_freed_memory()
 
