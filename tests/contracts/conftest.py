@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def impl(request: pytest.FixtureRequest) -> str | None:
-    """What `--impl` names, or None: judge what we ship."""
+    """Return the class that `--impl` names; None: test the shipped ones."""
     return request.config.getoption("--impl", default=None)
 
 

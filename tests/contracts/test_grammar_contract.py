@@ -1,6 +1,6 @@
-"""What any grammar backend must do.
+"""Contract of grammar backends.
 
-A backend is judged through its compiled grammars: `Class(pattern, vocabulary)` compiles a regular expression for an
+A backend is tested through its compiled grammars: `Class(pattern, vocabulary)` compiles a regular expression for an
 `engine.grammar.vocabulary.Vocabulary`, and `start()` gives a request its place in it. A set of texts is exactly what
 its masks let through.
 """

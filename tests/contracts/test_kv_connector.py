@@ -1,6 +1,6 @@
-"""What any KV connector must do: bring blocks by hash, whole or not at all, and end every transfer once.
+"""Contract of KV connectors: transfer blocks by hash, complete or not at all, and end every transfer once.
 
-No engine is needed: two caches of random bytes, and the halves of a connector between them. A connector of yours
+No engine is needed: two caches of random bytes, and the halves of a connector between them. Your connector
 is made with an empty `kv_connector_extra_config` on both sides.
 """
 
@@ -50,7 +50,7 @@ class Side:
             self.worker.save_kv(metadata)
 
     def collect(self, recving: int = 0, sending: int = 0) -> tuple[dict[int, int], list[int]]:
-        """What ends, until so many loads and saves have."""
+        """Collect transfers until this many loads and saves have ended."""
         received: dict[int, int] = {}
         sent: list[int] = []
         deadline = time.monotonic() + PATIENCE_S

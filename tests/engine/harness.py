@@ -95,7 +95,7 @@ def run(
 
 
 def tokens(outputs: dict[str, list[EngineCoreOutput]]) -> dict[str, list[int]]:
-    """What each request said."""
+    """Return the tokens of each request."""
     return {name: [t for output in outs for t in output.new_token_ids] for name, outs in outputs.items()}
 
 

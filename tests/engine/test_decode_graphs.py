@@ -34,10 +34,10 @@ MakeEngine = Callable[..., EngineCore]
 
 @dataclass
 class Watched:
-    """What a run looked like from inside."""
+    """Observations of a run."""
 
     logits: list[dict[str, Tensor]] = field(default_factory=list)
-    """Of every step that sampled: request id -> fp32 [V]."""
+    """Logits of every step that sampled: request id -> fp32 [V]."""
     replays: int = 0
     outputs: dict[str, list[EngineCoreOutput]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""The engine as a whole: what goes in comes out, whatever the shape of the steps in between."""
+"""The engine as a whole: outputs do not depend on how requests are divided into steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def workload() -> list[Request]:
 
 @pytest.fixture(scope="module")
 def said_alone(make_engine: MakeEngine) -> dict[str, list[int]]:
-    """What each request of the workload says when it has the engine to itself."""
+    """Return the tokens of each request of the workload, run alone."""
     engine = make_engine()
     said: dict[str, list[int]] = {}
     for item in workload():
@@ -135,7 +135,7 @@ def test_kv_events_are_refused_where_they_could_not_be_told_in_full(make_engine:
 
 
 class Watcher(StepObserver):
-    """Writes down what it sees."""
+    """Record what the engine does."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

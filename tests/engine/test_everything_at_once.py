@@ -235,7 +235,7 @@ def test_memory_returns_to_the_start_after_a_thousand_requests(
 
 
 def growth(folders: dict[str, str]) -> dict[str, float]:
-    """What a thousand requests leave behind after the first hundred. folders: the adapters by name."""
+    """Check that a thousand requests leave nothing behind after the first hundred. folders: adapters by name."""
     loras: dict[str | None, LoRARequest | None] = {None: None}
     loras |= {name: LoRARequest(name, index, path) for index, (name, path) in enumerate(folders.items(), 1)}
     process = psutil.Process()

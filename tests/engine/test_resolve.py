@@ -1,4 +1,4 @@
-"""Settings: what None becomes, and a sentence for everything that cannot work."""
+"""Settings: resolved defaults, and an error for everything that cannot work."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_on_a_cpu_the_cache_leaves_a_share_of_free_memory(
 
 
 class SayTwelve:
-    """A processor as a user would write it: nothing but token 12, for requests that ask for logprobs."""
+    """A user's processor: allows only token 12, for requests that ask for logprobs."""
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None: ...
 
@@ -237,7 +237,7 @@ def test_a_users_logits_processor_is_called_for_those_who_want_it(make_engine: M
     assert said == {"a": [12] * 8, "b": plain["b"]}
 
 
-def test_a_cache_nobody_used_yet_takes_no_memory(make_engine: MakeEngine) -> None:
+def test_an_unused_cache_takes_no_memory(make_engine: MakeEngine) -> None:
     process = psutil.Process()
     before = process.memory_info().rss
     num_blocks = (256 << 20) // BLOCK_BYTES

@@ -42,7 +42,7 @@ def tokens(llm: LLM, prompts: list[list[int]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def expected(model: Path) -> list[list[int]]:
-    """With every block kept: the window is then only in the attention."""
+    """Return the tokens with every block kept, so that only attention applies the window."""
     with engine(model) as llm:
         kv = llm.llm_engine.engine_core.scheduler.kv
         assert kv.sliding_window == WINDOW
@@ -98,7 +98,7 @@ def test_a_sequence_longer_than_the_cache_runs_if_its_window_fits(
 
 
 def test_a_hit_needs_only_the_blocks_inside_the_window(model: Path) -> None:
-    """What lies behind the window was given back first, so it is reused first, and nobody misses it."""
+    """Blocks behind the window were freed first, so they are reused first, without any effect."""
     prompt, other = PROMPTS[3], [5 * i % 31 + 3 for i in range(100)]
     one = SamplingParams(max_tokens=1, temperature=0)
     with engine(model, num_gpu_blocks_override=40, max_num_batched_tokens=16, max_num_seqs=4) as llm:

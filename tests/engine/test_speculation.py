@@ -1,4 +1,4 @@
-"""With drafts every request says what it says without: whatever it asked for, and whatever happens to it."""
+"""Drafts never change the tokens of a request."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_aborts_reach_the_trace_with_their_blocks(make_engine: MakeEngine, tmp_p
     for number in range(3):
         engine.add_request(request(f"r{number}", [1, 2, 3]))
     engine.step()
-    engine.abort(["r1", "nobody"])
+    engine.abort(["r1", "unknown"])
     engine.abort(["r1"])
     engine.step()
     engine.shutdown()

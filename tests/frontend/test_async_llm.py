@@ -28,7 +28,7 @@ def async_llm(settings: dict[str, Any]) -> Iterator[AsyncLLM]:
 
 
 async def assert_idle(async_llm: AsyncLLM) -> None:
-    """Nothing of any client is left anywhere. Asked between two steps, in the engine's own thread."""
+    """Check that no state of any client is left, between two steps, in the engine's thread."""
 
     def inspect() -> tuple[int, ...]:
         core = async_llm.llm_engine.engine_core

@@ -14,7 +14,7 @@ PROMPT = list(range(10, 27))
 
 
 def total_logprob(llm: LLM, prompt: list[int], continuation: list[int]) -> float:
-    """What the model gives a continuation, from prompt log-probabilities: another path than beam search takes."""
+    """Return the score of a continuation from prompt log-probabilities, independently of beam search."""
     params = SamplingParams(max_tokens=1, prompt_logprobs=0)
     (output,) = llm.generate([[*prompt, *continuation]], params)
     positions = output.prompt_logprobs[len(prompt) :]
@@ -101,7 +101,7 @@ def test_best_of_returns_the_likeliest_of_its_completions_in_order(llm: LLM) -> 
     (best,) = llm.generate([PROMPT], SamplingParams(n=2, best_of=6, max_tokens=5, seed=3, ignore_eos=True))
     assert [c.token_ids for c in best.outputs] == [c.token_ids for c in ranked[:2]]
     assert [c.index for c in best.outputs] == [0, 1]
-    assert all(c.logprobs is None for c in best.outputs), "nobody asked to see them"
+    assert all(c.logprobs is None for c in best.outputs), "log-probabilities were not asked for"
 
 
 def test_a_stream_of_best_of_shows_nothing_before_the_winner_is_known(llm: LLM) -> None:

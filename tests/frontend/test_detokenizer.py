@@ -130,7 +130,7 @@ def output_text(tokenizer: Tokenizer, **params: object) -> OutputText:
 
 
 def stream(text: OutputText, token_ids: list[int]) -> list[str]:
-    """What a client sees per token, up to the stop string."""
+    """Return the text that a client sees per token, up to the stop string."""
     shown = []
     for token_id in token_ids:
         text.push([token_id])

@@ -23,7 +23,7 @@ def texts(outputs: list[RequestOutput]) -> list[str]:
 
 
 def assert_idle(llm: LLM) -> None:
-    """Nothing of any request is left in the frontend, the scheduler or the cache."""
+    """Check that no request is left in the frontend, the scheduler or the cache."""
     core = llm.llm_engine.engine_core
     assert not core.has_unfinished() and len(llm.llm_engine.output_processor) == 0
     assert not llm._inboxes

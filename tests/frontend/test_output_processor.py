@@ -1,4 +1,4 @@
-"""What callers see of scripted core outputs: no model, no scheduler."""
+"""Outputs for callers from scripted core outputs, without model or scheduler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Script:
         self.processor.add(SubmittedRequest("r", "prompt", [5, 6], self.params, 90.0, children))
 
     def step(self, *outputs: EngineCoreOutput) -> list[RequestOutput]:
-        """What LLMEngine.step does: the core ends what the frontend found a stop string in."""
+        """Do as LLMEngine.step: the core aborts requests in which the frontend found a stop string."""
         self.processor.update(outputs)
         stopped = self.processor.take_stopped()
         self.processor.update(

@@ -1,4 +1,4 @@
-"""What cannot be served is refused before anything runs, with what, why and what to do."""
+"""Requests and adapters that cannot be served are rejected before anything runs, with reason and remedy."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_requests_that_name_no_adapter_or_a_wrong_one(adapters: list[Path], open
         llm.load_lora_adapter("one", str(adapters[2]))
     assert llm.llm_engine.find_lora("one") == one
     with pytest.raises(InvalidRequestError, match="there is no adapter"):
-        llm.llm_engine.find_lora("nobody")
+        llm.llm_engine.find_lora("unknown")
     assert not llm.llm_engine.has_unfinished()
 
 

@@ -1,4 +1,4 @@
-"""An adapter computes what its merged weights compute, whoever else is in the batch."""
+"""An adapter computes the same as its merged weights, in any batch."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def assert_same_numbers(a: RequestOutput, b: RequestOutput) -> None:
 
 def mixed(llm: LLM, adapters: list[Path], params: SamplingParams = GREEDY) -> list[RequestOutput]:
     """Every prompt with every adapter and the base, in one batch."""
-    everybody = [*requests(adapters), None]
+    everything = [*requests(adapters), None]
     return llm.generate(
-        [prompt for prompt in PROMPTS for _ in everybody],
+        [prompt for prompt in PROMPTS for _ in everything],
         params,
-        lora_request=everybody * len(PROMPTS),
+        lora_request=everything * len(PROMPTS),
         use_tqdm=False,
     )
 
@@ -70,9 +70,9 @@ def test_a_mixed_batch_gives_bit_for_bit_what_each_request_gives_alone(
     params = SamplingParams(temperature=1.0, seed=7, max_tokens=12, ignore_eos=True, logprobs=3)
     llm = open_llm(enable_lora=True, max_loras=3, max_num_seqs=16, enable_prefix_caching=False)
     together = mixed(llm, adapters, params)
-    everybody = [*requests(adapters), None]
+    everything = [*requests(adapters), None]
     for number, output in enumerate(together):
-        prompt, lora = PROMPTS[number // len(everybody)], everybody[number % len(everybody)]
+        prompt, lora = PROMPTS[number // len(everything)], everything[number % len(everything)]
         [alone] = llm.generate(prompt, params, lora_request=lora, use_tqdm=False)
         assert alone.outputs[0].logprobs == output.outputs[0].logprobs
         assert output.lora_request == lora
@@ -123,11 +123,11 @@ def test_n_completions_share_the_adapter(adapters: list[Path], open_llm: OpenLLM
 
 def test_slots_in_bf16_change_no_bit_of_an_adapter_that_was_saved_so(open_llm: OpenLLM) -> None:
     shipped = LoRARequest("support", 1, "shop-lora-support")
-    everybody = [shipped, None] * 2
+    everything = [shipped, None] * 2
     answers = []
     for lora_dtype in ("float32", "bfloat16"):
         llm = open_llm(enable_lora=True, lora_dtype=lora_dtype)
-        answers.append(llm.generate(PROMPTS, GREEDY, lora_request=everybody, use_tqdm=False))
+        answers.append(llm.generate(PROMPTS, GREEDY, lora_request=everything, use_tqdm=False))
     for wide, narrow in zip(*answers, strict=True):
         assert tokens(wide) == tokens(narrow)
         assert wide.outputs[0].logprobs == narrow.outputs[0].logprobs

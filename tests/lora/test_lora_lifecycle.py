@@ -57,7 +57,7 @@ def test_an_adapter_is_loaded_while_another_request_runs(adapters: list[Path], o
             second = llm.load_lora_adapter("two", str(adapters[1]))
             assert text_of(llm, second)[0] != expected
             llm.unload_lora_adapter("one")
-    assert got == expected, "an adapter that is unloaded serves those who run to their end"
+    assert got == expected, "an unloaded adapter still serves its unfinished requests"
     manager = llm.llm_engine.engine_core.executor.worker.lora
     assert len(manager.on_host) == 1 and len(manager.slot_of) == 1
     assert [request.lora_name for request in llm.list_lora_adapters()] == ["two"]

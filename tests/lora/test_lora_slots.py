@@ -1,4 +1,4 @@
-"""Who gets a slot for its adapter, who waits, and that nobody waits for ever."""
+"""LoRA slots: assignment, waiting requests, no starvation."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def test_an_unloaded_adapter_frees_its_slot() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_nobody_starves(max_loras: int, arrivals: list[tuple[int, str, int]]) -> None:
-    """Whoever waits for a slot is overtaken only by so many: those of other adapters, as long as it takes the closed
-    slot's users to finish. So it waits for at most as many steps as everything ahead of it and those users need."""
+    """Requests of other adapters overtake a waiting one only until the users of the closed slot finish. So it waits
+    for at most as many steps as everything ahead of it and those users need."""
     d = driver(max_loras, max_num_seqs=4)
     longest = 6
     pending = sorted(arrivals)
@@ -147,13 +147,11 @@ def test_nobody_starves(max_loras: int, arrivals: list[tuple[int, str, int]]) ->
         assert len(used) <= max_loras
         step += 1
         assert step < 2000
-    assert max(waited.values()) <= longest + 1, (
-        "the first in line outwaits the users of one slot, nobody else"
-    )
+    assert max(waited.values()) <= longest + 1, "the first in line waits only for the users of one slot"
 
 
 def test_the_closed_slot_gains_no_users_until_it_is_idle() -> None:
-    """With endless demand for everything, who is first in line gets a slot within one request's life."""
+    """Under endless demand the first request in line gets a slot within the run time of one request."""
     d = driver(max_loras=2, max_num_seqs=6)
     lives: dict[str, int] = {}
     for step in range(120):

@@ -1,4 +1,4 @@
-"""Drafts beside adapters: a drafter knows nothing of adapters, and whatever it guesses, nobody says anything else."""
+"""Speculation with adapters: drafts come from the base and never change tokens."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Steps:
 def answers(llm: LLM, adapters: list[Path], params: SamplingParams) -> list[RequestOutput]:
     """Every prompt with every adapter and the base, in one batch."""
     loras = [LoRARequest(path.name, number, str(path)) for number, path in enumerate(adapters, start=1)]
-    everybody = [*loras, None]
-    prompts = [prompt for prompt in PROMPTS for _ in everybody]
-    return llm.generate(prompts, params, lora_request=everybody * len(PROMPTS), use_tqdm=False)
+    everything = [*loras, None]
+    prompts = [prompt for prompt in PROMPTS for _ in everything]
+    return llm.generate(prompts, params, lora_request=everything * len(PROMPTS), use_tqdm=False)
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])

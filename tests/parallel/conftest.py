@@ -25,5 +25,5 @@ def make_engine(model_dir: Path) -> Iterator[Callable[..., EngineCore]]:
 
 @pytest.fixture(scope="module")
 def settings(model_dir: Path) -> dict[str, Any]:
-    """Of engines that become replicas."""
+    """Engine arguments of replicas."""
     return {**tiny_settings(model_dir), "num_gpu_blocks_override": 64, "max_num_seqs": 8}

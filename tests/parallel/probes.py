@@ -1,4 +1,4 @@
-"""What tests run inside workers: functions that `collective_rpc` calls with each worker."""
+"""Functions that tests run inside workers with `collective_rpc`."""
 
 from __future__ import annotations
 

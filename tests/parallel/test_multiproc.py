@@ -1,4 +1,4 @@
-"""Worker processes live and die as they should: nobody hangs, nobody stays behind, errors name who failed."""
+"""Life and death of worker processes: no hangs, no leftovers, errors that name the failed worker."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def ray_exec() -> Any:
 
 @pytest.fixture(scope="module")
 def pair(settings: dict[str, Any], ray_exec: Any) -> Iterator[LLM]:
-    """Of all tests here: Ray takes seconds to start, minutes where others work too. The last tests break it."""
+    """One engine for all tests here, since Ray starts slowly. The last tests break it."""
     with LLM(**settings, data_parallel_size=2, distributed_executor_backend="ray") as llm:
         yield llm
 
@@ -49,7 +49,7 @@ def pids(core: DataParallelCore) -> list[int]:
 
 
 def processes_of_ray() -> set[int]:
-    """Of every Ray that a descendant of this process belongs to."""
+    """Return the processes of every Ray started by a descendant of this process."""
     names = ("raylet", "gcs_server", "ray::", "default_worker.py", "ray/dashboard", "log_monitor.py")
     return {
         child.pid

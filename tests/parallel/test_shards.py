@@ -1,4 +1,4 @@
-"""What each rank of a tensor or pipeline group holds: together exactly the model, read slice by slice."""
+"""The parts of all ranks of a tensor or pipeline group are together exactly the model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_ranks_together_hold_every_element_of_the_checkpoint_and_each_only_i
             assert torch.equal(held, weights[name][part]), name
             covered[name][part] += 1
     for name, count in covered.items():
-        assert (count > 0).all(), f"nobody holds all of {name}"
+        assert (count > 0).all(), f"ranks do not cover {name}"
         if any(layer in name for layer in ("q_proj", "gate_proj", "down_proj.weight", ".experts.")):
             assert (count == 1).all(), f"{name} is held twice"
 

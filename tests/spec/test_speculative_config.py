@@ -1,4 +1,4 @@
-"""What a user may write as `speculative_config`, and what is refused."""
+"""Valid and rejected values of `speculative_config`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 @dataclass
 class Fault:
-    """What happens to the answer of the prefill engine."""
+    """Fault in the answer of the prefill engine."""
 
     cut_after: int | None = None
     """Bytes that pass before the connection dies."""

@@ -75,7 +75,7 @@ def settle(*engines: EngineCore) -> None:
 
 
 def prefill(engine: EngineCore, prompt: list[int], name: str = "p", **options: Any) -> dict[str, Any]:
-    """What a router does first: one token, and the params that say where the KV is."""
+    """Do the first step of a router: generate one token and return the params with the address of the KV."""
     options = {"max_tokens": 1, **options}
     last = run(engine, ask(name, prompt, {"do_remote_decode": True}, **options))[name].last
     assert last is not None and last.kv_transfer_params is not None

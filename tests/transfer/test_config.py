@@ -1,4 +1,4 @@
-"""What cannot work is refused before a model is loaded, in a sentence that says what to do."""
+"""Settings that cannot work are rejected before weights are loaded, with a remedy."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_params_for_a_connector_that_is_not_there_are_refused(model_dir: Path) -
 
 @pytest.mark.parametrize("name", TRANSPORTS)
 def test_the_params_travel_through_generate(name: str, model_dir: Path, tmp_path: Path) -> None:
-    """What the README shows: two engines, three calls."""
+    """Run the example of the README: two engines, three calls."""
     settings = {"load_format": "dummy", "skip_tokenizer_init": True, "max_num_seqs": 4}
     config = TRANSPORTS[name](tmp_path)
     sampling = {"temperature": 0.0, "ignore_eos": True}
