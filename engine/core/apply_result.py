@@ -17,24 +17,19 @@ _RUNNING = RequestStatus.RUNNING
 """Looking an enum member up for every token costs more than using it."""
 
 
-def check_sampled(request: Request, row: Scheduled, sampled: list[int]) -> None:
-    """Raise WorkerContractError unless exactly the rows that reached their last known token have sampled."""
-    if row.start + row.num_tokens < len(request.token_ids):
-        least = most = 0
-    else:
-        least, most = 1, 1 + len(row.spec_token_ids)
+def append_sampled(request: Request, row: Scheduled, sampled: list[int]) -> tuple[RequestStatus, list[int]]:
+    """Append sampled tokens up to the one that ends the request, and drop the rest.
+
+    Returns the request's status and the tokens appended; FINISHED_ERROR if its grammar forbids the next token. Raises
+    WorkerContractError unless exactly the rows that reached their last known token have sampled.
+    """
+    is_reached = row.start + row.num_tokens >= len(request.token_ids)
+    least, most = (1, 1 + len(row.spec_token_ids)) if is_reached else (0, 0)
     if not least <= len(sampled) <= most:
         raise WorkerContractError(
             f"step row of {row.request_id!r}: {len(sampled)} sampled tokens where {least} to {most} "
             f"are possible (start {row.start}, {row.num_tokens} scheduled, {request.num_tokens} known)"
         )
-
-
-def append_sampled(request: Request, sampled: list[int]) -> tuple[RequestStatus, list[int]]:
-    """Append sampled tokens up to the one that ends the request, and drop the rest.
-
-    Returns the request's status and the tokens appended; FINISHED_ERROR if its grammar forbids the next token.
-    """
     for index, token_id in enumerate(sampled):
         request.token_ids.append(token_id)
         if request.grammar is not None and not request.grammar.accept_tokens([token_id]):
@@ -75,7 +70,7 @@ def make_output(
 ) -> EngineCoreOutput | None:
     """Build what a row's result means for the client; None if there is nothing to say."""
     prompt_logprobs = _new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
-    if request.status.is_finished:
+    if request.status is not _RUNNING:
         output = last_output(request, new_token_ids)
     elif new_token_ids or prompt_logprobs:
         output = EngineCoreOutput(

@@ -17,7 +17,7 @@ from operator import attrgetter
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.admission_checks import check_can_run, max_num_tokens
 from engine.core.admission_resource import AdmissionResource
-from engine.core.apply_result import append_sampled, check_sampled, last_output, make_output, usable_drafts
+from engine.core.apply_result import append_sampled, last_output, make_output, usable_drafts
 from engine.core.blocks import OnBlockEvent
 from engine.core.errors import IntegrityError, RequestRejected
 from engine.core.integrity import find_problems
@@ -392,18 +392,18 @@ class Scheduler:
         if result.errors and (error := result.errors.get(row.request_id)) is not None:
             return self._fail(request, error)
         sampled = result.sampled_token_ids.get(row.request_id) or []
-        check_sampled(request, row, sampled)
         num_rejected = len(row.spec_token_ids) + 1 - len(sampled) if sampled else 0
         if sampled and len(request.token_ids) == len(request.prompt_token_ids):
             self._record(request, "FIRST_TOKEN")
-        status, new_token_ids = append_sampled(request, sampled)
+        status, new_token_ids = append_sampled(request, row, sampled)
         if status is RequestStatus.FINISHED_ERROR:
             forbidden = sampled[len(new_token_ids)]
             return self._fail(request, f"structured_outputs: token {forbidden} is not allowed here")
         num_computed = row.start + row.num_tokens - num_rejected
         request.num_computed_tokens = min(num_computed, len(request.token_ids))
         self.kv.publish(request)
-        self.stats.num_blocks_behind_window += self.kv.free_behind_window(request)
+        if self.kv.sliding_window is not None:
+            self.stats.num_blocks_behind_window += self.kv.free_behind_window(request)
         if status is not RUNNING:
             self._finish(request, status)
             self.stats.num_finished += 1
