@@ -28,10 +28,7 @@ def in_words(states: NDArray[np.uint8]) -> str:
 
 
 def mini_map(
-    states: NDArray[np.uint8],
-    outlined: frozenset[int] = frozenset(),
-    columns: int = 32,
-    words: str = "",
+    states: NDArray[np.uint8], outlined: frozenset[int] = frozenset(), columns: int = 32, words: str = ""
 ) -> str:
     """An HTML image of all blocks except the null block. outlined: blocks with a white frame; words: alternative text
     (by default the number of blocks in each state)."""

@@ -498,15 +498,7 @@ def _choice(
     else:
         choices.sort(key=lambda name: (name == NO_REQUEST, name))
     return Question(
-        kind,
-        facts.step,
-        facts.step + 1,
-        prompt,
-        "choice",
-        tuple(choices),
-        answer,
-        explanation,
-        look_at,
+        kind, facts.step, facts.step + 1, prompt, "choice", tuple(choices), answer, explanation, look_at
     )
 
 

@@ -266,10 +266,7 @@ class _Builder:
         self.aborted = np.zeros(n, np.uint8)
         runs = np.zeros(n, bool)
         for step, phase, number, what in events:
-            _demand(
-                0 <= number < n and self.ended[number] == NEVER,
-                f"step {step} names an unknown request",
-            )
+            _demand(0 <= number < n and self.ended[number] == NEVER, f"step {step} names an unknown request")
             if phase == 1:
                 _demand(not runs[number], f"step {step} admits a request that runs")
                 runs[number] = True

@@ -179,11 +179,7 @@ class TraceWriter(StepObserver):
             self._rekeyed += [(self._numbers[request.request_id], request.sort_key) for request in requests]
 
     def step(
-        self,
-        out: SchedulerOutput,
-        result: ModelRunnerOutput,
-        outs: list[EngineCoreOutput],
-        duration_s: float,
+        self, out: SchedulerOutput, result: ModelRunnerOutput, outs: list[EngineCoreOutput], duration_s: float
     ) -> None:
         """Record a step after `scheduler.update` has returned `outs`. Call it for every step, also for idle ones.
 

@@ -249,11 +249,7 @@ def test_a_flipped_byte_anywhere_is_found(original: bytes, tmp_path: Path) -> No
     rng = random.Random(0)
     text = gzip.decompress(original)
     path = tmp_path / "run.itrace"
-    positions = [
-        *range(12),
-        *rng.sample(range(len(original)), 60),
-        *range(len(original) - 10, len(original)),
-    ]
+    positions = [*range(12), *rng.sample(range(len(original)), 60), *range(len(original) - 10, len(original))]
     for position in positions:
         flipped = bytearray(original)
         flipped[position] ^= 1 << rng.randrange(8)

@@ -6,13 +6,7 @@ import streamlit as st
 
 from app.debugger.live import registry, workloads
 from app.debugger.live.client import LiveError, LiveRun
-from app.debugger.live.settings import (
-    ADAPTERS,
-    KV_DTYPES,
-    QUANTIZATION,
-    SPECULATION,
-    LiveSettings,
-)
+from app.debugger.live.settings import ADAPTERS, KV_DTYPES, QUANTIZATION, SPECULATION, LiveSettings
 from app.debugger.page_frame import told
 
 PACES: dict[str, float | None] = {

@@ -290,11 +290,7 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
 
 
 def _show_map(
-    name: str,
-    found: view.BlockMap,
-    step: int,
-    states: NDArray[np.uint8],
-    beside: NDArray[np.uint8] | None,
+    name: str, found: view.BlockMap, step: int, states: NDArray[np.uint8], beside: NDArray[np.uint8] | None
 ) -> None:
     words = f"Blocks of run {name} after step {step}: {found.words}"
     if max(len(states), 0 if beside is None else len(beside)) <= MOST_CELLS:

@@ -96,8 +96,7 @@ def _show_range(run: Run) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(
-            f"Range: {chosen[1] - chosen[0] + 1:,} steps, {chosen[0]:,} to {chosen[1]:,}.",
-            width="content",
+            f"Range: {chosen[1] - chosen[0] + 1:,} steps, {chosen[0]:,} to {chosen[1]:,}.", width="content"
         )
         if st.button("Requests in range", key="metrics_requests"):
             session.go("requests")

@@ -51,8 +51,7 @@ COLUMNS = {
     "arrived": st.column_config.NumberColumn("arrived", help="Before this step"),
     "queue_steps": st.column_config.NumberColumn("queue, steps", help="Waited before its first admission"),
     "ttft_steps": st.column_config.NumberColumn(
-        "TTFT, steps",
-        help="From arrival to first token, including the step of the token; at least 1",
+        "TTFT, steps", help="From arrival to first token, including the step of the token; at least 1"
     ),
     "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f", help="Wall clock, engine side"),
     "itl_p50_steps": st.column_config.NumberColumn(
