@@ -103,7 +103,7 @@ def info(
 
     Example: prep trace info run.itrace
     """
-    reader = open_trace(file)
+    reader = trace_compare.open_trace(file)
     summary = summarise(reader)
     if json:
         terminal.print_json(summary)
@@ -131,7 +131,7 @@ def why(
     from engine.trace.why import why as explain
     from engine.trace.why import why_spans
 
-    reader = open_trace(file)
+    reader = trace_compare.open_trace(file)
     if step is not None:
         answer = explain(reader, request, step)
         if json:
@@ -161,7 +161,7 @@ def verify(file: File, json: Json = False) -> None:
 
     Example: prep trace verify run.itrace
     """
-    reader = open_trace(file, quiet=json)
+    reader = trace_compare.open_trace(file, quiet=json)
     problems = reader.problems
     if json:
         terminal.print_json(
@@ -210,7 +210,7 @@ def export(
             "prep trace export needs an output: --perfetto OUT",
             next_step=f"prep trace export {file} --perfetto {file.stem}.json",
         )
-    reader = open_trace(file, quiet=json)
+    reader = trace_compare.open_trace(file, quiet=json)
     count = export_perfetto(reader, perfetto)
     if json:
         terminal.print_json({"file": str(perfetto), "events": count})
@@ -274,18 +274,6 @@ def _shown(path: Path) -> str:
 
 
 # ---------------------------------------------------------------------- show
-
-
-def open_trace(file: Path, quiet: bool = False) -> Trace:
-    """Load a trace; its warnings go to stderr."""
-    from engine.trace.reader import TraceReader
-
-    reader = TraceReader(file)
-    for warning in reader.warnings if not quiet else ():
-        terminal.err().print(
-            f"{terminal.mark(None)} {terminal.literal(file)}: {escape(warning)}", soft_wrap=True
-        )
-    return reader
 
 
 def summarise(reader: Trace) -> dict[str, Any]:

@@ -16,11 +16,24 @@ if TYPE_CHECKING:
     from app.debugger.fork_process import ForkOutcome, ForkProcess
     from engine.trace.diff import TraceDiff
     from engine.trace.divergence import Divergence
+    from engine.trace.protocol import Trace
     from engine.trace.run_figures import Figure, RequestDelta
 
 SHOW_PROGRESS_AFTER_S = 2.0
 MAX_ROWS = 12
 """Maximum rows of the request table, those with the largest changes."""
+
+
+def open_trace(file: Path, quiet: bool = False) -> Trace:
+    """Load a trace; its warnings go to stderr."""
+    from engine.trace.reader import TraceReader
+
+    reader = TraceReader(file)
+    for warning in reader.warnings if not quiet else ():
+        terminal.err().print(
+            f"{terminal.mark(None)} {terminal.literal(file)}: {escape(warning)}", soft_wrap=True
+        )
+    return reader
 
 
 def diff(
@@ -32,7 +45,6 @@ def diff(
 
     Example: prep trace diff run.itrace run-at40.itrace
     """
-    from app.cli.trace import open_trace
     from engine.trace.diff import diff as compare
 
     one, other = open_trace(a, quiet=json), open_trace(b, quiet=json)
@@ -72,7 +84,6 @@ def fork(
       prep trace fork run.itrace --set num_blocks=200 --set preemption_mode=swap --set num_host_blocks=64
       prep trace fork run.itrace --at 40 --scheduler app.debugger.example_schedulers:ShortestFirst
     """
-    from app.cli.trace import open_trace
     from app.debugger.fork_process import ForkProcess
     from engine.trace.diff import diff as compare
     from engine.trace.files import unused_path

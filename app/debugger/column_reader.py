@@ -28,16 +28,6 @@ from engine.trace.records import Content, Event, ParsedLines, StepSeries
 from engine.trace.replay import Problem
 
 KEPT_HISTORIES = 20_000
-_SERIES = (
-    "time_s",
-    "duration_s",
-    "num_tokens",
-    "running",
-    "waiting",
-    "free_blocks",
-    "cached_blocks",
-    "kv_tokens",
-)
 
 
 def read_columns(path: Path, max_text_bytes: int | None = None) -> ColumnReader:
@@ -66,8 +56,7 @@ class ColumnReader(Trace):
         self.arrivals = _array("i", columns.added)
         self.changes = _Changes(columns)
         self.series = StepSeries()
-        for name in _SERIES:
-            column: array[Any] = getattr(self.series, name)
+        for name, column in vars(self.series).items():
             column.frombytes(getattr(columns, name).astype(column.typecode).tobytes())
         self.problems = [Problem(*problem) for problem in facts["problems"]]
         self.is_complete = facts["is_complete"]

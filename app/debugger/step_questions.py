@@ -149,14 +149,11 @@ def _hit(facts: Facts) -> Iterator[Question]:
         if blocks == most
         else f"Block {blocks} of it is not cached"
     )
-    yield Question(
+    yield _number(
+        facts,
         "hit",
-        facts.step,
-        facts.step + 1,
         f"{name} has {known} tokens and is admitted in step {facts.step + 1}. How many of them are found in the "
         "prefix cache?",
-        "number",
-        (),
         plan.hits[name],
         f"{counted(blocks, 'full block')} of {size} tokens from the start without a gap are cached: "
         f"{blocks} x {size} = {plan.hits[name]}. {end}.",
@@ -271,14 +268,11 @@ def _free_after(facts: Facts) -> Iterator[Question]:
         steps.append(f"{revived} free and cached ones reused by a prefix hit")
     if back:
         steps.append(f"{back} released ({_shares(plan.returned)})")
-    yield Question(
+    yield _number(
+        facts,
         "free_after",
-        facts.step,
-        facts.step + 1,
         f"{plan.free_before} blocks are free. How many are free after step {facts.step + 1}?"
         + _given(facts, plan),
-        "number",
-        (),
         plan.free_after,
         f"{'; '.join(steps)}: {plan.free_after}. A request allocates a block when its tokens no longer fit into its "
         "blocks.",
@@ -315,14 +309,11 @@ def _num_tokens(facts: Facts) -> Iterator[Question]:
         return
     single = len(plan.rows) - len(chunks)
     parts = _shares(chunks) + (f", {counted(single, 'request')} with one token each" if single else "")
-    yield Question(
+    yield _number(
+        facts,
         "num_tokens",
-        facts.step,
-        facts.step + 1,
         f"The budget is {budget} tokens. How many are computed in step {facts.step + 1}?"
         + _given(facts, plan),
-        "number",
-        (),
         plan.num_tokens,
         f"{parts}: {plan.num_tokens} of {budget}. Running requests come first, each with its remaining tokens, then "
         "the queue; the last request gets the rest of the budget.",
@@ -374,14 +365,11 @@ def _holds(facts: Facts) -> Iterator[Question]:
     holds = len(facts.state.block_tables.get(name, ()))
     now = f"holds {counted(holds, 'block')}" if holds else "waits and holds none"
     admitted = " is admitted and" if name in plan.hits else ""
-    yield Question(
+    yield _number(
+        facts,
         "holds",
-        facts.step,
-        facts.step + 1,
         f"{name} {now}; the KV of {facts.state.num_computed[name]} of its {facts.state.num_tokens[name]} tokens "
         f"exists, and a block holds {size} tokens. How many blocks does it hold after step {facts.step + 1}?",
-        "number",
-        (),
         plan.held[name],
         f"It{admitted} needs room for {counted(covers, 'token')}: {covers} / {size}, rounded up, is {plan.held[name]}."
         + (" An admitted request gets the blocks of all its known tokens at once." if admitted else ""),
@@ -407,19 +395,17 @@ def _next_block(facts: Facts) -> Iterator[Question]:
     if not candidates:
         return
     name, blocks, computed, wait = facts.rng.choice(candidates)
-    yield Question(
+    yield _number(
+        facts,
         "next_block",
-        facts.step,
-        facts.step + wait,
         f"{name} decodes: it holds {counted(blocks, 'block')} of {size} tokens, and the KV of {computed} tokens "
         "exists. "
         "It computes one token in every step. After how many steps does it allocate its next block?",
-        "number",
-        (),
         wait,
         f"Its blocks hold {blocks} x {size} = {blocks * size} tokens and {computed} are there, so "
         f"{blocks * size - computed} more fit. The next one, in step {facts.step + wait}, does not.",
         "its computed tokens, its blocks and the block size",
+        after=wait,
     )
 
 
@@ -479,6 +465,14 @@ KINDS: dict[str, Callable[[Facts], Iterator[Question]]] = {
 
 
 # ---------------------------------------------------------------------- helpers
+
+
+def _number(
+    facts: Facts, kind: str, prompt: str, answer: int, explanation: str, look_at: str, after: int = 1
+) -> Question:
+    """A question for a number, answered `after` steps later."""
+    step = facts.step
+    return Question(kind, step, step + after, prompt, "number", (), answer, explanation, look_at)
 
 
 def _choice(

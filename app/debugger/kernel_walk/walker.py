@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -10,7 +11,6 @@ import torch
 from torch import Tensor
 
 from app.debugger.kernel_walk.page_walk import PageWalk, walk_pages
-from app.debugger.kernel_walk.worker import Tell
 from engine.attention.backend import AttentionBackend, AttentionMetadata
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineArgs
@@ -21,6 +21,8 @@ from engine.trace.blocks import NULL_BLOCK
 from engine.worker import kv_cache
 from engine.worker.worker import Worker
 
+Tell = Callable[[str], None]
+"""Reports progress as a sentence."""
 CHUNK = 1024
 """Tokens per forward pass."""
 MOST_CACHE_BYTES = 2 << 30

@@ -11,12 +11,9 @@ It ends when stdin does, that is with its parent, also in the middle of an answe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from common.parent_link import JsonLink
-
-Tell = Callable[[str], None]
 
 
 def main() -> None:

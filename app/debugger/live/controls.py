@@ -133,7 +133,7 @@ def _abort(place: Any, view: LiveView) -> None:
             placeholder="its id",
             help="Unfinished requests when the page was last drawn; you can type any other id.",
         )
-        st.form_submit_button("Abort", on_click=_send_abort, args=(view.live,))
+        st.form_submit_button("Abort it", on_click=_send_abort, args=(view.live,))
 
 
 def _send_abort(live: LiveRun) -> None:

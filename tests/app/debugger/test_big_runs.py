@@ -387,7 +387,7 @@ def test_records_that_contradict_each_other_are_left_to_the_replay(
         whole.warnings,
     )
     monkeypatch.setattr(runs, "MAX_REPLAY_BYTES", 100)
-    with pytest.raises(TraceError, match="contradicts itself: .*`prep trace verify` says where"):
+    with pytest.raises(TraceError, match="contradicts itself: .*`prep trace verify` finds the step"):
         open_trace(path, replay_bytes=0)
 
 

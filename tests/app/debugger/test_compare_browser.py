@@ -18,7 +18,7 @@ def test_a_fork_from_the_form_opens_at_the_decision_that_differs(app_url: str, t
     budget.fill(str(recorded // 2))
     budget.press("Tab")
     tab.get_by_role("button", name="Run the fork").press("Enter")
-    tab.get_by_text(re.compile(r"They first decide differently in step \d+")).wait_for()
+    tab.get_by_text(re.compile(r"The first different decision is in step \d+")).wait_for()
     left, right = tab.locator('[data-side="A"]'), tab.locator('[data-side="B"]')
     step = left.get_attribute("data-step")
     assert step is not None and right.get_attribute("data-step") == step

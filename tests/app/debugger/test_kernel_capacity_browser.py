@@ -60,7 +60,7 @@ def test_the_walk_by_keyboard_shows_the_block_table_and_a_whole_softmax(app_url:
     expect(walk.locator("tr[aria-current]")).to_have_attribute("data-page", "1")
     tab.keyboard.press("End")
     expect(walk).to_have_attribute("data-page", str(len(blocks) - 1))
-    walk.get_by_role("button", name="page before").press("Enter")
+    walk.get_by_role("button", name="previous page").press("Enter")
     expect(walk).to_have_attribute("data-page", str(len(blocks) - 2))
 
 

@@ -69,7 +69,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     tab.get_by_label("To the state after step").press("Tab")
     press(tab, "Rewind")
     tab.get_by_text("Replayed 7 steps").wait_for()
-    tab.get_by_text("every one decided as before").wait_for()
+    tab.get_by_text("with the same decisions").wait_for()
     after = re.match(r"live:\d+", wait_for(tab, "paused: it was rewound to here · after step 6"))
     assert before and after and before[0] != after[0]
 
@@ -111,7 +111,7 @@ def test_attach_to_an_engine_that_runs_elsewhere_at_375_pixels(app_url: str, tab
         width = tab.evaluate("document.documentElement.scrollWidth")
         assert width <= 375, "nothing sticks out"
         engine.kill()
-        wait_for(tab, "ended: the engine is gone")
+        wait_for(tab, "ended: the engine has ended without a message")
         tab.locator('.step-view[data-step="9"]').wait_for()
     finally:
         engine.kill()

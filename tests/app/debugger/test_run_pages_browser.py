@@ -71,12 +71,12 @@ def test_a_drag_over_a_chart_is_a_range_for_the_page_requests_and_a_click_a_step
     tab.mouse.move(box["x"] + 220, y, steps=4)
     tab.mouse.move(box["x"] + 300, y, steps=4)
     tab.mouse.up()
-    expect(tab.get_by_text(re.compile(r"Range: steps \d+ to \d+"))).to_be_visible()
-    said = tab.get_by_text(re.compile(r"Range: steps \d+ to \d+")).inner_text()
-    first, last = re.findall(r"\d+", said)[:2]
+    expect(tab.get_by_text(re.compile(r"Range: \d+ steps, \d+ to \d+"))).to_be_visible()
+    said = tab.get_by_text(re.compile(r"Range: \d+ steps, \d+ to \d+")).inner_text()
+    first, last = re.findall(r"\d+", said)[1:3]
     chart.click(position={"x": 400, "y": 40})
     expect(tab).to_have_url(re.compile(r"step=\d+"))
-    tab.get_by_role("button", name="Requests in it").click()
+    tab.get_by_role("button", name="Requests in range").click()
     expect(tab.get_by_role("img", name=re.compile(f"over steps {first} to {last}"))).to_be_visible()
 
 
