@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperCommand
 
 from app.cli import terminal, trace_compare
@@ -138,7 +137,7 @@ def why(
             terminal.print_json(_plain(answer))
         else:
             what = answer.reason.value if answer.reason else answer.answer
-            terminal.out().print(f"[bold]{what}[/]  {escape(answer.sentence)}", soft_wrap=True)
+            terminal.out().print(f"[bold]{what}[/]  {terminal.literal(answer.sentence)}", soft_wrap=True)
         return
     spans = why_spans(reader, request)
     if json:
@@ -149,8 +148,8 @@ def why(
     for span in spans:
         steps = str(span.first) if span.first == span.last else f"{span.first}-{span.last}"
         what = span.why.reason.value if span.why.reason else span.why.answer
-        table.add_row(steps, what, escape(span.why.sentence))
-    terminal.show(f"{escape(request)}, step by step", table)
+        table.add_row(steps, what, terminal.literal(span.why.sentence))
+    terminal.show(f"{terminal.literal(request)}, step by step", table)
 
 
 @app.command()
@@ -179,7 +178,7 @@ def verify(file: File, json: Json = False) -> None:
         where = f"{terminal.literal(file)}: first bad step {first.step}"
         terminal.out().print(f"{terminal.mark(False)} {where}", soft_wrap=True)
         for problem in problems[:5]:
-            terminal.out().print(f"  {escape(problem.message)}", soft_wrap=True)
+            terminal.out().print(f"  {terminal.literal(problem.message)}", soft_wrap=True)
         if len(problems) > 5:
             terminal.out().print(f"  and {len(problems) - 5} consequences of these")
     else:
@@ -345,7 +344,7 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
         f"at least {summary['min_free_blocks']} blocks free",
     }
     for name, value in lines.items():
-        out.print(f"[dim]{name:>12}[/]  {escape(value)}", soft_wrap=True)
+        out.print(f"[dim]{name:>12}[/]  {terminal.literal(value)}", soft_wrap=True)
     if summary["counters"]:
         out.print()
         out.print("[dim]counters of all steps (engine/core/stats.py)[/]")
@@ -359,7 +358,7 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
         )
         times = (_milliseconds(request[name]) for name in ("queued_s", "ttft_s", "latency_s"))
         end = request["finish_reason"] or "unfinished"
-        table.add_row(escape(request["request"]), *map(str, counts), *times, end)
+        table.add_row(terminal.literal(request["request"]), *map(str, counts), *times, end)
     out.print()
     count = len(summary["requests"])
     terminal.show(f"{count} request{'s' * (count != 1)} [dim](tokens, preemptions, milliseconds)[/]", table)

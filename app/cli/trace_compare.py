@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from app.cli import terminal
 
@@ -31,7 +30,7 @@ def open_trace(file: Path, quiet: bool = False) -> Trace:
     reader = TraceReader(file)
     for warning in reader.warnings if not quiet else ():
         terminal.err().print(
-            f"{terminal.mark(None)} {terminal.literal(file)}: {escape(warning)}", soft_wrap=True
+            f"{terminal.mark(None)} {terminal.literal(file)}: {terminal.literal(warning)}", soft_wrap=True
         )
     return reader
 
@@ -161,17 +160,20 @@ def plain(found: TraceDiff) -> dict[str, Any]:
 
 def print_diff(found: TraceDiff, a: str, b: str) -> None:
     out = terminal.out()
-    out.print(f"[bold]A[/] {escape(a)}   [bold]B[/] {escape(b)}", soft_wrap=True)
+    out.print(f"[bold]A[/] {terminal.literal(a)}   [bold]B[/] {terminal.literal(b)}", soft_wrap=True)
     if found.same_workload:
         out.print("[dim]same workload[/]")
     else:
         notes = "; ".join(found.workload_notes) or "the recorded requests differ"
         out.print(
-            f"{terminal.mark(None)} the workloads differ: {escape(notes)}. Requests are matched by id",
+            f"{terminal.mark(None)} the workloads differ: {terminal.literal(notes)}. Requests are matched by id",
             soft_wrap=True,
         )
     for name, one, other in found.settings:
-        out.print(f"[dim]{name}[/]  A {escape(_word(one))}, B {escape(_word(other))}", soft_wrap=True)
+        out.print(
+            f"[dim]{name}[/]  A {terminal.literal(_word(one))}, B {terminal.literal(_word(other))}",
+            soft_wrap=True,
+        )
     out.print()
     if found.first is None:
         if found.first_blocks is None:
@@ -194,9 +196,9 @@ def print_divergence(found: Divergence) -> None:
         f"[bold]First different decision: step {found.step}[/] ({', '.join(found.kinds)})", soft_wrap=True
     )
     for name, side in (("A", found.a), ("B", found.b)):
-        out.print(f"  [bold]{name}[/] {escape(side.decided)}", soft_wrap=True)
+        out.print(f"  [bold]{name}[/] {terminal.literal(side.decided)}", soft_wrap=True)
         for reason in side.reasons:
-            out.print(f"    [dim]{escape(reason)}[/]", soft_wrap=True)
+            out.print(f"    [dim]{terminal.literal(reason)}[/]", soft_wrap=True)
 
 
 def _print_figures(figures: list[Figure], clocks: tuple[str, str]) -> None:
@@ -225,7 +227,7 @@ def _print_requests(requests: list[RequestDelta]) -> None:
     for delta in ranked[:MAX_ROWS]:
         counts = (delta.waiting_steps, delta.preemptions, delta.cached_tokens, delta.computed_tokens)
         pairs = map(_pair, (delta.first_token_step, delta.end_step, *counts))
-        table.add_row(escape(delta.request_id), *pairs, delta.tokens)
+        table.add_row(terminal.literal(delta.request_id), *pairs, delta.tokens)
     terminal.show("Requests, largest change of the last step first [dim](steps and tokens, A → B)[/]", table)
     if len(ranked) > MAX_ROWS:
         terminal.out().print(f"and {len(ranked) - MAX_ROWS} more; --json lists them")
@@ -242,14 +244,15 @@ def _change(delta: RequestDelta) -> tuple[int, int]:
 def _print_outcome(outcome: ForkOutcome) -> None:
     out = terminal.err()
     if outcome.failure:
-        out.print(f"{terminal.mark(False)} {escape(outcome.failure)}", soft_wrap=True)
-        out.print(f"[dim]the run up to the failure: {escape(str(outcome.path))}[/]", soft_wrap=True)
+        out.print(f"{terminal.mark(False)} {terminal.literal(outcome.failure)}", soft_wrap=True)
+        out.print(f"[dim]the run up to the failure: {terminal.literal(outcome.path)}[/]", soft_wrap=True)
     else:
         out.print(
-            f"{terminal.mark(True)} {outcome.num_steps} steps in {escape(str(outcome.path))}", soft_wrap=True
+            f"{terminal.mark(True)} {outcome.num_steps} steps in {terminal.literal(outcome.path)}",
+            soft_wrap=True,
         )
     for note in outcome.notes:
-        out.print(f"{terminal.mark(None)} {escape(note)}", soft_wrap=True)
+        out.print(f"{terminal.mark(None)} {terminal.literal(note)}", soft_wrap=True)
 
 
 def _pair(pair: tuple[int | None, int | None]) -> str:
