@@ -27,7 +27,7 @@ class Mutation:
     """A plausible mistake in one function, or in the module itself for function ""."""
 
     name: str
-    """What the mutant does, as a claim about it."""
+    """The mutant's behaviour, as a claim about it."""
     module: str
     function: str
     """`function`, `Class.method`, or ""."""

@@ -13,7 +13,7 @@ from engine.config import EngineArgs
 
 
 def parse(*arguments: str) -> dict[str, object]:
-    """What a command with engine options receives."""
+    """Return the settings that a command with engine options receives."""
     received: dict[str, object] = {}
     app = terminal.command_app()
 

@@ -103,7 +103,7 @@ def test_bad_input_is_refused_with_a_reason(arguments: list[str], told: str) -> 
 
 @pytest.mark.parametrize(
     ("model", "told"),
-    [("./nowhere", "no folder"), ("nobody/nothing", "nobody/nothing"), ("shopp", "shopp")],
+    [("./nowhere", "no folder"), ("no-one/nothing", "no-one/nothing"), ("shopp", "shopp")],
 )
 def test_a_model_that_is_not_there_is_named(model: str, told: str) -> None:
     result = prep("generate", model, "-p", "x")

@@ -13,7 +13,7 @@ from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ModelConfig
 
 STALE = 2**20
-"""What fills block-table columns past a row's end: reading it would fail loudly."""
+"""Fills block-table columns past a row's end: reading it would fail loudly."""
 
 
 def make_metadata(

@@ -89,7 +89,7 @@ class Machine:
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
     def asked(self) -> list[str]:
-        """What the stand-in was asked to do since the last look."""
+        """Return the requests to the stand-in since the last call."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return lines

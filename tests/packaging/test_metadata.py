@@ -1,4 +1,4 @@
-"""What pyproject.toml, environment.yml and the tree promise to each other and to transformers."""
+"""Consistency of pyproject.toml, environment.yml and the tree with each other and with transformers."""
 
 from __future__ import annotations
 

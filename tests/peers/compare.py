@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """What one workload showed. Counters are pairs: ours, vLLM's."""
+    """Result of one workload. Counters are pairs: ours, vLLM's."""
 
     workload: str
     outputs: int = 0
@@ -45,13 +45,13 @@ class Comparison:
     near_tie: float = 0.02
     """Nats between two tokens that rounding may exchange."""
     note: str = ""
-    """What the engines do differently by design."""
+    """Differences between the engines by design."""
     error: str = ""
     """vLLM could not run this."""
 
     @property
     def agrees(self) -> bool:
-        """Nothing speaks against the two computing the same."""
+        """Whether no observation contradicts equal results."""
         near_ties = sum(difference.is_near_tie(self.near_tie) for difference in self.differences)
         return not self.error and (self.equal >= BAR * self.outputs or self.equal + near_ties == self.outputs)
 
@@ -127,7 +127,7 @@ def _gap(logprobs: list[dict[str, float]], position: int, chosen: int, other: in
 
 
 def largest_gap(ours: dict[str, float], theirs: dict[str, float]) -> float:
-    """Of the tokens that both list; infinite if they list none in common but should."""
+    """Largest difference among the tokens that both list; infinite if they list none in common but should."""
     common = ours.keys() & theirs.keys()
     if not common:
         return float("inf") if ours or theirs else 0.0

@@ -18,7 +18,7 @@ from typing import Any
 
 
 def run_job(job: dict[str, Any], llm: Any, names: Any) -> dict[str, Any]:
-    """What every prompt of every round got.
+    """Return the outputs of every prompt of every round.
 
     llm: an LLM made for this job. names: the module that has SamplingParams, StructuredOutputsParams,
     LoRARequest and BeamSearchParams.

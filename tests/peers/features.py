@@ -48,7 +48,7 @@ BF16_NOISE = 1.5
 """Nats by which bf16 moves our own logprobs of a quantised model away from those in fp32 (measured: up to 1.3)."""
 LAST_SLOT = (
     "vLLM's CPU kernels read slot -1, that is the last one, for rows without an adapter: with all slots taken the base "
-    "speaks with somebody's adapter (lora/ops/torch_ops); ours are the tokens of an engine without adapters"
+    "answers with another request's adapter (lora/ops/torch_ops); ours are the tokens of an engine without adapters"
 )
 STRUCTURES: list[dict[str, Any]] = [
     {"regex": r"[A-Z][a-z]+ costs [0-9]{1,4} (yen|dollars)\."},

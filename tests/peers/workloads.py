@@ -36,7 +36,7 @@ class Workload:
     model: str | None = None
     """A folder in place of the model of the whole comparison."""
     note: str = ""
-    """What the engines do differently by design."""
+    """Differences between the engines by design."""
     must_agree: bool = True
     """False where the note is about the tokens themselves: a difference fails nothing then."""
     near_tie: float = 0.02
@@ -65,7 +65,7 @@ def chat(model: Path, talks: int = 12) -> Workload:
 
 
 def crowded(model: Path, count: int = 24) -> Workload:
-    """More growing sequences than the cache holds: how often is somebody preempted?"""
+    """More growing sequences than the cache holds: counts preemptions."""
     encode = encoder(model)
     prompts = [encode(to_cases(talk)[0].prompt) for talk in conversations("test", SEED + 2, count)]
     settings = {"num_gpu_blocks_override": 96, "enable_prefix_caching": False, "max_num_seqs": 16}

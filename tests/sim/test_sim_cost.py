@@ -48,7 +48,7 @@ def ideal(model: str, gpu: str, dtype: str = "bfloat16", **more: object) -> Cost
 def test_a_decode_step_of_one_request_takes_the_time_to_read_the_weights(
     model: str, gpu: str, ms: float
 ) -> None:
-    """The floor that everybody computes by hand: 13.2 GB / 2,039 GB/s, 15 GB / 3,350 GB/s (input table not read)."""
+    """The usual estimate by hand: 13.2 GB / 2,039 GB/s, 15 GB / 3,350 GB/s (input table not read)."""
     assert 1000 * ideal(model, gpu).seconds(decode(1, 1)) == pytest.approx(ms, rel=0.02)
 
 

@@ -212,7 +212,7 @@ def test_the_simulator_decides_what_the_live_engine_decides() -> None:
     finally:
         core.shutdown()
     assert simulated == live
-    assert any(preempted for _, preempted, _ in live), "nobody was preempted: the comparison is too easy"
+    assert any(preempted for _, preempted, _ in live), "no request was preempted: the comparison is too easy"
 
 
 def decisions(out: SchedulerOutput) -> tuple[object, ...]:
@@ -232,7 +232,7 @@ def test_swapping_copies_what_recomputing_would_compute_again() -> None:
 
 
 def test_steps_that_may_copy_are_all_planned() -> None:
-    """What goes to the host is decided while a step is planned, so none may be skipped: the same run either way."""
+    """Swap-outs are decided while a step is planned, so no step may be skipped: the run is the same either way."""
     work = [SimRequest(index, 0.05 * index, 300, 300) for index in range(12)]
     reports = [
         simulate(make_engine(small(), num_blocks=200, swap_space=8.0, fast_forward=fast), work)

@@ -112,7 +112,7 @@ def test_an_unknown_router_is_named_with_the_others() -> None:
 
 
 def decisions(config: AutoscalerConfig, signal: list[float]) -> list[int]:
-    """What happens at 10, 20, ... seconds; replicas follow at once."""
+    """Return the scaling decisions at 10, 20, ... seconds; replicas follow at once."""
     scaler, replicas, made = Autoscaler(config), 2, []
     for index, value in enumerate(signal):
         made.append(scaler.decide(10.0 * (index + 1), value, replicas))

@@ -1,4 +1,4 @@
-"""What fits, and what is said when it does not."""
+"""Memory plans: sizes that fit, and the errors for those that do not."""
 
 from __future__ import annotations
 

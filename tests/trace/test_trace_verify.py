@@ -54,7 +54,7 @@ def steps_with(records: Records, key: str) -> list[dict[str, Any]]:
 
 
 def visible(found: list[Any]) -> Any:
-    """Of the places to change, one whose effect still stands when the next CRC is taken."""
+    """Choose a change whose effect still exists when the next CRC is taken."""
 
     def step_of(place: Any) -> int:
         return place[0]["i"] if isinstance(place, tuple) else place["i"]
