@@ -64,7 +64,7 @@ def step_of(stop: Stop, run: Run) -> int:
     """The step of a stop in its run. Raises LookupError if its event does not happen there."""
     found = stop.at.step(run.index)
     if found is None or not 0 <= found + stop.after < run.index.num_steps:
-        raise LookupError(f"{stop.run} has no step {stop.at} plus {stop.after}")
+        raise LookupError(f"{stop.run} has no such stop: {stop.at}, {stop.after} steps later")
     return found + stop.after
 
 

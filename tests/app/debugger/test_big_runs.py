@@ -298,7 +298,7 @@ def test_a_very_long_trace_says_which_steps_it_shows(tmp_path: Path) -> None:
     assert 256 <= reader.num_steps < 2000 and reader.num_steps % 256 == 0
     last = reader.num_steps - 1
     assert f"only the first {reader.num_steps:,} steps (0 to {last:,}) are shown" in reader.warnings[0]
-    assert "record a run of its own from there" in reader.warnings[0]
+    assert "record a separate run from there" in reader.warnings[0]
     assert reader.step(last) == whole.step(last) and reader.problems == []
     with pytest.raises(TraceError, match=f"no step {last + 1}: it holds 0 to {last}"):
         reader.state_at(last + 1)

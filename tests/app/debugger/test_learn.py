@@ -91,7 +91,7 @@ def test_the_victim_of_both_ways_is_the_same_in_the_same_step() -> None:
 def test_a_place_that_is_not_there_and_a_figure_that_does_not_exist_are_named() -> None:
     run = open_run("first-steps")
     stop = stop_of("paging", 0)
-    with pytest.raises(LookupError, match="first-steps has no such place"):
+    with pytest.raises(LookupError, match="first-steps has no such stop"):
         step_of(Stop.model_validate({**stop.model_dump(), "after": 10_000}), run)
     with pytest.raises(ExpressionError, match="nonsense"):
         caption(Stop.model_validate({**stop.model_dump(), "caption": "{nonsense}"}), run)
