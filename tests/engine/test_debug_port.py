@@ -154,7 +154,7 @@ def test_the_port_is_refused_where_it_cannot_be(settings: dict[str, Any], llm: L
     taken = int(core.debug.url.split(":")[2].split("/")[0])
     with pytest.raises(ConfigError, match="debug_port=0 takes a free one"):
         LLM(**{**settings, "debug_port": taken})
-    with pytest.raises(ConfigError, match="leave one of them out"):
+    with pytest.raises(ConfigError, match="set only one of them"):
         LLM(**settings, data_parallel_size=2)
     with pytest.raises(ConfigError, match="debug_port"):
         LLM(**{**settings, "debug_port": 70000})
