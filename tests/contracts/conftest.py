@@ -28,11 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def impl(request: pytest.FixtureRequest) -> str | None:
-<<<<<<< HEAD
     """Return the class that `--impl` names; None: test the shipped ones."""
-=======
-    """Return the class that `--impl` names, or None to judge the shipped ones."""
->>>>>>> a7f2c24 (Name the actors in tests' texts)
     return request.config.getoption("--impl", default=None)
 
 

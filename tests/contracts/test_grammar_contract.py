@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Contract of grammar backends.
-=======
-"""Contract of every grammar backend.
->>>>>>> a7f2c24 (Name the actors in tests' texts)
 
 A backend is tested through its compiled grammars: `Class(pattern, vocabulary)` compiles a regular expression for an
 `engine.grammar.vocabulary.Vocabulary`, and `start()` gives a request its place in it. A set of texts is exactly what

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Contract of KV connectors: transfer blocks by hash, complete or not at all, and end every transfer once.
-=======
-"""Contract of every KV connector: load blocks by hash, whole or not at all, and finish every transfer once.
->>>>>>> a7f2c24 (Name the actors in tests' texts)
 
 No engine is needed: two caches of random bytes, and the halves of a connector between them. Your connector
 is made with an empty `kv_connector_extra_config` on both sides.
@@ -54,11 +50,7 @@ class Side:
             self.worker.save_kv(metadata)
 
     def collect(self, recving: int = 0, sending: int = 0) -> tuple[dict[int, int], list[int]]:
-<<<<<<< HEAD
         """Collect transfers until this many loads and saves have ended."""
-=======
-        """Collect finished transfers until the given numbers of loads and saves have finished."""
->>>>>>> a7f2c24 (Name the actors in tests' texts)
         received: dict[int, int] = {}
         sent: list[int] = []
         deadline = time.monotonic() + PATIENCE_S

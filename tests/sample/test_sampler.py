@@ -175,11 +175,7 @@ def test_penalties_follow_the_tokens_as_they_come_and_forget_with_the_slot() -> 
     prompt = [3, 3, 5]
     logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1))
     sampler = Sampler(VOCAB, 2)
-<<<<<<< HEAD
     for _ in range(2):  # the second time in a slot that was used before
-=======
-    for _ in range(2):  # the second time in a slot that another request used before
->>>>>>> a7f2c24 (Name the actors in tests' texts)
         output: list[int] = []
         sampler.add_request(1, Row(settings, prompt=prompt).init)
         for _ in range(12):

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Valid and rejected values of `speculative_config`."""
-=======
-"""Values of `speculative_config`: accepted ones, and errors for the others."""
->>>>>>> a7f2c24 (Name the actors in tests' texts)
 
 from __future__ import annotations
 
