@@ -25,7 +25,7 @@ from engine import LLM, SamplingParams
 from engine.lora.request import LoRARequest
 from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, StructuredOutputsParams
-from engine.zoo.evaluate import draw_cases
+from engine.zoo.corpus import draw_cases
 from tests.lora.peft_files import write_adapter
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from engine.zoo.catalogue import Catalogue, is_held_out
-from engine.zoo.corpus import conversations, draw_conversation, to_cases, to_text, tokenize
+from engine.zoo.corpus import conversations, draw_cases, draw_conversation, to_cases, to_text, tokenize
 from engine.zoo.dialogue import KIND_TO_TYPE, QUESTIONS
-from engine.zoo.evaluate import draw_cases
 
 TITLES = {
     "en": re.compile(r"- (?:Readers of |Of )?([A-Z][a-z]+ [A-Z][a-z]+)"),

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
+from engine.zoo.corpus import draw_cases
 from engine.zoo.eagle import EagleHead, EagleTrainer, export_head
-from engine.zoo.evaluate import draw_cases
 from engine.zoo.export import load_model
 from engine.zoo.recipes import RECIPES
 from engine.zoo.registry import resolve

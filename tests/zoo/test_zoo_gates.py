@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from engine.zoo.evaluate import draw_cases
+from engine.zoo.corpus import draw_cases
 from engine.zoo.gates import Answers, draw_gate_cases, judge, overall, paired_difference, wilson
 
 CASES = draw_cases(400)

@@ -45,7 +45,8 @@ def divergence(exact: Any, model: Any, samples: list[Any]) -> float:
 
 def exact_match(folder: Any, model: Any, language: str, count: int) -> tuple[int, int]:
     """(answers right to the last character, answers) of unseen test questions in one language."""
-    from engine.zoo.evaluate import draw_cases, forced_match
+    from engine.zoo.corpus import draw_cases
+    from engine.zoo.evaluate import forced_match
     from engine.zoo.tokenizer import load_tokenizer
 
     cases = [case for case in draw_cases(6 * count, seed=5) if case.language == language][:count]

@@ -21,7 +21,7 @@ def answers(
         cases [answers]
         kv_bytes_ratio [x]: KV bytes per block of the float engine over this one's.
     """
-    from engine.zoo.evaluate import draw_cases
+    from engine.zoo.corpus import draw_cases
 
     chosen = draw_cases(cases, seed=9)[:cases]
     method = None if quantization == "none" else quantization

@@ -20,7 +20,7 @@ def lengths(
         cold_cut, hot_cut [share]: Answers that reached max_tokens.
     """
     from engine import SamplingParams
-    from engine.zoo.evaluate import draw_cases
+    from engine.zoo.corpus import draw_cases
 
     prompts = [case.prompt for case in draw_cases(60, seed=3) if case.language == "en"][:6]
     with ctx.llm(max_num_seqs=64) as llm:

@@ -44,7 +44,7 @@ class Counted:
 
 def prompts(workload: str, count: int) -> list[str]:
     """Return prompts of a workload: held-out shop conversations, or with "free" prompts unlike any shop text."""
-    from engine.zoo.evaluate import draw_cases
+    from engine.zoo.corpus import draw_cases
 
     if workload == "free":
         return [FREE[i % len(FREE)] + " " * (i // len(FREE)) for i in range(count)]
