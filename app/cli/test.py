@@ -1,6 +1,6 @@
-"""`prep test`: linters, floors, types, then pytest, whose summary line comes last.
+"""`prep test`: linters, import floors, types, then pytest, whose summary line comes last.
 
-`./prep test` installs the tools first; inside another environment: `pip install -e '.[test]'`.
+`./prep test` installs the tools first. In another environment: `pip install -e '.[test]'`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,21 @@ MAX_WORKERS = 4  # each holds torch and a model: more would cost memory before i
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def test(
     ctx: typer.Context,
-    slow: Annotated[bool, typer.Option("--slow", help="Also the tests that take minutes.")] = False,
-    lint: Annotated[bool, typer.Option(help="Run ruff, the import floors and mypy first.")] = True,
+    fast: Annotated[bool, typer.Option("--fast", help="Only the fast tier: under a minute.")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="Also the slow tier: under 25 minutes.")] = False,
+    lint: Annotated[bool, typer.Option(help="Run ruff, import-linter and mypy first.")] = True,
 ) -> None:
     """Run the linters and the tests. Other arguments go to pytest.
 
     \b
     Examples:
-      prep test                                     everything but the slow tests
-      prep test --slow                              everything
-      prep test --no-lint tests/core -k preempt     some of them, at once
+      prep test                                     the default tier, under 6 minutes on two cores
+      prep test --fast                              before a commit: without mypy, under a minute
+      prep test --slow                              all tiers
+      prep test --no-lint tests/core -k preempt     selected tests, without linters
     """
+    if fast and slow:
+        raise terminal.Problem("--fast and --slow exclude each other", next_step="prep test --fast")
     missing = [name for name in TOOLS if find_spec(name) is None]
     if missing or not (ROOT / "tests").is_dir():
         raise terminal.Problem(
@@ -59,33 +63,32 @@ def test(
             next_step="./prep test   (installs them)   or   pip install -e '.[test]'",
             code=terminal.ENVIRONMENT,
         )
-    failed = run_linters() if lint else []
-    arguments = ["-q", *(["-m", "slow or not slow"] if slow else []), *workers(ctx.args), *ctx.args]
+    failed = run_linters(types=not fast) if lint else []
+    tier = ["-m", "fast"] if fast else ["-m", "slow or not slow"] if slow else []
+    arguments = ["-q", "--durations=10", *tier, *workers(ctx.args), *ctx.args]
     status = run("pytest", [sys.executable, "-m", "pytest", *arguments])
     if failed:
-        # After pytest's summary would hide it from tools that read the last line: on stderr.
+        # On stderr: pytest's summary must stay the last line of stdout, which tools read.
         terminal.tell_error(f"failed before the tests: {', '.join(failed)}", "scroll up to the first of them")
     raise typer.Exit(terminal.CHECKS_FAILED if failed or status else 0)
 
 
-def run_linters() -> list[str]:
-    """Run them all, so that one report names everything; returns the names of those that failed."""
+def run_linters(*, types: bool = True) -> list[str]:
+    """Run all linters, with mypy if `types`, and return the names of those that failed."""
     python = [sys.executable, "-m"]
+    floors = "from importlinter.cli import lint_imports_command as run; run()"
     checks = {
         "ruff check": [*python, "ruff", "check", "."],
         "ruff format": [*python, "ruff", "format", "--check", "."],
-        "floors (import-linter)": [
-            sys.executable,
-            "-c",
-            "from importlinter.cli import lint_imports_command as run; run()",
-        ],
-        "mypy engine/core": [*python, "mypy"],
+        "floors (import-linter)": [sys.executable, "-c", floors],
     }
+    if types:
+        checks["mypy"] = [*python, "mypy"]
     return [name for name, command in checks.items() if run(name, command) != 0]
 
 
 def workers(arguments: list[str]) -> list[str]:
-    """Spread over processes unless the caller chose, or runs a debugger that needs the terminal."""
+    """Return the options that spread tests over processes, unless the caller chose or runs a debugger."""
     chosen = any(argument.startswith(("-n", "--numprocesses", "--pdb", "-p")) for argument in arguments)
     count = min(os.cpu_count() or 1, MAX_WORKERS)
     return [] if chosen or count == 1 else ["-n", str(count), "--dist", "worksteal"]

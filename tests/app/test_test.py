@@ -32,12 +32,12 @@ def test_linters_come_first_and_pytest_last(ran: list[tuple[str, list[str]]]) ->
         "ruff check",
         "ruff format",
         "floors (import-linter)",
-        "mypy engine/core",
+        "mypy",
         "pytest",
     ]
 
 
-@pytest.mark.parametrize("failing", ["ruff format", "mypy engine/core", "pytest"])
+@pytest.mark.parametrize("failing", ["ruff format", "mypy", "pytest"])
 def test_any_failure_is_the_commands_failure(ran: list[tuple[str, list[str]]], failing: str) -> None:
     FAILING.add(failing)
     assert CliRunner().invoke(app, ["test"]).exit_code == 1
@@ -50,6 +50,14 @@ def test_arguments_go_to_pytest(ran: list[tuple[str, list[str]]]) -> None:
     assert arguments[-5:] == ["tests/core", "-k", "preempt", "-n", "1"]
     assert "slow or not slow" in arguments
     assert arguments.count("-n") == 1, "the caller's choice of processes stands"
+
+
+def test_the_fast_tier_leaves_out_mypy_and_slower_tests(ran: list[tuple[str, list[str]]]) -> None:
+    assert CliRunner().invoke(app, ["test", "--fast"]).exit_code == 0
+    assert "mypy" not in [name for name, _ in ran]
+    [(_, arguments)] = [call for call in ran if call[0] == "pytest"]
+    assert arguments[arguments.index("-m") + 1] == "fast"
+    assert CliRunner().invoke(app, ["test", "--fast", "--slow"]).exit_code == 2
 
 
 def test_missing_tools_are_named_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:

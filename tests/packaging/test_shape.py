@@ -1,0 +1,40 @@
+"""Sizes that keep the tree readable."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES = 80
+"""Lines of a function, docstring included: what fits on a screen."""
+
+
+def python_files(*folders: str) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [
+        ROOT / name for name in listed.stdout.splitlines() if name.endswith(".py") and (ROOT / name).exists()
+    ]
+
+
+@pytest.mark.parametrize("folder", ["common", "kernels", "engine", "quizzes", "app", "tests"])
+def test_a_function_fits_on_a_screen(folder: str) -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"
+        for path in python_files(folder)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES
+    ]
+    assert not long, "\n".join(long)
+
+
+@pytest.mark.parametrize(("target", "most"), [("engine/core", 4000), ("engine/core/scheduler.py", 450)])
+def test_the_core_stays_small(target: str, most: int) -> None:
+    lines = sum(path.read_text().count("\n") for path in python_files(target))
+    assert lines <= most, f"{target} has {lines} lines"
