@@ -95,14 +95,11 @@ def sample(scheduler: Scheduler, out: SchedulerOutput, rng: random.Random) -> Mo
     return result
 
 
-def random_run(
-    path: Path, seed: int, num_requests: int = 14, on_step: Callable[[int], None] | None = None
-) -> Run:
-    """Arrivals, prefix hits, preemptions, aborts at any moment, reused names, drafts and cache resets."""
-    rng = random.Random(seed)
+def random_scheduler(rng: random.Random, seed: int) -> Scheduler:
+    """Return a small scheduler with random limits; the seed chooses the sliding window and the tiers."""
     block_size = rng.choice([2, 4, 8])
     num_blocks = rng.randint(12, 40)
-    scheduler = make_scheduler(
+    return make_scheduler(
         num_blocks,
         block_size,
         sliding_window=[None, None, 5, 12][seed % 4],
@@ -113,13 +110,22 @@ def random_run(
         enable_prefix_caching=rng.random() < 0.85,
         tiers=seed % 4 == 1,
     )
+
+
+def random_run(
+    path: Path, seed: int, num_requests: int = 14, on_step: Callable[[int], None] | None = None
+) -> Run:
+    """Arrivals, prefix hits, preemptions, aborts at any moment, reused names, drafts and cache resets."""
+    rng = random.Random(seed)
+    scheduler = random_scheduler(rng, seed)
+    cache = scheduler.cache_config
+    most = (cache.num_blocks - 1) * cache.block_size
     run = Run(path)
     tracer = TraceWriter(path, header(), scheduler)
     shared = [rng.randrange(50) for _ in range(60)]
     arrivals = sorted(rng.randint(0, 40) for _ in range(num_requests))
 
     def add(index: int) -> None:
-        most = (num_blocks - 1) * block_size
         length = rng.randint(1, min(60, most // 2))
         same = rng.randint(0, length)
         prompt = shared[:same] + [rng.randrange(50) for _ in range(length - same)]
