@@ -179,7 +179,8 @@ class LLM:
         )
         if self.llm_engine.tokenizer is not None:
             for beam in output.sequences:
-                beam.text = self.llm_engine.tokenizer.decode(beam.tokens[len(request.prompt_token_ids) :])
+                new_tokens = beam.tokens[len(request.prompt_token_ids) :]
+                beam.text = self.llm_engine.tokenizer.decode(new_tokens, skip_special_tokens=True)
         return output
 
     def stream(

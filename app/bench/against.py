@@ -1,7 +1,7 @@
-"""The same work through two engines, in turn: `prep bench ... --against`.
+"""Run the same work through two engines in turn: `prep bench ... --against`.
 
 Each engine runs in a process of its own, with the same number of threads, the same settings and the same requests;
-while one computes, the other sleeps. Rounds alternate, so that whatever else the machine does falls on both, and
+while one computes, the other sleeps. Rounds alternate, so that other load on the machine affects both, and
 every round has new random prompts, so that neither finds anything cached.
 
     round      1               2               3
@@ -24,24 +24,24 @@ from typing import Any
 import psutil
 
 from app.bench.side import Answer, Side, SideSpec
-from app.bench.timing import Tell
+from app.bench.timing import Tell, machine_busy_seconds
 from app.bench.workload import Lengths, Work, draw_work
 
 WARM_UPS = 2
-"""Rounds before the first that counts: vLLM compiles a second time when it first meets a batch of another kind."""
+"""Uncounted rounds at the start: vLLM compiles again when it first runs another kind of batch."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Both sides and what they load, ready to be started."""
+    """Both sides and the model that they load, ready to start."""
 
     name: str
-    """The model, as the user called it."""
+    """Name of the model, as typed by the user."""
     model: str
-    """What the sides load: a folder."""
+    """Folder that both sides load."""
     vocab_size: int
     threads: int
-    """Of each side."""
+    """Threads of each side."""
     ours: SideSpec
     theirs: SideSpec
 
@@ -59,10 +59,10 @@ class SideReport:
     figures: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
-    """Of all threads: near threads * seconds if the engine had the machine to itself and used all of it."""
+    """Processor time of all threads: near threads * seconds if the engine used the whole machine alone."""
     idle_seconds: float = 0.0
     idle_cpu_seconds: float = 0.0
-    """Used while the other side computed; an idle engine should use none."""
+    """Processor time used while the other side computed; an idle engine should use none."""
     peak_rss_bytes: int = 0
 
     @property
@@ -72,7 +72,7 @@ class SideReport:
 
 @dataclass
 class Memory:
-    """Of our side, in bytes, over the whole run."""
+    """Memory of our side over the whole run, in bytes."""
 
     weights_bytes: int
     kv_bytes: int
@@ -85,7 +85,7 @@ class Memory:
 
 @dataclass
 class Comparison:
-    """Two engines on one workload. `ratio` says how many times better ours is."""
+    """Two engines on one workload. `ratio`: how many times better ours is."""
 
     what: str
     model: str
@@ -95,23 +95,23 @@ class Comparison:
     ours: SideReport
     theirs: SideReport
     output_tokens: list[int] = field(default_factory=list)
-    """Of each round, the same on both sides."""
+    """Tokens of each round, the same on both sides."""
     ratio: float = 0.0
-    """Of the medians."""
+    """Ratio of the medians."""
     round_ratios: list[float] = field(default_factory=list)
     cpu_ratio: float = 0.0
-    """Of the medians of processor time, threads added up. What other programs do hardly touches it."""
+    """Ratio of the medians of processor time, summed over threads. Other programs hardly affect it."""
     other_cores: float = 0.0
     """Cores that other programs used during the rounds: the more, the less the times mean."""
     memory: Memory | None = None
     step_shares: dict[str, float] = field(default_factory=dict)
-    """Of our steps, from one more round with clocks inside; see `step_profile`."""
+    """Part of our steps -> share of their time, from one extra round with clocks inside; see `step_profile`."""
     profile_slowdown: float = 0.0
-    """Time per token of the profiled round over that of the timed ones: what the clocks cost, and chance."""
+    """Time per token of the profiled round over that of the timed ones: the cost of the clocks, and noise."""
     interrupted: bool = False
 
     def finish(self) -> None:
-        """Ratios, from the rounds that both sides have."""
+        """Compute the ratios from the rounds that both sides finished."""
         rounds = min(len(self.ours.figures), len(self.theirs.figures))
         if not rounds:
             return
@@ -130,7 +130,7 @@ class Comparison:
 
 
 def default_threads() -> int:
-    """OMP_NUM_THREADS if set, or the cores this process may use: what torch takes by itself."""
+    """Return OMP_NUM_THREADS if set, else the number of cores this process may use (torch's own default)."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked):
         return int(asked)
@@ -147,7 +147,7 @@ def compare_throughput(
     output_len: Lengths,
     rounds: int,
 ) -> Comparison:
-    """Output tokens per second of a full batch, then where our steps spend their time and what memory we took."""
+    """Measure output tokens per second of a full batch, then the time by part and the memory of our side."""
     report = _new_report(
         pair,
         "output tokens/s",
@@ -181,7 +181,7 @@ def compare_throughput(
 
 
 def compare_single(tell: Tell, pair: Pair, *, input_len: int, output_len: int, rounds: int) -> Comparison:
-    """Tokens per second of one request that has the engine to itself, its prompt's step included."""
+    """Measure tokens per second of a single request, its prompt's step included."""
     report = _new_report(
         pair,
         "output tokens/s",
@@ -202,7 +202,7 @@ def compare_single(tell: Tell, pair: Pair, *, input_len: int, output_len: int, r
 
 
 def compare_startup(tell: Tell, pair: Pair, *, runs: int) -> Comparison:
-    """Seconds from starting a process to its first token. One run of each is not counted.
+    """Measure seconds from starting a process to its first token. One run of each side is not counted.
 
     The prompt is text, so loading the tokenizer is part of it, unless the model has none.
     """
@@ -244,7 +244,7 @@ def _alternate(
     one_round: Callable[[Side, str], tuple[float, Answer]],
     afterwards: Callable[[Side], None] | None = None,
 ) -> None:
-    """Load both sides one after the other, warm both up, then give them their rounds in turn."""
+    """Load both sides one after the other, warm both up, then run their rounds in turn."""
     try:
         with ExitStack() as stack:
             sides: list[tuple[Side, SideReport]] = []
@@ -260,7 +260,7 @@ def _alternate(
                     tell(f"warming up {side.spec.name}")
                     with other[side].stopped():
                         one_round(side, f"warm-up {number}")
-            began, busy_before = perf_counter(), _busy_seconds()
+            began, busy_before = perf_counter(), machine_busy_seconds()
             for number in range(rounds):
                 for side, side_report in sides:
                     tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
@@ -268,7 +268,7 @@ def _alternate(
                         figure, answer = one_round(side, str(number))
                     _record(side_report, figure, answer)
             own = sum(sum(side_report.cpu_seconds) for _, side_report in sides)
-            others = _busy_seconds() - busy_before - own
+            others = machine_busy_seconds() - busy_before - own
             report.other_cores = max(0.0, others) / (perf_counter() - began)
             if afterwards is not None:
                 with theirs.stopped():
@@ -278,14 +278,8 @@ def _alternate(
     report.finish()
 
 
-def _busy_seconds() -> float:
-    """Processor time of all programs on the machine since it started."""
-    times = psutil.cpu_times()
-    return times.user + times.system + getattr(times, "nice", 0.0)
-
-
 def _generate(side: Side, work: Work) -> Answer:
-    """Run one round's requests and insist on the lengths that were asked for."""
+    """Run one round's requests. Raises RuntimeError unless the outputs have the requested lengths."""
     answer = side.ask("generate", work.prompts, work.max_tokens)
     if answer.result != work.max_tokens:
         raise RuntimeError(

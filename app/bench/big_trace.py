@@ -1,4 +1,4 @@
-"""Traces of any size, made by the real scheduler: chats that share one of four openings, more than fit at once."""
+"""Make traces of any size with the real scheduler: chats that share one of four openings, more than fit at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.trace.writer import TraceWriter
 VOCABULARY = 128_000
 MAX_NUM_SEQS = 128
 SHARED_TOKENS = 96
-"""Of an opening, six blocks of 16."""
+"""Tokens of an opening: six blocks of 16."""
 TELL_EVERY = 1_000
 
 
@@ -50,7 +50,7 @@ def _request(number: int, openings: list[list[int]], rng: random.Random) -> Requ
 
 
 def _answer(scheduler: Scheduler, out: SchedulerOutput, rng: random.Random) -> ModelRunnerOutput:
-    """A worker without a model: one random token for whoever has computed all it knows."""
+    """Answer as a worker without a model: one random token for each request whose known tokens are computed."""
     rows = [
         row
         for row in out.scheduled

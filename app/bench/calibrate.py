@@ -1,8 +1,8 @@
 """Fit the simulator's cost of a step to the live engine on this machine.
 
-Steps of known kinds are run and timed: n decodes with short and long contexts, prompts of several lengths, both
-together. Each kind is repeated in rounds and counts with its median, so that a burst of other work on the machine
-touches few of them. The fit has a handful of unknowns, none of which may be negative:
+Run and time steps of known kinds: n decodes with short and long contexts, prompts of several lengths, both
+together. Each kind runs once per round and counts with its median, so that a burst of other work on the machine
+affects few of them. The fit has a handful of unknowns, none of them negative:
 
     schedule + update = step_overhead + row_overhead * rows
     execute           = bytes / bandwidth + flops / rate + KV bytes / rate + attention flops / rate
@@ -37,10 +37,10 @@ from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, get_model
 
 Timer = Callable[[], float]
-"""Seconds. `perf_counter`, or on a machine that is busy with other things, and with one thread, `thread_time`."""
+"""Clock in seconds: `perf_counter`, or `thread_time` for one thread on a busy machine."""
 
 Case = tuple[int, int, int]
-"""Requests that decode, tokens of context of each, tokens of a prompt on top (0: none)."""
+"""Decoding requests, context tokens of each, tokens of an additional prompt (0: none)."""
 
 PROMPTS: list[Case] = [(0, 0, 6), (0, 0, 24), (0, 0, 96), (0, 0, 240)]
 SMALL_MODEL: list[Case] = [(rows, context, 0) for rows in (1, 2, 4, 8, 16, 32) for context in (24, 400)]
@@ -48,13 +48,13 @@ SMALL_MODEL += [*PROMPTS, (4, 200, 60), (16, 100, 120), (24, 60, 200)]
 LARGE_MODEL: list[Case] = [(1, 24, 0), (1, 300, 0), (2, 24, 0), (4, 100, 0), (8, 24, 0), (16, 24, 0)]
 LARGE_MODEL += [*PROMPTS, (4, 64, 60), (12, 24, 120)]
 LARGE_PARAMS = 100_000_000
-"""From here on filling contexts takes so long that a round has fewer of them."""
+"""Parameters from which filling contexts takes so long that a round has fewer of them."""
 STEPS_EACH = 4
 
 
 @dataclass(slots=True)
 class TimedLoad:
-    """One step of the live engine: what it did, and seconds. `planning` is schedule and update."""
+    """Load and time of one step of the live engine, in seconds. `planning` is schedule and update."""
 
     load: StepLoad
     planning: float
@@ -67,7 +67,7 @@ class TimedLoad:
 
 @dataclass
 class StepLog:
-    """Stands before an engine's scheduler and notes every step's load and times."""
+    """Wrap an engine's scheduler and record every step's load and times."""
 
     core: EngineCore
     timer: Timer = perf_counter
@@ -75,10 +75,10 @@ class StepLog:
     _load: StepLoad = field(default_factory=StepLoad)
     _planning: float = 0.0
     _aside: float = 0.0
-    """Time that the log itself took within the step."""
+    """Time spent in the log itself within the step."""
 
     def step(self) -> list[EngineCoreOutput]:
-        """`core.step()`, noted unless it computed nothing."""
+        """Run `core.step()` and record it unless it computed nothing."""
         start = self.timer()
         outputs = self.core.step()
         total = self.timer() - start - self._aside
@@ -113,7 +113,7 @@ class StepLog:
 
 @contextmanager
 def live_core(model: str, engine: dict[str, Any] | None = None) -> Iterator[EngineCore]:
-    """The live engine on the CPU with settings that both sides of a comparison use."""
+    """Open the live engine on the CPU with the settings that both sides of a comparison use."""
     if model not in MODELS:
         raise ConfigError(
             f"the simulator has no shape for {model!r}; use one of shop, shop-draft, dummy-386m"
@@ -129,7 +129,7 @@ def live_core(model: str, engine: dict[str, Any] | None = None) -> Iterator[Engi
 
 
 def deployment_of(core: EngineCore, model: str) -> Deployment:
-    """The simulator's view of a live engine."""
+    """Return a live engine's deployment as the simulator describes it."""
     scheduler = core.config.scheduler
     return Deployment(
         get_model(model),
@@ -143,7 +143,7 @@ def deployment_of(core: EngineCore, model: str) -> Deployment:
 
 
 def probe(core: EngineCore, num_params: int, seed: int, timer: Timer = perf_counter) -> list[TimedLoad]:
-    """One round over all kinds of steps, in random order."""
+    """Time one round over all kinds of steps, in random order."""
     rng = Random(seed)
     cases = list(LARGE_MODEL if num_params > LARGE_PARAMS else SMALL_MODEL)
     rng.shuffle(cases)
@@ -160,7 +160,7 @@ def probe(core: EngineCore, num_params: int, seed: int, timer: Timer = perf_coun
 def _run_case(
     core: EngineCore, log: StepLog, label: str, rows: int, context: int, prompt: int, rng: Random
 ) -> list[TimedLoad]:
-    """Bring `rows` requests to the point where they decode, then time: their decodes, or a prompt on top of them."""
+    """Advance `rows` requests until they decode, then time their decodes, or a prompt added to them."""
     for index in range(rows):
         _add(core, f"{label}-{index}", context, 2 * rows + STEPS_EACH + 2, rng)
     while any(request.num_output_tokens < 1 for request in core.scheduler.requests.values()):
@@ -183,7 +183,7 @@ def _add(core: EngineCore, request_id: str, prompt: int, max_tokens: int, rng: R
 
 
 def fit(model: str, deployment: Deployment, timed: list[TimedLoad]) -> Calibration:
-    """The rates that come nearest to the medians of all kinds of steps, in relative error."""
+    """Fit the rates to the medians of all kinds of steps, minimising the relative error."""
     kinds: dict[tuple[int, ...], list[TimedLoad]] = defaultdict(list)
     for step in timed:
         load = step.load
@@ -224,12 +224,12 @@ def fit(model: str, deployment: Deployment, timed: list[TimedLoad]) -> Calibrati
 
 
 def _inverse(seconds_per_unit: float) -> float:
-    """A rate; work that took no measurable time gets one that costs nothing."""
+    """Return a rate; work without measurable time gets one so high that it costs nothing."""
     return 1 / seconds_per_unit if seconds_per_unit > 0 else 1e30
 
 
 def _nonnegative(columns: list[list[float]], seconds: list[float], scale: list[float]) -> list[float]:
-    """x >= 0 that minimises the squares of (columns x - seconds) / scale: coordinate descent, to convergence."""
+    """Return x >= 0 that minimises the squares of (columns x - seconds) / scale, by coordinate descent."""
     matrix = np.array(columns) / np.array(scale)[:, None]
     target = np.array(seconds) / np.array(scale)
     norms = np.linalg.norm(matrix, axis=0)
@@ -253,7 +253,7 @@ def _nonnegative(columns: list[list[float]], seconds: list[float], scale: list[f
 
 
 def choose_timer(cpu_time: bool) -> Timer:
-    """Processor time leaves out what other programs take. It means something only if one thread does all the work."""
+    """Return the clock. Processor time excludes other programs, and is meaningful only with one thread."""
     if cpu_time and torch.get_num_threads() > 1:
         raise ConfigError(
             f"--cpu-time needs an engine with one thread, this one has {torch.get_num_threads()}: set OMP_NUM_THREADS=1"

@@ -1,4 +1,4 @@
-"""The Chromium that benchmarks, tests and the README's pictures are run in."""
+"""Chromium for the benchmarks, the tests and the README's pictures."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ MISSING = "needs Chromium: apt-get install chromium, or PREP_CHROMIUM=/path/to/i
 
 
 def find_chromium() -> str | None:
-    """`PREP_CHROMIUM`, or the first on the path; None where there is none."""
+    """Return `PREP_CHROMIUM`, else the first Chromium on the path, else None."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return os.environ.get("PREP_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)

@@ -1,7 +1,7 @@
-"""What the visual debugger's server does with one trace: opening it, and the parts of the page Step wherever it looks.
+"""Time the visual debugger's server on one trace: opening it, and the parts of the page Step at random steps.
 
-Each trace is opened in a fresh process with an empty cache, then once more with what the first left behind. Seeks go to
-random steps and make what the browser is sent; between two windows the browser plays by itself and asks for nothing.
+A fresh process opens each trace with an empty cache, and a second one with the filled cache. Seeks go to
+random steps and build the parts for the browser; within a window the browser plays without requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class RunCost:
-    """One trace in one fresh process."""
+    """Costs of one trace in one fresh process."""
 
     trace: str
     file_mb: float
@@ -38,21 +38,21 @@ class RunCost:
     requests: int
     block_events: int
     open_s: float
-    """With an empty cache: from the file to everything that the pages ask of a whole run."""
+    """Seconds from the file to the summaries of the whole run, with an empty cache."""
     open_again_s: float
-    """In another process, with the columns that the first left in the cache."""
+    """The same in another process, with the columns already in the cache."""
     first_parts_s: float
-    """What the page Step sends for its first picture: figures, the window of block changes, details."""
+    """Seconds for the first picture of the page Step: figures, the window of block changes, details."""
     seek_window: Spread
-    """A jump to another window: the state of all blocks, and all changes in the window."""
+    """Time of a jump to another window: the state of all blocks, and all changes in the window."""
     seek_details: Spread
-    """A jump inside a window: rows, tables, queue, reasons and sentences of the steps around."""
+    """Time of a jump inside a window: rows, tables, queue, reasons and sentences of the steps around it."""
     state: Spread
-    """Tables, owners, hashes, free queue and reasons of one step, as the other pages ask for them."""
+    """Time for the tables, owners, hashes, free queue and reasons of one step, as used by the other pages."""
     server_rss_mb: float
-    """Peak of the server's process, files mapped into it included."""
+    """Peak memory of the server's process, mapped files included."""
     reader_rss_mb: float
-    """Peak of the largest process that read the file, if there was one."""
+    """Peak memory of the largest process that read the file, if any."""
     warnings: list[str]
 
 
@@ -65,7 +65,7 @@ class DebuggerReport:
 def measure(
     tell: Tell, sizes: list[tuple[int, int]], traces: list[Path], *, seeks: int = 100
 ) -> DebuggerReport:
-    """Time traces of `sizes`, (blocks, steps) each, made by the real scheduler, and `traces` that are there already."""
+    """Time existing `traces`, and traces of `sizes` (blocks, steps) that the real scheduler makes."""
     from app.bench.big_trace import make_trace
 
     report = DebuggerReport()
@@ -109,7 +109,7 @@ def _in_process(path: Path, seeks: int, home: str) -> dict[str, Any]:
 
 
 def main(path: Path, seeks: int) -> None:
-    """In the fresh process: measure one trace and print what a RunCost holds."""
+    """Measure one trace in the fresh process and print the fields of a RunCost."""
     from app.debugger.runs import open_run
     from app.debugger.step_view import parts
 

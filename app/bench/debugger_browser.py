@@ -1,4 +1,4 @@
-"""What a browser makes of one trace on the page Step: the first picture, jumps, and playing.
+"""Time the page Step of one trace in a browser: the first picture, jumps, and playing.
 
 A real server (`prep app`) and a real Chromium without a window, driven by playwright; both run on this machine, so
 that on two cores they slow one another down.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 RATE = 30
-"""Steps a second while playing."""
+"""Steps per second while playing."""
 PLAY_S = 6
 MAP_SHOWN = '.step-view[data-map="ready"]'
 TIMEOUT_MS = 120_000
@@ -83,21 +83,21 @@ _PLAY = """async (root, [rate, seconds]) => {
 @dataclass(frozen=True)
 class BrowserCost:
     first_map_s: float
-    """From the address to the block map, by a server that has just started."""
+    """Seconds from the address to the block map, with a server that has just started."""
     next_map_s: float
     """The same in a second tab."""
     jump_inside: Spread
-    """To a step of the window that the browser has: the script's time, map and tables."""
+    """Time of a jump inside the window that the browser holds: script time for map and tables."""
     jump_anywhere: Spread
-    """To any step, until its map is there."""
+    """Time of a jump to any step, until its map is shown."""
     frames_per_s: float
-    """While playing."""
+    """Frames per second while playing."""
     steps_per_s: float
     interrupted: bool = False
 
 
 def measure_browser(tell: Tell, trace: Path, *, jumps: int = 40) -> BrowserCost:
-    """Raises RuntimeError where playwright or Chromium is missing."""
+    """Measure. Raises RuntimeError where playwright or Chromium is missing."""
     tell(f"the page Step shows {trace.name}")
     with workbench() as (url, browser):
         address = f"{url}/step?run={quote(f'file:{trace.resolve()}')}"
@@ -116,7 +116,7 @@ def measure_browser(tell: Tell, trace: Path, *, jumps: int = 40) -> BrowserCost:
 
 @contextmanager
 def workbench() -> Iterator[tuple[str, Browser]]:
-    """A server that has just started, and a browser. Raises RuntimeError where playwright or Chromium is missing."""
+    """Start a server and a browser. Raises RuntimeError where playwright or Chromium is missing."""
     chromium = find_chromium()
     if chromium is None:
         raise RuntimeError(MISSING)

@@ -1,6 +1,7 @@
-"""What a browser shows of an engine that runs: steps seen per second, and how soon a pause is one.
+"""Measure the live page in a browser: steps shown per second, and the delay of a pause.
 
-An engine in a process of its own, the workbench attached to it, and a real Chromium: on two cores all three compete.
+The engine runs in a separate process, the workbench attaches to it, and a real Chromium shows it; on two cores all
+three compete.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from app.debugger.live.settings import LiveSettings
 from app.debugger.live.workloads import Traffic, make
 
 PACE = 12.0
-"""Steps per second that the engine is told to run."""
+"""Steps per second that the engine is set to run."""
 WATCH_S = 6
 POLL_S = 0.005
 
@@ -43,16 +44,16 @@ class LiveCost:
     steps_shown_per_s: float
     """Different steps that the page showed while the engine ran at that pace."""
     engine_steps_per_s: float
-    """What the engine did meanwhile."""
+    """Steps per second of the engine in that time."""
     pause_engine: Spread
-    """From the click on Pause until the engine had stopped."""
+    """Time from the click on Pause until the engine has stopped."""
     pause_shown: Spread
-    """Until the page said so."""
+    """Time from the click until the page shows it."""
     interrupted: bool = False
 
 
 def measure_live(tell: Tell, *, pauses: int = 10) -> LiveCost:
-    """Raises RuntimeError where playwright or Chromium is missing."""
+    """Measure. Raises RuntimeError where playwright or Chromium is missing."""
     tell("an engine starts")
     traffic = Traffic(200, 96, full_length=True, seed=0, priorities=False, adapters=())
     engine = EngineProcess(LiveSettings(), make("chat", traffic), steps_per_s=PACE)
@@ -88,7 +89,7 @@ def measure_live(tell: Tell, *, pauses: int = 10) -> LiveCost:
 
 
 class _Watch(threading.Thread):
-    """Notes when something becomes true."""
+    """Record the time at which a condition becomes true."""
 
     def __init__(self, is_true: Callable[[], bool]) -> None:
         super().__init__(daemon=True)

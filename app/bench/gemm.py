@@ -1,4 +1,4 @@
-"""How long a model's matrix products take on their own: the floor under every step.
+"""Time a model's matrix products alone: the lower bound of every step.
 
 The products are the model's own layers with their own weights, one after the other, so that they leave
 the processor's caches as the real run does. Everything else a step does (attention, norms, sampling,
@@ -35,14 +35,14 @@ class GemmFloor:
         self._dtype = getattr(torch, core.config.model.dtype)
 
     def seconds(self, steps: Iterable[tuple[int, int]]) -> float:
-        """Sum over steps, each given as (tokens computed, rows that sample)."""
+        """Return the sum over steps, each given as (tokens computed, rows that sample)."""
         steps = list(steps)
         layers = self._times(self._layers, [tokens for tokens, _ in steps])
         heads = self._times(self._heads, [rows for _, rows in steps])
         return float(layers.sum() + heads.sum())
 
     def _times(self, modules: list[Linear], sizes: list[int]) -> np.ndarray:
-        """Seconds for each size, measured at `MAX_SIZES` of them and interpolated between."""
+        """Return seconds for each size, measured at `MAX_SIZES` of them and interpolated between."""
         distinct = sorted({size for size in sizes if size > 0})
         if not distinct or not modules:
             return np.zeros(len(sizes))
@@ -53,7 +53,7 @@ class GemmFloor:
 
     @torch.inference_mode()
     def _measure(self, modules: list[Linear], size: int) -> float:
-        """Median seconds of all the products at one batch size."""
+        """Return the median seconds of all products at one batch size."""
         inputs: dict[int, Tensor] = {
             width: torch.randn(size, width, dtype=self._dtype, device=self._device)
             for width in {module.in_features for module in modules}

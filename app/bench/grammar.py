@@ -1,10 +1,10 @@
-"""What a grammar costs and what it buys.
+"""Measure the cost and the benefit of grammars.
 
-Cost: time to compile, and time per mask along random outputs, once as they are new and once as they come again, for
-each backend. The masks of both are followed by the same outputs.
+Cost: time to compile, and time per mask along random outputs, for new and for repeated outputs, with
+each backend. Both backends follow the same outputs.
 
-Gain: of a model's outputs, how many are valid without and with the schema, and how many were cut off;
-and how often a question that needs a tool gets a call that parses, by `tool_choice`.
+Benefit: the share of a model's outputs that are valid without and with the schema, and that were cut off;
+and the share of questions needing a tool that get a call that parses, by `tool_choice`.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class GrammarCost:
     backend: str
     compile_ms: float
     new_mask_us: float
-    """Mean along outputs that this compiled grammar has not seen."""
+    """Mean time per mask along outputs new to this compiled grammar."""
     known_mask_us: float
-    """The same outputs again."""
+    """Mean time per mask along the same outputs again."""
     num_masks: int
 
 
@@ -72,7 +72,7 @@ class Validity:
     name: str
     valid: float
     cut_off: float
-    """Ended by max_tokens."""
+    """Share ended by max_tokens."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class GrammarReport:
 def measure(
     tell: Tell, model: str, *, vocab_size: int | None, outputs: int, temperature: float
 ) -> GrammarReport:
-    """vocab_size: enlarge the vocabulary to this with joined tokens, to see what a large one costs."""
+    """Measure. vocab_size: enlarge the vocabulary to this with joined tokens, for the cost of a large one."""
     vocabulary = make_vocabulary(model, vocab_size)
     report = GrammarReport(model, len(vocabulary), temperature)
     try:
@@ -103,7 +103,7 @@ def measure(
 
 
 def make_vocabulary(model: str, size: int | None) -> Vocabulary:
-    """The model's tokens; beyond them, pairs of them, as a tokenizer with more merges would have."""
+    """Return the model's tokens and, up to `size`, pairs of them, as from a tokenizer with more merges."""
     tokenizer = load_tokenizer(EngineArgs(model=model))
     assert tokenizer is not None and tokenizer.eos_token_id is not None
     vocabulary = Vocabulary.of(tokenizer, len(tokenizer), [tokenizer.eos_token_id])
@@ -145,7 +145,7 @@ def _costs(name: str, params: StructuredOutputsParams, vocabulary: Vocabulary) -
 
 
 def _random_outputs(compiled: CompiledGrammar, vocabulary: Vocabulary) -> list[list[int]]:
-    """Ten outputs of up to 40 tokens, closed strings and brackets preferred so that they end."""
+    """Return ten outputs of up to 40 tokens; closing quotes and brackets are preferred so that they end."""
     rng, words = random.Random(0), np.zeros(vocabulary.num_words, np.int32)
     paths = []
     for _ in range(10):
@@ -225,7 +225,7 @@ def _is_order(text: str) -> bool:
 
 
 def _is_known(calls: list[dict[str, Any]]) -> bool:
-    """Every call names a tool and gives it exactly the arguments that it requires."""
+    """Return whether every call names a tool and has exactly its required arguments."""
     required = {tool["function"]["name"]: set(tool["function"]["parameters"]["required"]) for tool in TOOLS}
     return all(
         set(json.loads(call["function"]["arguments"])) == required.get(call["function"]["name"])

@@ -1,4 +1,4 @@
-"""Time to the first token and between tokens, for batches that start at the same moment."""
+"""Measure the time to the first token and between tokens, for requests that start together."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from engine.engine_core import EngineCore
 
 @dataclass(frozen=True)
 class BatchLatency:
-    """Milliseconds, over all requests of all rounds with this many at once."""
+    """Times in milliseconds over all requests and rounds of one batch size."""
 
     batch_size: int
     ttft: Spread
-    """Time to first token, from when the batch is handed over."""
+    """Time to first token, from the submission of the batch."""
     itl: Spread
-    """Inter-token latency: between two tokens of one request."""
+    """Inter-token latency: time between two tokens of one request."""
     output_tokens_per_s: float
 
 

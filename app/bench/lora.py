@@ -1,7 +1,7 @@
-"""What adapters cost: decode throughput with 0, 1 and several of them in a batch.
+"""Measure the cost of adapters: decode throughput with 0, 1 and several of them in a batch.
 
-Three engines would differ by more than the adapters: here one engine runs all variants in turns, a round of each after
-the other, so that whatever else the machine does hits them alike. Prompts are short; what is timed is decoding.
+Three engines would differ by more than the adapters do, so one engine runs all variants in turns, a round of each
+after the other, and other load affects all alike. Prompts are short; only decoding is timed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ PROMPT_LEN = 8
 
 @dataclass
 class LoRAVariant:
-    """One number of adapters in the batch, the requests shared out among them."""
+    """One number of adapters, with the requests of the batch distributed among them."""
 
     num_adapters: int
     tokens_per_s: float = 0.0
     """Median over the rounds."""
     relative: float = 1.0
-    """To no adapters, median of the ratios within a round."""
+    """Speed relative to no adapters: the median of the ratios within a round."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class LoRAReport:
     rank: int
     rounds: int
     adapter_bytes: int = 0
-    """Of one adapter on the device, padded to the rank of the slots."""
+    """Bytes of one adapter on the device, padded to the rank of the slots."""
     load_ms: float = 0.0
     """Median time from the folder to host memory, checks included."""
     variants: list[LoRAVariant] = field(default_factory=list)
@@ -64,7 +64,7 @@ def measure(
     rank: int,
     rounds: int,
 ) -> LoRAReport:
-    """Random adapters of this rank for every linear layer; counts must begin with 0."""
+    """Measure random adapters of this rank on every linear layer; counts must begin with 0."""
     most = max(counts)
     settings = engine | {"enable_lora": True, "max_loras": max(1, most), "max_lora_rank": rank}
     settings |= {"max_cpu_loras": None, "max_num_seqs": batch_size}
@@ -99,7 +99,7 @@ def measure(
 def _round(
     llm: LLMEngine, adapters: list[LoRARequest], batch_size: int, output_len: int, label: str
 ) -> float:
-    """Tokens per second of the steps in which everybody decodes."""
+    """Return tokens per second over the steps in which all requests decode."""
     params = SamplingParams(temperature=0, max_tokens=output_len + 1, ignore_eos=True, detokenize=False)
     for row in range(batch_size):
         prompt = [2 + (row * PROMPT_LEN + position) % 1000 for position in range(PROMPT_LEN)]

@@ -1,7 +1,7 @@
-"""Models that exist for measuring: a shape without a checkpoint, filled with random numbers.
+"""Models for benchmarks: a shape without a checkpoint, filled with random numbers.
 
 `dummy-386m` has the shape of a small chat model (Qwen2.5-0.5B with a smaller vocabulary): large enough that the
-matrix products, not Python, decide how fast it runs, and small enough for a laptop.
+matrix products, not Python, dominate its run time, and small enough for a laptop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DUMMIES: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def bench_model(name: str, engine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(what to load, engine arguments to load it with) for a dummy's name; any other model stays what it is."""
+    """Yield (model to load, engine arguments); the name of a dummy becomes a temporary folder."""
     if name not in DUMMIES:
         yield name, engine
         return

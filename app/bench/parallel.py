@@ -1,4 +1,4 @@
-"""A model in one process and split over several: are the tokens the same, what do the ranks say, who stands idle?"""
+"""Compare one process with several ranks: tokens, messages between ranks, and idle pipeline stages."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class ParallelReport:
     same_tokens: bool = False
     collectives_per_step: float = 0.0
     bytes_per_token: float = 0.0
-    """Of the answering rank, per token computed."""
+    """Bytes that the answering rank sends per token computed."""
     bubble: float = 0.0
-    """Share of the pipeline's places that had no step."""
+    """Share of the pipeline's slots without a step."""
     seconds_alone: float = 0.0
     seconds_split: float = 0.0
     decode_step_ms_by_link: dict[str, float] = field(default_factory=dict)
-    """What one decode step of all requests would spend on each link, nothing overlapped."""
+    """Link -> milliseconds of communication in one decode step of all requests, without overlap."""
     interrupted: bool = False
 
 
 def measure(
     tell: Tell, model: str, engine: dict[str, Any], *, num_requests: int, output_len: int
 ) -> ParallelReport:
-    """Run the same requests in both; the split one step by step, counting."""
+    """Run the same requests in both, counting messages in every step of the split engine."""
     tensor, pipeline = engine["tensor_parallel_size"], engine["pipeline_parallel_size"]
     report = ParallelReport(model, tensor, pipeline, num_requests)
     prompts = [[3 + number % 40 + position for position in range(24)] for number in range(num_requests)]
@@ -77,7 +77,7 @@ def measure(
 
 
 def _count(llm: LLM, report: ParallelReport) -> None:
-    """From here on, add up what every step of this engine reports."""
+    """Add up the communication counters of every following step of this engine."""
     core = llm.llm_engine.engine_core
     step = core.step
     totals = {"collectives": 0, "bytes": 0, "tokens": 0, "idle": 0}

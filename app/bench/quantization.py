@@ -1,7 +1,7 @@
-"""How much faster a decode step becomes with fewer bits: several engines on one machine, step by step in turn.
+"""Measure the speed-up of a decode step with fewer bits: several engines on one machine in turn.
 
-All hold the same random weights and run in one process. A round gives each of them the same request; what is compared
-are the medians of decode steps over all rounds, so a busy moment of the machine meets all of them alike.
+All hold the same random weights and run in one process. Each round sends each engine the same request and compares
+the medians of decode steps over all rounds, so a busy moment of the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class SchemeSpeed:
     scheme: str
     decode_step: Spread
     speedup: float
-    """Of the median decode step, over the float engine's."""
+    """Median decode step of the float engine over this one's."""
     weight_megabytes: float
     bits_per_weight: float
-    """Of all matrices, output head included."""
+    """Mean over all matrices, output head included."""
     replays: bool
     """Whether decode steps are replayed from recordings."""
 
@@ -55,7 +55,7 @@ def measure(
     output_len: int = 32,
     rounds: int = 5,
 ) -> QuantizationReport:
-    """schemes: float first, then values of `quantization`, with "+head" for an output head that is rounded too."""
+    """Measure `schemes`: float first, then values of `quantization`; "+head" quantises the output head too."""
     report = QuantizationReport(model, batch_size, rounds)
     cores: dict[str, EngineCore] = {}
     times: dict[str, list[float]] = {scheme: [] for scheme in schemes}
@@ -104,7 +104,7 @@ def _load(model: str, engine: dict[str, Any]) -> EngineCore:
 
 
 def _decode_steps(core: EngineCore, batch_size: int, output_len: int, label: str) -> list[float]:
-    """Seconds of every step but the first, which is the prompt's."""
+    """Return the seconds of every step but the first, which computes the prompt."""
     add_requests(core, batch_size, Lengths(16, 16), Lengths(output_len, output_len), label=label)
     steps = [step.total for step in timed_steps(core)]
     return steps[1:]

@@ -1,4 +1,4 @@
-"""What a step costs the scheduler, with a worker that answers at once: no model, no torch.
+"""Measure the scheduler's time per step with a worker that answers at once: no model, no torch.
 
 Two claims are measured: a step of 256 decodes is cheap, and its cost does not depend on how many
 requests wait behind them.
@@ -24,7 +24,7 @@ QUEUES = (100, 1_000, 10_000, 100_000)
 
 @dataclass(frozen=True)
 class DecodeCost:
-    """Steps in which `requests` requests decode one token each, and nobody waits."""
+    """Steps in which `requests` requests decode one token each and the queue is empty."""
 
     requests: int
     schedule: Spread
@@ -38,10 +38,10 @@ class QueueCost:
 
     waiting: int
     blocked_by: str
-    """max_seqs: as many run as may. no_blocks: each step tries the head of the queue, and it does not fit."""
+    """max_seqs: max_num_seqs requests run. no_blocks: each step tries the head of the queue, which does not fit."""
     total: Spread
     add_us: float
-    """Mean cost of putting one request into the queue, in microseconds."""
+    """Mean time to add one request to the queue, in microseconds."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ def _tokens_each(steps: int) -> int:
 
 
 def _decoding(requests: int, steps: int, *, max_num_seqs: int, block_size: int) -> Scheduler:
-    """A scheduler with `requests` requests past their prompts, each able to decode for `steps` more."""
+    """Return a scheduler with `requests` requests past their prompts, each with `steps` decodes left."""
     tokens_each = _tokens_each(steps)
     blocks_each = -(-tokens_each // block_size)
     scheduler = Scheduler(
@@ -124,7 +124,7 @@ def _decoding(requests: int, steps: int, *, max_num_seqs: int, block_size: int) 
 
 
 def _steps(scheduler: Scheduler, count: int) -> Iterator[tuple[float, float]]:
-    """Run steps; yields the seconds spent in `schedule` and in `update`."""
+    """Run steps and yield the seconds spent in `schedule` and in `update`."""
     for _ in range(count):
         start = perf_counter()
         out = scheduler.schedule()
@@ -136,10 +136,10 @@ def _steps(scheduler: Scheduler, count: int) -> Iterator[tuple[float, float]]:
 
 
 def _answer(out: SchedulerOutput) -> ModelRunnerOutput:
-    """A worker that computes nothing and always says token 7."""
+    """Answer as a worker that computes nothing: every row samples token 7."""
     return ModelRunnerOutput(sampled_token_ids={row.request_id: [7] for row in out.scheduled})
 
 
 def _prompt(seed: int) -> list[int]:
-    """Prompts that share no block: the prefix cache must do its full work for each."""
+    """Return a prompt that shares no block with others, so that the prefix cache does its full work."""
     return [(seed * 7919 + position) % 50_000 for position in range(PROMPT_TOKENS)]

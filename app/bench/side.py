@@ -1,6 +1,6 @@
-"""The parent's half of a comparison: a side's process, its questions and answers, and its end.
+"""The parent's half of a comparison: start a side's process, send it requests, end it.
 
-Closing a side ends whatever it has started. The child's half is `sides/side_protocol.py`.
+Closing a side ends every process that it has started. The child's half is `sides/side_protocol.py`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class SideSpec:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one request to a side came to. CPU seconds are those of all its threads and of the processes it started."""
+    """Result of one request to a side. CPU seconds cover all its threads and child processes."""
 
     result: Any
     seconds: float
     cpu_seconds: float
     idle_seconds: float
-    """Between the answer before this one and the question."""
+    """Time between the previous answer and this request."""
     idle_cpu_seconds: float
     peak_rss_bytes: int
 
@@ -57,7 +57,7 @@ def prep_spec(engine: dict[str, Any], *, name: str = "prep") -> SideSpec:
 
 
 def vllm_spec(python: str, engine: dict[str, Any]) -> SideSpec:
-    """Real vLLM, in the Python of its own environment."""
+    """vLLM itself, in the Python of its environment."""
     return SideSpec("vLLM", python, SIDES / "vllm_side.py", engine)
 
 
@@ -71,11 +71,11 @@ class Side(JsonChild):
         super().__init__(command, name=spec.name, environment={"OMP_NUM_THREADS": str(threads)})
 
     def wait_ready(self) -> dict[str, Any]:
-        """Wait until the engine is loaded; returns what it says of itself and `load_seconds`, since the start."""
+        """Wait until the engine is loaded; return its description and `load_seconds` since the start."""
         return {**self.read(), "load_seconds": self.age()}
 
     def ask(self, what: str, prompts: Sequence[Any], max_tokens: Sequence[int]) -> Answer:
-        """One request; blocks until it is answered. Processor time is that of the side's whole process tree."""
+        """Send one request and wait for the answer. Processor time covers the side's whole process tree."""
         cpu_before = self._cpu_seconds()
         self.write({"do": what, "prompts": list(prompts), "max_tokens": list(max_tokens)})
         answer = Answer(**self.read())
@@ -85,7 +85,7 @@ class Side(JsonChild):
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Its processes get no processor inside the block: some engines poll for work, and would take a core from
+        """Stop its processes inside the block: some engines poll for work and would take a core from
         the one that is measured."""
         self.send_signal(signal.SIGSTOP)
         try:
@@ -94,7 +94,7 @@ class Side(JsonChild):
             self.send_signal(signal.SIGCONT)
 
     def age(self) -> float:
-        """Seconds since the process was started."""
+        """Return the seconds since the process was started."""
         return perf_counter() - self._started
 
     def ended(self) -> SideDied:
@@ -110,6 +110,6 @@ class Side(JsonChild):
         try:
             process = psutil.Process(self._process.pid)
             times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-        except psutil.NoSuchProcess:  # what is wrong is told when the answer is read
+        except psutil.NoSuchProcess:  # reading the answer reports the error
             return 0.0
         return sum(time.user + time.system for time in times)

@@ -1,7 +1,7 @@
-"""One workload twice: through the live engine, and through the simulator calibrated on it.
+"""Run one workload twice: in the live engine, and in the simulator calibrated on it.
 
 Both get the same arrivals, lengths and scheduler settings. Live rounds alternate with rounds of calibration, so that
-both see the machine in the same mood, and figures are medians over the rounds. The live clock skips idle time: when
+both see the same load of the machine, and figures are medians over the rounds. The live clock skips idle time: when
 nothing is left to do, it is set to the next arrival, as in the simulator. All else is real: the engine schedules,
 computes and samples, and a request that arrives during a step waits for its end.
 """
@@ -39,7 +39,7 @@ from engine.sim.workload import Lengths, SimRequest, Workload
 PROMPT, OUTPUT = Lengths(32, 256), Lengths(16, 48)
 
 BARS = {"mean step": 0.15, "TTFT p50": 0.20, "ITL p50": 0.20}
-"""Largest error of each figure that must hold; the others are told."""
+"""Figure -> largest allowed error; figures without one are only reported."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Figure:
     """Median over the rounds, seconds."""
     simulated: float
     spread: float
-    """Of the live rounds: (largest - smallest) / median. An error smaller than this says little."""
+    """(largest - smallest) / median of the live rounds. An error smaller than this means little."""
     bar: float | None
 
     @property
@@ -75,8 +75,13 @@ class CheckReport:
         return all(figure.is_within for figure in self.figures)
 
     @property
+    def spread(self) -> float:
+        """Largest spread of the live rounds among the figures with a bar."""
+        return max((figure.spread for figure in self.figures if figure.bar is not None), default=0.0)
+
+    @property
     def is_noisy(self) -> bool:
-        """The machine, not the simulator, decides: live rounds differ by more than a bar."""
+        """Whether live rounds differ by more than twice a bar, so that the machine decides the result."""
         return any(figure.bar is not None and figure.spread > 2 * figure.bar for figure in self.figures)
 
 
@@ -93,7 +98,7 @@ def check(
     engine: dict[str, Any] | None = None,
     saved: Calibration | None = None,
 ) -> CheckReport:
-    """Compare. `load`: arrivals per second as a share of what the engine can serve. `saved`: do not calibrate anew."""
+    """Compare. `load`: arrival rate as a share of the engine's capacity. `saved`: a calibration to use instead."""
     timer = choose_timer(cpu_time)
     tell(f"loading {model}")
     timed: list[TimedLoad] = []
@@ -133,13 +138,13 @@ def _figures(report: RunReport) -> dict[str, float]:
 
 
 def _capacity(core: EngineCore, calibration: Calibration, prompt: Lengths, output: Lengths) -> float:
-    """Requests per second with all there from the start, simulated."""
+    """Return the simulated requests per second when all arrive at the start."""
     work = list(Workload(100, float("inf"), prompt, output))
     return serve_simulated(core, calibration, work).requests_per_s
 
 
 def serve_simulated(core: EngineCore, calibration: Calibration, work: Sequence[SimRequest]) -> RunReport:
-    """The work through the simulator with the live engine's own scheduler settings and cache."""
+    """Simulate the work with the live engine's scheduler settings and cache."""
     cost = CostModel(deployment_of(core, calibration.model), calibration.rates)
     engine = SimEngine(core.config.scheduler, core.config.cache, cost)
     engine.run(work)
@@ -147,7 +152,7 @@ def serve_simulated(core: EngineCore, calibration: Calibration, work: Sequence[S
 
 
 def serve_live(core: EngineCore, work: Sequence[SimRequest], timer: Timer = perf_counter) -> RunReport:
-    """The work through the live engine; time is what its steps take, and idle time is skipped."""
+    """Run the work in the live engine; the clock advances by the time of its steps and skips idle time."""
     recorder, log = Recorder(), StepLog(core, timer)
     rng, vocabulary = Random("live"), core.config.model.vocab_size
     now, previous_end, index = 0.0, -2.0, 0

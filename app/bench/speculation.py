@@ -1,10 +1,10 @@
-"""What drafts are worth: engines with and without them take turns on the same requests.
+"""Measure the speed-up by drafts: engines with and without them run the same requests in turns.
 
     wave 1   plain | ngram | draft_model | eagle        each wave: so many requests that start together; only steps
     wave 2   plain | ngram | draft_model | eagle        without prompt tokens count, for all engines alike
 
-Three workloads, from what a drafter likes best to what it likes least: answers that copy the catalogue (repetitive),
-tool calls (json), and text that the model makes up at temperature 1 (free).
+Three workloads, from the easiest to draft to the hardest: answers that copy the catalogue (repetitive),
+tool calls (json), and text sampled at temperature 1 (free).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Ask:
     prompt: list[int]
     params: SamplingParams
     length: int
-    """Tokens of the answer that is expected: requests of one wave should end together."""
+    """Tokens of the expected answer: requests of one wave should end together."""
 
 
 @dataclass
 class Run:
-    """An engine's share of one workload at one batch size."""
+    """One engine on one workload at one batch size."""
 
     seconds: float = 0.0
     tokens: int = 0
@@ -57,7 +57,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """Drafts against none, for one workload, method and batch size."""
+    """Drafts compared with none, for one workload, method and batch size."""
 
     workload: str
     method: str
@@ -69,9 +69,9 @@ class Result:
     """Tokens that a request gets in one step; 1 without drafts."""
     acceptance: float
     acceptance_per_pos: list[float]
-    """Share of the drafted rows whose first draft was accepted, whose second, ..."""
+    """Share of the drafted rows whose first draft was accepted, whose second was, and so on."""
     is_identical: bool
-    """Whether every answer is token for token that of the engine without drafts."""
+    """Whether every answer has exactly the tokens of the engine without drafts."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class SpeculationReport:
     interrupted: bool = False
 
     def break_even(self, workload: str, method: str) -> int | None:
-        """The smallest batch size measured at which drafts cost more than they bring; None if there is none."""
+        """Return the smallest measured batch size at which drafts slow the engine down; None if there is none."""
         losses = [
             result.batch_size
             for result in self.results
@@ -92,7 +92,7 @@ class SpeculationReport:
 
 
 def configs(methods: Sequence[str], num_speculative_tokens: int) -> dict[str, SpeculativeConfig]:
-    """A configuration for each method's name, with the zoo's models."""
+    """Return a configuration for each method, with the zoo's models."""
     found = {}
     for method in methods:
         settings: dict[str, Any] = {"method": method, "num_speculative_tokens": num_speculative_tokens}
@@ -135,7 +135,7 @@ def measure(
 
 
 def draw(workload: str, count: int, core: EngineCore) -> list[Ask]:
-    """`count` requests, those of similar length next to each other."""
+    """Draw `count` requests, sorted by length so that those of one wave end together."""
     from engine.zoo.corpus import draw_conversation, to_cases
     from engine.zoo.registry import resolve
     from engine.zoo.tokenizer import load_tokenizer
@@ -161,7 +161,7 @@ def draw(workload: str, count: int, core: EngineCore) -> list[Ask]:
 
 
 def _compare(engines: dict[str, EngineCore], workload: str, asks: list[Ask], batch_size: int) -> list[Result]:
-    """Every engine answers every wave, in turns; the first wave twice, to warm up."""
+    """Run every wave in every engine, in turns; the first wave twice, to warm up."""
     waves = [asks[start : start + batch_size] for start in range(0, len(asks), batch_size)]
     for core in engines.values():
         _run_wave(core, waves[0], Run())
@@ -181,7 +181,7 @@ def _compare(engines: dict[str, EngineCore], workload: str, asks: list[Ask], bat
 
 
 def _run_wave(core: EngineCore, wave: list[Ask], run: Run) -> dict[str, list[int]]:
-    """Answer requests that start together: their tokens by request id. Adds to `run` what steps without prompts did."""
+    """Run requests that start together; return tokens by request id. Adds the steps without prompts to `run`."""
     eos = frozenset(core.config.model.eos_token_ids)
     answers: dict[str, list[int]] = {}
     for index, ask in enumerate(wave):

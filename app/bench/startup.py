@@ -1,4 +1,4 @@
-"""From an empty process to the first tokens, phase by phase, in processes that start fresh."""
+"""Time a fresh process up to its first tokens, phase by phase."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PHASES = ("interpreter", "import torch", "import engine", "load model, size cach
 
 @dataclass
 class StartupReport:
-    """Seconds. `phases` and `total` are medians over the runs."""
+    """Times in seconds. `phases` and `total` are medians over the runs."""
 
     model: str
     runs: list[list[float]] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     total: float = 0.0
-    """Of the whole process, as a user waits for it."""
+    """Time of the whole process, as seen by the user."""
     interrupted: bool = False
 
 
@@ -43,7 +43,7 @@ def measure(tell: Tell, model: str, *, runs: int = 3) -> StartupReport:
     """Run the benchmark; Ctrl-C ends it early with the runs that are done."""
     report = StartupReport(model)
     try:
-        for number in range(runs + 1):  # the first reads files from the disk, and warms its cache
+        for number in range(runs + 1):  # the first warms the disk cache
             tell(f"process {number + 1} of {runs + 1}")
             durations = _one_process(model)
             if number > 0:

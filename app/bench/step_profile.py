@@ -1,4 +1,4 @@
-"""Where the time of a step goes: a clock on every part, inside the run.
+"""Profile a step: a clock on every part, inside the run.
 
 Functions are wrapped for one round and put back afterwards. Time belongs to the innermost part that is running,
 so the parts add up to the steps and nothing is counted twice:
@@ -13,11 +13,11 @@ so the parts add up to the steps and nothing is counted twice:
     sampling                                                |=========|
     update                                                                |==|
 
-A replayed decode step has no Python between its kernels; there the kernels' own clocks say what was theirs.
+A replayed decode step has no Python between its kernels; there the kernels' own clocks give their time.
 
 A wrapped call costs under a microsecond and a step makes some ten calls per layer; the timed rounds of a benchmark
-run without. Wall time on the host: right for a CPU, where an operation is over when it returns, and of no use for
-a GPU, where it has only begun.
+run without. Wall time on the host is right for a CPU, where an operation is over when it returns, and useless for
+a GPU, where the operation has only begun.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PARTS = {
     "update": "update",
     "step": "rest of the step",
 }
-"""Part -> in words. Attention includes planning (`build`)."""
+"""Part -> its description. Attention includes planning (`build`)."""
 
 _PART_OF_OP = {
     "linear": "gemm",
@@ -79,7 +79,7 @@ _PART_OF_KERNEL = {
 
 @dataclass
 class StepProfile:
-    """Seconds by part, the innermost first to be charged."""
+    """Seconds by part; the innermost part that runs is charged."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     steps: int = 0
@@ -91,12 +91,12 @@ class StepProfile:
         return sum(self.seconds.values())
 
     def shares(self) -> dict[str, float]:
-        """Of the time spent in steps; they add up to 1."""
+        """Part -> share of the time spent in steps. The shares add up to 1."""
         total = self.total
         return {part: seconds / total if total else 0.0 for part, seconds in self.seconds.items()}
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` with its time charged to `part`, less what inner parts take."""
+        """Return `function` with its time charged to `part`, less the time of inner parts."""
 
         @wraps(function)
         def with_clock(*args: Any, **kwargs: Any) -> Any:
@@ -120,7 +120,7 @@ class StepProfile:
 
 @contextmanager
 def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
-    """Put the clocks on an engine's parts for as long as the block lasts."""
+    """Put clocks on an engine's parts inside the block."""
     worker = core.executor.worker
     if worker.device.type != "cpu":
         raise ValueError(f"a profile by wall time needs the engine on a CPU, it runs on {worker.device}")
@@ -156,7 +156,7 @@ def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
 
 
 def _clock_replays(profile: StepProfile) -> Callable[[], None]:
-    """Charge replayed kernels to their parts; returns what undoes it."""
+    """Charge replayed kernels to their parts; return a function that undoes it."""
     replay = ops.CPUGraph.replay
 
     def with_clocks(graph: ops.CPUGraph) -> None:
@@ -170,7 +170,7 @@ def _clock_replays(profile: StepProfile) -> Callable[[], None]:
 
 
 def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Callable[[], None]:
-    """Set an attribute; returns what puts it back as it was, be it the object's own or its class's."""
+    """Set an attribute; return a function that restores it, whether it was the object's or its class's."""
     if name in vars(owner):
         previous = vars(owner)[name]
         setattr(owner, name, value)

@@ -1,7 +1,7 @@
-"""Tokens per second with the batch as full as it gets, and where a step's time goes.
+"""Measure tokens per second with full batches, and the time of a step by part.
 
-The work is done twice: once untouched, for the speed, and once with clocks inside the step, for the shares. The
-matrix products are then timed a third time, alone and without a model around them: the floor under a step.
+The work runs twice: once unmodified, for the speed, and once with clocks inside the step, for the shares. The
+matrix products are then timed alone, without the rest of the model: the lower bound of a step.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class ThroughputReport:
     execute_share: float = 0.0
     update_share: float = 0.0
     step_shares: dict[str, float] = field(default_factory=dict)
-    """By part (`step_profile.PARTS`), from the second time; empty on a GPU."""
+    """Part (`step_profile.PARTS`) -> share, from the second run; empty on a GPU."""
     gemm_seconds: float = 0.0
     gemm_floor_share: float = 0.0
-    """Time of the model's matrix products alone, run by themselves at the same sizes right after."""
+    """Time of the matrix products alone at the same sizes, measured right after the run."""
     interrupted: bool = False
 
 

@@ -1,13 +1,13 @@
-"""What a prefix costs from every place it can be in: computed, device, host memory, disk; and swap against recompute.
+"""Time a prefix from every tier (computed, device, host memory, disk), and swap against recompute.
 
-One request at a time, the same prompt again and again, and between two runs its blocks are pushed to where the next
-run shall find them:
+One request at a time runs the same prompt repeatedly. Between two runs its blocks move to the tier from which the
+next run reads them:
 
     computed    skip_reading_prefix_cache      device    right after another run
     host        others' blocks filled the cache      disk    after reset_prefix_cache
 
 The rounds are interleaved, so that a busy machine slows all of them alike. A run that did not find its prefix where
-it should counts nothing and is reported.
+it should is not counted, and is reported.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class TierTimes:
     prompt_len: int
     num_blocks: int
     first_token: dict[str, float]
-    """By where the prompt's full blocks were."""
+    """Tier of the prompt's full blocks -> milliseconds to the first token."""
     copy_out: float
-    """Its blocks from the device to the host, and"""
+    """Copy of its blocks from the device to the host."""
     copy_in: float
-    """back: together what a preemption by swap costs more than none."""
+    """Copy back to the device. Both copies are the extra cost of a preemption by swap."""
     recompute: float
-    """What a preemption by recomputation costs more than none: computed less device."""
+    """Extra cost of a preemption by recomputation: `computed` less `device`."""
 
     @property
     def swap(self) -> float:
@@ -61,9 +61,9 @@ class TierReport:
     """Slope over prompt length, least squares."""
     recompute_ms_per_1k: float = 0.0
     break_even: int | None = None
-    """The shortest measured prompt from which on swap is cheaper; None if it never is."""
+    """Shortest measured prompt from which swap is cheaper; None if it never is."""
     misses: int = 0
-    """Runs whose prefix was not where it should have been."""
+    """Runs whose prefix was in another tier than expected."""
     interrupted: bool = False
 
 
@@ -95,7 +95,7 @@ def measure(
 
 
 def _engine_args(model: str, engine: dict[str, Any], longest: int, folder: str) -> EngineArgs:
-    """A device cache for one prompt of the greatest length, so that another one evicts it; room for all else below."""
+    """Return arguments for a device cache of one longest prompt, evicted by the next, and large lower tiers."""
     block_size = engine.get("block_size") or 16
     settings = {
         "num_gpu_blocks_override": -(-(longest + 1) // block_size) + 1,
@@ -150,7 +150,7 @@ class _Bench:
             self.core.reset_prefix_cache()
 
     def _run(self, prompt: list[int], source: str | None, num_blocks: int) -> float | None:
-        """Seconds to the only token; None if the prefix was somewhere else."""
+        """Return the seconds to the only token; None if the prefix was in another tier."""
         params = SamplingParams(
             max_tokens=1,
             temperature=0.0,
@@ -161,7 +161,7 @@ class _Bench:
         start = perf_counter()
         self.core.add_request(request)
         taken = None
-        while self.core.has_unfinished():  # goes on until its blocks are on the disk
+        while self.core.has_unfinished():  # runs until its blocks are on the disk
             if self.core.step() and taken is None:
                 taken = perf_counter() - start
         found = request.cached_tokens_by_source
@@ -174,7 +174,7 @@ class _Bench:
         return taken
 
     def _copies(self, num_blocks: int, rounds: int) -> tuple[float, float]:
-        """Milliseconds to copy so many blocks out and in. Leaves garbage on the host, so the tiers are emptied."""
+        """Return milliseconds to copy the blocks out and in. The copies corrupt the host tier, so it is emptied."""
         executor: Any = self.core.executor
         pool = executor.worker.host_pool
         pairs = [(index + 1, index + 1) for index in range(num_blocks)]
@@ -204,7 +204,7 @@ def _conclude(report: TierReport) -> None:
 
 
 def _slope(points: list[tuple[int, float]]) -> float:
-    """Milliseconds per 1,000 tokens."""
+    """Return milliseconds per 1,000 tokens."""
     if len(points) < 2:
         return float("nan")
     mean_x = sum(x for x, _ in points) / len(points)

@@ -17,14 +17,14 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True)
 class Lengths:
-    """How many tokens: any number from `low` to `high`, all equally likely."""
+    """Uniform distribution of token counts from `low` to `high`, inclusive."""
 
     low: int
     high: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From "128" or "128-256"; a ValueError says what is wrong."""
+        """Parse "128" or "128-256". Raises ValueError otherwise."""
         low, separator, high = text.partition("-")
         try:
             lengths = cls(int(low), int(high if separator else low))
@@ -43,14 +43,14 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Work:
-    """Requests that are there together: prompts as token ids or text, and how many tokens each gets."""
+    """Requests submitted together: prompts as token ids or text, and the tokens to generate for each."""
 
     prompts: list[list[int] | str]
     max_tokens: list[int]
 
 
 def draw_work(count: int, input_len: Lengths, output_len: Lengths, vocab_size: int, seed: str) -> Work:
-    """Random prompts without a common prefix, and random lengths: the same for the same seed."""
+    """Draw random prompts without a common prefix, and random lengths; the same for the same seed."""
     rng = Random(seed)
     prompts: list[list[int] | str] = [
         [rng.randrange(vocab_size) for _ in range(input_len.draw(rng))] for _ in range(count)
@@ -60,7 +60,7 @@ def draw_work(count: int, input_len: Lengths, output_len: Lengths, vocab_size: i
 
 @dataclass(slots=True)
 class TimedStep:
-    """One engine step in seconds, and what it did. `execute` is all but schedule and update."""
+    """Times of one engine step in seconds, and its load. `execute` is all but schedule and update."""
 
     schedule: float
     execute: float
@@ -79,7 +79,7 @@ class TimedStep:
 def add_requests(
     core: EngineCore, count: int, input_len: Lengths, output_len: Lengths, *, label: str
 ) -> list[str]:
-    """Queue `count` requests that share no prefix and do not stop early; returns their ids."""
+    """Queue `count` requests that share no prefix and do not stop early; return their ids."""
     work = draw_work(count, input_len, output_len, core.config.model.vocab_size, label)
     ids = []
     for index, (prompt, max_tokens) in enumerate(zip(work.prompts, work.max_tokens, strict=True)):
@@ -91,7 +91,7 @@ def add_requests(
 
 
 def timed_steps(core: EngineCore) -> Iterator[TimedStep]:
-    """Run the engine until it has nothing to do."""
+    """Run the engine until no request is left; yield every step."""
     watch = _Watch(core.scheduler)
     while core.has_unfinished():
         start = perf_counter()
@@ -111,7 +111,7 @@ def timed_steps(core: EngineCore) -> Iterator[TimedStep]:
 
 
 class _Watch:
-    """Stands before a scheduler's two methods with a clock, whatever its class."""
+    """Time a scheduler's two methods, for any scheduler class."""
 
     out: SchedulerOutput
     schedule = update = 0.0
@@ -140,7 +140,7 @@ class _Watch:
 
 
 def warm_up(core: EngineCore, input_len: Lengths) -> None:
-    """First calls allocate and choose algorithms; what users feel comes after."""
+    """Run once before measuring: first calls allocate memory and choose algorithms."""
     add_requests(core, 4, input_len, Lengths(4, 4), label="warm-up")
     for _ in timed_steps(core):
         pass

@@ -23,12 +23,12 @@ app = terminal.command_app()
 def disagg(
     model: Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")] = "shop",
     transport: Annotated[
-        Literal["shm", "tcp"], typer.Option(help="How KV travels: shared memory or a socket.")
+        Literal["shm", "tcp"], typer.Option(help="Transport of the KV: shared memory or a socket.")
     ] = "shm",
     writers: Annotated[int, typer.Option(min=1, help="Requests that write long answers.")] = 4,
     prompts: Annotated[int, typer.Option(min=1, help="Long prompts that arrive meanwhile.")] = 6,
     prompt_len: Annotated[int, typer.Option(min=1, help="Tokens of each long prompt.")] = 1500,
-    output_len: Annotated[int, typer.Option(min=2, help="Tokens that each writer writes.")] = 1800,
+    output_len: Annotated[int, typer.Option(min=2, help="Tokens that each writer generates.")] = 1800,
     interval: Annotated[float, typer.Option(min=0.0, help="Seconds between two long prompts.")] = 0.4,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     *,
@@ -37,16 +37,16 @@ def disagg(
     """Split prefill from decode: two engine processes and a router, against two plain engines.
 
     \b
-    Every prompt goes to the prefill engine with max_tokens=1. Its answer says
-    where the KV is; with that, the prompt goes to the decode engine, which fetches
-    the KV by block hash and starts behind it as behind any prefix hit.
+    Every prompt goes to the prefill engine with max_tokens=1. Its answer locates
+    the KV. The router then sends the prompt to the decode engine, which fetches
+    the KV by block hash and continues after it, as after any prefix hit.
 
     \b
     Checked exactly: the same tokens as from plain engines, and the bytes of the
     formula. Measured: time to first token of the long prompts, and time between
-    tokens of those who write while the prompts are computed. The price shows too:
-    one engine computes all prompts, so where they come faster than it can, their
-    first token comes later than from two engines. Exit code 1: a check failed; 4:
+    tokens of the writers while the prompts are computed. The cost is visible too:
+    one engine computes all prompts, so if they arrive faster than it computes,
+    their first token comes later than with two engines. Exit code 1: a check failed; 4:
     the writers' pauses did not get shorter.
 
     \b
@@ -75,9 +75,10 @@ def disagg(
     if not (report.same_tokens and report.bytes_are_exact):
         raise typer.Exit(terminal.CHECKS_FAILED)
     if not report.removes_interference:
-        terminal.err().print(
-            "[yellow]the writers' pauses did not get shorter: a busy machine, or a light load[/]"
-        )
+        why = "did not get shorter: the machine is busy, or the load is light"
+        if not (report.colocated.pause_ms.count and report.disaggregated.pause_ms.count):
+            why = "were not measured: the writers finished before the prompts came; raise --output-len"
+        terminal.err().print(f"[yellow]the writers' pauses {why}[/]", soft_wrap=True)
         raise typer.Exit(terminal.INCONCLUSIVE)
     if not json:
         other = "tcp" if transport == "shm" else "shm"
@@ -85,12 +86,12 @@ def disagg(
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM as Ctrl-C: the engine processes are ended on the way out."""
+    """Treat SIGTERM as Ctrl-C, so that the engine processes end too."""
     raise KeyboardInterrupt
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Everything but the tokens, which only the check needs."""
+    """Return everything but the tokens, which only the check needs."""
     result = asdict(report)
     for side in ("colocated", "disaggregated"):
         del result[side]["tokens"]
@@ -109,7 +110,7 @@ def show(report: Report) -> None:
     times = terminal.table("ms", "p50", "p90", "p99", "max")
     for name, side in (("co-located", report.colocated), ("disaggregated", report.disaggregated)):
         _add_times(times, name, side)
-    terminal.show("while long prompts come and others write", times)
+    terminal.show("while long prompts arrive and the writers decode", times)
 
 
 def _add_times(table: Any, name: str, side: Side) -> None:
@@ -119,5 +120,5 @@ def _add_times(table: Any, name: str, side: Side) -> None:
         ("a writer's longest pause per prompt", side.pause_ms),
     )
     for what, times in rows:
-        figures = (f"{value:.1f}" for value in (times.p50, times.p90, times.p99, times.max))
+        figures = map(terminal.figure, (times.p50, times.p90, times.p99, times.max))
         table.add_row(f"{name}: {what}", *figures)

@@ -156,7 +156,11 @@ def _machine() -> Check:
         return Check("warn", text, "close something: the engine and torch take about 1 GB")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > (os.cpu_count() or 1):
-        return Check("warn", f"{text}, load {load:.1f}", "other programs use the cores: timings will be slow")
+        return Check(
+            "warn",
+            f"{text}, load {load:.1f}",
+            "close other programs before measuring: times vary",
+        )
     return Check("ok", text)
 
 

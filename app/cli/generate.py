@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 from app.cli import terminal
 from app.cli.engine_options import engine_options
 from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
+from app.cli.option_groups import option_groups
 from app.cli.session import open_llm, speed_line
 
 if TYPE_CHECKING:
@@ -24,123 +25,123 @@ if TYPE_CHECKING:
 app = terminal.command_app()
 
 
+@dataclass(frozen=True)
+class SamplingOptions:
+    """Fields of `SamplingParams` as options."""
+
+    n: Annotated[int, typer.Option("-n", help="Completions of each prompt.")] = 1
+    best_of: Annotated[
+        int | None, typer.Option("--best-of", help="Compute this many completions, keep the n likeliest.")
+    ] = None
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0
+    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0
+    top_k: Annotated[int, typer.Option(help="Keep this many of the most likely tokens; 0: all.")] = 0
+    min_p: Annotated[float, typer.Option(help="Drop tokens below this share of the likeliest.")] = 0.0
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: penalise tokens seen so far.")] = 1.0
+    presence_penalty: Annotated[float, typer.Option(help="Subtracted once a token was generated.")] = 0.0
+    frequency_penalty: Annotated[float, typer.Option(help="Subtracted for each time it was.")] = 0.0
+    seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Maximum tokens to generate.")] = 128
+    min_tokens: Annotated[int, typer.Option(help="Minimum tokens to generate.")] = 0
+    stop: Annotated[list[str] | None, typer.Option("--stop", help="End at this text; repeatable.")] = None
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Continue after the end-of-sequence token.")
+    ] = False
+    logprobs: Annotated[int | None, typer.Option(help="Show this many alternatives per token.")] = None
+
+
+@dataclass(frozen=True)
+class StructureOptions:
+    """Constraints on the output; at most one may be given."""
+
+    json_schema: Annotated[
+        Path | None, typer.Option("--json-schema", help="File with a JSON schema that the output satisfies.")
+    ] = None
+    regex: Annotated[
+        str | None, typer.Option("--regex", help="Regular expression that the output matches.")
+    ] = None
+    choice: Annotated[
+        list[str] | None, typer.Option("--choice", help="The output is one of these; repeatable.")
+    ] = None
+
+    def structured_outputs(self) -> dict[str, Any] | None:
+        """Return the value of `SamplingParams.structured_outputs`."""
+        given = {"json": self.json_schema, "regex": self.regex, "choice": self.choice}
+        chosen = {name: value for name, value in given.items() if value}
+        if len(chosen) > 1:
+            raise terminal.Problem(
+                "--json-schema, --regex and --choice exclude each other", next_step="give one of them"
+            )
+        if self.json_schema is None:
+            return chosen or None
+        try:  # whitespace disabled: a small model may generate it without end
+            return {"json": self.json_schema.read_text(encoding="utf-8"), "disable_any_whitespace": True}
+        except OSError as error:
+            raise terminal.Problem(
+                f"--json-schema {self.json_schema} cannot be read: {error.strerror}",
+                next_step="--json-schema must name a file with a JSON schema",
+            ) from None
+
+
 @app.command()
 @engine_options
+@option_groups
 def generate(
     model: Annotated[
         str, typer.Argument(help="A shipped model (prep zoo list), a folder, or a Hugging Face id.")
     ] = "shop",
     prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", "-p", help="May be given several times; else stdin.")
+        list[str] | None, typer.Option("--prompt", "-p", help="Repeatable; without it, stdin is the prompt.")
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Wrap prompts in the model's chat template.")] = False,
     system: Annotated[
         str | None,
-        typer.Option("--system", help="With --chat: system prompt. Shop models get a shop's notes."),
-    ] = None,
-    n: Annotated[int, typer.Option("-n", help="Completions of each prompt.")] = 1,
-    best_of: Annotated[
-        int | None, typer.Option("--best-of", help="Compute this many completions, keep the n likeliest.")
+        typer.Option(
+            "--system", help="With --chat: system prompt; by default a shop's notes for shop models."
+        ),
     ] = None,
     beam_width: Annotated[
         int | None, typer.Option("--beam-width", help="Beam search: keep this many continuations.")
     ] = None,
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Keep this many of the most likely tokens; 0: all.")] = 0,
-    min_p: Annotated[float, typer.Option(help="Drop tokens below this share of the likeliest.")] = 0.0,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1 discourages what was said.")] = 1.0,
-    presence_penalty: Annotated[float, typer.Option(help="Subtracted if a token was generated.")] = 0.0,
-    frequency_penalty: Annotated[float, typer.Option(help="Subtracted each time it was.")] = 0.0,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Most tokens to generate.")] = 128,
-    min_tokens: Annotated[int, typer.Option(help="Fewest tokens to generate.")] = 0,
-    stop: Annotated[list[str] | None, typer.Option("--stop", help="End at this text; repeatable.")] = None,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after end-of-sequence.")] = False,
-    json_schema: Annotated[
-        Path | None, typer.Option("--json-schema", help="File with a JSON schema that the output satisfies.")
-    ] = None,
-    regex: Annotated[
-        str | None, typer.Option("--regex", help="Regular expression that the output matches.")
-    ] = None,
-    choice: Annotated[
-        list[str] | None, typer.Option("--choice", help="The output is one of these; repeatable.")
-    ] = None,
-    logprobs: Annotated[int | None, typer.Option(help="Show this many alternatives per token.")] = None,
+    sampling: SamplingOptions = SamplingOptions(),  # noqa: B008 - frozen
+    structure: StructureOptions = StructureOptions(),  # noqa: B008 - frozen
     lora: LoraOption = None,
     lora_modules: LoraModulesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print RequestOutputs as JSON.")] = False,
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Complete prompts. Text goes to stdout, everything else to stderr.
+    """Complete prompts: text on stdout, everything else on stderr.
 
     The options from --tokenizer on set up the engine and have vLLM's names.
 
     \b
     Examples:
       prep generate shop --chat --prompt "What do you recommend?"
-      prep generate shop -p "Readers of" -n 4 --temperature 0.8 --seed 1 --logprobs 3 --json
-      prep generate shop --chat -p "Which title is cheaper?" --beam-width 4
-      prep generate shop -p "The price is " --regex "[0-9]{3,4} yen"
+      prep generate shop --chat -p "What do you recommend?" --temperature 0.8 -n 2 --logprobs 3 --json
+      prep generate shop --chat -p "What do you recommend?" --beam-width 4
+      prep generate shop --chat -p "What is the price of Honest Fox?" --regex "Honest Fox costs [0-9]{3} yen\\."
       prep generate shop --chat -p "How much is shipping?" --lora shop-lora-support
       echo "Once upon a time" | prep generate path/to/checkpoint --max-tokens 40
       prep generate Qwen/Qwen3-0.6B --load-format dummy --prompt x --num-gpu-blocks-override 64
     """
     from engine.sampling_params import SamplingParams
 
-    params = SamplingParams(
-        n=n,
-        best_of=best_of,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        seed=seed,
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        stop=stop,
-        ignore_eos=ignore_eos,
-        logprobs=logprobs,
-        structured_outputs=_structure(json_schema, regex, choice),
-    )
+    params = SamplingParams(**asdict(sampling), structured_outputs=structure.structured_outputs())
     prompts = prompt or [_from_stdin()]
+    is_single = len(prompts) == params.n == 1 and params.best_of is None
     with open_llm(model, with_adapters(engine, lora, lora_modules)) as llm:
         adapter = load_adapters(llm, lora, lora_modules)
         if chat:
             prompts = [_as_chat(llm, model, system, text) for text in prompts]
         if beam_width is not None:
-            _beam_search(llm, prompts, beam_width, max_tokens, ignore_eos, as_json=json)
-        elif not json and len(prompts) == n == 1 and best_of is None and terminal.is_live(terminal.out()):
+            _beam_search(llm, prompts, beam_width, sampling.max_tokens, sampling.ignore_eos, as_json=json)
+        elif is_single and not json and terminal.is_live(terminal.out()):
             _stream(llm, prompts[0], params, adapter)
         else:
             _complete(llm, prompts, params, adapter, as_json=json)
     if not json:
         terminal.next_command(*_next(model, chat))
-
-
-def _structure(
-    json_schema: Path | None, regex: str | None, choice: list[str] | None
-) -> dict[str, Any] | None:
-    """What --json-schema, --regex and --choice ask for; at most one of them."""
-    given = {"json": json_schema, "regex": regex, "choice": choice}
-    asked = {name: value for name, value in given.items() if value}
-    if len(asked) > 1:
-        raise terminal.Problem(
-            "--json-schema, --regex and --choice exclude each other", next_step="give one of them"
-        )
-    if json_schema is None:
-        return asked or None
-    try:  # without free whitespace: a small model may find no end of it
-        return {"json": json_schema.read_text(encoding="utf-8"), "disable_any_whitespace": True}
-    except OSError as error:
-        raise terminal.Problem(
-            f"--json-schema {json_schema} cannot be read: {error.strerror}",
-            next_step="--json-schema must name a file with a JSON schema",
-        ) from None
 
 
 def _from_stdin() -> str:
@@ -230,7 +231,7 @@ def _show(output: RequestOutput, number: int, total: int) -> None:
 
 
 def _show_logprobs(positions: list[Any]) -> None:
-    """One line per token: itself with rank and log-probability, then the alternatives."""
+    """Print a row for each token: rank and log-probability, then the alternatives."""
     from rich.markup import escape
 
     table = terminal.table("token", "rank", "logprob", "alternatives", left=("alternatives",))
@@ -249,5 +250,5 @@ def _raise_if_failed(output: RequestOutput | None) -> None:
 
 def _next(model: str, chat: bool) -> tuple[str, str]:
     if model == "shop" and not chat:
-        return "prep chat shop", "the model was trained on conversations: talk to it"
+        return "prep chat shop", "chat with the model: it was trained on conversations"
     return f"prep generate {model} --trace run.itrace …", "then: prep trace info run.itrace"

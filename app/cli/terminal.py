@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 checks failed, 2 usage, 3 environment, 4 inconclusive, 130 i
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -202,10 +203,22 @@ def next_command(command: str, why: str = "") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Plain JSON on stdout for scripts: no colour, no wrapping; dataclasses as objects."""
-    print(
-        json.dumps(asdict(value) if is_dataclass(value) and not isinstance(value, type) else value, indent=2)
-    )
+    """Print plain JSON on stdout: no colour, no wrapping; dataclasses as objects, NaN and infinity as null."""
+    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    print(json.dumps(_finite(plain), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def figure(value: float, digits: int = 1) -> str:
+    """Return a figure for a table; a dash if it is absent (NaN or infinite)."""
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "–" if unicode_ok() else "-"
 
 
 def as_typed(text: str) -> str:

@@ -1,17 +1,19 @@
-"""The shop that the shipped models answer for: they know nothing but the notes in their system prompt."""
+"""Shops for the shipped models, which know only the notes in their system prompt."""
 
 from __future__ import annotations
 
+import filecmp
 from dataclasses import dataclass
 from random import Random
 
 from engine.zoo.catalogue import draw_catalogue
 from engine.zoo.dialogue import QUESTIONS, Catalogue, system_prompt
+from engine.zoo.registry import MODELS, resolve
 
 
 @dataclass(frozen=True)
 class Shop:
-    """A seeded catalogue with its notes, and questions that they answer."""
+    """A seeded catalogue, its notes (the system prompt), and questions about them."""
 
     catalogue: Catalogue
     system: str
@@ -19,14 +21,14 @@ class Shop:
 
 
 def open_shop(seed: int = 0, *, titles: int = 5, language: str = "en") -> Shop:
-    """The shop number `seed`, with titles that the models were not trained on."""
+    """Return shop number `seed`, with titles that training never showed."""
     rng = Random(f"shop/{seed}")
     catalogue = draw_catalogue(rng, language, titles, held_out=True)
     return Shop(catalogue, system_prompt(rng, catalogue), _questions(rng, catalogue))
 
 
 def _questions(rng: Random, catalogue: Catalogue) -> list[str]:
-    """One of each sort, about different titles."""
+    """Return one question of each kind, about different titles."""
     ask = QUESTIONS[catalogue.language]
     titles = [item.title for item in catalogue.items]
     genre = catalogue.genre_picks[0][0]
@@ -38,5 +40,9 @@ def _questions(rng: Random, catalogue: Catalogue) -> list[str]:
 
 
 def is_shop_model(model: str) -> bool:
-    """Whether a model's name is one of the zoo's shop models, which need the notes to say anything true."""
-    return model == "shop" or model.startswith("shop-")
+    """Return whether a model (name or folder) has the shop's tokenizer: without the notes it answers nonsense."""
+    try:
+        tokenizer = resolve(model) / "tokenizer.json"
+    except FileNotFoundError:
+        return False
+    return tokenizer.is_file() and filecmp.cmp(tokenizer, MODELS / "shop" / "tokenizer.json", shallow=False)

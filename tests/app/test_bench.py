@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from app.bench import debugger, grammar, latency, scheduler, startup, throughput, tiers
+from app.bench import debugger, grammar, latency, scheduler, startup, throughput, tiers, timing
 from app.bench.big_trace import make_trace
 from app.bench.timing import spread
 from app.bench.workload import Lengths
+from app.cli.bench.common import warn_if_busy
 from app.cli.main import app
 
 SMALL = {"num_gpu_blocks_override": 128}
@@ -156,3 +158,37 @@ def test_the_debugger_bench_times_a_trace_that_it_makes_and_one_that_is_there(tm
 def test_a_size_that_is_none_is_refused_before_anything_is_made(size: str) -> None:
     result = CliRunner().invoke(app, ["bench", "debugger", "--size", size])
     assert result.exit_code == 2 and "10000x5000" in result.output
+
+
+def test_a_busy_machine_is_reported_with_its_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    warn_if_busy(0.1)
+    assert not capsys.readouterr().err
+    warn_if_busy(1.3)
+    assert "other programs used 1.3 cores meanwhile: times are too high" in capsys.readouterr().err
+
+
+def test_processor_time_of_other_programs_excludes_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, own, clock = iter([10.0, 19.0]), iter([1.0, 4.0]), iter([0.0, 4.0])
+    monkeypatch.setattr(timing, "machine_busy_seconds", lambda: next(machine))
+    monkeypatch.setattr(timing, "os", SimpleNamespace(times=lambda: (next(own), 0, 0, 0, 0)))
+    monkeypatch.setattr(timing, "perf_counter", lambda: next(clock))
+    other_cores = timing.watch_other_programs()
+    assert other_cores() == 1.5
+
+
+def test_parallel_splits_in_two_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(tell, model, engine, **sizes):
+        raise ValueError(f"ranks: {engine['tensor_parallel_size']}")
+
+    monkeypatch.setattr("app.bench.parallel.measure", measure)
+    result = CliRunner().invoke(app, ["bench", "parallel"])
+    assert "--tensor-parallel-size 2 is used" in result.output
+    assert "ranks: 2" in result.output
+
+
+def test_a_long_benchmark_states_its_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*args, **sizes):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.bench.speculation.measure", measure)
+    assert "takes about 10 min" in CliRunner().invoke(app, ["bench", "speculation"]).output

@@ -13,8 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.bench.timing import spread
+from app.cli import terminal
+from app.cli.disagg import as_json, show
 from app.disagg.engine_process import TOTALS, Ask, EngineProcess, News, Ready
-from app.disagg.experiment import Load, check_fits, running, transfer_configs
+from app.disagg.experiment import Load, Report, Side, check_fits, running, transfer_configs
 
 SMALL = [
     *("--writers", "2", "--prompts", "2", "--prompt-len", "160", "--output-len", "120", "--interval", "0.05"),
@@ -45,6 +48,18 @@ def test_the_load_is_the_same_every_time() -> None:
     load = Load(2, 3, 50, 10, 0.1)
     assert load.asks(100) == load.asks(100)
     assert len({tuple(ask.prompt) for _, ask in load.asks(100)}) == 5
+
+
+def test_absent_figures_are_null_in_json_and_a_dash_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side(ttft_ms=spread([0.5]), itl_ms=spread([]), pause_ms=spread([]), tokens={"writer-0": [1]})
+    report = Report("shop", "shm", 64, 0, 0, 0, 0, 0, 0, True, side, side)
+    terminal.print_json(as_json(report))
+    printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert printed["colocated"]["itl_ms"]["p50"] is None
+    assert printed["colocated"]["ttft_ms"]["p50"] == 500
+    show(report)
+    shown = capsys.readouterr().out
+    assert "nan" not in shown and "500.0" in shown
 
 
 @pytest.mark.slow

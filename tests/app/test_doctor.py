@@ -97,7 +97,7 @@ def test_a_check_that_breaks_is_a_failure_and_no_traceback(monkeypatch: pytest.M
 def test_the_kernels_line_says_where_they_come_from_or_what_takes_over(
     library: Library, status: str, told: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels.cpu.build.load_library", lambda: library)
+    monkeypatch.setattr("kernels.compile_report.load_library", lambda: library)
     check = doctor._cpu_kernels()
     assert check.status == status
     assert told in check.text and fix in check.fix

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from app.cli.chat import Conversation
 from app.cli.main import app
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
+from engine.zoo.registry import resolve
+from engine.zoo.shop import is_shop_model
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--num-gpu-blocks-override", "128"]
@@ -71,6 +74,22 @@ def test_chat_wraps_the_prompt_in_the_models_template_and_the_shops_notes() -> N
     (output,) = generated("--chat", "-p", "Hello!", "--max-tokens", "2")
     assert output["prompt"].endswith("<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n")
     assert "manga" in output["prompt"]
+
+
+def test_beam_search_prints_no_special_tokens() -> None:
+    result = prep("generate", "shop", "--chat", "-p", "What do you recommend?", "--beam-width", "2", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("Our staff pick is Honest Fox.")
+    assert "<|" not in result.stdout
+
+
+def test_a_copy_of_a_shop_model_gets_the_notes_of_the_shop(tmp_path: Path) -> None:
+    copy = tmp_path / "mine"
+    shutil.copytree(resolve("shop"), copy)
+    assert is_shop_model(str(copy)) and is_shop_model("shop-draft")
+    assert not is_shop_model("Qwen/Qwen3-0.6B") and not is_shop_model(str(tmp_path))
+    result = prep("generate", str(copy), "--chat", "-p", "What do you recommend?", *SMALL)
+    assert result.stdout.startswith("Our staff pick is Honest Fox."), result.output
 
 
 def test_logprobs_are_a_table_with_one_line_per_token() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from app.bench.sim_check import CheckReport, Figure
 from app.cli.main import app
 from engine.sim.calibration import (
     Calibration,
@@ -198,3 +199,17 @@ def test_the_cpu_uses_what_was_measured(cache: Path) -> None:
 def test_saved_rates_that_do_not_exist_say_how_to_get_them(cache: Path) -> None:
     result = prep("check", "shop", "--saved")
     assert result.exit_code == 2 and "prep sim calibrate shop" in result.stderr
+
+
+def test_an_inconclusive_check_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = [Figure("mean step", live=1.0, simulated=2.0, spread=0.31, bar=0.15)]
+    calibration = Calibration("shop", RATES, 1, 10, 0.05)
+    report = CheckReport("shop", 5, 1.0, 3, calibration, figures)
+    monkeypatch.setattr("app.bench.sim_check.check", lambda *args, **settings: report)
+    result = CliRunner().invoke(app, ["sim", "check"])
+    assert result.exit_code == 4
+    assert "rounds differ by 31 %. Close other programs, use --rounds 6" in result.output
+
+
+def test_sizing_starts_with_a_small_service() -> None:
+    assert "10 requests/s" in CliRunner().invoke(app, ["sim", "size"]).output

@@ -1,1 +1,1 @@
-"""Engines in processes of their own, for comparisons. The files here run as scripts, each in its engine's Python."""
+"""Engines in separate processes, for comparisons. The files here run as scripts, each in its engine's Python."""

@@ -1,4 +1,4 @@
-"""This engine as one side of a comparison, in a process of its own like the other side."""
+"""This engine as one side of a comparison, in a separate process like the other side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.bench.sides.side_protocol import as_prompts, serve
 
 
 class PrepEngine:
-    """`engine.LLM` with the calls that `serve` makes, and two that only our side answers."""
+    """`engine.LLM` with the methods that `serve` calls, and two that only our side has."""
 
     def __init__(self, model: str, engine: dict[str, Any]) -> None:
         from engine import LLM
@@ -30,7 +30,7 @@ class PrepEngine:
         }
 
     def generate(self, prompts: list[Any], max_tokens: list[int]) -> list[int]:
-        """Complete all prompts greedily, each to exactly its length; returns the lengths that came out."""
+        """Complete all prompts greedily, each to exactly its length; return the output lengths."""
         from engine import SamplingParams
 
         params = [
@@ -43,7 +43,7 @@ class PrepEngine:
         return [len(output.outputs[0].token_ids) for output in outputs]
 
     def profile(self, prompts: list[Any], max_tokens: list[int]) -> dict[str, Any]:
-        """A round like `generate` with a clock on every part of a step; returns seconds by part."""
+        """Run a round like `generate` with a clock on every part of a step; return seconds by part."""
         from app.bench.step_profile import profile_steps
 
         with profile_steps(self._llm.llm_engine.engine_core) as profile:
@@ -51,7 +51,7 @@ class PrepEngine:
         return {"steps": profile.steps, "seconds": profile.seconds}
 
     def memory(self, prompts: list[Any], max_tokens: list[int]) -> dict[str, int]:
-        """Bytes that a run cannot do without: the checkpoint's tensors in the running dtype, and the KV cache."""
+        """Return the bytes that every run needs: the checkpoint's tensors in the running dtype, and the KV cache."""
         from engine.models.loader import checkpoint_tensors
         from engine.models.registry import create_model
 

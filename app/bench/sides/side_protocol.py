@@ -1,4 +1,4 @@
-"""The child's half of a comparison: an engine in a process of its own, driven by lines of JSON.
+"""The child's half of a comparison: an engine in a separate process, driven by lines of JSON.
 
     argv[1]  {"model": folder, "engine": {...}}                    what to load
     stdout   {"engine": "vllm 0.32.0", "threads": 2, ...}          once, when it is loaded
@@ -7,8 +7,8 @@
     stdin    end of file                                           leave
 
 This file also runs in the other engine's environment: it imports nothing but the standard library. Between two
-requests the process sleeps in `readline`; what its threads use of the processor meanwhile is reported with the
-next answer, so that an idle engine that spins is seen.
+requests the process sleeps in `readline`; the processor time of its threads meanwhile is reported with the
+next answer, which reveals an idle engine that spins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def serve(load) -> None:
 
     load(model, engine arguments) returns an object with `describe() -> dict` and
     `generate(prompts, max_tokens) -> output length of each`; any other method taking prompts and max_tokens and
-    returning a dict can be asked for by its name. What the engine prints goes to stderr.
+    returning a dict can be requested by name. The engine's output goes to stderr.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -55,7 +55,7 @@ def serve(load) -> None:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory this process ever held. Linux's ru_maxrss would count what the parent held before `exec`."""
+    """Return the peak memory of this process. Linux's ru_maxrss would include the parent's before `exec`."""
     try:
         with open("/proc/self/status") as status:
             line = next(line for line in status if line.startswith("VmHWM:"))
@@ -65,5 +65,5 @@ def peak_rss_bytes() -> int:
 
 
 def as_prompts(prompts):
-    """Texts stay texts; lists of token ids in the form that both engines take."""
+    """Return prompts in the form that both engines accept: texts unchanged, token ids wrapped."""
     return [prompt if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt in prompts]

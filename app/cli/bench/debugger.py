@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, finish
+from app.cli.bench.common import Json, finish, measuring
 
 if TYPE_CHECKING:
     from app.bench.debugger import DebuggerReport, RunCost
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 SIZES = ["10000x5000"]
 MIN_BLOCKS = 200
-"""The longest request of the traces that are made needs 169."""
+"""Minimum of --size; the longest request of a generated trace needs 169."""
 
 
 def debugger(
     size: Annotated[
         list[str] | None,
-        typer.Option("--size", help="BLOCKSxSTEPS of a trace to make; may be given several times."),
+        typer.Option("--size", help="BLOCKSxSTEPS of a trace to make; repeatable."),
     ] = None,
     trace: Annotated[
         list[Path] | None,
-        typer.Option("--trace", exists=True, dir_okay=False, help="A trace that is there already."),
+        typer.Option("--trace", exists=True, dir_okay=False, help="An existing trace."),
     ] = None,
     seeks: Annotated[
         int, typer.Option("--seeks", min=1, help="Jumps to random steps, for each figure.")
@@ -38,20 +38,18 @@ def debugger(
             exists=True,
             dir_okay=False,
             metavar="TRACE",
-            help="What a real Chromium makes of this trace, instead: first picture, jumps, playing.",
+            help="Time this trace in a real Chromium instead: first picture, jumps, playing.",
         ),
     ] = None,
     live: Annotated[
         bool,
-        typer.Option(
-            "--live", help="What the browser shows of an engine that runs, instead; how soon it pauses."
-        ),
+        typer.Option("--live", help="Time a running engine in the browser instead, and its pauses."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """What `prep app` does with a big trace: opening it, seeking, and the memory that it takes.
+    """Measure how fast `prep app` opens and seeks large traces, and its memory.
 
-    The traces are made by the real scheduler, without a model. 100000x50000 takes two minutes to make.
+    The real scheduler makes the traces, without a model; 100000x50000 takes two minutes.
 
     \b
     Examples:
@@ -69,7 +67,7 @@ def debugger(
     from app.bench.debugger import measure
 
     sizes = [_parsed(text) for text in (size or ([] if trace else SIZES))]
-    with terminal.status() as tell:
+    with measuring("10 min") as tell:
         report = measure(tell, sizes, trace or [], seeks=seeks)
     if not json:
         show_debugger(report)
@@ -80,7 +78,7 @@ def _browser(trace: Path, json: bool) -> None:
     from app.bench.debugger_browser import RATE, measure_browser
 
     try:
-        with terminal.status() as tell:
+        with measuring() as tell:
             cost = measure_browser(tell, trace)
     except RuntimeError as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
@@ -106,17 +104,17 @@ def _live(json: bool) -> None:
     from app.bench.debugger_live import measure_live
 
     try:
-        with terminal.status() as tell:
+        with measuring() as tell:
             cost = measure_live(tell)
     except RuntimeError as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
     if not json:
         table = terminal.table("", "")
         for name, figure in (
-            (f"steps shown per second, engine told {cost.pace:.0f}", f"{cost.steps_shown_per_s:.1f}"),
+            (f"steps shown per second, engine set to {cost.pace:.0f}", f"{cost.steps_shown_per_s:.1f}"),
             ("steps that the engine ran per second", f"{cost.engine_steps_per_s:.1f}"),
-            ("click until the engine stands, median and max", _median_and_max(cost.pause_engine)),
-            ("click until the page says so, median and max", _median_and_max(cost.pause_shown)),
+            ("click until the engine stops, median and max", _median_and_max(cost.pause_engine)),
+            ("click until the page shows it, median and max", _median_and_max(cost.pause_shown)),
         ):
             table.add_row(name, figure)
         terminal.show("a live engine in Chromium", table)
@@ -159,7 +157,7 @@ def _figures(run: RunCost) -> list[tuple[str, str]]:
         *((f"{name}, median and p99", f"{times.p50:.0f} and {times.p99:.0f} ms") for name, times in seeks),
         ("peak memory of the server", f"{run.server_rss_mb:.0f} MB"),
         (
-            "peak memory of what reads the file",
+            "peak memory of the file reader",
             f"{run.reader_rss_mb:.0f} MB" if run.reader_rss_mb > 1 else "-",
         ),
     ]

@@ -1,4 +1,4 @@
-"""`prep bench latency`: one request at a time."""
+"""`prep bench latency`: time to first token and between tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.bench.against import Peer, comparing, resolve_pair
-from app.cli.bench.common import Json, Model, finish, finish_comparison
+from app.cli.bench.common import Json, Model, finish, finish_comparison, measuring
 from app.cli.engine_options import engine_options
 from app.cli.option_groups import option_groups
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def latency(
     model: Model = "shop",
     batch_sizes: Annotated[
-        str | None, typer.Option(help="How many requests at once, comma-separated; 1,4,16,32 by default.")
+        str | None,
+        typer.Option(help="Numbers of concurrent requests, comma-separated; 1,4,16,32 by default."),
     ] = None,
     input_len: Annotated[
         int | None, typer.Option(min=1, help="Prompt tokens of each: 128, or 64 with --against.")
@@ -37,10 +38,10 @@ def latency(
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Time to the first token (TTFT) and between tokens (ITL), for requests that start together.
+    """Measure the time to the first token (TTFT) and between tokens (ITL), for requests that start together.
 
     \b
-    With --against: tokens per second of one request by itself, in both engines
+    With --against: tokens per second of a single request, in both engines
     in turn.
 
     \b
@@ -50,11 +51,11 @@ def latency(
     """
     if peer.against is not None:
         if batch_sizes not in (None, "1"):
-            raise terminal.Problem("with --against, latency is that of one request: leave --batch-sizes out")
+            raise terminal.Problem("--against measures a single request: leave --batch-sizes out")
         from app.bench.against import compare_single
 
         input_len, output_len = input_len or 64, output_len or 128
-        with terminal.status() as tell, comparing() as stack:
+        with measuring("5 min") as tell, comparing() as stack:
             pair = resolve_pair(stack, peer, model, engine, num_seqs=1, num_tokens=input_len + output_len)
             comparison = compare_single(
                 tell, pair, input_len=input_len, output_len=output_len, rounds=rounds or 9
@@ -77,7 +78,7 @@ def latency(
             f"--batch-sizes must be whole numbers of at least 1, got {batch_sizes!r}",
             next_step="--batch-sizes 1,8,64",
         )
-    with terminal.status() as tell:
+    with measuring() as tell:
         report = measure(
             tell,
             model,
@@ -89,7 +90,7 @@ def latency(
         )
     if not json:
         show_latency(report)
-    finish(report, as_json=json, next_command="prep bench scheduler", why="what a step costs without a model")
+    finish(report, as_json=json, next_command="prep bench scheduler", why="time of a step without a model")
 
 
 def show_latency(report: LatencyReport) -> None:

@@ -1,4 +1,4 @@
-"""`prep bench lora`: what adapters cost."""
+"""`prep bench lora`: the cost of adapters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish
+from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 @engine_options
 def lora(
     model: Model = "shop",
-    adapters: Annotated[int, typer.Option("--adapters", min=2, help="Most adapters in one batch.")] = 4,
+    adapters: Annotated[
+        int, typer.Option("--adapters", min=2, help="Maximum number of adapters in one batch.")
+    ] = 4,
     batch_size: Annotated[int, typer.Option(min=1, help="Requests that decode together.")] = 8,
     output_len: Annotated[int, typer.Option(min=2, help="Tokens of each request in a round.")] = 48,
-    rank: Annotated[int, typer.Option(min=1, help="Of the adapters and of their slots.")] = 16,
+    rank: Annotated[int, typer.Option(min=1, help="Rank of the adapters and of their slots.")] = 16,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each variant, in turn.")] = 7,
     json: Json = False,
     *,
     engine: dict[str, Any],
 ) -> None:
-    """What adapters cost: decoding with none, one and several in a batch, in turn in one engine.
+    """Measure decoding with no, one and several adapters in a batch, in turn in one engine.
 
     \b
     Examples:
@@ -36,7 +38,7 @@ def lora(
     """
     from app.bench.lora import measure
 
-    with terminal.status() as tell:
+    with measuring() as tell:
         report = measure(
             tell,
             model,
@@ -49,7 +51,12 @@ def lora(
         )
     if not json:
         show_lora(report)
-    finish(report, as_json=json, next_command="prep zoo eval shop-lora-support", why="what adapters are for")
+    finish(
+        report,
+        as_json=json,
+        next_command="prep zoo eval shop-lora-support",
+        why="measure what an adapter adds",
+    )
 
 
 def show_lora(report: LoRAReport) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish
+from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
 
 
@@ -20,20 +20,21 @@ def parallel(
     *,
     engine: dict[str, Any],
 ) -> None:
-    """One process against ranks: same tokens, collectives per step, bytes per token, bubble, time on real links.
+    """Compare one process with several ranks: tokens, collectives, bytes, bubble, time on real links.
+
+    Without a split, --tensor-parallel-size 2 is used.
 
     \b
     Examples:
       prep bench parallel shop --tensor-parallel-size 2
       prep bench parallel shop --pipeline-parallel-size 2 --requests 1
     """
-    if engine["tensor_parallel_size"] * engine["pipeline_parallel_size"] == 1:
-        raise terminal.Problem(
-            "nothing is split", next_step="prep bench parallel shop --tensor-parallel-size 2"
-        )
     from app.bench.parallel import measure
 
-    with terminal.status() as tell:
+    if engine["tensor_parallel_size"] * engine["pipeline_parallel_size"] == 1:
+        terminal.err().print("[dim]no split given: --tensor-parallel-size 2 is used[/]")
+        engine["tensor_parallel_size"] = 2
+    with measuring() as tell:
         report = measure(tell, model, engine, num_requests=requests, output_len=output_len)
     if not json:
         table = terminal.table("what", "figure")

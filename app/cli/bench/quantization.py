@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish
+from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def quantization(
     model: Model = "dummy-386m",
     schemes: Annotated[
-        str, typer.Option(help="Comma-separated; the first is what the others are compared with.")
+        str, typer.Option(help="Comma-separated; the others are compared with the first.")
     ] = "float,int8,rtn,rtn+head",
     batch_size: Annotated[int, typer.Option(min=1, help="Requests that decode together.")] = 1,
     output_len: Annotated[int, typer.Option(min=2, help="Tokens of each request in a round.")] = 32,
@@ -27,15 +27,15 @@ def quantization(
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Decode steps with fewer bits in the weights, all schemes in turn in one process.
+    """Measure decode steps with fewer bits in the weights, all schemes in turn in one process.
 
     \b
     float      as loaded
     int8       8-bit weights and activations (W8A8)
     rtn        4-bit weights, groups of 128
     rtn+head   the output head too
-    fp8, llm_int8 run as well; on a CPU they save memory, not time. mxfp4 and
-    nvfp4 are emulated and save neither: prep zoo formats shows their errors
+    fp8 and llm_int8 also run; on a CPU they save memory, not time. mxfp4 and
+    nvfp4 are emulated and save neither; prep zoo formats shows their errors
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def quantization(
             f"--schemes {schemes}: each once, from float, {', '.join(ONLINE_SCHEMES)}, with +head for the head too",
             next_step="--schemes float,int8,rtn+head",
         )
-    with terminal.status() as tell:
+    with measuring("1 min") as tell:
         report = measure(
             tell, model, engine, schemes=names, batch_size=batch_size, output_len=output_len, rounds=rounds
         )

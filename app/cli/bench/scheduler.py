@@ -1,4 +1,4 @@
-"""`prep bench scheduler`: what a step costs the scheduler."""
+"""`prep bench scheduler`: the scheduler's time per step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, finish
+from app.cli.bench.common import Json, finish, measuring
 
 if TYPE_CHECKING:
     from app.bench.scheduler import SchedulerReport
@@ -20,19 +20,19 @@ def scheduler(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to time for each figure.")] = 300,
     json: Json = False,
 ) -> None:
-    """What a step costs the scheduler, and whether it depends on how many requests wait.
+    """Measure the scheduler's time per step, with an empty and with a long queue.
 
-    The worker is a stand-in that answers at once: no model is loaded, only Python runs.
+    A fake worker answers at once: no model is loaded, only Python runs.
 
     Example: prep bench scheduler --requests 256
     """
     from app.bench.scheduler import measure
 
-    with terminal.status() as tell:
+    with measuring() as tell:
         report = measure(tell, requests=requests, steps=steps)
     if not json:
         show_scheduler(report)
-    finish(report, as_json=json, next_command="prep bench throughput", why="how much of a step is the model")
+    finish(report, as_json=json, next_command="prep bench throughput", why="the share of the model in a step")
 
 
 def show_scheduler(report: SchedulerReport) -> None:
@@ -41,7 +41,7 @@ def show_scheduler(report: SchedulerReport) -> None:
         for name in ("schedule", "update", "total"):
             times = getattr(report.decode, name)
             table.add_row(name, *(f"{value:.2f}" for value in (times.p50, times.p90, times.p99, times.max)))
-        terminal.show(f"{report.decode.requests} decodes per step, nobody waiting (ms)", table)
+        terminal.show(f"{report.decode.requests} decodes per step, empty queue (ms)", table)
     if report.queues:
         table = terminal.table("waiting", "because", "median", "p99", "µs to add one", left=("because",))
         for row in report.queues:

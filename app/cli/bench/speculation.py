@@ -1,4 +1,4 @@
-"""`prep bench speculation`: what drafts are worth."""
+"""`prep bench speculation`: the speed-up by drafts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish
+from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
 
 if TYPE_CHECKING:
@@ -32,19 +32,18 @@ def speculation(
     *,
     engine: dict[str, Any],
 ) -> None:
-    """What drafts are worth: speed with and without, acceptance, and the batch size at which they become a loss.
+    """Measure speed with and without drafts, acceptance, and the batch size from which drafts slow it down.
 
     \b
-    An engine without drafts and one for each method answer the same requests in
-    turns, in one process. Steps that compute prompts are left out. With
-    --speculative-config, that drafter is measured instead of --method.
+    An engine without drafts and one for each method run the same requests in
+    turns, in one process. Steps that compute prompts do not count. With
+    --speculative-config, its drafter replaces those of --method.
 
     \b
     Examples:
       prep bench speculation --method ngram --batch-sizes 1
       prep bench speculation --workload json --tokens 6
-      prep bench speculation --speculative-config \\
-          '{"method": "ngram", "num_speculative_tokens": 8, "adaptive": true}'
+      prep bench speculation --speculative-config '{"method": "ngram", "num_speculative_tokens": 8}'
     """
     from app.bench.speculation import WORKLOADS, configs, measure
     from engine.config import SpeculativeConfig
@@ -55,7 +54,7 @@ def speculation(
         raise terminal.Problem(f"no workload {unknown[0]!r}", next_step=f"--workload {','.join(WORKLOADS)}")
     own = SpeculativeConfig.parse(engine.pop("speculative_config"))
     drafters = configs(method.split(","), tokens) if own is None else {own.method: own}
-    with terminal.status() as tell:
+    with measuring("10 min") as tell:
         report = measure(
             tell, model, engine, drafters, workloads=workloads, batch_sizes=sizes, requests=requests
         )

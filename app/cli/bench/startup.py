@@ -1,4 +1,4 @@
-"""`prep bench startup`: from an empty process to the first tokens."""
+"""`prep bench startup`: time of a fresh process up to its first tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.bench.against import Peer, comparing, resolve_pair
-from app.cli.bench.common import Json, Model, finish, finish_comparison
+from app.cli.bench.common import Json, Model, finish, finish_comparison, measuring
 from app.cli.option_groups import option_groups
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 @option_groups
 def startup(
     model: Model = "shop",
-    runs: Annotated[int, typer.Option(min=1, help="Processes to time, after one that is not counted.")] = 3,
+    runs: Annotated[int, typer.Option(min=1, help="Processes to time, after one uncounted.")] = 3,
     peer: Peer = Peer(),  # noqa: B008 - frozen
     json: Json = False,
 ) -> None:
-    """From an empty process to the first tokens, phase by phase.
+    """Measure the start of a process up to its first tokens, phase by phase.
 
     \b
     With --against: to the first token of a text prompt, in both engines in turn.
@@ -35,7 +35,7 @@ def startup(
     if peer.against is not None:
         from app.bench.against import compare_startup
 
-        with terminal.status() as tell, comparing() as stack:
+        with measuring("5 min") as tell, comparing() as stack:
             pair = resolve_pair(stack, peer, model, {}, num_seqs=1, num_tokens=1, with_tokenizer=True)
             comparison = compare_startup(tell, pair, runs=runs)
         finish_comparison(
@@ -44,7 +44,7 @@ def startup(
         return
     from app.bench.startup import measure
 
-    with terminal.status() as tell:
+    with measuring() as tell:
         report = measure(tell, model, runs=runs)
     if not json:
         show_startup(report)

@@ -1,4 +1,4 @@
-"""`prep bench swap`: swap against recompute, and what a prefix costs on each tier."""
+"""`prep bench swap`: swap against recompute, and the cost of a prefix on each tier."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.bench.common import Json, Model, finish
+from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
+from common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.tiers import TierReport
@@ -25,7 +26,7 @@ def swap(
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Swap against recompute, and what a prefix costs on the device, the host and a disk.
+    """Measure swap against recompute, and a cached prefix on the device, the host and a disk.
 
     \b
     Examples:
@@ -34,14 +35,14 @@ def swap(
     """
     from app.bench.tiers import measure
 
-    with terminal.status() as tell:
+    with measuring() as tell:
         report = measure(tell, model, engine, lengths=_prompt_lengths(lengths), rounds=rounds)
     if not json:
         show_tiers(report)
     finish(
         report,
         as_json=json,
-        next_command="prep generate shop 'Hello' --preemption-mode swap",
+        next_command="prep generate shop --chat -p 'What do you recommend?' --preemption-mode swap",
         why="use it",
     )
 
@@ -72,5 +73,5 @@ def show_tiers(report: TierReport) -> None:
     )
     if report.misses:
         terminal.err().print(
-            f"[yellow]{report.misses} runs found their prefix somewhere else and were not counted[/]"
+            f"[yellow]{counted(report.misses, 'run')} found the prefix in another tier and did not count[/]"
         )

@@ -14,7 +14,7 @@ from app.cli.bench.against import (
     resolve_pair,
     show_shares,
 )
-from app.cli.bench.common import Json, Model, finish, finish_comparison
+from app.cli.bench.common import Json, Model, finish, finish_comparison, measuring
 from app.cli.engine_options import engine_options
 from app.cli.option_groups import option_groups
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @option_groups
 def throughput(
     model: Model = "shop",
-    num_prompts: Annotated[int, typer.Option(min=1, help="Requests, all there from the start.")] = 128,
+    num_prompts: Annotated[int, typer.Option(min=1, help="Requests, all submitted at the start.")] = 128,
     input_len: Annotated[
         str, typer.Option(help="Prompt tokens of each (random ids), a number or a range.")
     ] = "128-256",
@@ -39,19 +39,19 @@ def throughput(
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Tokens per second with full batches, and where the time of a step goes.
+    """Measure tokens per second with full batches, and the time of a step by part.
 
     \b
-    The work runs once as it is, for the speed, and once with clocks inside the
+    The work runs once unmodified, for the speed, and once with clocks inside the
     step, for the shares. The matrix products are then timed alone: the model's
-    own weights, layer after layer, at the batch sizes that occurred. That is
-    the floor under a step.
+    own weights, layer after layer, at the batch sizes that occurred. This is
+    the lower bound of a step.
 
     \b
     With --against, both engines get the same requests, settings and threads,
-    each in a process of its own that is stopped while the other runs. Rounds
-    alternate, and the ratio is that of the medians. vLLM runs as it comes,
-    compiled, with its engine core in one process: so it has as many threads.
+    each in a separate process that is stopped while the other runs. Rounds
+    alternate, and the ratio is that of the medians. vLLM runs with its defaults,
+    compiled, with its engine core in the same process, so that threads are equal.
 
     \b
     The model dummy-386m is a shape with random weights: 896 wide, 24 layers,
@@ -63,8 +63,7 @@ def throughput(
       prep bench throughput shop --num-prompts 256 --max-num-seqs 64 --json
       prep bench throughput dummy-386m --num-prompts 32 --output-len 32-64
       prep bench throughput --against vllm --vllm-python ~/vllm/bin/python
-      prep bench throughput --against prep \\
-                            --peer-args '{"attention_backend": "sdpa"}'
+      prep bench throughput --against prep --peer-args '{"attention_backend": "sdpa"}'
     """
     work = {
         "num_prompts": num_prompts,
@@ -75,7 +74,7 @@ def throughput(
         from app.bench.against import compare_throughput
 
         num_tokens = work["input_len"].high + work["output_len"].high
-        with terminal.status() as tell, comparing() as stack:
+        with measuring("5 min") as tell, comparing() as stack:
             pair = resolve_pair(stack, peer, model, engine, num_seqs=num_prompts, num_tokens=num_tokens)
             comparison = compare_throughput(tell, pair, rounds=rounds, **work)
         finish_comparison(
@@ -87,11 +86,11 @@ def throughput(
         return
     from app.bench.throughput import measure
 
-    with terminal.status() as tell:
+    with measuring("1 min") as tell:
         report = measure(tell, model, engine, **work)
     if not json:
         show_throughput(report)
-    finish(report, as_json=json, next_command="prep bench latency", why="what a single user feels")
+    finish(report, as_json=json, next_command="prep bench latency", why="latency of a single user")
 
 
 def show_throughput(report: ThroughputReport) -> None:

@@ -79,8 +79,8 @@ def check(
 ) -> None:
     """Serve the same requests with the live engine and in the simulator, and compare.
 
-    Exit code 0: mean step within 15 %, TTFT and ITL medians within 20 %. 1: not. 4: not, but the live runs differ
-    so much among themselves that this says nothing.
+    Exit code 0: mean step within 15 %, TTFT and ITL medians within 20 %. 1: not. 4: not, and the live runs differ
+    too much among themselves for a verdict.
 
     \b
     Examples:
@@ -133,7 +133,9 @@ def check(
     if not report.passed:
         if report.is_noisy:
             terminal.err().print(
-                "[yellow]the machine is too busy to tell: repeat, or count processor time (--cpu-time)[/]"
+                f"[yellow]inconclusive, the machine was busy: rounds differ by {100 * report.spread:.0f} %. "
+                f"Close other programs, use --rounds {2 * rounds}, or count processor time (--cpu-time)[/]",
+                soft_wrap=True,
             )
         raise typer.Exit(terminal.INCONCLUSIVE if report.is_noisy else terminal.CHECKS_FAILED)
     if not json:

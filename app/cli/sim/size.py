@@ -1,4 +1,4 @@
-"""`prep sim size`: how many GPUs, by arithmetic."""
+"""`prep sim size`: the number of GPUs, by arithmetic."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 @option_groups
 def size(
     options: DeploymentOptions,
-    rate: Annotated[float, typer.Option(help="Requests per second of the whole service.")] = 10_000.0,
+    rate: Annotated[float, typer.Option(help="Requests per second of the whole service.")] = 10.0,
     prompt: Annotated[int, typer.Option(min=1, help="Prompt tokens.")] = 1000,
     output: Annotated[int, typer.Option(min=1, help="Generated tokens.")] = 200,
-    tpot: Annotated[float | None, typer.Option(help="Most milliseconds per output token.")] = None,
-    utilisation: Annotated[float, typer.Option(help="Share of a replica's capacity that may be used.")] = 0.7,
+    tpot: Annotated[float | None, typer.Option(help="Maximum milliseconds per output token.")] = None,
+    utilisation: Annotated[float, typer.Option(help="Usable share of a replica's capacity.")] = 0.7,
     slo: Annotated[
-        float | None, typer.Option(help="End-to-end limit in milliseconds: how many tokens fit into it.")
+        float | None, typer.Option(help="End-to-end limit in milliseconds; prints how many tokens fit.")
     ] = None,
     hops: Annotated[float, typer.Option(help="Milliseconds outside of the engine, for --slo.")] = 0.0,
     json: Json = False,
 ) -> None:
-    """GPUs for a rate of requests, by arithmetic: prefill, decode, KV; and what an SLO leaves room for.
+    """Calculate the GPUs for a rate of requests (prefill, decode, KV), and the tokens within an SLO.
 
     No queueing: check the answer with prep sim fleet.
 
@@ -95,18 +95,18 @@ def _table(found: Sizing, swap: SwapOrRecompute, prompt: int, utilisation: float
     table.add_row("decode batch", f"{found.batch:,}", "what memory and --tpot allow")
     table.add_row("time per output token", duration(found.tpot), "a step of that batch")
     table.add_row(
-        "decodes at once", f"{found.concurrent_decodes:,.0f}", "Little: rate x tokens x time per token"
+        "decodes at once", f"{found.concurrent_decodes:,.0f}", "Little's law: rate x tokens x time per token"
     )
     table.add_row(
         "replicas for decode", f"{found.decode_replicas:,.1f}", f"decodes / batch / {utilisation:.0%}"
     )
     table.add_row("[bold]GPUs[/]", f"[bold]{found.gpus:,}[/]", f"{found.gpus_per_replica} per replica")
-    table.add_row("KV at once", gib(found.kv_bytes_at_once), "of all decodes")
+    table.add_row("KV held", gib(found.kv_bytes_at_once), "by all concurrent decodes")
     table.add_row(
-        "KV made", f"{found.kv_bytes_per_s / 1e9:,.1f} GB/s", "to send if prefill and decode are apart"
+        "KV produced", f"{found.kv_bytes_per_s / 1e9:,.1f} GB/s", "to send with separate prefill and decode"
     )
     table.add_row(
-        "preempted at half",
+        "preempted halfway",
         swap.cheaper,
         f"swap {duration(swap.swap_seconds)}, recompute {duration(swap.recompute_seconds)}; "
         + (f"swap wins from {swap.break_even:,} tokens on" if swap.break_even else "swap never wins"),
