@@ -283,7 +283,7 @@ class _Range(NamedTuple):
     meaning: str = ""
 
     def __contains__(self, value: Any) -> bool:
-        return (self.low < value if self.above else self.low <= value) and value <= self.high
+        return bool((self.low < value if self.above else self.low <= value) and value <= self.high)
 
     def __str__(self) -> str:
         low = f"> {self.low}" if self.above else f">= {self.low}"

@@ -7,14 +7,16 @@ Python) is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
+from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.engine_core import EngineCore
+from engine.exec.uniproc import worker_of
 from engine.layers.embedding import ParallelLMHead
 from engine.layers.linear import Linear
 
@@ -27,8 +29,10 @@ class GemmFloor:
     """Seconds of matrix products for any step, from measurements at a few batch sizes."""
 
     def __init__(self, core: EngineCore) -> None:
-        worker = core.executor.worker
-        products = [module for module in worker.model.modules() if isinstance(module, Linear)]
+        worker = worker_of(core)
+        products = [
+            module for module in cast(nn.Module, worker.model).modules() if isinstance(module, Linear)
+        ]
         self._layers = [module for module in products if not isinstance(module, ParallelLMHead)]
         self._heads = [module for module in products if isinstance(module, ParallelLMHead)]
         self._device = worker.device
@@ -41,7 +45,7 @@ class GemmFloor:
         heads = self._times(self._heads, [rows for _, rows in steps])
         return float(layers.sum() + heads.sum())
 
-    def _times(self, modules: list[Linear], sizes: list[int]) -> np.ndarray:
+    def _times(self, modules: Sequence[Linear], sizes: list[int]) -> np.ndarray:
         """Return seconds for each size, measured at `MAX_SIZES` of them and interpolated between."""
         distinct = sorted({size for size in sizes if size > 0})
         if not distinct or not modules:
@@ -52,7 +56,7 @@ class GemmFloor:
         return np.where(np.asarray(sizes) > 0, np.interp(sizes, chosen, measured), 0.0)
 
     @torch.inference_mode()
-    def _measure(self, modules: list[Linear], size: int) -> float:
+    def _measure(self, modules: Sequence[Linear], size: int) -> float:
         """Return the median seconds of all products at one batch size."""
         inputs: dict[int, Tensor] = {
             width: torch.randn(size, width, dtype=self._dtype, device=self._device)

@@ -149,7 +149,8 @@ def _random_outputs(compiled: CompiledGrammar, vocabulary: Vocabulary) -> list[l
     rng, words = random.Random(0), np.zeros(vocabulary.num_words, np.int32)
     paths = []
     for _ in range(10):
-        grammar, path = compiled.start(), []
+        grammar = compiled.start()
+        path: list[int] = []
         while len(path) < 40 and not grammar.is_terminated():
             grammar.fill_bitmask(words)
             allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
@@ -177,7 +178,10 @@ def _mask_times(compiled: CompiledGrammar, vocabulary: Vocabulary, paths: list[l
 def _validity(tell: Tell, model: str, outputs: int, temperature: float) -> list[Validity]:
     rows = []
     with LLM(model) as llm:
-        for name, structure in (("JSON, free", None), ("JSON, masked", GRAMMARS["JSON: an order"])):
+        for name, structure in (
+            ("JSON, free", None),
+            ("JSON, masked", StructuredOutputsParams(**GRAMMARS["JSON: an order"])),
+        ):
             tell(name)
             sampling = [
                 SamplingParams(
@@ -200,7 +204,7 @@ def _validity(tell: Tell, model: str, outputs: int, temperature: float) -> list[
             answers = llm.chat(conversations, sampling, tools=TOOLS, tool_choice=choice, use_tqdm=False)
             completions = [answer.outputs[0] for answer in answers]
             found = [
-                (bool(c.tool_calls) and _is_known(c.tool_calls), c.finish_reason == "length")
+                (bool(c.tool_calls) and _is_known(c.tool_calls or []), c.finish_reason == "length")
                 for c in completions
             ]
             rows.append(_share(f"tool_choice={choice}", found))

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from app.bench.models import bench_model
 from app.bench.timing import Tell
 from engine.config import EngineArgs
+from engine.exec.uniproc import worker_of
 from engine.frontend.llm_engine import LLMEngine
 from engine.lora.manager import LoRAManager
 from engine.lora.request import LoRARequest
@@ -71,7 +72,8 @@ def measure(
     tell(f"loading {model}")
     with bench_model(model, settings) as (folder, arguments), tempfile.TemporaryDirectory() as scratch:
         llm = LLMEngine.from_args(EngineArgs.create(model=folder, **arguments))
-        manager: LoRAManager = llm.engine_core.executor.worker.lora
+        manager = worker_of(llm.engine_core).lora
+        assert manager is not None
         report = LoRAReport(model, batch_size, output_len, rank, rounds)
         report.adapter_bytes = manager.num_slot_bytes // manager.config.max_loras
         adapters, loads = [], []

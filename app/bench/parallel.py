@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from app.bench.timing import Tell
 from engine import LLM, SamplingParams
+from engine.engine_core import EngineCore
 from engine.sim.hardware import LINKS
 from engine.sim.interconnect import step_traffic
 
@@ -78,7 +79,7 @@ def measure(
 
 def _count(llm: LLM, report: ParallelReport) -> None:
     """Add up the communication counters of every following step of this engine."""
-    core = llm.llm_engine.engine_core
+    core = cast(EngineCore, llm.llm_engine.engine_core)
     step = core.step
     totals = {"collectives": 0, "bytes": 0, "tokens": 0, "idle": 0}
 

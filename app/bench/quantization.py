@@ -7,13 +7,16 @@ the medians of decode steps over all rounds, so a busy moment of the machine aff
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+
+from torch import nn
 
 from app.bench.models import bench_model
 from app.bench.timing import Spread, Tell, spread
 from app.bench.workload import Lengths, add_requests, timed_steps
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
+from engine.exec.uniproc import worker_of
 from engine.quant.size import weight_bytes
 
 FLOAT = "float"
@@ -72,8 +75,8 @@ def measure(
         report.interrupted = True
     medians = {scheme: spread(seconds).p50 for scheme, seconds in times.items() if seconds}
     for scheme, median in medians.items():
-        worker = cores[scheme].executor.worker
-        num_bytes, num_weights = weight_bytes(worker.model)
+        worker = worker_of(cores[scheme])
+        num_bytes, num_weights = weight_bytes(cast(nn.Module, worker.model))
         report.schemes.append(
             SchemeSpeed(
                 scheme,

@@ -30,6 +30,7 @@ from time import perf_counter
 from typing import Any
 
 from engine.engine_core import EngineCore
+from engine.exec.uniproc import worker_of
 from kernels import ops
 
 PARTS = {
@@ -121,7 +122,7 @@ class StepProfile:
 @contextmanager
 def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
     """Put clocks on an engine's parts inside the block."""
-    worker = core.executor.worker
+    worker = worker_of(core)
     if worker.device.type != "cpu":
         raise ValueError(f"a profile by wall time needs the engine on a CPU, it runs on {worker.device}")
     profile = StepProfile()

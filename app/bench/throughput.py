@@ -18,6 +18,7 @@ from app.bench.timing import Tell
 from app.bench.workload import Lengths, TimedStep, add_requests, timed_steps, warm_up
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
+from engine.exec.uniproc import worker_of
 
 
 @dataclass
@@ -67,7 +68,7 @@ def measure(
         core = EngineCore.from_args(EngineArgs.create(model=folder, **arguments))
     report = ThroughputReport(
         model=model,
-        device=str(core.executor.worker.device),
+        device=str(worker_of(core).device),
         dtype=core.config.model.dtype,
         threads=torch.get_num_threads(),
         num_prompts=num_prompts,
@@ -84,7 +85,7 @@ def measure(
             report.finished += sum(output.finish_reason is not None for output in step.outputs)
             tell(f"step {len(steps)}, {report.finished} of {num_prompts} requests finished")
         _summarise(report, steps)
-        if core.executor.worker.device.type == "cpu":
+        if worker_of(core).device.type == "cpu":
             tell("the same again, with clocks inside the step")
             add_requests(core, num_prompts, input_len, output_len, label="profile")
             with profile_steps(core) as profile:

@@ -27,6 +27,7 @@ from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
 from engine.engine_core import EngineCore
+from engine.exec.uniproc import worker_of
 from engine.sampling_params import SamplingParams
 
 SOURCES = ("computed", "device", "host", "disk")
@@ -175,8 +176,8 @@ class _Bench:
 
     def _copies(self, num_blocks: int, rounds: int) -> tuple[float, float]:
         """Return milliseconds to copy the blocks out and in. The copies corrupt the host tier, so it is emptied."""
-        executor: Any = self.core.executor
-        pool = executor.worker.host_pool
+        pool = worker_of(self.core).host_pool
+        assert pool is not None
         pairs = [(index + 1, index + 1) for index in range(num_blocks)]
         out, back = SchedulerOutput(0, copy_out=pairs), SchedulerOutput(0, copy_in=pairs)
         seconds: tuple[list[float], list[float]] = ([], [])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
-from typing import Self
+from typing import Self, cast
 
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
@@ -84,7 +84,7 @@ def add_requests(
     ids = []
     for index, (prompt, max_tokens) in enumerate(zip(work.prompts, work.max_tokens, strict=True)):
         params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
-        request = Request(f"{label}-{index}", prompt, params)
+        request = Request(f"{label}-{index}", cast(list[int], prompt), params)
         core.add_request(request)
         ids.append(request.request_id)
     return ids

@@ -290,6 +290,7 @@ def _golden_answers(llm: LLM) -> Check:
 def _engine() -> Iterator[Check]:
     """Load the shipped model and let it answer; stops at the first thing that does not work."""
     try:
+        from engine.exec.uniproc import worker_of
         from engine.llm import LLM
         from engine.sampling_params import SamplingParams
         from engine.zoo.shop import open_shop
@@ -302,7 +303,7 @@ def _engine() -> Iterator[Check]:
         yield Check(
             "ok",
             f"model shop loads in {loaded:.2f} s; KV cache of {cache.num_blocks:,} blocks, "
-            f"{core.executor.worker.backend.name} attention",
+            f"{worker_of(core).backend.name} attention",
         )
         shop = open_shop()
         chats = [

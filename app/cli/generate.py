@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.llm import LLM
     from engine.lora.request import LoRARequest
     from engine.outputs import CompletionOutput, RequestOutput
-    from engine.sampling_params import SamplingParams
+    from engine.sampling_params import SamplingParams, StructuredOutputsParams
 
 app = terminal.command_app()
 
@@ -64,18 +64,21 @@ class StructureOptions:
         list[str] | None, typer.Option("--choice", help="The output is one of these; repeatable.")
     ] = None
 
-    def structured_outputs(self) -> dict[str, Any] | None:
+    def structured_outputs(self) -> StructuredOutputsParams | None:
         """Return the value of `SamplingParams.structured_outputs`."""
-        given = {"json": self.json_schema, "regex": self.regex, "choice": self.choice}
+        from engine.sampling_params import StructuredOutputsParams
+
+        given: dict[str, Any] = {"json": self.json_schema, "regex": self.regex, "choice": self.choice}
         chosen = {name: value for name, value in given.items() if value}
         if len(chosen) > 1:
             raise terminal.Problem(
                 "--json-schema, --regex and --choice exclude each other", next_step="give one of them"
             )
         if self.json_schema is None:
-            return chosen or None
+            return StructuredOutputsParams(**chosen) if chosen else None
         try:  # whitespace disabled: a small model may generate it without end
-            return {"json": self.json_schema.read_text(encoding="utf-8"), "disable_any_whitespace": True}
+            schema = self.json_schema.read_text(encoding="utf-8")
+            return StructuredOutputsParams(json=schema, disable_any_whitespace=True)
         except OSError as error:
             raise terminal.Problem(
                 f"--json-schema {self.json_schema} cannot be read: {error.strerror}",
@@ -173,7 +176,8 @@ def _stream(llm: LLM, prompt: Any, params: SamplingParams, adapter: LoRARequest 
     _raise_if_failed(output)
     if params.logprobs is not None:
         _show_logprobs([position for piece in pieces for position in piece.logprobs or []])
-    terminal.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
+    if output is not None:
+        terminal.err().print(f"[dim]{speed_line(output, num_tokens, time.perf_counter() - start)}[/]")
 
 
 def _complete(

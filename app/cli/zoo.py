@@ -159,14 +159,15 @@ def train(
       prep zoo train shop --minutes 10 --out my-shop
       prep zoo train shop --resume
     """
-    from engine.zoo.recipes import ADAPTER_RECIPES, RECIPES
+    from engine.zoo.recipes import ADAPTER_RECIPES, RECIPES, AdapterRecipe, Recipe
     from engine.zoo.registry import MODELS
     from engine.zoo.train import checkpoint_path
     from engine.zoo.train import train as run
 
-    if recipe not in RECIPES | ADAPTER_RECIPES:
+    known: dict[str, Recipe | AdapterRecipe] = {**RECIPES, **ADAPTER_RECIPES}
+    if recipe not in known:
         raise terminal.Problem(
-            f"no recipe {recipe!r}; there are: {', '.join([*RECIPES, *ADAPTER_RECIPES])}",
+            f"no recipe {recipe!r}; there are: {', '.join(known)}",
             next_step=f"prep zoo train {next(iter(RECIPES))}",
         )
     if resume and not checkpoint_path(recipe).exists():
@@ -179,10 +180,9 @@ def train(
             f"{folder} is a shipped model, which questions and tests rely on",
             next_step=f"prep zoo train {recipe} --out runs/{recipe}",
         )
-    known = {**RECIPES, **ADAPTER_RECIPES}[recipe]
     if not max_steps:
         terminal.err().print(
-            f"[dim]training {recipe} for {minutes or known.minutes:g} minutes into {folder}[/]",
+            f"[dim]training {recipe} for {minutes or known[recipe].minutes:g} minutes into {folder}[/]",
             soft_wrap=True,
         )
     if recipe in ADAPTER_RECIPES:

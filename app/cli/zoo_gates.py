@@ -41,7 +41,7 @@ def run_gates(
     for name, settings in ((reference, {}), (model, engine)):
         with open_llm(name, settings) as llm:
             answers.append(_ask(llm, cases))
-    gates = judge(cases, *answers, num_drawn=n)
+    gates = judge(cases, answers[0], answers[1], n)
     verdict = overall(gates)
     if as_json:
         terminal.print_json({"model": model, "reference": reference, "n": len(cases), **as_dict(gates)})

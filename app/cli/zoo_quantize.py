@@ -234,8 +234,8 @@ def size(
         ("all", found.num_weights, found.total_bytes),
     )
     for name, count, num_bytes in rows:
-        bits = f"{8 * num_bytes / count:.2f}" if count else ""
-        table.add_row(name, f"{count:,}", f"{num_bytes / 1e6:,.2f}", bits)
+        per_weight = f"{8 * num_bytes / count:.2f}" if count else ""
+        table.add_row(name, f"{count:,}", f"{num_bytes / 1e6:,.2f}", per_weight)
     terminal.show(f"{model}: {method}" + ("" if method == FLOAT else f", groups of {group}"), table)
     if method in FP4_BLOCKS:
         terminal.next_command(f"prep zoo formats {model}", "what it does to the matrices' outputs")

@@ -8,10 +8,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from common.child_process import PipeChild
 from common.parent_link import serve_pipe
+
+if TYPE_CHECKING:
+    from engine.engine_core import EngineCore
 
 ENDS_WITHIN_S = 10.0
 """Time for an engine to shut down after its pipe was closed; then it is killed."""
@@ -105,15 +108,17 @@ class _Engine:
         import torch
 
         from engine.config import EngineArgs
+        from engine.exec.uniproc import worker_of
         from engine.frontend.llm_engine import LLMEngine
 
         torch.set_num_threads(1)  # two engines share the machine
         self._connection = connection
         self._engine = LLMEngine.from_args(EngineArgs.create(**engine_args))
+        self._core = cast("EngineCore", self._engine.engine_core)
         self._counters: dict[str, int] = {}
-        cache = self._engine.engine_core.executor.worker.runner.kv_cache
-        block_size = self._engine.engine_core.config.cache.block_size
-        config = self._engine.engine_core.config
+        cache = worker_of(self._core).runner.kv_cache
+        config = self._core.config
+        block_size = config.cache.block_size
         connection.send(
             Ready(
                 cache.blocks.shape[1] // block_size,
@@ -164,7 +169,7 @@ class _Engine:
 
         outputs = self._engine.step()
         now = time.monotonic()
-        stats = self._engine.engine_core.scheduler.stats
+        stats = self._core.scheduler.stats
         for name in (*TRACED_COUNTERS, "num_prefill_tokens", "num_decode_tokens"):
             if value := getattr(stats, name):
                 self._counters[name] = self._counters.get(name, 0) + value

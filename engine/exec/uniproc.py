@@ -63,3 +63,11 @@ class UniProcExecutor:
         if self.worker is None:
             raise RuntimeError("the executor was shut down")
         return self.worker
+
+
+def worker_of(core: object) -> Worker:
+    """Return the worker of an engine core without parallelism. Raises TypeError for other cores."""
+    executor = getattr(core, "executor", None)
+    if not isinstance(executor, UniProcExecutor):
+        raise TypeError("only an engine without parallelism has its worker in this process")
+    return executor._live_worker()

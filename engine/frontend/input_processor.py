@@ -13,8 +13,7 @@ from numbers import Integral
 from typing import Any, TypedDict, cast
 
 from engine.config import EngineConfig
-from engine.core.encoder_cache import MultiModalFeature
-from engine.core.request import Request
+from engine.core.request import MultiModalFeature, Request
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer

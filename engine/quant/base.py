@@ -49,7 +49,8 @@ def parse_quantization(raw: dict[str, Any]) -> QuantizationConfig:
             f"quantization_config: quant_method {method!r} is not supported; supported are checkpoints of "
             f"{', '.join(CHECKPOINT_FORMATS)}. Otherwise load the original and quantise it: quantization='rtn'"
         )
-    return load_object(FORMATS[method]).from_config(raw)
+    rules: QuantizationConfig = load_object(FORMATS[method]).from_config(raw)
+    return rules
 
 
 def require(raw: dict[str, Any], key: str, choices: Collection[Any], *, default: Any = None) -> Any:

@@ -103,6 +103,6 @@ class Drafter(Protocol):
 def drafter_class(method: str) -> type[Drafter]:
     """Return the class of a method, or of a path `package.module:Class`."""
     methods = ("add_request", "remove_request", "propose")
-    return load_class(
-        DRAFTERS.get(method, method), "speculative method", methods, "Drafter in engine/spec/base.py"
-    )
+    path = DRAFTERS.get(method, method)
+    found: type[Drafter] = load_class(path, "speculative method", methods, "Drafter in engine/spec/base.py")
+    return found

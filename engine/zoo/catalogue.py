@@ -118,7 +118,8 @@ def _distinct_numbers(rng: Random, count: int, leading: list[int], width: int) -
 
 def draw_titles(rng: Random, language: Language, count: int, held_out: bool) -> list[str]:
     """`count` titles without a word in common, all of them from one side of the train/test divide."""
-    adjectives, nouns, titles = list(ADJECTIVES[language]), list(NOUNS[language]), []
+    adjectives, nouns = list(ADJECTIVES[language]), list(NOUNS[language])
+    titles: list[str] = []
     while len(titles) < count:
         adjective, noun = rng.choice(adjectives), rng.choice(nouns)
         title = join_title(language, adjective, noun)

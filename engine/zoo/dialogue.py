@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from .catalogue import Catalogue, Item, draw_titles
 
@@ -244,7 +245,7 @@ ANSWERS = {
 # What a recommendation adds about the title it names.
 DETAILS = {"by_genre": ("author", "price"), "like": ("genre", "price"), "staff": ("genre", "author")}
 
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {

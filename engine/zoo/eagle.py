@@ -34,7 +34,7 @@ from .model import DecoderLayer, ModelConfig, RMSNorm, rope_tables, rotate
 from .optimizer import MasterOptimizer
 from .recipes import Recipe
 from .registry import MODELS
-from .tokenizer import END_OF_TEXT, TURN_END
+from .tokenizer import END_OF_TEXT, TURN_END, token_id
 from .train import LEVELS, Batch, Position, Trainer, rates
 
 PASSES = 3
@@ -126,7 +126,7 @@ class EagleTrainer(Trainer):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
         self.recipe, self.tokenizer = recipe, tokenizer
-        self.pad = tokenizer.token_to_id(END_OF_TEXT)
+        self.pad = token_id(tokenizer, END_OF_TEXT)
         torch.manual_seed(recipe.seed)
         assert recipe.target is not None
         self.target = load_model(MODELS / recipe.target, torch.bfloat16)
@@ -162,7 +162,9 @@ class EagleTrainer(Trainer):
         wanted = true[rows, columns]
         with torch.no_grad():
             chances = self.target.logits(wanted).float().softmax(-1)
-        hidden, earlier, total, accuracy = true[:, :-1], [], wanted.new_zeros((), dtype=torch.float32), []
+        hidden, total = true[:, :-1], wanted.new_zeros((), dtype=torch.float32)
+        earlier: list[_KeysValues] = []
+        accuracy: list[float] = []
         for index in range(num_passes):
             guess = self.model(embedded, hidden, earlier)
             found = guess[rows, columns - 1]
@@ -180,7 +182,7 @@ class EagleTrainer(Trainer):
 
 def export_head(folder: Path, config: ModelConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> Path:
     """Replace `folder` by this head in bfloat16, with `fc` in the halves that engine/models/eagle.py reads."""
-    fields = hf_config(config, tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT))
+    fields = hf_config(config, token_id(tokenizer, TURN_END), token_id(tokenizer, END_OF_TEXT))
     fields["architectures"] = ["EagleLlamaForCausalLM"]
     fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     shutil.rmtree(fresh, ignore_errors=True)

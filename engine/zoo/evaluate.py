@@ -21,7 +21,7 @@ from .dialogue import KIND_TO_TYPE
 from .export import load_model
 from .model import ShopModel
 from .registry import resolve
-from .tokenizer import END_OF_TEXT, TURN_END, load_tokenizer
+from .tokenizer import END_OF_TEXT, TURN_END, load_tokenizer, token_id
 
 GenerateFn = Callable[[list[str]], list[str]]
 MAX_NEW_TOKENS = 96  # the longest answer of the corpus has about 60
@@ -86,14 +86,10 @@ class EvalReport:
 
     def table(self) -> Table:
         table = Table(title=f"{self.model}: exact match on {self.split}")
-        for heading, justify in (
-            ("group", "left"),
-            ("which", "left"),
-            ("right", "right"),
-            ("of", "right"),
-            ("share", "right"),
-        ):
-            table.add_column(heading, justify=justify)
+        table.add_column("group")
+        table.add_column("which")
+        for heading in ("right", "of", "share"):
+            table.add_column(heading, justify="right")
         groups = {
             "all": {"": self.overall},
             "turn type": self.by_type,
@@ -136,7 +132,7 @@ def evaluate(
 def torch_generate_fn(folder: Path) -> GenerateFn:
     """Greedy generation with the plain-torch model, one prompt at a time."""
     model, tokenizer = load_model(folder), load_tokenizer(folder)
-    eos = tokenizer.token_to_id(TURN_END)
+    eos = token_id(tokenizer, TURN_END)
 
     def generate(prompts: list[str]) -> list[str]:
         return [
@@ -157,7 +153,7 @@ def forced_match(model: ShopModel, tokenizer: Tokenizer, cases: Sequence[Case]) 
     probable one after the tokens before it.
     """
     order = sorted(range(len(cases)), key=lambda index: len(cases[index].prompt))
-    pad, result = tokenizer.token_to_id(END_OF_TEXT), [False] * len(cases)
+    pad, result = token_id(tokenizer, END_OF_TEXT), [False] * len(cases)
     for start in range(0, len(order), 16):
         chosen = order[start : start + 16]
         prompts = [tokenizer.encode(cases[index].prompt).ids for index in chosen]

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from .model import ModelConfig, ShopModel
-from .tokenizer import CHAT_TEMPLATE, END_OF_TEXT, TURN_END, tokenizer_config
+from .tokenizer import CHAT_TEMPLATE, END_OF_TEXT, TURN_END, token_id, tokenizer_config
 
 
 def hf_config(config: ModelConfig, eos: int, pad: int) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def hf_config(config: ModelConfig, eos: int, pad: int) -> dict[str, Any]:
 
 def export_model(folder: Path, config: ModelConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> Path:
     """Replace `folder` by this model in bfloat16."""
-    eos, pad = tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT)
+    eos, pad = token_id(tokenizer, TURN_END), token_id(tokenizer, END_OF_TEXT)
     files = {
         "config.json": hf_config(config, eos, pad),
         "generation_config.json": {"do_sample": False, "eos_token_id": [eos, pad], "pad_token_id": pad},

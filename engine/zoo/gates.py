@@ -118,22 +118,24 @@ def judge(
     cases: Sequence[Case], reference: Answers, candidate: Answers, num_drawn: int | None = None
 ) -> list[Gate]:
     """Return all gates over the same cases for both models. The gate over everything reads the first `num_drawn`."""
-    right = [
+    right_before, right_after = (
         [text == case.answer for case, text in zip(cases, answers.texts, strict=True)]
         for answers in (reference, candidate)
-    ]
-    parses = [[_is_json(text) for text in answers.texts] for answers in (reference, candidate)]
+    )
     everything = range(num_drawn or len(cases))
-    gates = [_share_gate("exact match", everything, *right, EXACT_MATCH_LIMIT)]
+    gates = [_share_gate("exact match", everything, right_before, right_after, EXACT_MATCH_LIMIT)]
     groups: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
         for group in _groups(case):
             groups.setdefault(group, []).append(index)
     calls = groups.pop(TOOL_CALLS, [])
     for name in sorted(groups):
-        gates.append(_share_gate(name, groups[name], *right, 2 * EXACT_MATCH_LIMIT))
+        gates.append(_share_gate(name, groups[name], right_before, right_after, 2 * EXACT_MATCH_LIMIT))
     if calls:
-        gates.append(_share_gate(TOOL_CALLS, calls, *parses, JSON_LIMIT))
+        parses_before, parses_after = (
+            [_is_json(text) for text in answers.texts] for answers in (reference, candidate)
+        )
+        gates.append(_share_gate(TOOL_CALLS, calls, parses_before, parses_after, JSON_LIMIT))
     if reference.logprobs:
         gates.append(_perplexity_gate(reference, candidate))
     return gates

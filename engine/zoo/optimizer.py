@@ -7,12 +7,10 @@ Source: Keller Jordan, "Muon: an optimizer for hidden layers in neural networks"
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
-
-from .model import ShopModel
+from torch import Tensor, nn
 
 NORM_SHARE = 0.1  # the scale of a whole stream moves more carefully than the place of one token
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -33,7 +31,7 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
 class MasterOptimizer:
     """Keeps the weights in 32 bit, updates them from the 16-bit model's gradients and writes them back."""
 
-    def __init__(self, model: ShopModel, weight_decay: float) -> None:
+    def __init__(self, model: nn.Module, weight_decay: float) -> None:
         self.weight_decay = weight_decay
         self.weights = {name: weight.detach().float().clone() for name, weight in model.named_parameters()}
         self.momentum = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
@@ -46,7 +44,7 @@ class MasterOptimizer:
         return self.weights[name].ndim == 2 and "embed_tokens" not in name
 
     @torch.no_grad()
-    def step(self, model: ShopModel, matrix_lr: float, vector_lr: float) -> None:
+    def step(self, model: nn.Module, matrix_lr: float, vector_lr: float) -> None:
         """One update of every weight; gradients are consumed."""
         self.steps += 1
         by_shape: dict[torch.Size, list[str]] = {}
@@ -60,7 +58,7 @@ class MasterOptimizer:
                 by_shape.setdefault(gradient.shape, []).append(name)
             else:
                 self._adam(name, gradient, vector_lr if parameter.ndim == 2 else NORM_SHARE * vector_lr)
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        gradients = {name: cast(Tensor, parameter.grad) for name, parameter in model.named_parameters()}
         for shape, names in by_shape.items():
             updates = orthogonalize(torch.stack([gradients[name].float() for name in names]))
             rate = matrix_lr * max(1.0, shape[0] / shape[1]) ** 0.5
@@ -85,7 +83,7 @@ class MasterOptimizer:
             "steps": self.steps,
         }
 
-    def load_state_dict(self, state: dict[str, Any], model: ShopModel) -> None:
+    def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Go back to a saved state, in the model too."""
         self.weights, self.momentum, self.square = state["weights"], state["momentum"], state["square"]
         self.steps = state["steps"]

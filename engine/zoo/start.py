@@ -16,10 +16,12 @@ Source of the circuit: Elhage et al., "A Mathematical Framework for Transformer 
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
-from .model import ShopModel
+from .model import DecoderLayer, ShopModel
 
 CONSTANT = 4.0  # one coordinate is the same for all tokens: what a head that only counts positions reads
 BACK = 4  # how many of the last tokens layer 0 keeps apart
@@ -62,7 +64,7 @@ def initialize(model: ShopModel) -> None:
     spaces = [free[:, index * code : (index + 1) * code] for index in range(BACK)]
     frequencies = config.rope_theta ** -(torch.arange(0, head_dim, 2) / head_dim)
 
-    looks_back = model.model.layers[0].self_attn
+    looks_back = cast(DecoderLayer, model.model.layers[0]).self_attn
     for index in range(BACK):
         _look_back(_head(looks_back.q_proj, index, head_dim), frequencies, constant, index + 1)
         _look_back(_head(looks_back.k_proj, index // group, head_dim), frequencies, constant, 0)
@@ -71,7 +73,7 @@ def initialize(model: ShopModel) -> None:
 
     slow = (frequencies * 512 < SLOWEST_TURN).nonzero().flatten()
     slow = torch.cat([slow, slow + head_dim // 2])[:code]
-    finds = model.model.layers[1].self_attn
+    finds = cast(DecoderLayer, model.model.layers[1]).self_attn
     mine = [words[:, :code], *spaces]  # where the stream keeps my n-th last token
     block = min(head_dim, half - 1)
     stride = (half - 1 - block) // max(1, config.num_key_value_heads - 1)  # blocks overlap in a narrow model

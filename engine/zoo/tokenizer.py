@@ -88,3 +88,11 @@ def render_chat(
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """Return the id of one of the SPECIAL_TOKENS. Raises ValueError if the vocabulary lacks it."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ValueError(f"the tokenizer has no token {token}")
+    return found

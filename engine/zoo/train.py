@@ -15,13 +15,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from rich.console import Console
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.paths import cache_dir
 
@@ -32,7 +32,7 @@ from .optimizer import MasterOptimizer
 from .recipes import RECIPES, Recipe
 from .registry import MODELS
 from .start import initialize
-from .tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
+from .tokenizer import END_OF_TEXT, load_tokenizer, token_id, train_tokenizer
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,11 @@ def to_compute(model: ShopModel) -> ShopModel:
 class Trainer:
     """One run of a recipe."""
 
+    model: nn.Module
+
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
         self.recipe, self.tokenizer = recipe, tokenizer
-        self.pad = tokenizer.token_to_id(END_OF_TEXT)
+        self.pad = token_id(tokenizer, END_OF_TEXT)
         torch.manual_seed(recipe.seed)
         model = ShopModel(recipe.model)
         initialize(model)
@@ -168,8 +170,9 @@ class Trainer:
         """Take one optimizer step on the next batch."""
         began = time.monotonic()
         batch = self.next_batch(progress)
-        hidden, _ = self.model.hidden(batch.tokens)
-        logits = self.model.logits(hidden.flatten(0, 1)[batch.places]).float()
+        model = cast(ShopModel, self.model)
+        hidden, _ = model.hidden(batch.tokens)
+        logits = model.logits(hidden.flatten(0, 1)[batch.places]).float()
         loss = F.cross_entropy(logits, batch.targets)
         loss.backward()
         self.optimizer.step(self.model, *rates(self.recipe, self.position.step, progress))

@@ -22,7 +22,7 @@ from .export import load_model
 from .low_rank import attach, save_adapter
 from .recipes import ADAPTER_RECIPES, AdapterRecipe
 from .registry import resolve
-from .tokenizer import END_OF_TEXT, load_tokenizer
+from .tokenizer import END_OF_TEXT, load_tokenizer, token_id
 from .train import checkpoint_path, collate, run_until_done
 
 SMALL_SHOPS, SMALL_UNTIL = (2, 4), 0.45
@@ -38,7 +38,7 @@ class AdapterTrainer:
         self.recipe = recipe
         folder = resolve(recipe.base)
         self.tokenizer = load_tokenizer(folder)
-        self.pad = self.tokenizer.token_to_id(END_OF_TEXT)
+        self.pad = token_id(self.tokenizer, END_OF_TEXT)
         torch.manual_seed(recipe.seed)
         self.model = load_model(folder, torch.bfloat16).train()
         self.trained = attach(self.model, recipe.target_modules, recipe.rank, recipe.alpha)

@@ -19,7 +19,9 @@ def preload() -> None:
     """Start this program again with the libraries that vLLM gives its worker processes."""
     if "libtcmalloc" in os.environ.get("LD_PRELOAD", "") or not sys.platform.startswith("linux"):
         return
-    site = Path(find_spec("vllm").origin).parents[1]
+    spec = find_spec("vllm")
+    assert spec is not None and spec.origin is not None, "vLLM is not installed here"
+    site = Path(spec.origin).parents[1]
     patterns = ("vllm/libs/libtcmalloc*.so*", "torch.libs/libgomp*.so*", "torch/lib/libgomp*.so*")
     found = [next(iter(sorted(site.glob(pattern))), None) for pattern in patterns]
     tcmalloc, openmp = found[0], found[1] or found[2]

@@ -17,7 +17,7 @@ import typer
 from app.cli import terminal
 
 if TYPE_CHECKING:
-    from app.bench.against import Comparison, Pair, SideReport
+    from app.bench.against import Comparison, Memory, Pair, SideReport
     from app.bench.workload import Lengths
     from engine.config import EngineArgs, ModelConfig
 
@@ -152,7 +152,7 @@ def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: 
     from engine.config import CacheConfig
     from engine.worker.kv_cache import layout_of
 
-    for_all = min(num_seqs, args.max_num_seqs) * -(-num_tokens // args.block_size)
+    for_all = min(num_seqs, args.max_num_seqs or num_seqs) * -(-num_tokens // args.block_size)
     for_one = -(-(args.max_model_len or config.max_position_embeddings) // args.block_size)
     per_block = layout_of(
         config, CacheConfig(0, args.block_size, kv_cache_dtype=args.kv_cache_dtype)
@@ -241,7 +241,7 @@ def show_comparison(report: Comparison) -> None:
             f"  (measured with clocks inside: that round took {report.profile_slowdown:.2f} x the usual)"
         )
     if report.memory is not None:
-        show_memory(report)
+        show_memory(report.memory)
 
 
 def _row(side: SideReport) -> list[str]:
@@ -271,8 +271,7 @@ def show_shares(shares: dict[str, float]) -> None:
     terminal.show("where the time of our steps goes", table)
 
 
-def show_memory(report: Comparison) -> None:
-    memory = report.memory
+def show_memory(memory: Memory) -> None:
     terminal.out().print(
         f"[bold]memory[/] at most {memory.peak_rss_bytes / 1e6:,.0f} MB: weights {memory.weights_bytes / 1e6:,.0f}, "
         f"KV cache {memory.kv_bytes / 1e6:,.0f}, all else {memory.overhead_bytes / 1e6:,.0f}",

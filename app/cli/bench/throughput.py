@@ -65,7 +65,7 @@ def throughput(
       prep bench throughput --against vllm --vllm-python ~/vllm/bin/python
       prep bench throughput --against prep --peer-args '{"attention_backend": "sdpa"}'
     """
-    work = {
+    work: dict[str, Any] = {
         "num_prompts": num_prompts,
         "input_len": parse_lengths("--input-len", input_len),
         "output_len": parse_lengths("--output-len", output_len),

@@ -71,8 +71,8 @@ def picture(frame: Frame, events: list[tuple[int, Event]]) -> RenderableType:
         f"   {used} in use, {num_blocks - used} free   ",
         (f"batch: {_batch(frame)}", "dim"),
     )
-    parts = [block_map(frame.tiles), Text(), legend(), Text(), requests(frame.rows), Text(), log(events)]
-    body = Group(head, Text(), *parts)
+    tiles, rows = block_map(frame.tiles), requests(frame.rows)
+    body = Group(head, Text(), tiles, Text(), legend(), Text(), rows, Text(), log(events))
     return Panel(body, title=f"step {frame.step}", title_align="left", width=WIDTH, border_style="dim")
 
 

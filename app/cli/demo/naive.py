@@ -41,7 +41,8 @@ def without_cache(core: EngineCore, prompt: list[int], count: int, on_token: OnT
 
     The engine must run with `enable_prefix_caching=False`, or it would remember all the same.
     """
-    token_ids, computed, start = [], 0, perf_counter()
+    token_ids: list[int] = []
+    computed, start = 0, perf_counter()
     for number in range(count):
         core.add_request(_request(f"without-cache-{number}", prompt + token_ids, 1))
         while core.has_unfinished():

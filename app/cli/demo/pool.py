@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request, RequestStatus
@@ -139,7 +140,7 @@ class SmallPool:
 
     def frames(self) -> Iterator[Frame]:
         """Step until everyone is answered."""
-        scheduler = self.core.scheduler
+        scheduler = cast(WatchedScheduler, self.core.scheduler)
         for step in range(MAX_STEPS):
             self._let_in(step)
             computed = {name: request.num_computed_tokens for name, request in self._requests.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from types import ModuleType
+from typing import Any
 
 from quizzes.autopsies.attention_kernel.probes import case
 
@@ -65,10 +66,10 @@ def check_keys_are_read_once(program: ModuleType) -> None:
     """One pass: each key and each value is read once, as a kernel that streams blocks must."""
     reads: list[int] = []
 
-    class Watched(list):  # type: ignore[type-arg]
-        def __getitem__(self, index: object) -> object:
+    class Watched(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
             reads.append(1)
-            return list.__getitem__(self, index)  # type: ignore[index]
+            return list.__getitem__(self, index)
 
     setting = case(20, 4, 4)
     for name in ("key_blocks", "value_blocks"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 
 def batch_size(given: ModuleType, *, waiting: int = 10, max_batch_size: int = 4) -> int:
@@ -17,10 +18,10 @@ def first_of(given: ModuleType, *, priorities: tuple[int, ...] = (5, 1, 3)) -> i
     """The priority of the sequence that a scheduler with one slot picks first: its queue's head."""
     import heapq
 
-    queue: list[object] = []
+    queue: list[Any] = []
     for i, priority in enumerate(priorities):
         heapq.heappush(queue, given.Sequence(f"r{i}", "", priority))
-    return int(queue[0].priority)  # type: ignore[attr-defined]
+    return int(queue[0].priority)
 
 
 def served_while_urgent_ones_come(given: ModuleType, *, steps: int = 50) -> int:
@@ -44,10 +45,10 @@ def one_slot_urgent_ones_come(given: ModuleType, *, steps: int = 50) -> int:
     """The same with a queue that really hands out one sequence a step, so that only the order counts."""
     import heapq
 
-    queue: list[object] = [given.Sequence("patient", "", 0)]
+    queue: list[Any] = [given.Sequence("patient", "", 0)]
     for step in range(steps):
         heapq.heappush(queue, given.Sequence(f"urgent{step}", "", 1))
-        if heapq.heappop(queue).request_id == "patient":  # type: ignore[attr-defined]
+        if heapq.heappop(queue).request_id == "patient":
             return step
     return -1
 
