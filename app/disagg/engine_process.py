@@ -1,6 +1,6 @@
-"""An engine in a process of its own: prompts in and tokens out through a pipe.
+"""An engine in a child process: prompts in and tokens out through a pipe.
 
-It ends when the pipe does, and so with its parent.
+It ends when the pipe closes, and therefore with its parent.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from engine.engine_core import EngineCore
 
 ENDS_WITHIN_S = 10.0
-"""Time for an engine to shut down after its pipe was closed; then it is killed."""
+"""Seconds for an engine to shut down after its pipe closes, before it is killed."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request on its way to an engine."""
+    """A request sent to an engine."""
 
     name: str
     prompt: list[int]
@@ -32,12 +32,12 @@ class Ask:
 
 @dataclass(frozen=True)
 class News:
-    """What a step brought a request."""
+    """Outputs of one step for one request."""
 
     name: str
     token_ids: list[int]
     time_s: float
-    """When the step ended: the monotonic clock, which all processes of a machine share."""
+    """End of the step by the monotonic clock, which all processes of a machine share."""
     finished: bool = False
     error: str | None = None
     num_cached_tokens: int = 0
@@ -46,7 +46,7 @@ class News:
 
 @dataclass(frozen=True)
 class Ready:
-    """The engine can take requests."""
+    """Sent when the engine accepts requests."""
 
     kv_bytes_per_token: int
     block_size: int
@@ -56,14 +56,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Totals:
-    """The engine's counters, summed over all steps. Answers TOTALS when all transfers have ended."""
+    """The engine's counters, summed over all steps. Answer to TOTALS, sent after all transfers have ended."""
 
     counters: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The engine could not start, or died."""
+    """Sent when the engine could not start or died."""
 
     message: str
 
@@ -90,7 +90,7 @@ class EngineProcess(PipeChild):
 
 
 def _serve(connection: Connection) -> None:
-    """The child."""
+    """Run the child."""
     try:
         engine = _Engine(connection, connection.recv())
         try:
@@ -188,7 +188,7 @@ class _Engine:
 
 
 if __name__ == "__main__":
-    # Run as a module of its own, this file is __main__: import it under its real name for pickles.
+    # Run with -m, this file is __main__: import it under its real name for pickles.
     from app.disagg.engine_process import _serve as _serve_here
 
     serve_pipe(_serve_here)

@@ -1,4 +1,4 @@
-"""Who gets a prompt: either of two plain engines, or a prefill engine and then a decode engine.
+"""Route prompts: to two plain engines in turn, or to a prefill engine and then a decode engine.
 
     co-located       prompt -> engine 0 or 1, in turn -> tokens
     disaggregated    prompt -> prefill engine, max_tokens = 1, {do_remote_decode: True}
@@ -22,12 +22,12 @@ class Router(Protocol):
     def submit(self, ask: Ask) -> None: ...
 
     def on_news(self, engine: EngineProcess, news: News) -> News | None:
-        """Take in what an engine says; returns what the client sees of it."""
+        """Process an engine's message; return the client's view of it, if any."""
         ...
 
 
 class CoLocated:
-    """Every engine does everything; requests are dealt out in turn."""
+    """Every engine does prefill and decode; requests go to them in turn."""
 
     def __init__(self, engines: Sequence[EngineProcess]) -> None:
         self.engines = engines
@@ -42,7 +42,7 @@ class CoLocated:
 
 
 class Disaggregated:
-    """One engine computes prompts, the other generates."""
+    """One engine computes prompts, the other decodes."""
 
     def __init__(self, engines: Sequence[EngineProcess]) -> None:
         self.engines = engines
@@ -58,6 +58,6 @@ class Disaggregated:
             return news
         if news.finished:
             ask = self._prefilling.pop(news.name)
-            # None if the prompt has no full block: then the decode engine computes all of it.
+            # None if the prompt has no full block: the decode engine then computes all of it.
             self.decode.send(replace(ask, kv_transfer_params=news.kv_transfer_params))
         return None

@@ -1,1 +1,1 @@
-"""The engine without a model: the same scheduler and KV manager, a virtual clock, and a price for every step."""
+"""Serving without a model: the engine's scheduler and KV manager, a virtual clock, and a cost for every step."""

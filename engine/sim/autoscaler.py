@@ -1,4 +1,4 @@
-"""When to add a replica and when to take one away.
+"""Start and drain replicas by a signal with hysteresis.
 
     signal  |        ____            ______
     out at  |-------/----\\----------/------\\-------   held for `sustain_out`: start a replica
@@ -31,7 +31,7 @@ SIGNALS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """At least this many replicas between two moments: for load that is known to come."""
+    """Minimum number of replicas between two times, for expected load."""
 
     start: float
     end: float
@@ -40,7 +40,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class AutoscalerConfig:
-    """Seconds throughout."""
+    """Settings of the autoscaler. Times are in seconds."""
 
     signal: Signal
     out_above: float
@@ -55,7 +55,7 @@ class AutoscalerConfig:
     warm_start: float = 5.0
     warm_pool: int = 0
     interval: float = 10.0
-    """Between two looks at the signal."""
+    """Seconds between two samples of the signal."""
     schedules: tuple[Schedule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class AutoscalerConfig:
         if not self.in_below < self.out_above:
             raise ConfigError(
                 f"in_below ({self.in_below}) must be less than out_above ({self.out_above}): "
-                "between them nothing happens"
+                "between them the number of replicas stays"
             )
         if not 1 <= self.min_replicas <= self.max_replicas:
             raise ConfigError(
@@ -92,27 +92,27 @@ class ScaleEvent:
     replica: int
     signal: float
     replicas: int
-    """Serving or starting, after the event."""
+    """Replicas that serve or start, after the event."""
 
 
 @dataclass
 class Autoscaler:
-    """Looks at a signal from time to time; says how many replicas to add (1), drain (-1) or neither."""
+    """Samples a signal and decides whether to add a replica (1), drain one (-1) or neither (0)."""
 
     config: AutoscalerConfig
     last_change: float = float("-inf")
     overload_seconds: float = 0.0
-    """The signal was above the threshold and nothing could be done: in a cooldown, or at the maximum."""
+    """Time with the signal above the threshold in a cooldown or at the maximum, when no replica could start."""
     _above_since: float | None = field(default=None, repr=False)
     _below_since: float | None = field(default=None, repr=False)
 
     def least(self, now: float) -> int:
-        """Replicas that must run now, by rule or by schedule."""
+        """Return the minimum number of replicas now, from the settings and the schedule."""
         due = [plan.min_replicas for plan in self.config.schedules if plan.start <= now < plan.end]
         return min(self.config.max_replicas, max([self.config.min_replicas, *due]))
 
     def decide(self, now: float, signal: float, num_replicas: int) -> int:
-        """`num_replicas` counts those that start as well."""
+        """Return 1, -1 or 0. `num_replicas` includes starting replicas."""
         config = self.config
         if num_replicas < self.least(now):
             return self._change(now, 1)
@@ -140,7 +140,7 @@ def _since(start: float | None, now: float, holds: bool) -> float | None:
 
 
 def count_thrash(events: list[ScaleEvent], window: float = 900.0) -> int:
-    """Changes that undid the one before within `window` seconds."""
+    """Count changes that reverted the previous one within `window` seconds."""
     changes = [event for event in events if event.kind in ("out", "in")]
     return sum(
         later.kind != earlier.kind and later.time - earlier.time <= window

@@ -1,8 +1,8 @@
-"""What was measured on this machine, kept for later runs.
+"""Measured rates of this machine, stored for later runs.
 
-One entry per model: the rates that make the cost model's step times fit those of the live engine. They lie in the
-user's cache folder, since they are true for one machine only. `app/bench/calibrate.py` measures; this file is what the
-simulator needs of it, without torch.
+One entry per model: the rates that fit the cost model's step times to the live engine. They are stored in the
+user's cache folder, since they hold for one machine only. `app/bench/calibrate.py` measures; this file is the part
+that the simulator needs, without torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Calibration:
     rates: Rates
     threads: int
     num_steps: int
-    """That were timed."""
+    """Number of timed steps."""
     fit_error: float
-    """Median over the kinds of steps that were timed: |fitted - measured| / measured."""
+    """Median over the kinds of timed steps: |fitted - measured| / measured."""
 
 
 def calibration_file() -> Path:
@@ -37,7 +37,7 @@ def calibration_file() -> Path:
 
 
 def save_calibration(found: Calibration) -> Path:
-    """Add to what is known, or replace it."""
+    """Store a calibration, replacing an earlier one of the same model."""
     known = {**load_calibrations(), found.model: found}
     path = calibration_file()
     content = {"format": FORMAT, "models": {name: asdict(entry) for name, entry in known.items()}}
@@ -46,7 +46,7 @@ def save_calibration(found: Calibration) -> Path:
 
 
 def load_calibrations() -> dict[str, Calibration]:
-    """By model. Empty if nothing was measured, or if the file cannot be read: measuring again replaces it."""
+    """Return the calibrations by model; empty if there are none or the file is unreadable."""
     try:
         content = json.loads(calibration_file().read_text())
         if content["format"] != FORMAT:
@@ -60,7 +60,7 @@ def load_calibrations() -> dict[str, Calibration]:
 
 
 def rates_on_cpu(shape: ModelShape) -> Calibration | None:
-    """What was measured for this model, else for the one nearest in size; None if nothing was."""
+    """Return the calibration of this model, else of the measured model nearest in size, else None."""
     known = load_calibrations()
     if shape.name in known:
         return known[shape.name]

@@ -1,4 +1,4 @@
-"""Time that passes only when somebody says so."""
+"""A virtual clock that the simulator advances."""
 
 from __future__ import annotations
 

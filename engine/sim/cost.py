@@ -1,7 +1,7 @@
-"""What a step costs: a roofline over what the scheduler chose.
+"""Duration of a step: a roofline over the scheduler's plan.
 
-Every part of a forward pass moves bytes and does arithmetic; it takes at least the longer of the two. For a batch of
-T tokens in R rows (Williams et al. 2009; the same decomposition as Vidur, Agrawal et al. 2024, 2405.05465, section 4):
+Every part of a forward pass moves bytes and does arithmetic; it takes at least the longer of the two times. For T
+tokens in R rows (Williams et al. 2009; the same decomposition as Vidur, Agrawal et al. 2024, 2405.05465, section 4):
 
     part         bytes moved                        arithmetic
     linear       all its weights, once per step     2 x parameters x T          T decides: decode is left, prefill right
@@ -11,8 +11,8 @@ T tokens in R rows (Williams et al. 2009; the same decomposition as Vidur, Agraw
     collectives  2 all-reduces per layer (TP), one hand-over per stage (PP)
     overhead     per step (launching, Python) and per row (bookkeeping)
 
-Two honest limits. Peak rates times an efficiency are a guess until somebody measures (`prep sim calibrate` does, for a
-CPU). And with PP a step passes the stages one after another, as with one batch in flight: PP buys memory, not time.
+Two limits: peak rates times an efficiency are an estimate until they are measured (`prep sim calibrate`, for a
+CPU); and with PP a step passes the stages in turn, as with one batch in flight, so PP saves memory, not time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.sim.memory import Deployment
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Shares of a datasheet's peak that good kernels reach, and what a step costs beside them.
+    """Shares of a datasheet's peak that good kernels reach, and the fixed costs of a step.
 
     Public serving measurements on A100 and H100 lie near these: large GEMMs at 60-75 % of peak, decode attention and
     small GEMMs at 75-85 % of bandwidth, FlashAttention-2 prefill at about half of peak.
@@ -42,13 +42,13 @@ class Efficiency:
     step_overhead: float = 0.8e-3
     """Seconds per step: scheduling, inputs, one graph launch, sampling, output."""
     eager_overhead: float = 20e-6
-    """Seconds per layer of a step that is not replayed from a graph: any step with a prompt in it."""
+    """Seconds per layer of a step that is not replayed from a graph: any step that computes a prompt."""
     row_overhead: float = 2e-6
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What the machine really does: per second, and in seconds."""
+    """Achieved rates per second, and overheads in seconds."""
 
     bytes_per_s: float
     flops: float
@@ -56,15 +56,15 @@ class Rates:
     attention_flops: float
     step_overhead: float
     eager_overhead: float
-    """Per layer, in steps that hold more than single tokens."""
+    """Seconds per layer, in steps that compute more than one token in some row."""
     row_overhead: float
     overlaps: bool
-    """A GPU loads while it computes, so a part takes the longer of the two; a CPU core takes about their sum."""
+    """Whether loads overlap with compute, as on a GPU: then a part takes the longer time, on a CPU about the sum."""
     link_share: float = 0.7
 
     @classmethod
     def of(cls, hardware: Hardware, compute_dtype: str, efficiency: Efficiency | None = None) -> Rates:
-        """Datasheet times efficiency. Attention computes in 16 bits whatever the weights are in."""
+        """Return datasheet times efficiency. Attention computes in 16 bits for every weight format."""
         share = efficiency or Efficiency()
         wide = next(dtype for dtype in ("bfloat16", "float16", "float32") if dtype in hardware.flops)
         return cls(
@@ -82,27 +82,27 @@ class Rates:
 
 @dataclass(slots=True)
 class StepLoad:
-    """What a step does, in numbers that its cost depends on."""
+    """The quantities of a step that determine its cost."""
 
     num_rows: int = 0
     num_tokens: int = 0
     num_sampled: int = 0
     """Positions whose logits are computed."""
     decode_context: int = 0
-    """Positions that rows of one token look at, all rows together. So many bytes of KV are read, per layer."""
+    """Positions read by rows of one token, summed over rows; their KV is read in every layer."""
     prefill_pairs: int = 0
     """(query, key) pairs of the other rows."""
     prefill_context: int = 0
-    """Positions whose KV the other rows read."""
+    """Positions whose KV the other rows read, summed over rows."""
 
     @property
     def is_decode(self) -> bool:
-        """Every row computes one token: the step can be replayed from a graph."""
+        """Whether every row computes one token, so that the step can be replayed from a graph."""
         return self.num_tokens == self.num_rows
 
 
 def pairs_of(start: int, num_tokens: int, window: int | None) -> int:
-    """(query, key) pairs of a causal chunk: position p looks at min(p + 1, window) positions."""
+    """Return the (query, key) pairs of a causal chunk: position p reads min(p + 1, window) positions."""
     end = start + num_tokens
     full = num_tokens * start + num_tokens * (num_tokens + 1) // 2
     if window is None or end <= window:
@@ -113,7 +113,7 @@ def pairs_of(start: int, num_tokens: int, window: int | None) -> int:
 
 
 def load_of(out: SchedulerOutput, requests: Mapping[str, Request], window: int | None = None) -> StepLoad:
-    """The load of a plan. `requests` are the scheduler's, still without this step's tokens."""
+    """Return the load of a plan. `requests`: the scheduler's, before they receive this step's tokens."""
     load = StepLoad(num_rows=len(out.scheduled))
     for row in out.scheduled:
         start, num_tokens = row.start, row.num_tokens
@@ -130,7 +130,7 @@ def load_of(out: SchedulerOutput, requests: Mapping[str, Request], window: int |
 
 
 class CostModel:
-    """Prices steps of one deployment. Equal loads cost equally: `seconds` depends on nothing else."""
+    """Computes step durations of one deployment; `seconds` depends on the load alone."""
 
     def __init__(self, deployment: Deployment, rates: Rates | None = None) -> None:
         model, precision, tp = deployment.model, deployment.precision, deployment.tp
@@ -153,10 +153,10 @@ class CostModel:
         self._eager = self.rates.eager_overhead * model.num_layers
         self._num_layers = model.num_layers
         self._decode_fixed: dict[int, tuple[float, float, float]] = {}
-        """By rows: what does not depend on the context of a decode step."""
+        """Rows of a decode step -> costs that do not depend on its context."""
 
     def seconds(self, load: StepLoad) -> float:
-        """Duration of a step."""
+        """Return the duration of a step."""
         return (
             self._linear(load)
             + self._head(load)
@@ -166,7 +166,7 @@ class CostModel:
         )
 
     def decode_seconds(self, num_rows: int, context: int) -> float:
-        """`seconds` of a step in which each row computes one token, to the last bit; most steps are like that."""
+        """Return exactly `seconds` of a step in which each row computes one token: a fast path for the usual step."""
         fixed = self._decode_fixed.get(num_rows)
         if fixed is None:
             load = StepLoad(num_rows, num_rows, num_rows, 0)
@@ -176,7 +176,7 @@ class CostModel:
         return products + context * self._seconds_per_position + collectives + rest
 
     def parts(self, load: StepLoad) -> dict[str, float]:
-        """Seconds by part; they add up to `seconds`."""
+        """Return seconds by part; they add up to `seconds`."""
         return {
             "linear": self._linear(load),
             "head": self._head(load),
@@ -186,22 +186,22 @@ class CostModel:
         }
 
     def bytes_and_flops(self, load: StepLoad) -> tuple[float, float]:
-        """Of all matrix products: weights read, and arithmetic."""
+        """Return weight bytes read and FLOP of all matrix products."""
         num_bytes, flops = self._weight_bytes(load.num_tokens), self._linear_flops * load.num_tokens
         if load.num_sampled:
             num_bytes, flops = num_bytes + self._head_bytes, flops + 2 * self._head_params * load.num_sampled
         return num_bytes, flops
 
     def attention_work(self, load: StepLoad) -> tuple[float, float]:
-        """Bytes of KV that single tokens read, and arithmetic of the other rows."""
+        """Return KV bytes read by single-token rows, and attention FLOP of the other rows."""
         return load.decode_context * self._kv_bytes, load.prefill_pairs * self._pair_flops
 
     def intensity(self, load: StepLoad) -> float:
-        """FLOP per byte of the linear layers: compare with `Hardware.ridge`."""
+        """Return FLOP per byte of the linear layers; compare with `Hardware.ridge`."""
         return self._linear_flops * load.num_tokens / self._weight_bytes(load.num_tokens)
 
     def _weight_bytes(self, num_tokens: int) -> float:
-        """Routing as if at random: an expert is left out by all T tokens with probability (1 - k/E)^T."""
+        """Return weight bytes read. Routing is random: with probability (1 - k/E)^T no token picks an expert."""
         if not self._routed_bytes:
             return self._common_bytes
         return self._common_bytes + self._routed_bytes * (1 - self._miss**num_tokens)
@@ -221,7 +221,7 @@ class CostModel:
         return moving + computing
 
     def _attention(self, load: StepLoad) -> float:
-        """On a GPU the longer of moving and computing; what was measured on a CPU holds both."""
+        """Return attention seconds: on a GPU the longer of moving and computing; a CPU's measured rate covers both."""
         seconds = load.decode_context * self._seconds_per_position
         if load.prefill_pairs:
             computing = load.prefill_pairs * self._pair_flops / self.rates.attention_flops
@@ -230,7 +230,7 @@ class CostModel:
         return seconds
 
     def _collectives(self, load: StepLoad) -> float:
-        """Ring all-reduce moves 2 (p - 1) / p of the tensor through every link."""
+        """Return seconds of communication. A ring all-reduce moves 2 (p - 1) / p of the tensor through every link."""
         tp, pp, link = self.deployment.tp, self.deployment.pp, self.deployment.hardware.link
         if tp == 1 and pp == 1:
             return 0.0
@@ -242,7 +242,7 @@ class CostModel:
         return seconds + (pp - 1) * (link.latency_s + tensor / speed)
 
     def copying(self, num_bytes: int) -> float:
-        """Between a device and its host's memory, before the forward pass that needs it."""
+        """Return seconds to copy bytes between a device and its host before the forward pass that needs them."""
         if not num_bytes:
             return 0.0
         link = self.deployment.hardware.host_link

@@ -1,4 +1,4 @@
-"""A deployment from names, with vLLM's defaults for what is not given."""
+"""Build a deployment from names, with vLLM's defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_deployment(
 ) -> Deployment:
     """Look up the names and fill in the defaults. Raises ConfigError.
 
-    longest: tokens of the workload's longest request; None: as long as the model allows.
+    longest: tokens of the workload's longest request; None: the model's maximum.
     """
     shape, hardware = get_model(model), get_hardware(gpu)
     most = shape.max_position_embeddings

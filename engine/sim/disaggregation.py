@@ -4,12 +4,12 @@
                                  | KV of the prompt: bytes / link, one transfer at a time per sender
     decode replica               +------------------> [ second token, third, ... ]
 
-The decode replica learns of the KV as the real engine does (engine/core/kv_manager.py): the blocks lie in its prefix
-cache when the request arrives, so admission finds a hit and computes what is left of the last block. If they do not
-fit, or are evicted before their turn comes, those tokens are computed again: slower, never wrong.
+The decode replica receives the KV as the real engine does (engine/core/kv_manager.py): the blocks are in its prefix
+cache when the request arrives, so admission finds a hit and computes the rest of the last block. If they do not
+fit, or are evicted before the request starts, those tokens are computed again: slower, never wrong.
 
 Source: DistServe (Zhong et al. 2024, arXiv 2401.09670); Splitwise (Patel et al. 2024, arXiv 2311.18677). Simplified:
-the sender gives its blocks back when the prompt is done, not when the transfer is.
+the sender frees its blocks when the prompt is done, not when the transfer is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.sim.router import Router
 from engine.sim.workload import SimRequest, make_request
 
 LINK_SHARE = 0.8
-"""Of a link's rate that a large transfer reaches."""
+"""Share of a link's rate that a large transfer reaches."""
 
 
 @dataclass
@@ -40,9 +40,9 @@ class DisaggregatedReport:
     decode: list[ReplicaReport]
     transfers: int
     transfer_bytes: float
-    """All of them, all devices."""
+    """Bytes of all transfers on all devices."""
     mean_transfer_seconds: float
-    """From the first token until the KV has arrived, waiting for the sender's link included."""
+    """Mean time from the first token until the KV has arrived, including the wait for the sender's link."""
 
 
 @dataclass(order=True)
@@ -54,7 +54,7 @@ class Transfer:
 
 
 class DisaggregatedFleet:
-    """A pool for prompts, a pool for answers, a link between them."""
+    """A prefill pool, a decode pool and a link between them."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class DisaggregatedFleet:
             replica.num_requests += 1
 
     def _advance(self, when: float) -> None:
-        """Prefill up to `when`, and whatever has been sent until then."""
+        """Advance prefill to `when` and deliver the KV sent by then."""
         for replica in self.prefill:
             for record in replica.engine.run_until(when):
                 self._send(replica, record)
@@ -115,7 +115,7 @@ class DisaggregatedFleet:
             self._receive(heapq.heappop(self._on_the_way))
 
     def _send(self, replica: Replica, record: RequestRecord) -> None:
-        """The prompt is done: its KV leaves, unless the first token was the only one."""
+        """Send the KV of a finished prompt, unless its first token was the only one."""
         if record.request.output_len == 1:
             self._finished.append(record)
             return
@@ -160,7 +160,7 @@ class DisaggregatedFleet:
 
 
 def place_blocks(kv: KVManager, core: Request, num_tokens: int) -> int:
-    """Have the full blocks of the first `num_tokens` tokens cached, as far as there is room. Returns how many are."""
+    """Cache the full blocks of the first `num_tokens` tokens while there is room. Return how many are cached."""
     kv.add(core)
     held = []
     for block_hash in core.block_hashes[: num_tokens // kv.block_size]:

@@ -1,12 +1,12 @@
-"""The engine's loop with a virtual clock: the real scheduler decides, the cost model says how long it takes.
+"""The engine's loop with a virtual clock: the real scheduler plans steps, the cost model times them.
 
         add(request) ---> [ waiting | running ]          engine.core.Scheduler, as in the live engine
                                 |
            t ----- schedule() --+-- cost.seconds(load) -- update() ----- t + cost --->
 
-A step that is under way when a request arrives does not see it: the request waits for the next one, as it would in
-the live engine. Idle time passes at no cost. Source of the idea: Vidur (Agrawal et al. 2024), which simulates vLLM's
-scheduler; here there is nothing to imitate, because it is the scheduler.
+A request that arrives during a step waits for the next one, as in
+the live engine. Idle time is skipped. Source of the idea: Vidur (Agrawal et al. 2024), which simulates vLLM's
+scheduler; here the scheduler itself runs.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ MAX_STEPS_AHEAD = 4096
 
 @dataclass(slots=True)
 class Flight:
-    """A step that has begun and not yet ended."""
+    """A step that has begun and not ended."""
 
     end: float
     plan: tuple[SchedulerOutput, ModelRunnerOutput] | None
-    """None: a decode step that was certain (`fast_forward.py`)."""
+    """The plan and its answer; None for a certain decode step (`fast_forward.py`)."""
 
 
 class SimEngine:
-    """One replica. `run` serves a whole workload; `add` and `run_until` are for those who steer several."""
+    """One replica. `run` serves a whole workload; `add` and `run_until` let a fleet drive several replicas."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class SimEngine:
         self.cost = cost
         self.speculation = speculation
         self.on_step = on_step
-        """Hears every step: plan, load, seconds. Steps are then not skipped."""
+        """Called with plan, load and seconds of every step; it disables fast-forwarding."""
         self.fast_forward = fast_forward and on_step is None and speculation is None
         self.recorder = Recorder()
         self.now = 0.0
-        """When the next step can start: the end of the last one, or the moment that work arrived."""
+        """Time at which the next step can start: the end of the last one, or the arrival of work."""
         self.previous_end = -2.0
         self.rejected: list[tuple[SimRequest, str]] = []
         self._answers: dict[str, list[int]] = {}
@@ -77,11 +77,11 @@ class SimEngine:
         self.run_until(float("inf"))
 
     def add(self, request: SimRequest, when: float) -> RequestRecord | None:
-        """Queue a request at virtual time `when`; None if it can never run (see `rejected`)."""
+        """Queue a request at virtual time `when`. Return None if it can never run (see `rejected`)."""
         return self.submit(make_request(request), RequestRecord(request, arrival=when), when)
 
     def submit(self, core: Request, record: RequestRecord, when: float) -> RequestRecord | None:
-        """The same with a scheduler's request and a record of the caller's: half of a disaggregated request."""
+        """Queue a scheduler's request with the caller's record: one half of a disaggregated request."""
         self.clock.now = when
         try:
             self.scheduler.add(core)
@@ -95,7 +95,7 @@ class SimEngine:
         return record
 
     def run_until(self, when: float) -> list[RequestRecord]:
-        """Every step that ends by `when`, and the one that is under way then. Returns who finished."""
+        """Run every step that starts by `when`. Return the records of finished requests."""
         done: list[RequestRecord] = []
         while True:
             if self._flight is not None:
@@ -117,7 +117,7 @@ class SimEngine:
     # -- one step
 
     def _go_on(self, when: float) -> None:
-        """Begin the next step, or do several at once."""
+        """Begin the next step, or skip several certain ones."""
         ahead = self.scheduler.steps_ahead(MAX_STEPS_AHEAD) if self.fast_forward else -1
         if ahead < 0:
             self._take_off()
@@ -125,7 +125,7 @@ class SimEngine:
             self._take_off_decoding()
 
     def _take_off(self) -> None:
-        """Plan the next step and work out when it ends."""
+        """Plan the next step and compute when it ends."""
         scheduler = self.scheduler
         self.clock.now = self.now
         out = scheduler.schedule()
@@ -156,7 +156,7 @@ class SimEngine:
         self._flight = Flight(self.now + seconds, plan)
 
     def _answer(self, out: SchedulerOutput) -> ModelRunnerOutput:
-        """What a worker would return: a token for each row that reached its last known one."""
+        """Answer as a worker: a token for each row that computed its last known token."""
         requests, answers = self.scheduler.requests, self._answers
         result = ModelRunnerOutput(
             {
@@ -170,7 +170,7 @@ class SimEngine:
         return result
 
     def _land(self, flight: Flight) -> list[RequestRecord]:
-        """The step is over: tell the scheduler and write down what it produced."""
+        """End a step: update the scheduler and record its outputs."""
         scheduler, recorder = self.scheduler, self.recorder
         self._flight = None
         self.now = self.clock.now = flight.end
@@ -193,7 +193,7 @@ class SimEngine:
     # -- many steps
 
     def _skip(self, most: int, when: float) -> int:
-        """Do those of the `most` certain steps that end by `when`. Returns how many."""
+        """Skip those of the `most` certain steps that end by `when`. Return how many."""
         scheduler = self.scheduler
         seconds, ends = self._durations(most, when)
         if not ends:
@@ -214,7 +214,7 @@ class SimEngine:
         return len(ends)
 
     def _durations(self, most: int, when: float) -> tuple[list[float], list[float]]:
-        """(seconds, end) of each of the next steps, up to `most` and as long as they end by `when`."""
+        """Return the seconds and the ends of up to `most` next steps that end by `when`."""
         running, window = self.scheduler.running, self.cost.window
         num_rows = len(running)
         context = [len(request.token_ids) for request in running]

@@ -1,15 +1,15 @@
-"""Decode steps without planning them row by row, ending in exactly the state that planning would have left.
+"""Run decode steps without planning every row, with exactly the state that planning would produce.
 
-While every running request decodes, nobody can be admitted and the free blocks suffice, the next step is certain. If
-moreover nobody finishes, so is the one after it, and k steps in a row can be written down at once:
+While every running request decodes, no request can be admitted and the free blocks suffice, the next step is certain.
+If no request finishes either, so is the step after it, and k steps in a row can be applied at once:
 
     step          1    2    3    4   ...   k
     request a     t    t    t+B  t         t        t: one token, one slot     B: takes a block from the pool
     request b     t    t+P  t    t         t+B      P: publishes the block that it filled
 
 Tokens are appended k at a time; blocks are taken and published in the order of the steps and, within one, of the
-rows, because that order decides which block ids are handed out and which cached content is evicted. A single certain
-step, one in which requests may finish, has two halves, so that whoever looks in the middle of it sees what he should.
+rows, because that order determines which block ids are allocated and which cached content is evicted. A single certain
+step, in which requests may finish, has two halves, so that an observer in the middle of it sees the right state.
 A test runs random workloads both ways and compares the whole state.
 """
 
@@ -28,15 +28,15 @@ _TAKE, _PUBLISH = 0, 1
 
 
 class FastForwardScheduler(Scheduler):
-    """The scheduler, with a way to skip. `schedule` and `update` are inherited as they are."""
+    """The scheduler with a fast path. `schedule` and `update` are inherited unchanged."""
 
     def steps_ahead(self, most: int) -> int:
-        """How many of the next `most` steps are certain and end nobody; 0: the next is certain; -1: it is not."""
+        """Return how many of the next `most` steps are certain and finish no request; 0: only the next; -1: none."""
         running, waiting, window = self.running, self.waiting, self.kv.sliding_window
         if not running or len(running) > self.config.max_num_batched_tokens:
             return -1
         if self.kv.host is not None or KVTransfers.of(self) is not None:
-            return -1  # what a step copies is decided while it is planned
+            return -1  # planning a step decides what it copies
         for request in running:
             known = len(request.token_ids)
             if request.num_computed_tokens != known - 1 or request.spec_token_ids:
@@ -53,11 +53,11 @@ class FastForwardScheduler(Scheduler):
         return self._with_blocks(max(0, most))
 
     def _nobody_starts(self) -> bool:
-        """Whether the waiting keep waiting for as long as the running only decode."""
+        """Whether waiting requests cannot start while the running ones only decode."""
         if len(self.running) >= min(self.config.max_num_seqs, self.config.max_num_batched_tokens):
             return True
         if not self.config.enable_chunked_prefill or self.kv.sliding_window is not None:
-            return False  # what the head needs depends on the budget
+            return False  # the head's need depends on the budget
         head = self.waiting.peek()
         hit = self.kv.match(head)
         missing = self.kv.num_missing(head, head.num_tokens, hit)
@@ -65,7 +65,7 @@ class FastForwardScheduler(Scheduler):
         return missing > len(self.kv.pool.free) - self.kv.num_revived(hit) and not self._helps(head)
 
     def _helps(self, head: Request) -> bool:
-        """Whether some running request has begun exactly as `head` does, as far as it has published."""
+        """Whether a running request shares all its published blocks with the start of `head`."""
         for request in self.running if self.kv.enable_prefix_caching else ():
             at = request.num_published_blocks
             if at < len(head.block_hashes) and (
@@ -79,7 +79,7 @@ class FastForwardScheduler(Scheduler):
         if len(self.running) * (most // self.kv.block_size + 1) <= free:
             return most
         if self._blocks_taken_in(1) > free:
-            return -1  # somebody will be preempted
+            return -1  # a request will be preempted
         return bisect_right(range(1, most + 1), free, key=self._blocks_taken_in)
 
     def _blocks_taken_in(self, num_steps: int) -> int:
@@ -94,9 +94,9 @@ class FastForwardScheduler(Scheduler):
     # -- one step
 
     def begin_decode(self) -> None:
-        """What `schedule` does if the next step is certain."""
+        """Do the work of `schedule` for a certain step."""
         size, num_rows = self.kv.block_size, len(self.running)
-        self._finished_ids = []  # the worker would have been told
+        self._finished_ids = []  # `schedule` would report them to the worker
         step = next(self._step)
         self.stats = StepStats(step=step, num_scheduled_tokens=num_rows, num_decode_tokens=num_rows)
         for request in self.running:
@@ -105,7 +105,7 @@ class FastForwardScheduler(Scheduler):
                 self.kv.allocate(request, len(request.token_ids))
 
     def end_decode(self, answers: dict[str, list[int]]) -> list[EngineCoreOutput]:
-        """What `update` does then. Returns the last outputs of those that finished."""
+        """Do the work of `update` for a certain step. Return the last outputs of finished requests."""
         kv, size, publishes = self.kv, self.kv.block_size, self.kv.enable_prefix_caching
         finished: list[EngineCoreOutput] = []
         for request in list(self.running):
@@ -135,11 +135,11 @@ class FastForwardScheduler(Scheduler):
     # -- many steps
 
     def skip(self, num_steps: int, answers: dict[str, list[int]]) -> list[int]:
-        """Do `num_steps` steps that `steps_ahead` promised. `answers[request id]` is its next token, in a list.
+        """Apply `num_steps` steps, as counted by `steps_ahead`. `answers[request id]` is its next token, in a list.
 
-        Returns, for every block taken, the step (from 0) in which it was.
+        Return, for every block allocated, its step (from 0).
         """
-        self._finished_ids = []  # the first of these steps would have told the worker
+        self._finished_ids = []  # the first of these steps would report them to the worker
         changes = self._changes(num_steps)
         first = {index: len(self.running[index].token_ids) for _, _, index in changes}
         for request in self.running:
@@ -165,7 +165,7 @@ class FastForwardScheduler(Scheduler):
         return taken
 
     def _hash_full_blocks(self) -> None:
-        """Those that the last step filled with a token whose KV the next one will compute."""
+        """Hash blocks that the last step filled with a token whose KV the next step computes."""
         if self.kv.enable_prefix_caching:
             size = self.kv.block_size
             for request in self.running:
@@ -173,7 +173,7 @@ class FastForwardScheduler(Scheduler):
                     self.kv.hasher.extend(request)
 
     def _changes(self, num_steps: int) -> list[tuple[int, int, int]]:
-        """(step from 1, what, index of the running request), in the order in which the steps would do it."""
+        """Return (step from 1, kind, index of the running request) in the order of the steps."""
         size, publishes = self.kv.block_size, self.kv.enable_prefix_caching
         changes: list[tuple[int, int, int]] = []
         for index, request in enumerate(self.running):

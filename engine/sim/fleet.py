@@ -1,4 +1,4 @@
-"""Several replicas behind a router, more or fewer of them as load changes.
+"""Several replicas behind a router, scaled with the load.
 
         requests --> router --> replica 0   [scheduler, KV]  clock 0
                         |-----> replica 1   [scheduler, KV]  clock 1         each runs up to "now" when it is
@@ -6,7 +6,7 @@
                      autoscaler: start, drain, stop
 
 Replicas meet only through the router, so each may lag behind the others in wall time; none is ever ahead of the moment
-at which a decision is made.
+of a decision.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from engine.sim.workload import SimRequest, make_request
 
 @dataclass
 class FleetReport:
-    """The run as a whole and by replica."""
+    """Figures of the whole run and of each replica."""
 
     run: RunReport
     replicas: list[ReplicaReport]
     balance: float
-    """Most requests of a replica over the mean; 1 is even."""
+    """Maximum requests of a replica over the mean; 1 is even."""
     replica_seconds: float
-    """Paid: from start to stop, starting and draining included."""
+    """Billed time from start to stop, including starting and draining."""
     events: list[ScaleEvent] = field(default_factory=list)
     num_out: int = 0
     num_in: int = 0
@@ -42,7 +42,7 @@ class FleetReport:
     """Changes undone by the next one within 15 minutes."""
     overload_seconds: float = 0.0
     reaction_seconds: float | None = None
-    """Mean from deciding to grow until the new replica serves."""
+    """Mean time from the decision to grow until the new replica serves."""
 
 
 class Fleet:
@@ -67,7 +67,7 @@ class Fleet:
         self._arrivals = 0
 
     def run(self, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None) -> FleetReport:
-        """Serve everything; report."""
+        """Serve all requests and report."""
         for number, request in enumerate(requests):
             self._look_until(request.arrival)
             self._arrivals += 1
@@ -90,7 +90,7 @@ class Fleet:
             replica.num_requests += 1
 
     def _finish(self) -> float:
-        """Let the replicas end their work; the autoscaler looks on. Returns when the last token came."""
+        """Run the replicas to their end, with autoscaling. Return the time of the last token."""
         while self.autoscaler is not None and any(replica.engine.num_unfinished for replica in self.replicas):
             self._look_until(self._next_look)
         for replica in self.replicas:
@@ -135,7 +135,7 @@ class Fleet:
         return total / len(ready)
 
     def _start(self, now: float, signal: float, config: AutoscalerConfig) -> None:
-        """From the warm pool if somebody waits there; the pool fills again with a cold start, which we do not model."""
+        """Start a replica, from the warm pool if it has one; the refill of the pool is not modelled."""
         delay = config.warm_start if self._warm else config.cold_start
         self._warm = max(0, self._warm - 1)
         replica = Replica(len(self.replicas), self.make_engine(), "starting", now, now + delay)
@@ -143,7 +143,7 @@ class Fleet:
         self._log(now, "out", replica, signal)
 
     def _drain(self, now: float, signal: float) -> None:
-        """The emptiest ready replica takes nothing new and stops when it is done."""
+        """Drain the ready replica with the fewest requests; it stops when it is empty."""
         ready = [replica for replica in self.replicas if replica.state == "ready"]
         if len(ready) < 2:
             return

@@ -1,9 +1,9 @@
-"""Named accelerators: what the datasheet promises.
+"""Named accelerators and their datasheet figures.
 
 Rates are dense (no structured sparsity): marketing figures with an asterisk are twice as high. Memory is what
-`nvidia-smi` reports as the card's total, since that is what an engine can plan with; an "80 GB" card has 79.6 GiB.
+`nvidia-smi` reports as the card's total, the amount an engine can use; an "80 GB" card has 79.6 GiB.
 
-The ridge point is the arithmetic intensity (FLOP per byte of memory traffic) from which on the arithmetic units are
+The ridge point is the arithmetic intensity (FLOP per byte of memory traffic) above which the arithmetic units are
 the limit, not memory: peak FLOP/s / bandwidth (Williams, Waterman and Patterson 2009, "Roofline").
 """
 
@@ -32,7 +32,7 @@ class Link:
     name: str
     bytes_per_s: float
     latency_s: float
-    """Seconds that a message or collective takes however small it is."""
+    """Seconds of the smallest message or collective."""
     source: str
 
     def seconds(self, num_bytes: float) -> float:
@@ -64,24 +64,24 @@ class Hardware:
     name: str
     memory_bytes: float
     bytes_per_s: float
-    """Of device memory."""
+    """Bandwidth of the device memory, bytes per second."""
     flops: Mapping[str, float]
     """Dense FLOP/s by compute type (float32, bfloat16, float16, fp8, int8); absent: the device has no such units."""
     link: Link
-    """To the other devices of the same machine."""
+    """Link to the other devices of the same machine."""
     host_link: Link
-    """To the host's memory."""
+    """Link to the host's memory."""
     source: str
     is_cpu: bool = False
     names: tuple[str, ...] = field(default=(), repr=False)
-    """What else people call it."""
+    """Alternative names."""
 
     def ridge(self, dtype: str) -> float:
         """FLOP per byte above which `dtype` arithmetic, not memory, is the limit."""
         return self.peak(dtype) / self.bytes_per_s
 
     def peak(self, dtype: str) -> float:
-        """FLOP/s, dense. ConfigError if the device cannot compute in that type."""
+        """Return dense FLOP/s. Raises ConfigError if the device cannot compute in that type."""
         if dtype not in self.flops:
             raise ConfigError(
                 f"{self.name} has no {dtype} arithmetic; it computes in {', '.join(self.flops)}. "
@@ -168,9 +168,9 @@ _GPUS = [
 
 
 def this_cpu() -> Hardware:
-    """The machine that this runs on, guessed: 16 fp32 multiply-adds a cycle at 2.5 GHz, 20 GB/s, a core.
+    """Estimate this machine: 16 fp32 multiply-adds per cycle at 2.5 GHz and 20 GB/s for each core.
 
-    A guess to start from. `prep sim calibrate` measures the live engine here, and its figures replace these.
+    `prep sim calibrate` measures the live engine and replaces the estimate.
     """
     try:
         cores = len(os.sched_getaffinity(0))
@@ -184,7 +184,7 @@ def this_cpu() -> Hardware:
         MappingProxyType({"float32": cores * 32 * 2.5 * GIGA}),
         LINKS["memory"],
         LINKS["memory"],
-        "guessed from the number of cores; prep sim calibrate measures",
+        "estimated from the number of cores; prep sim calibrate measures",
         is_cpu=True,
     )
 
@@ -197,7 +197,7 @@ def hardware_names() -> list[str]:
 
 
 def get_hardware(name: str) -> Hardware:
-    """A named device; an unknown name raises with the closest one."""
+    """Return a named device. Raises ConfigError with the closest name if it is unknown."""
     if name.lower() == "cpu":
         return this_cpu()
     known = {other: gpu for gpu in _GPUS for other in (gpu.name, *gpu.names)}

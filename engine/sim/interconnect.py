@@ -1,4 +1,4 @@
-"""What tensor and pipeline ranks say to each other in one step, in bytes, and how long a link takes for it.
+"""Bytes exchanged by tensor and pipeline ranks in one step, and their time over a link.
 
     tensor parallel     2 all-reduces per layer and 1 for the embedding, of T x hidden values; the logits' gather
     pipeline parallel   1 send per boundary, of 2 x T x hidden values (the layer's output and the residual stream)
@@ -16,26 +16,26 @@ from dataclasses import dataclass
 from engine.sim.hardware import Link
 
 LOGIT_BYTES = 4
-"""Logits are fp32 whatever the model's type."""
+"""Logits are fp32 for every dtype of the model."""
 
 
 @dataclass(frozen=True)
 class StepTraffic:
-    """Of the rank that samples: what it puts in, counts and bytes."""
+    """Messages and bytes that the sampling rank contributes in one step."""
 
     tensor_parallel_size: int
     num_all_reduces: int
     all_reduce_bytes: int
-    """Of all of them together."""
+    """Bytes of all all-reduces together."""
     gather_bytes: int
-    """This rank's part of the logits; 0: nothing is gathered."""
+    """Bytes of this rank's part of the logits; 0: nothing is gathered."""
     num_boundaries: int
-    """Between pipeline stages: each is crossed once."""
+    """Boundaries between pipeline stages; each is crossed once."""
     boundary_bytes: int
-    """Of one crossing."""
+    """Bytes of one crossing."""
 
     def seconds(self, link: Link) -> float:
-        """One after the other over `link`, with nothing computed meanwhile."""
+        """Return the time of all messages in turn over `link`, without overlap with compute."""
         size = self.tensor_parallel_size
         total = self.num_boundaries * link.seconds(self.boundary_bytes)
         if size > 1:
@@ -57,9 +57,9 @@ def step_traffic(
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
 ) -> StepTraffic:
-    """A step of `num_tokens` tokens, of which `num_sampled` rows get a new one; value_bytes: of the model's dtype.
+    """Return the traffic of a step of `num_tokens` tokens and `num_sampled` rows; value_bytes: size of the dtype.
 
-    With pipeline stages the all-reduces are those on a token's way through all of them.
+    With pipeline stages, the all-reduces of all stages are counted.
     """
     size = tensor_parallel_size
     hidden_bytes = num_tokens * hidden_size * value_bytes

@@ -1,4 +1,4 @@
-"""What fits on a device: weights, activations, and the rest for KV.
+"""Memory plan of a device: weights, activations, and the rest for KV.
 
     device memory x gpu_memory_utilization
       - weights          this GPU's share of the parameters
@@ -21,7 +21,7 @@ from engine.sim.models import ModelShape
 from engine.sim.precision import KV_SCALE_BYTES, PRECISIONS, Precision, get_precision, kv_bytes
 
 GPU_RUNTIME_BYTES = 1.0 * GIB
-"""CUDA context, NCCL buffers and graphs: what vLLM's boot log shows missing on cards of any size, about 1 GiB."""
+"""CUDA context, NCCL buffers and graphs: about 1 GiB in vLLM's boot log on cards of any size."""
 
 
 class DoesNotFit(ConfigError):
@@ -34,7 +34,7 @@ class DoesNotFit(ConfigError):
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model on devices: what memory and time are worked out from."""
+    """A model on devices: the input of the memory and time estimates."""
 
     model: ModelShape
     hardware: Hardware
@@ -76,18 +76,18 @@ class Deployment:
 
     @property
     def weight_bytes(self) -> float:
-        """Of the whole model, on all devices together."""
+        """Bytes of the whole model on all devices together."""
         linear = self.model.common_params + self.model.routed_params
         return linear * self.precision.weight_bytes + self.model.embedding_params * self.precision.other_bytes
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """On all devices together, copies counted as often as they are kept."""
+        """KV bytes per token on all devices together, including copies."""
         return self.kv_bytes_per_token_per_device * self.num_devices
 
     @property
     def kv_bytes_per_token_per_device(self) -> float:
-        """With PP each device keeps its own layers only."""
+        """KV bytes per token on one device; with PP it holds only its layers."""
         elements = self.model.kv_elements_per_token(self.tp) / self.pp
         scales = elements / self.model.head_dim * KV_SCALE_BYTES.get(self.kv_cache_dtype, 0)
         return elements * kv_bytes(self.kv_cache_dtype, self.precision) + scales
@@ -95,7 +95,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """One device's memory, in bytes, and what the KV cache of all devices together holds."""
+    """One device's memory in bytes, and the capacity of the KV cache of all devices together."""
 
     total: float
     usable: float
@@ -104,18 +104,18 @@ class MemoryPlan:
     activations: float
     kv_budget: float
     kv_bytes_per_token: float
-    """On one device."""
+    """KV bytes per token on one device."""
     num_blocks: int
-    """The null block, which holds nothing, included."""
+    """Number of blocks, including the null block, which holds nothing."""
     num_tokens: int
-    """That the cache holds, all sequences together."""
+    """Tokens that the cache holds, all sequences together."""
     max_model_len: int
     max_concurrency: float
     """Sequences of `max_model_len` at once, as vLLM's boot log prints it."""
 
 
 def plan_memory(deployment: Deployment) -> MemoryPlan:
-    """Subtract what is fixed, divide the rest into blocks. DoesNotFit says by how much, and what would help."""
+    """Subtract the fixed parts and divide the rest into blocks. Raises DoesNotFit with the deficit and remedies."""
     parts = divide_memory(deployment)
     if parts.kv_budget < 0 or parts.num_tokens < deployment.max_model_len:
         raise _does_not_fit(deployment, parts)
@@ -123,7 +123,7 @@ def plan_memory(deployment: Deployment) -> MemoryPlan:
 
 
 def divide_memory(deployment: Deployment) -> MemoryPlan:
-    """The plan, also of what does not fit: its KV budget is then negative, or holds less than one sequence."""
+    """Return the plan even if it does not fit: its KV budget is then negative or less than one sequence."""
     usable = deployment.hardware.memory_bytes * deployment.gpu_memory_utilization
     weights = deployment.weight_bytes / deployment.num_devices
     runtime = 0.0 if deployment.hardware.is_cpu else GPU_RUNTIME_BYTES
@@ -148,7 +148,7 @@ def divide_memory(deployment: Deployment) -> MemoryPlan:
 
 
 def _activation_bytes(deployment: Deployment) -> float:
-    """The widest moment of the largest step: inside an MLP, or the logits with the sampler's two tables beside them."""
+    """Return the peak of the largest step: inside an MLP, or the logits plus the sampler's two tables."""
     model, width = deployment.model, deployment.precision.other_bytes
     inner = max(model.intermediate_size, model.num_heads * model.head_dim * 2) / deployment.tp
     hidden = deployment.max_num_batched_tokens * (3 * model.hidden_size + 2 * inner) * width
@@ -169,12 +169,12 @@ def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
         f"{needed / GIB:.1f}."
     ]
     helps = remedies(deployment)
-    lines.append(f"What would fit: {'; '.join(helps)}." if helps else "Nothing we know of would make it fit.")
+    lines.append(f"What would fit: {'; '.join(helps)}." if helps else "No single change makes it fit.")
     return DoesNotFit(" ".join(lines), short_by)
 
 
 def remedies(deployment: Deployment) -> list[str]:
-    """Single changes after which it would fit, cheapest first."""
+    """Return single changes that make it fit, cheapest first."""
     lengths = [length for length in (8192, 4096, 2048) if length < deployment.max_model_len]
     found = [
         f"--max-model-len {length}" for length in lengths if _fits(deployment, {"max_model_len": length})

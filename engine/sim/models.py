@@ -1,7 +1,7 @@
-"""Named models as shapes: how many parameters, how many bytes of KV, how much work per token.
+"""Named models as shapes: parameters, KV bytes and work per token.
 
-Nothing here is a published total: parameters are counted from the shape, and the tests compare the counts with what
-the model cards and checkpoints say. A shape is what config.json holds, so every figure can be checked by hand:
+Parameters are counted from the shape; no published totals are stored. The tests compare the counts with
+model cards and checkpoints. A shape holds the fields of config.json, so every figure can be checked by hand:
 
     attention   h x (H*d)  +  2 x h x (KV*d)  +  (H*d) x h      q, k and v, o
     MLP         3 x h x intermediate                            gate, up, down; once per expert in a MoE
@@ -43,11 +43,11 @@ class MoE:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A decoder-only transformer, as far as time and memory depend on it."""
+    """The shape of a decoder-only transformer: everything that time and memory depend on."""
 
     name: str
     repository: str
-    """Where the shape comes from: a Hugging Face id, or where in this repository."""
+    """Source of the shape: a Hugging Face id, or a path in this repository."""
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -67,12 +67,12 @@ class ModelShape:
 
     @property
     def embedding_params(self) -> int:
-        """The input table, and the output head unless it is the same table."""
+        """Parameters of the input table, and of the output head unless it is tied."""
         return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
 
     @property
     def attention_params(self) -> int:
-        """Of one layer, biases and head norms included."""
+        """Attention parameters of one layer, including biases and head norms."""
         h = self.hidden_size
         if self.mla is not None:
             return self._mla_params(self.mla)
@@ -94,17 +94,17 @@ class ModelShape:
 
     @property
     def expert_params(self) -> int:
-        """One expert of one layer; 0 in a dense model."""
+        """Parameters of one expert of one layer; 0 in a dense model."""
         return 3 * self.hidden_size * self.moe.intermediate_size if self.moe else 0
 
     @property
     def routed_params(self) -> int:
-        """All experts that a router chooses from, in all layers."""
+        """Parameters of all routed experts in all layers."""
         return self.num_moe_layers * self.moe.num_experts * self.expert_params if self.moe else 0
 
     @property
     def common_params(self) -> int:
-        """What every token passes: everything but embeddings and routed experts."""
+        """Parameters used by every token: all but embeddings and routed experts."""
         num_dense = self.num_layers - self.num_moe_layers
         total = self.num_layers * (self.attention_params + 2 * self.hidden_size) + self.hidden_size
         total += num_dense * 3 * self.hidden_size * self.intermediate_size
@@ -121,7 +121,7 @@ class ModelShape:
 
     @property
     def active_params(self) -> int:
-        """Those that one token uses, embeddings included, as model cards count them."""
+        """Parameters used by one token, including embeddings, as counted on model cards."""
         return self.embedding_params + self.common_params + self.active_routed_params
 
     @property
@@ -131,7 +131,7 @@ class ModelShape:
     # -- keys and values
 
     def kv_elements_per_token(self, tp: int = 1) -> int:
-        """Numbers kept per token on one of `tp` GPUs, all layers together.
+        """Return the numbers stored per token on one of `tp` GPUs, over all layers.
 
         Key and value heads are divided among the GPUs until each has one; from there on, and for MLA's latent
         vector from the start, every GPU keeps a copy.
@@ -141,12 +141,12 @@ class ModelShape:
         return self.num_layers * 2 * max(1, self.num_kv_heads // tp) * self.head_dim
 
     def kv_tokens_held(self, num_tokens: int) -> int:
-        """Of a sequence of `num_tokens`, those whose KV can still be read: the window, if there is one."""
+        """Return the tokens of a sequence whose KV can still be read: the window, if any."""
         return min(num_tokens, self.sliding_window) if self.sliding_window else num_tokens
 
     @property
     def attention_flops_per_pair(self) -> int:
-        """Multiplications and additions for one query position looking at one key position, all layers.
+        """Multiplications and additions for one (query, key) pair, over all layers.
 
         MLA computes on the latent vector itself (weights absorbed), where a score and a sum are wider.
         """
@@ -171,7 +171,7 @@ def _shape(
     sizes: tuple[int, int, int, int, int, int, int, int],
     **more: object,
 ) -> ModelShape:
-    """Sizes in the order layers, hidden, intermediate, heads, kv heads, head dim, vocabulary, positions."""
+    """Build a shape from layers, hidden, intermediate, heads, KV heads, head dim, vocabulary, positions."""
     return ModelShape(name, repository, *sizes, **more)  # type: ignore[arg-type]
 
 
@@ -260,10 +260,10 @@ _SHAPES = [
 ]
 
 MODELS = {shape.name: shape for shape in _SHAPES}
-"""By name, smallest family first."""
+"""Shapes by name, smallest family first."""
 
 
 def get_model(name: str) -> ModelShape:
-    """The shape of a named model, also by its Hugging Face id; an unknown name raises with the closest one."""
+    """Return the shape of a model by name or Hugging Face id. Raises ConfigError with the closest name otherwise."""
     by_repository = {shape.repository.lower(): shape for shape in _SHAPES if "/" in shape.repository}
     return look_up("model", name, {**by_repository, **MODELS}, shown=list(MODELS))

@@ -1,4 +1,4 @@
-"""Finding a named thing, or saying what there is."""
+"""Look up a name, or suggest the closest one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def look_up(kind: str, name: str, things: Mapping[str, T], *, shown: Sequence[str] | None = None) -> T:
-    """`things[name]`, whatever its case; ConfigError with the closest name and the list if it is unknown."""
+    """Return `things[name]`, ignoring case. Raises ConfigError with the closest name and the list."""
     found = things.get(name.lower())
     if found is not None:
         return found

@@ -1,7 +1,7 @@
-"""What a dtype means for bytes and for arithmetic.
+"""Bytes and arithmetic of each dtype.
 
 Weights may be narrower than the arithmetic: int4 checkpoints (AWQ, GPTQ) are unpacked to 16 bits in the kernel, so
-they save memory traffic and no multiplication. fp8 and int8 multiply in their own type where the device can.
+they save memory traffic, not arithmetic. fp8 and int8 multiply in their type where the device can.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from engine.sim.names import look_up
 
 @dataclass(frozen=True)
 class Precision:
-    """How the linear layers are stored and multiplied. Embeddings and the output head keep 16 or 32 bits."""
+    """Storage and arithmetic of the linear layers. Embeddings and the output head stay in 16 or 32 bits."""
 
     name: str
     weight_bytes: float
-    """Per parameter of a linear layer, scales included."""
+    """Bytes per parameter of a linear layer, including scales."""
     other_bytes: int
-    """Per parameter of embeddings, and per number of an activation."""
+    """Bytes per parameter of embeddings, and per activation."""
     computes_in: tuple[str, ...]
     """Types of arithmetic, best first: the device's first match is used."""
 
@@ -50,7 +50,7 @@ PRECISIONS = {
 KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "int8_per_token_head": 1}
 
 KV_SCALE_BYTES = {"int8_per_token_head": 4}
-"""Beside the key and beside the value of every token and head, as in engine/quant/kv_cache.py."""
+"""Bytes of scale for the key, and for the value, of every token and head, as in engine/quant/kv_cache.py."""
 
 
 def get_precision(name: str) -> Precision:
@@ -58,7 +58,7 @@ def get_precision(name: str) -> Precision:
 
 
 def kv_bytes(kv_cache_dtype: str, precision: Precision) -> int:
-    """Bytes of one number in the KV cache; auto: as wide as the activations."""
+    """Return bytes of one number in the KV cache; auto: those of the activations."""
     if kv_cache_dtype == "auto":
         return precision.other_bytes
     return look_up("kv_cache_dtype", kv_cache_dtype, KV_BYTES)

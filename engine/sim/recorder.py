@@ -1,6 +1,6 @@
-"""What happened, while it happens: per request the moments that matter, per step the levels.
+"""Record times of each request and levels of each step.
 
-Gaps between tokens are kept as (value, how many), since most rows of a step have the same one: 20 million gaps of a
+Gaps between tokens are stored as (value, count), since most rows of a step have the same gap: 20 million gaps of a
 long run fit into a list of steps.
 """
 
@@ -16,7 +16,7 @@ from engine.sim.workload import SimRequest
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """One request's life, in virtual seconds; -1 has not happened."""
+    """Times of one request in virtual seconds; -1: not yet."""
 
     request: SimRequest
     arrival: float = 0.0
@@ -47,7 +47,7 @@ class RequestRecord:
 
 
 class Recorder:
-    """Collects one engine's figures. Sums are over virtual time."""
+    """Figures of one engine. Sums are over virtual time."""
 
     def __init__(self) -> None:
         self.live: dict[str, RequestRecord] = {}
@@ -61,7 +61,7 @@ class Recorder:
         self.num_decode_tokens = 0
         self.num_generated_tokens = 0
         self.host_bytes = 0
-        """Copied between device and host, of one device."""
+        """Bytes copied between one device and its host."""
         self.prefix_queries = 0
         self.prefix_hits = 0
         self.used_block_seconds = 0.0
@@ -74,7 +74,7 @@ class Recorder:
     # -- one step
 
     def step(self, seconds: float, num_running: int, num_waiting: int, used_blocks: int) -> None:
-        """Levels during a step of `seconds`, as they are once it is planned."""
+        """Record the levels of a planned step that takes `seconds`."""
         self.num_steps += 1
         self.step_seconds += seconds
         self.used_block_seconds += used_blocks * seconds
@@ -90,7 +90,7 @@ class Recorder:
     def outputs(
         self, outputs: list[EngineCoreOutput], end: float, previous_end: float
     ) -> list[RequestRecord]:
-        """Take in what a step that ended at `end` produced. Returns the records of those that finished."""
+        """Record the outputs of a step that ended at `end`. Return the records of finished requests."""
         live, common, done = self.live, 0, []
         for output in outputs:
             record = live[output.request_id]
@@ -110,7 +110,7 @@ class Recorder:
         return done
 
     def decoded(self, answering: list[Request], ends: list[float], previous_end: float) -> None:
-        """Steps in which each of `answering` got one token, ending at `ends`."""
+        """Record steps that end at `ends` and give each of `answering` one token."""
         live, common = self.live, 0
         for request in answering:
             record = live[request.request_id]

@@ -10,13 +10,13 @@ from engine.sim.engine import SimEngine
 
 @dataclass(eq=False)
 class Replica:
-    """One engine and its place in the fleet's life."""
+    """One engine and its state in the fleet."""
 
     index: int
     engine: SimEngine
     state: Literal["starting", "ready", "draining", "stopped"] = "ready"
     started: float = 0.0
-    """Paid for from here on."""
+    """Time from which the replica is billed."""
     ready_at: float = 0.0
     stopped: float | None = None
     num_requests: int = 0

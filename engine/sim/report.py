@@ -1,4 +1,4 @@
-"""What a run comes to. Field names are part of the JSON that scripts read: add to them, do not rename."""
+"""Results of a run. Scripts read the field names in JSON: add fields, never rename them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Percentiles:
 
 
 def percentiles(values: Sequence[float], counts: Sequence[int] | None = None) -> Percentiles | None:
-    """Summarise values, the i-th repeated `counts[i]` times (default once); None if there are none."""
+    """Summarise values, the i-th repeated `counts[i]` times (default once). Return None without values."""
     if not values:
         return None
     pairs = sorted(zip(values, counts or [1] * len(values), strict=True))
@@ -36,7 +36,7 @@ def percentiles(values: Sequence[float], counts: Sequence[int] | None = None) ->
 
 
 class _Repeated:
-    """(value, count) pairs read as one sequence in which every value stands `count` times."""
+    """View of (value, count) pairs as a sequence with every value repeated `count` times."""
 
     def __init__(self, pairs: Sequence[tuple[float, int]]) -> None:
         self._pairs = pairs
@@ -51,14 +51,14 @@ class _Repeated:
 
 @dataclass
 class RunReport:
-    """One run of one engine. Seconds are virtual, shares are 0 to 1."""
+    """Results of one run. Seconds are virtual, shares are 0 to 1."""
 
     num_requests: int
     num_finished: int
     num_rejected: int
     rejected_because: str | None
     seconds: float
-    """From the first arrival to the last token."""
+    """Time from the first arrival to the last token."""
     requests_per_s: float
     output_tokens_per_s: float
     total_tokens_per_s: float
@@ -72,12 +72,12 @@ class RunReport:
     num_steps: int
     mean_step_seconds: float
     busy_share: float
-    """Of the time, spent in steps."""
+    """Share of the time spent in steps."""
     prefill_tokens: int
-    """Computed: prompts less prefix hits, and what preemptions made necessary again."""
+    """Prefill tokens computed: prompts less prefix hits, plus recomputation after preemptions."""
     num_preemptions: int
     mean_running: float
-    """While busy, like the next ones."""
+    """Mean while busy, as for the next fields."""
     peak_running: int
     mean_waiting: float
     peak_waiting: int
@@ -85,15 +85,15 @@ class RunReport:
     peak_kv_cache_usage: float
     prefix_cache_hit_rate: float
     host_bytes: int
-    """Of KV copied between devices and their hosts, per device."""
+    """Bytes of KV copied between a device and its host."""
     config: dict[str, object] = field(default_factory=dict)
-    """What was asked for."""
+    """Settings of the run."""
 
 
 def summarise(
     recorders: Sequence[Recorder], num_blocks: int, rejected: Sequence[tuple[object, str]]
 ) -> RunReport:
-    """Add up what one or several engines recorded. `num_blocks`: usable ones of each engine."""
+    """Summarise the records of one or several engines. `num_blocks`: usable blocks of each engine."""
     finished = [record for recorder in recorders for record in recorder.finished]
     return report_of(finished, recorders, num_blocks, rejected)
 

@@ -1,11 +1,11 @@
-"""Which replica gets the next request.
+"""Routing policies: choose the replica for the next request.
 
     round-robin        in turn: even counts, and a conversation's prefix is cached wherever it last happened to be
     least-loaded       fewest unfinished requests
     token-aware        fewest tokens still to compute or hold: long prompts count for more
     prefix-affinity    where the longest prefix is cached, unless that replica is far busier than the idlest one
     consistent-hash    by the prefix's name on a ring: stable when replicas come and go, blind to load
-    bounded-load       the ring, but nobody gets more than c times the average
+    bounded-load       the ring, with at most c times the average load per replica
 
 Sources: consistent hashing with bounded loads, Mirrokni, Thorup and Zadimoghaddam 2018 (arXiv 1608.01350);
 prefix-affinity as in SGLang's router (cache-aware, with a switch to balancing).
@@ -28,7 +28,7 @@ from engine.sim.workload import SimRequest
 
 class Router(Protocol):
     needs_state: bool
-    """Looks at the replicas' loads or caches: they must have arrived at the present first."""
+    """Whether `choose` reads loads or caches, so that the replicas must first advance to the present."""
 
     def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica: ...
 
@@ -38,7 +38,7 @@ def load_of_replica(replica: Replica) -> int:
 
 
 def tokens_of_replica(replica: Replica) -> int:
-    """Known tokens of its unfinished requests: what a router can count without knowing how long answers get."""
+    """Return the known tokens of its unfinished requests; a router does not know the length of outputs."""
     return sum(request.num_tokens for request in replica.engine.scheduler.requests.values())
 
 
@@ -67,13 +67,13 @@ class TokenAware:
 
 
 class PrefixAffinity:
-    """Longest hit first, the idler one among equals."""
+    """Choose the longest prefix hit, then the least loaded replica."""
 
     needs_state = True
 
     def __init__(self, most_ahead: int = 16) -> None:
         self.most_ahead = most_ahead
-        """How many more unfinished requests than the idlest replica the chosen one may have."""
+        """Maximum excess of unfinished requests over the least loaded replica."""
 
     def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
         idlest = min(ready, key=load_of_replica)
@@ -89,7 +89,7 @@ class PrefixAffinity:
 
 
 class ConsistentHash:
-    """A ring of points, several for each replica; a key belongs to the next point clockwise."""
+    """Map a key to the next point clockwise on a ring with several points for each replica."""
 
     needs_state = False
     points_each = 64
@@ -98,7 +98,7 @@ class ConsistentHash:
         return self.in_order(request, ready)[0]
 
     def in_order(self, request: SimRequest, ready: Sequence[Replica]) -> list[Replica]:
-        """The replicas as they follow each other from the key's place on the ring."""
+        """Yield the replicas in ring order from the key's position."""
         key = f"prefix-{request.prefix_id}" if request.prefix_id >= 0 else f"request-{request.index}"
         ring = self._ring(tuple(replica.index for replica in ready))
         start = bisect_right(ring, (_point(key), -1))
@@ -127,7 +127,7 @@ class BoundedLoad(ConsistentHash):
         self.factor = factor
 
     def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
-        """The first on the ring that stays within `factor` times the average, this request included."""
+        """Return the first replica on the ring within `factor` times the average, this request included."""
         total = sum(map(load_of_replica, ready)) + 1
         most = math.ceil(self.factor * total / len(ready))
         return next(replica for replica in self.in_order(request, ready) if load_of_replica(replica) < most)

@@ -1,4 +1,4 @@
-"""One replica, from a deployment and a workload to a report."""
+"""Simulate one replica: from a deployment and a workload to a report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_engine(
     swap_space: float = 0.0,
     kv_offloading_size: float = 0.0,
 ) -> SimEngine:
-    """A replica whose KV cache is as large as the devices allow, or `num_blocks` (the null block included).
+    """Return a replica with the largest KV cache that fits, or `num_blocks` (including the null block).
 
     `swap_space`, `kv_offloading_size`: GiB of host memory per device, for preempted and for evicted blocks.
     """
@@ -76,6 +76,6 @@ def _tiers(deployment: Deployment, swap_space: float, kv_offloading_size: float)
 def simulate(
     engine: SimEngine, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None
 ) -> RunReport:
-    """Serve the requests and sum up."""
+    """Serve the requests and summarise."""
     engine.run(requests, tell)
     return summarise([engine.recorder], engine.scheduler.kv.pool.num_usable, engine.rejected)

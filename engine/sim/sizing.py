@@ -1,7 +1,7 @@
-"""Capacity by arithmetic: how many GPUs, what an SLO leaves room for, swap or recompute.
+"""Capacity by arithmetic: number of GPUs, tokens within an SLO, swap or recompute.
 
-The sums that are done on a whiteboard, with the same shapes and datasheets as the simulator, so that one can be checked
-with the other. Each result keeps its intermediate figures.
+Whiteboard formulas over the shapes and datasheets of the simulator, so that each can be checked
+against the other. Each result keeps its intermediate figures.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Sizing:
     output: int
     gpus_per_replica: int
     prefill_seconds: float
-    """One prompt on one replica, nothing else running."""
+    """Prefill time of one prompt on an idle replica."""
     prefill_replicas: float
-    """That the prompts keep busy."""
+    """Replicas that the prompts keep busy."""
     tpot: float
     """Step time of a decode batch of `batch` requests."""
     batch: int
-    """Requests that one replica decodes at once: the most that memory and the TPOT limit allow."""
+    """Maximum concurrent decodes of one replica within memory and the TPOT limit."""
     concurrent_decodes: float
-    """Little: rate x output x TPOT."""
+    """Concurrent decodes by Little's law: rate x output x TPOT."""
     decode_replicas: float
     kv_bytes_at_once: float
-    """Of all requests that decode, half of their output written."""
+    """KV bytes of all concurrent decodes, halfway through their outputs."""
     kv_bytes_per_s: float
-    """From prefill to decode, if they are apart."""
+    """KV bytes per second from prefill to decode, if they are separate."""
     gpus: int
 
     @property
@@ -55,9 +55,9 @@ def size(
     utilisation: float = 0.7,
     rates: Rates | None = None,
 ) -> Sizing:
-    """GPUs for `rate` requests per second at `utilisation` of what replicas could do at most.
+    """Return the GPUs for `rate` requests per second at `utilisation` of the replicas' capacity.
 
-    Queueing needs the room above the utilisation: `prep sim fleet` shows what it is worth.
+    The capacity above the utilisation absorbs queueing: `prep sim fleet` shows the effect.
     """
     if not (rate > 0 and prompt >= 1 and output >= 1 and 0 < utilisation <= 1):
         raise ConfigError("rate, prompt and output must be positive, and utilisation a share in (0, 1]")
@@ -106,7 +106,7 @@ def _largest_batch(cost: CostModel, most: int, held: int, tpot_limit: float | No
 
 @dataclass(frozen=True)
 class SLOBudget:
-    """What an end-to-end limit leaves for tokens."""
+    """Number of tokens within an end-to-end limit."""
 
     ttft: float
     tpot: float
@@ -114,11 +114,11 @@ class SLOBudget:
     hops: float
     """Seconds outside of the engine."""
     tokens: int
-    """Output tokens that fit, the first included; 0: not even that one."""
+    """Output tokens that fit, including the first; 0: none."""
 
 
 def slo_budget(*, ttft: float, tpot: float, limit: float, hops: float = 0.0) -> SLOBudget:
-    """latency of n tokens = hops + TTFT + (n - 1) x TPOT, solved for n."""
+    """Solve hops + TTFT + (n - 1) x TPOT = limit for n."""
     if min(ttft, limit, hops) < 0 or tpot <= 0:
         raise ConfigError("times must not be negative, and TPOT must be positive")
     left = limit - hops - ttft
@@ -127,20 +127,20 @@ def slo_budget(*, ttft: float, tpot: float, limit: float, hops: float = 0.0) -> 
 
 
 def latency_of(num_tokens: int, *, ttft: float, tpot: float, hops: float = 0.0) -> float:
-    """Seconds until the last of `num_tokens` output tokens."""
+    """Return the seconds until the last of `num_tokens` output tokens."""
     return hops + ttft + (num_tokens - 1) * tpot
 
 
 @dataclass(frozen=True)
 class SwapOrRecompute:
-    """Two ways to bring a preempted request back."""
+    """Two ways to resume a preempted request."""
 
     num_tokens: int
     swap_seconds: float
-    """Out and in again over the link, the bytes of one device."""
+    """Copy out and back over the link, for the bytes of one device."""
     recompute_seconds: float
     break_even: int | None
-    """From this many tokens on swapping stays cheaper; None: not within `longest`."""
+    """Tokens from which swapping stays cheaper; None: not within `longest`."""
 
     @property
     def cheaper(self) -> str:
@@ -155,7 +155,7 @@ def swap_or_recompute(
     rates: Rates | None = None,
     longest: int = 131_072,
 ) -> SwapOrRecompute:
-    """Copying grows with the tokens. Recomputing, in a step of its own, has that step's floor and grows faster."""
+    """Compare. Copy time is linear in tokens; recomputation in a separate step has a fixed cost and grows faster."""
     if num_tokens < 1:
         raise ConfigError(f"num_tokens must be at least 1, got {num_tokens}")
     cost, link = CostModel(deployment, rates), link or deployment.hardware.host_link

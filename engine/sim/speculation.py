@@ -1,8 +1,8 @@
-"""Speculative decoding as two numbers: how many drafts, and how often one is right.
+"""Speculative decoding as two numbers: drafts per step, and acceptance probability.
 
 Drafts are accepted one after another until the first wrong one, each with probability `acceptance` (Leviathan et al.
 2023, 2211.17192, section 3): k drafts give (1 - a^(k+1)) / (1 - a) tokens per step on average.
-The scheduler sees drafts and rejections as it does from a real drafter, so blocks, budget and rollback are its own.
+The scheduler receives drafts and rejections as from a real drafter, so blocks, budget and rollback are exact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.sim.cost import CostModel, StepLoad
 
 
 class Speculation:
-    """Adds accepted drafts to what the model without a model says."""
+    """Adds accepted drafts to the simulated outputs."""
 
     def __init__(
         self, num_speculative_tokens: int, acceptance: float, draft: CostModel | None = None, seed: int = 0
@@ -27,7 +27,7 @@ class Speculation:
         self.k = num_speculative_tokens
         self.acceptance = acceptance
         self.draft = draft
-        """Prices the drafter's steps; None: drafts cost nothing, as with n-grams."""
+        """Cost model of the drafter's steps; None: drafts are free, as with n-grams."""
         self._rng = Random(f"speculation-{seed}")
 
     def answer(self, out: SchedulerOutput, result: ModelRunnerOutput) -> None:
@@ -43,7 +43,7 @@ class Speculation:
             result.draft_token_ids[row.request_id] = sampled * self.k
 
     def drafting_seconds(self, load: StepLoad) -> float:
-        """The drafter runs k times, one token per row each."""
+        """Return seconds of k drafter steps, each with one token per row."""
         if self.draft is None:
             return 0.0
         rows = load.num_rows

@@ -1,7 +1,7 @@
-"""Who asks, when, and for how much.
+"""Simulated requests: arrival times, lengths and shared prefixes.
 
-A request is lengths and moments; its tokens are numbers that stand for themselves. A prompt is made of segments, and
-two prompts share a prefix exactly as far as their segments agree, so the prefix cache has real work to do:
+A request has lengths and times; its tokens are arbitrary numbers. A prompt consists of segments, and
+two prompts share a prefix exactly as far as their segments agree, which exercises the prefix cache:
 
     segments   [ system prompt 3 ] [ own text 17 ]          tokens 3000000.. 3000001.. | 17000000.. ...
 """
@@ -25,25 +25,25 @@ Arrivals = Literal["poisson", "gamma", "constant"]
 _STRIDE = 1 << 24
 """Tokens of segment s are s * _STRIDE, + 1, ...: longer than any prompt, so segments never overlap."""
 _ANSWERS = -1
-"""Answers count downwards from here: no prompt of an independent request can contain one by chance."""
+"""First output token; outputs count downwards, so that no prompt contains one by chance."""
 
 
 @dataclass(slots=True)
 class SimRequest:
-    """One request to come."""
+    """One request before its arrival."""
 
     index: int
     arrival: float
     prompt_len: int
     output_len: int
     prefix_id: int = -1
-    """Requests with the same prefix start with the same `prefix_len` tokens; -1: with nobody."""
+    """Requests with the same id start with the same `prefix_len` tokens; -1: no shared prefix."""
     prefix_len: int = 0
     priority: int = 0
 
     @property
     def answer_token(self) -> int:
-        """What a model without a model says: the same token again, a different one for every request."""
+        """The simulated output: one token, repeated, different for every request."""
         return _ANSWERS - self.index
 
     def tokens(self) -> list[int]:
@@ -61,7 +61,7 @@ _params: dict[int, SamplingParams] = {}
 def make_request(
     request: SimRequest, token_ids: list[int] | None = None, output_len: int | None = None
 ) -> Request:
-    """What the scheduler gets. Sampling parameters are shared: building them costs more than scheduling a row."""
+    """Return the scheduler's request. Sampling parameters are cached: building them costs more than scheduling."""
     count = request.output_len if output_len is None else output_len
     params = _params.get(count)
     if params is None:
@@ -77,7 +77,7 @@ def make_request(
 
 @dataclass(frozen=True)
 class Lengths:
-    """How many tokens: fixed, uniform in a range, or log-normal with a mean and the spread of its logarithm."""
+    """Distribution of token counts: fixed, uniform, or log-normal with a mean and the sigma of its logarithm."""
 
     low: int
     high: int
@@ -85,7 +85,7 @@ class Lengths:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From "1000", "500-1500" or "lognormal:1000:0.6"."""
+        """Parse "1000", "500-1500" or "lognormal:1000:0.6". Raises ConfigError otherwise."""
         try:
             if text.startswith("lognormal:"):
                 _, mean, sigma = text.split(":")
@@ -115,7 +115,7 @@ class Lengths:
 
     @property
     def longest(self) -> int:
-        """What nearly every draw stays under: four sigma of a log-normal."""
+        """Bound on nearly every draw: four sigma of a log-normal."""
         return math.ceil(self.low * math.exp(4 * self.sigma)) if self.sigma else self.high
 
     def __str__(self) -> str:
@@ -135,14 +135,14 @@ class Workload:
     output: Lengths
     arrivals: Arrivals = "poisson"
     cv: float = 2.0
-    """Of gamma arrivals: standard deviation over mean of the gaps; 1 is Poisson, more is burstier."""
+    """For gamma arrivals, standard deviation over mean of the gaps; 1 is Poisson, more is burstier."""
     num_prefixes: int = 0
-    """How many different beginnings there are; 0: nothing is shared."""
+    """Number of different prefixes; 0: no prefix is shared."""
     prefix_len: int = 0
     max_model_len: int = 1 << 20
     seed: int = 0
     phases: tuple[tuple[float, float], ...] = ()
-    """(seconds, requests per second) one after another, for ever: a load that changes. Empty: `rate` throughout."""
+    """(seconds, requests per second) phases, repeated forever. Empty: `rate` throughout."""
 
     def __post_init__(self) -> None:
         if self.num_requests < 1:
@@ -172,12 +172,12 @@ class Workload:
             yield SimRequest(index, next(moments), prompt, output, prefix, self.prefix_len)
 
     def _lengths(self, rng: Random) -> tuple[int, int]:
-        """Prompt and output, cut to what the model can hold, as a server would."""
+        """Draw prompt and output lengths, truncated to the model's maximum as by a server."""
         prompt = min(self.prompt.draw(rng), self.max_model_len - 1)
         return prompt, min(self.output.draw(rng), self.max_model_len - prompt)
 
     def _moments(self, rng: Random) -> Iterator[float]:
-        """Arrivals. A gap is drawn in units of the mean gap, and passes faster while the rate is higher."""
+        """Yield arrival times. A gap is drawn in units of the mean gap and shrinks while the rate is higher."""
         if not self.phases:
             now = 0.0
             while True:
@@ -195,7 +195,7 @@ class Workload:
             start, index = start + length, index + 1
 
     def _gap(self, rng: Random) -> float:
-        """Between two arrivals, in units of the mean."""
+        """Draw the gap between two arrivals, in units of the mean."""
         if self.arrivals == "constant":
             return 1.0
         if self.arrivals == "poisson":
@@ -205,7 +205,7 @@ class Workload:
 
 
 def parse_phases(text: str) -> tuple[tuple[float, float], ...]:
-    """From "300:4,300:12": for 300 s four requests per second, then for 300 s twelve, and again."""
+    """Parse "300:4,300:12": 4 requests per second for 300 s, then 12 for 300 s, repeated."""
     try:
         return tuple(
             (float(length), float(rate)) for length, rate in (part.split(":") for part in text.split(","))
@@ -217,9 +217,9 @@ def parse_phases(text: str) -> tuple[tuple[float, float], ...]:
 
 
 def read_trace(path: str | Path) -> list[SimRequest]:
-    """Requests from JSON lines: arrival (seconds), prompt, output (tokens); optional prefix, prefix_len, priority.
+    """Read JSON lines: arrival (seconds), prompt, output (tokens); optional prefix, prefix_len, priority.
 
-    ConfigError with the line's number for anything that is not that.
+    Raises ConfigError with the line's number for any other content.
     """
     requests: list[SimRequest] = []
     with open(path, encoding="utf-8") as lines:
