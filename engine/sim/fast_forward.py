@@ -31,7 +31,10 @@ class FastForwardScheduler(Scheduler):
     """The scheduler with a fast path. `schedule` and `update` are inherited unchanged."""
 
     def steps_ahead(self, most: int) -> int:
-        """Return how many of the next `most` steps are certain and finish no request; 0: only the next; -1: none."""
+        """Return how many of the next `most` steps are certain and finish no request.
+
+        0: the next step is certain but may finish requests. -1: the next step is not certain.
+        """
         running, waiting, window = self.running, self.waiting, self.kv.sliding_window
         if not running or len(running) > self.config.max_num_batched_tokens:
             return -1
@@ -48,11 +51,11 @@ class FastForwardScheduler(Scheduler):
             if window is not None:
                 unseen = (request.num_blocks_behind_window + 1) * self.kv.block_size
                 most = min(most, unseen + window - known - 1)  # before the next block falls behind the window
-        if waiting and not self._nobody_starts():
+        if waiting and not self._queue_stays():
             return -1
         return self._with_blocks(max(0, most))
 
-    def _nobody_starts(self) -> bool:
+    def _queue_stays(self) -> bool:
         """Whether waiting requests cannot start while the running ones only decode."""
         if len(self.running) >= min(self.config.max_num_seqs, self.config.max_num_batched_tokens):
             return True
