@@ -342,7 +342,7 @@ class _Builder:
             high = ceil(high) - 1 if without_high else floor(high)
         if low is not None and high is not None and low > high:
             raise SchemaError(path, "no integer lies between these bounds")
-        return integers(low, high)  # type: ignore[arg-type]
+        return integers(low, high)
 
     def _number(self, schema: Mapping[str, Any], path: str) -> Node:
         low, high, without_low, without_high = self._bounds(schema, path)

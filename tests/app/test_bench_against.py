@@ -295,7 +295,7 @@ def test_ctrl_c_in_a_terminal_leaves_no_process_behind(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--against", "vllm"], 3, "needs real vLLM"),
+        (["--against", "vllm"], 3, "needs vLLM in a separate environment"),
         (["--against", "vllm", "--vllm-python", "/no/such/python"], 3, "no such program"),
         (["--against", "tgi"], 2, "--against takes vllm or prep, got 'tgi'"),
         (["--against", "prep", "--peer-args", "{"], 2, "--peer-args is not JSON"),

@@ -56,7 +56,7 @@ def test_the_fast_tier_leaves_out_mypy_and_slower_tests(ran: list[tuple[str, lis
     assert CliRunner().invoke(app, ["test", "--fast"]).exit_code == 0
     assert "mypy" not in [name for name, _ in ran]
     [(_, arguments)] = [call for call in ran if call[0] == "pytest"]
-    assert arguments[arguments.index("-m") + 1] == "fast"
+    assert ["-m", "fast"] in [arguments[i : i + 2] for i in range(len(arguments))]
     assert CliRunner().invoke(app, ["test", "--fast", "--slow"]).exit_code == 2
 
 

@@ -102,7 +102,7 @@ def check_allocation_does_not_search(program: ModuleType) -> None:
     """allocate and num_free work without going through all blocks."""
     manager = _manager(program, 64)
 
-    class NoSearch(list):  # type: ignore[type-arg]
+    class NoSearch(list):
         def __iter__(self) -> Any:
             raise AssertionError("went through the list of all blocks")
 

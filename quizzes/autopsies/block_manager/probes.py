@@ -60,7 +60,7 @@ def blocks_looked_at(given: ModuleType, *, num_blocks: int = 1000, num_tokens: i
     manager = given.BlockManager(num_blocks, 16)
     looked = 0
 
-    class Counting(list):  # type: ignore[type-arg]
+    class Counting(list):
         def __iter__(self) -> Any:
             nonlocal looked
             for item in list.__iter__(self):
