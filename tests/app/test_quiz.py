@@ -346,6 +346,7 @@ def test_a_program_is_mended_with_checks_in_between(home: Path, tmp_path: Path) 
     assert (home / "workspace" / "block_manager.py").exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_stopped_and_the_learner_goes_on(home: Path, tmp_path: Path) -> None:
     hanging = tmp_path / "hanging.py"
     hanging.write_text("while True:\n    pass\n")

@@ -15,11 +15,9 @@ from quizzes.experiments import Context, get
 from quizzes.experiments.capacity._tensors import tensor_shapes
 from quizzes.experiments.registry import BadArguments
 from quizzes.experiments.running import run_here
-from quizzes.lint import lint_files
 from quizzes.oracles import capacity as oracle
 
 QUIZZES = Path(__file__).parents[2] / "quizzes"
-BANK = QUIZZES / "bank" / "capacity"
 CLAIMS = yaml.safe_load((QUIZZES / "claims" / "bank" / "capacity.yaml").read_text())
 DENSE = [name for name, shape in MODELS.items() if shape.moe is None and shape.mla is None]
 
@@ -30,10 +28,6 @@ KNOWN = {"S1-21": "confirmed", "S1-88": "refuted", "S0-62": "refuted", "S3-21": 
 def run(name: str, **args: object):
     experiment = get(f"capacity.{name}")
     return experiment.function(Context(), **experiment.check(args))
-
-
-def test_the_questions_are_right_for_several_seeds() -> None:
-    assert lint_files(sorted(BANK.glob("*.yaml")), seeds=20) == []
 
 
 @pytest.mark.parametrize("name", DENSE)
