@@ -1,4 +1,4 @@
-"""`prep chat`: a conversation with a model, streamed; the prefix cache remembers the earlier turns."""
+"""`prep chat`: a streamed conversation with a model; the prefix cache holds the earlier turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = terminal.command_app()
 
-HELP = "/reset forget the conversation · /system show or set the system prompt · /help · /quit (or Ctrl-D)"
+HELP = "/reset clear the conversation · /system show or set the system prompt · /help · /quit (or Ctrl-D)"
 
 
 @app.command()
@@ -30,18 +30,18 @@ def chat(
         str, typer.Argument(help="A shipped model (prep zoo list), a folder, or a Hugging Face id.")
     ] = "shop",
     system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
-    shop: Annotated[int, typer.Option("--shop", help="For shop models: which shop's notes to use.")] = 0,
-    language: Annotated[str, typer.Option("--language", help="Of the shop: en or ja.")] = "en",
+    shop: Annotated[int, typer.Option("--shop", help="For shop models: number of the shop.")] = 0,
+    language: Annotated[str, typer.Option("--language", help="Language of the shop: en or ja.")] = "en",
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Most tokens of one answer.")] = 256,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Maximum tokens of one answer.")] = 256,
     lora: LoraOption = None,
     lora_modules: LoraModulesOption = None,
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Talk to a model. Ctrl-C stops an answer; at the prompt, it leaves. Questions may also be piped in.
+    """Chat with a model. Ctrl-C stops an answer, and quits at the prompt. Questions may be piped in.
 
     \b
     Examples:
@@ -69,11 +69,11 @@ def chat(
                     break
             elif line:
                 conversation.ask(line)
-    terminal.next_command("prep demo", "what happened inside while it answered")
+    terminal.next_command("prep demo", "see the engine at work")
 
 
 class Conversation:
-    """The messages so far. Each question sends all of them; the KV of all but the newest is cached."""
+    """Messages so far. Each question sends all of them; the KV of the earlier ones is cached."""
 
     def __init__(
         self, llm: LLM, params: SamplingParams, system: str | None, adapter: LoRARequest | None = None
@@ -85,7 +85,7 @@ class Conversation:
         self.messages: list[dict[str, str]] = []
 
     def ask(self, question: str) -> None:
-        """Print the answer as it comes. Ctrl-C keeps what has come so far."""
+        """Stream the answer. Ctrl-C keeps the text so far."""
         opening = [{"role": "system", "content": self.system}] if self.system else []
         asked = [*self.messages, {"role": "user", "content": question}]
         prompt = self.llm.llm_engine.input_processor.chat_prompt([*opening, *asked])
@@ -120,7 +120,7 @@ def _greet(model: str, system: str | None, questions: list[str]) -> None:
 
 
 def _read_line() -> str | None:
-    """The next question; None at the end of the input, or after Ctrl-C at an empty prompt."""
+    """Return the next question; None at the end of the input or after Ctrl-C."""
     if not sys.stdin.isatty():
         line = sys.stdin.readline()
         if line:
@@ -138,7 +138,7 @@ def _read_line() -> str | None:
 
 
 def _command(conversation: Conversation, line: str) -> bool:
-    """Carry out a line that starts with a slash; False ends the chat."""
+    """Run a line that starts with a slash. Return False to end the chat."""
     from rich.markup import escape
 
     console = terminal.err()
@@ -147,11 +147,11 @@ def _command(conversation: Conversation, line: str) -> bool:
         return False
     if name == "/reset":
         conversation.messages = []
-        console.print("[dim]the conversation starts anew[/]")
+        console.print("[dim]conversation cleared[/]")
     elif name == "/system":
         if argument:
             conversation.system, conversation.messages = argument.strip(), []
-            console.print("[dim]new system prompt; the conversation starts anew[/]")
+            console.print("[dim]new system prompt; conversation cleared[/]")
         else:
             console.print(escape(conversation.system or "(none)"))
     elif name == "/help":

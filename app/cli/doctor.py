@@ -1,4 +1,4 @@
-"""`prep doctor`: is this installation complete, and does the engine run on this machine?"""
+"""`prep doctor`: check that the installation is complete and the engine runs on this machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import typer
 from app.cli import terminal
 from app.cli.test import TOOLS
 from app.cli.version import version_of
+from common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -44,7 +45,7 @@ LIBRARIES = {
 REINSTALL = "rm -rf .venv && ./prep doctor   (in the checkout), or pip install -e . in your own environment"
 LEAST_MEMORY_GB, LEAST_DISK_GB = 1.0, 0.5
 GOLDEN, LEAST_RIGHT = 16, 0.75
-"""Answers that the shipped model is asked for, and the share that must be right (`prep zoo eval shop -n 400`: 95 %)."""
+"""Number of test answers, and the share that must be right (`prep zoo eval shop -n 400`: 95 %)."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class Check:
 
 @app.command()
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
-    """Check this installation and machine. Exit code 3 if something has to be mended.
+    """Check this installation and machine; exit code 3 if a part needs repair.
 
-    Loads the shipped model, lets it answer, and compares the answer given alone with the same one from
+    Loads the shipped model, generates an answer, and compares it with the same answer from
     a batch.
 
     Example: prep doctor --json
@@ -74,14 +75,14 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scr
     if json:
         terminal.print_json({"healthy": not failed, "checks": [asdict(check) for check in checks]})
     elif failed:
-        terminal.next_command(failed[0].fix or REINSTALL, f"{len(failed)} to mend")
+        terminal.next_command(failed[0].fix or REINSTALL, f"{counted(len(failed), 'problem')} to solve")
     else:
-        terminal.next_command("prep demo", "everything it needs is here")
+        terminal.next_command("prep demo", "the installation is complete")
     raise typer.Exit(terminal.ENVIRONMENT if failed else 0)
 
 
 def run() -> Iterator[Check]:
-    """All checks, each as soon as it is known; one that breaks is a failure, never a traceback."""
+    """Yield the checks as they finish; an exception in one is a failed check, never a traceback."""
     for check in (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools):
         yield _guarded(check)
     for check in (_bank, _claims, _state, _judge, _worker):
@@ -131,7 +132,7 @@ def _torch() -> Check:
 
 
 def _cpu_kernels() -> Check:
-    """Compiled on first use, which may be now."""
+    """Check the C++ kernels; the first use compiles them."""
     from kernels.compile_report import load_library
 
     built = load_library()
@@ -153,7 +154,7 @@ def _machine() -> Check:
     free = psutil.virtual_memory().available / 1e9
     text = f"{os.cpu_count()} cores, {platform.machine()}, {free:.1f} GB of memory free"
     if free < LEAST_MEMORY_GB:
-        return Check("warn", text, "close something: the engine and torch take about 1 GB")
+        return Check("warn", text, "close other programs: the engine and torch take about 1 GB")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > (os.cpu_count() or 1):
         return Check(
@@ -183,7 +184,7 @@ def _terminal() -> Check:
 def _test_tools() -> Check:
     missing = [name for name in TOOLS if find_spec(name) is None]
     if missing:
-        return Check("ok", "test tools not installed: ./prep test does it when it first runs")
+        return Check("ok", "test tools not installed: the first ./prep test installs them")
     return Check("ok", "test tools installed")
 
 
@@ -210,7 +211,7 @@ def _claims() -> Check:
 
 
 def _state() -> Check:
-    """Opened only if it is there: looking must not make one."""
+    """Check the learner's file, without creating it."""
     from common.paths import state_path
     from quizzes.state import State, StateError
     from quizzes.state.backup import backups
@@ -222,7 +223,7 @@ def _state() -> Check:
             "fail", f"state: {path} cannot be written: {problem}", "PREP_HOME=FOLDER names another folder"
         )
     if not path.exists():
-        return Check("ok", f"state: none yet, the first answer makes {path}")
+        return Check("ok", f"state: none yet, the first answer creates {path}")
     try:
         with State.open() as state:
             attempts = state.count("attempt")
@@ -248,7 +249,7 @@ def _why_not_writable(folder: Path) -> str:
 
 
 def _judge() -> Check:
-    """Read from its settings; nothing is sent anywhere."""
+    """Check the judge's settings; nothing is sent."""
     from quizzes.free_text.endpoint import JudgeError
     from quizzes.free_text.settings import load
 
@@ -257,7 +258,7 @@ def _judge() -> Check:
     except JudgeError as error:
         return Check("warn", f"judge: {error}", "prep judge off")
     if judge is None:
-        return Check("ok", "judge: off; prose is marked by its author and checked by probes")
+        return Check("ok", "judge: off; you mark your prose, probes check it")
     text = f"judge: {judge.model} at {judge.url}"
     if judge.counts:
         return Check("ok", f"{text}, its marks count")
@@ -265,7 +266,7 @@ def _judge() -> Check:
 
 
 def _worker() -> Check:
-    """One experiment in the process that questions use; not from the cache."""
+    """Run one experiment, uncached, in the process that questions use."""
     from quizzes.experiments.runner import Runner
 
     with Runner() as runner:
@@ -274,7 +275,7 @@ def _worker() -> Check:
 
 
 def _golden_answers(llm: LLM) -> Check:
-    """Compare answers about unseen shops with the right ones, which the corpus knows: a damaged model fails."""
+    """Compare answers about unseen shops with the corpus's right answers: a damaged model fails."""
     from app.cli.zoo import engine_answers
     from engine.zoo.evaluate import evaluate
 
@@ -288,7 +289,7 @@ def _golden_answers(llm: LLM) -> Check:
 
 
 def _engine() -> Iterator[Check]:
-    """Load the shipped model and let it answer; stops at the first thing that does not work."""
+    """Load the shipped model and generate; stop at the first failure."""
     try:
         from engine.exec.uniproc import worker_of
         from engine.llm import LLM
@@ -324,7 +325,7 @@ def _engine() -> Iterator[Check]:
             "ok" if same else "fail",
             f"a batch of {len(batch)} gives {'the same tokens' if same else 'OTHER tokens'}, "
             f"{hit} prompt tokens from the prefix cache",
-            "prep test tests/engine   (something is wrong with the engine on this machine)",
+            "prep test tests/engine   (the engine computes wrong results on this machine)",
         )
         llm.shutdown()
     except Exception as error:

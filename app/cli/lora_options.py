@@ -1,4 +1,4 @@
-"""`--lora NAME` and `--lora-modules NAME=PATH`: an adapter for a command that talks to a model."""
+"""`--lora NAME` and `--lora-modules NAME=PATH`: the adapter of a command."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LoraModulesOption = Annotated[
 
 
 def with_adapters(engine: dict[str, Any], lora: str | None, modules: list[str] | None) -> dict[str, Any]:
-    """The engine's settings with room for the adapters that were asked for."""
+    """Return the engine's settings with room for the requested adapters."""
     if not (lora or modules):
         return engine
     return engine | {"enable_lora": True}
 
 
 def load_adapters(llm: LLM, lora: str | None, modules: list[str] | None) -> LoRARequest | None:
-    """Load what --lora-modules names; returns the adapter that --lora chooses, if any."""
+    """Load the adapters of --lora-modules; return the adapter chosen by --lora, if any."""
     from engine.zoo.registry import MODELS
 
     for module in modules or []:

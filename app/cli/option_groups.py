@@ -1,4 +1,4 @@
-"""Options that several commands share, declared once as the fields of a dataclass.
+"""Declare options that several commands share once, as the fields of a dataclass.
 
     @dataclass(frozen=True)
     class Traffic:
@@ -7,7 +7,7 @@
     @option_groups
     def run(traffic: Traffic = Traffic(rate=20.0), json: Json = False): ...     # prep run --rate 5 --json
 
-The default of a group's parameter holds the defaults of its options; without one they are those of the dataclass.
+The default of a group's parameter sets the defaults of its options; without it, those of the dataclass apply.
 """
 
 from __future__ import annotations

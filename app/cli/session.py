@@ -1,4 +1,4 @@
-"""Opening an engine from the command line, and small things about what comes back from it."""
+"""Open an engine from the command line and describe its outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_llm(model: str, engine: dict[str, Any]) -> Iterator[LLM]:
-    """A loaded model, shut down at the end."""
+    """Load a model, and shut it down at the end."""
     with terminal.loading(model):
         from engine.llm import LLM
 
@@ -25,7 +25,7 @@ def open_llm(model: str, engine: dict[str, Any]) -> Iterator[LLM]:
 
 
 def speed_line(output: RequestOutput, num_tokens: int, seconds: float) -> str:
-    """What an answer cost, for the dim line under it."""
+    """Return the dim line under an answer: tokens, time, cache hits."""
     reasons = {completion.finish_reason for completion in output.outputs}
     ending = f", ended by {'/'.join(sorted(map(str, reasons)))}" if output.finished else ""
     return (

@@ -33,7 +33,7 @@ TOOLS = (
     "mypy",
     "yaml",
 )
-MAX_WORKERS = 4  # each holds torch and a model: more would cost memory before it saves time
+MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory before they save time
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -1,4 +1,4 @@
-"""`prep zoo`: the shipped models, how good they are, and how they were made."""
+"""`prep zoo`: list, evaluate, train and quantise the shipped models."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ app.command()(formats)
 
 @app.callback()
 def zoo() -> None:
-    """The shipped models: trained from scratch on an invented manga shop, in Hugging Face layout."""
+    """List, evaluate, train and quantise the shipped models of an invented manga shop."""
 
 
 @app.command("list")
 def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
-    """Models in this checkout."""
+    """List the shipped models and their sizes."""
     from engine.zoo.registry import list_models
 
     models = list_models()
@@ -50,7 +50,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print JSON for scri
             model.name, f"{model.parameters / 1e6:.2f} M", f"{model.megabytes:.1f}", _short(model.path)
         )
     terminal.out().print(table)
-    terminal.next_command(f"prep chat {models[0].name}", "talk to it; prep zoo eval says how good it is")
+    terminal.next_command(f"prep chat {models[0].name}", "chat with it; prep zoo eval measures it")
 
 
 def _short(path: Path) -> str:
@@ -65,15 +65,18 @@ def _short(path: Path) -> str:
 def eval_(
     model: Annotated[str, typer.Argument(help="A shipped model or a folder.")] = "shop",
     n: Annotated[
-        int, typer.Option("-n", min=1, help="Answers to judge (whole conversations are drawn).")
+        int, typer.Option("-n", min=1, help="Minimum answers to judge; conversations stay whole.")
     ] = 500,
-    seed: Annotated[int, typer.Option(help="Of the unseen shops.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the unseen shops.")] = 0,
     split: Annotated[
         str, typer.Option(help="test or validation: titles that training never showed.")
     ] = "test",
     misses: Annotated[int, typer.Option(help="Show this many wrong answers.")] = 0,
     gates: Annotated[
-        bool, typer.Option("--gates", help="Compare with --reference: may this one replace it?")
+        bool,
+        typer.Option(
+            "--gates", help="Compare with --reference and decide whether this model may replace it."
+        ),
     ] = False,
     reference: Annotated[
         str, typer.Option(help="With --gates: the model to compare with, at its defaults.")
@@ -82,9 +85,9 @@ def eval_(
     *,
     engine: dict[str, Any],
 ) -> None:
-    """Exact match on shops the model has never seen: an answer counts when every character is right.
+    """Measure exact match on unseen shops: an answer counts if every character is right.
 
-    The engine answers, greedily, with everything on: batching, chunked prefill, prefix cache.
+    The engine answers greedily with batching, chunked prefill and prefix cache.
 
     \b
     Examples:
@@ -115,7 +118,7 @@ def eval_(
         return
     terminal.out().print(report.table())
     _show_misses(report, misses)
-    terminal.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
+    terminal.next_command(f"prep zoo eval {model} --misses 5", "show wrong answers")
 
 
 def engine_answers(llm: LLM, prompts: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`prep zoo eval shop-lora-...`: what an adapter can do that its base cannot, asked in one batch."""
+"""`prep zoo eval shop-lora-...`: compare an adapter with its base in the same batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GENEROUS_RANK = 64
 
 
 def is_adapter(model: str) -> bool:
-    """Whether a shipped name or a folder is an adapter, and not a model of its own."""
+    """Whether a shipped name or a folder is an adapter, not a complete model."""
     from engine.zoo.registry import MODELS
 
     return any((folder / "adapter_config.json").exists() for folder in (MODELS / model, Path(model)))
@@ -24,7 +24,7 @@ def is_adapter(model: str) -> bool:
 def eval_adapter(
     name: str, engine: dict[str, Any], *, n: int, seed: int, split: str, misses: int, as_json: bool
 ) -> None:
-    """Every question goes to the base and to the adapter, side by side in the same batches."""
+    """Send every question to the base and to the adapter, in the same batches."""
     from rich.markup import escape
 
     from engine.frontend.llm_engine import find_adapter
@@ -36,7 +36,7 @@ def eval_adapter(
     folder = find_adapter(name)
     if folder.name not in TASKS:
         raise terminal.Problem(
-            f"no task is known for the adapter {folder.name!r}; there are: {', '.join(TASKS)}",
+            f"the adapter {folder.name!r} has no task; adapters with one: {', '.join(TASKS)}",
             next_step="prep zoo list",
         )
     cases = draw_task_cases(folder.name, n, seed, split)
@@ -62,7 +62,9 @@ def eval_adapter(
     terminal.out().print(_table(base, with_adapter))
     for case, output in with_adapter.misses[:misses]:
         terminal.out().print(f"  want {escape(case.answer)}\n  got  {escape(output)}")
-    terminal.next_command(f"prep chat {ADAPTER_RECIPES[folder.name].base} --lora {folder.name}", "talk to it")
+    terminal.next_command(
+        f"prep chat {ADAPTER_RECIPES[folder.name].base} --lora {folder.name}", "chat with it"
+    )
 
 
 def _table(base: EvalReport, adapter: EvalReport) -> Any:

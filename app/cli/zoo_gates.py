@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.zoo.gates import Answers, Gate
 
 NUM_PERPLEXITY_CASES = 150
-"""Right answers whose log-probabilities are taken: each is a whole prompt that no cache shortens."""
+"""Right answers with measured log-probabilities: each is a whole prompt that no cache shortens."""
 EXIT = {"pass": 0, "fail": terminal.CHECKS_FAILED, "inconclusive": terminal.INCONCLUSIVE}
 
 
@@ -53,7 +53,7 @@ def run_gates(
                 f"prep zoo eval {model} --gates -n {4 * n}", "four times the questions, half the width"
             )
         else:
-            terminal.next_command(f"prep zoo eval {model} --misses 5", "look at what it gets wrong")
+            terminal.next_command(f"prep zoo eval {model} --misses 5", "show wrong answers")
     raise typer.Exit(EXIT[verdict])
 
 
@@ -77,7 +77,7 @@ def _ask(llm: LLM, cases: list[Case]) -> Answers:
     forced = llm.generate(prompts, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=show_bar)
     logprobs = [
         sum(
-            position[token].logprob  # the token itself is always among them
+            position[token].logprob  # the token itself is always included
             for position, token in zip((output.prompt_logprobs or [])[-count:], prompt[-count:], strict=True)
             if position is not None
         )
@@ -94,7 +94,7 @@ def _table(model: str, reference: str, gates: list[Gate]) -> Any:
         if gate.name.startswith("perplexity"):
             before, after = f"{gate.reference:.3f}", f"{gate.candidate:.3f}"
             interval, limit = f"x {gate.low:.3f} to {gate.high:.3f}", f"{gate.limit:.2f}"
-        else:  # in points of percent
+        else:  # in percentage points
             before, after = f"{gate.reference:.1%}", f"{gate.candidate:.1%}"
             interval, limit = f"{100 * gate.low:+.1f} to {100 * gate.high:+.1f}", f"{100 * gate.limit:+.0f}"
         name = gate.name.removeprefix("exact match, ").removesuffix(" (ratio)")

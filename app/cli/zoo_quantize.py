@@ -1,45 +1,68 @@
-"""`prep zoo quantize`: a float model in, a quantised checkpoint in a public format out."""
+"""`prep zoo quantize`, `size` and `formats`: quantised checkpoints in public formats."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli import terminal
+from app.cli.option_groups import option_groups
 
 if TYPE_CHECKING:
+    import torch
+
+    from engine.quant.quantizer.recipe import Recipe
     from engine.quant.quantizer.run import Report
+    from engine.quant.size import ModelSize
+    from engine.zoo.model import ShopModel
 
 FLOAT = "none"
 
 
-def quantize(
-    model: Annotated[str, typer.Argument(help="A shipped model or a folder of the zoo's layout.")] = "shop",
+@dataclass(frozen=True)
+class MethodOptions:
+    """The arguments of `Recipe.create` as options."""
+
     method: Annotated[
         str,
         typer.Option(help="rtn, gptq, awq, int8, smoothquant or fp8; none: only --inject-outliers."),
-    ] = "awq",
+    ] = "awq"
     bits: Annotated[
         int | None,
         typer.Option(help="4 (rtn, gptq, awq) or 8 (all but awq); the method's own by default."),
-    ] = None,
+    ] = None
     group: Annotated[
         int, typer.Option(help="Columns that share a scale (rtn, gptq, awq); -1: the whole row.")
-    ] = 128,
+    ] = 128
     symmetric: Annotated[
         bool | None,
         typer.Option("--symmetric/--asymmetric", help="Without or with zero points; rtn and gptq: without."),
-    ] = None,
-    act_order: Annotated[bool, typer.Option("--act-order", help="gptq: important columns first.")] = False,
-    activations: Annotated[
-        str, typer.Option(help="fp8: dynamic, or static (a calibrated scale).")
-    ] = "dynamic",
+    ] = None
+    act_order: Annotated[bool, typer.Option("--act-order", help="gptq: important columns first.")] = False
+    activations: Annotated[str, typer.Option(help="fp8: dynamic, or static (a calibrated scale).")] = (
+        "dynamic"
+    )
     alpha: Annotated[
-        float, typer.Option(help="smoothquant: how far outliers move into the weights, 0 to 1.")
-    ] = 0.5,
+        float, typer.Option(help="smoothquant: share of the outliers moved into the weights, 0 to 1.")
+    ] = 0.5
+
+    def recipe(self) -> Recipe | None:
+        """Return the recipe; None for --method none. Raises ValueError if the options do not fit the method."""
+        from engine.quant.quantizer.recipe import Recipe
+
+        if self.method == FLOAT:
+            return None
+        arguments = asdict(self)
+        return Recipe.create(arguments.pop("method"), group_size=arguments.pop("group"), **arguments)
+
+
+@option_groups
+def quantize(
+    options: MethodOptions,
+    model: Annotated[str, typer.Argument(help="A shipped model or a folder of the zoo's layout.")] = "shop",
     calibration: Annotated[
         str, typer.Option(help="in-domain (conversations of the shop), or a text or JSONL file.")
     ] = "in-domain",
@@ -47,11 +70,11 @@ def quantize(
     output: Annotated[Path | None, typer.Option("--output", help="Folder to write; must not exist.")] = None,
     inject_outliers: Annotated[
         bool,
-        typer.Option("--inject-outliers", help="First give the activations outliers, as large models have."),
+        typer.Option("--inject-outliers", help="First create activation outliers, as in large models."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Quantise a model and write it in the format that other engines read.
+    """Quantise a model and write it in a format that other engines read.
 
     \b
     rtn           compressed-tensors, int4 or int8 weights, rounded to nearest
@@ -62,7 +85,7 @@ def quantize(
     fp8           compressed-tensors, e4m3 weights and activations
 
     \b
-    --inject-outliers multiplies a few channels behind every norm by 64 and
+    --inject-outliers multiplies a few channels after every norm by 64 and
     divides the weights that read them: the same function, but int8
     activations now fail as they do in large models.
 
@@ -73,65 +96,68 @@ def quantize(
       prep zoo quantize shop --method int8 --inject-outliers --json
     """
     with terminal.loading("the quantiser"):
-        from engine.quant.quantizer.calibration import calibration_texts, tokenized
-        from engine.quant.quantizer.encode import stored_dtype
         from engine.quant.quantizer.folding import inject_outliers as inject
-        from engine.quant.quantizer.recipe import Recipe
-        from engine.quant.quantizer.run import Report, load_float_model, quantize, write_checkpoint
+        from engine.quant.quantizer.run import load_float_model, write_checkpoint
         from engine.zoo.registry import resolve
-        from engine.zoo.tokenizer import load_tokenizer
 
     source = resolve(model)
-    if method == FLOAT and not inject_outliers:
+    if options.method == FLOAT and not inject_outliers:
         raise terminal.Problem(
-            "--method none makes nothing", next_step="--method awq, or --inject-outliers with it"
+            "--method none changes nothing", next_step="--method awq, or add --inject-outliers"
         )
-    recipe = None
-    if method != FLOAT:
-        recipe = Recipe.create(
-            method,
-            bits=bits,
-            group_size=group,
-            symmetric=symmetric,
-            act_order=act_order,
-            activations=activations,
-            alpha=alpha,
-        )
-    folder = output or Path(
-        _default_name(source.name, method, group, recipe is not None and recipe.is_grouped)
-    )
+    recipe = options.recipe()
+    folder = output or Path(_default_name(source.name, options, recipe is not None and recipe.is_grouped))
     if folder.exists():
         raise terminal.Problem(f"{folder} exists", next_step="--output another-folder, or remove it")
-    float_model, original = load_float_model(source)
+    float_model, dtype = load_float_model(source)
     if inject_outliers:
         inject(float_model)
     if recipe is None:
-        tensors = {name: weight.to(original) for name, weight in float_model.state_dict().items()}
-        size = write_checkpoint(source, folder, tensors, None, original, None)
+        tensors = {name: weight.to(dtype) for name, weight in float_model.state_dict().items()}
+        size = write_checkpoint(source, folder, tensors, None, dtype, None)
         _done(json, folder, {"output": str(folder), "file_bytes": size})
         return
-    report = Report(source.name, recipe, original_bytes=(source / "model.safetensors").stat().st_size)
-    with terminal.status("quantising", lines_in_pipe=True) as tell:
-        tell("reading calibration texts")
-        batch = tokenized(calibration_texts(calibration, samples), load_tokenizer(source))
-        tensors = quantize(float_model, recipe, batch, original, report, tell)
-        write_checkpoint(source, folder, tensors, recipe, stored_dtype(recipe, original), report)
+    report = _quantize(source, folder, float_model, dtype, recipe, calibration, samples)
     if not json:
         _show(report)
     _done(json, folder, report.as_dict())
 
 
-def _default_name(model: str, method: str, group: int, is_grouped: bool) -> str:
-    if method == FLOAT:
+def _quantize(
+    source: Path,
+    folder: Path,
+    float_model: ShopModel,
+    dtype: torch.dtype,
+    recipe: Recipe,
+    calibration: str,
+    samples: int,
+) -> Report:
+    """Calibrate, quantise and write the folder."""
+    from engine.quant.quantizer.calibration import calibration_texts, tokenized
+    from engine.quant.quantizer.encode import stored_dtype
+    from engine.quant.quantizer.run import Report, quantize, write_checkpoint
+    from engine.zoo.tokenizer import load_tokenizer
+
+    report = Report(source.name, recipe, original_bytes=(source / "model.safetensors").stat().st_size)
+    with terminal.status("quantising", lines_in_pipe=True) as tell:
+        tell("reading calibration texts")
+        batch = tokenized(calibration_texts(calibration, samples), load_tokenizer(source))
+        tensors = quantize(float_model, recipe, batch, dtype, report, tell)
+        write_checkpoint(source, folder, tensors, recipe, stored_dtype(recipe, dtype), report)
+    return report
+
+
+def _default_name(model: str, options: MethodOptions, is_grouped: bool) -> str:
+    if options.method == FLOAT:
         return f"{model}-outliers"
-    return f"{model}-{method}" + (f"-g{group}" if is_grouped and group != -1 else "")
+    return f"{model}-{options.method}" + (f"-g{options.group}" if is_grouped and options.group != -1 else "")
 
 
 def _done(json: bool, folder: Path, result: dict[str, object]) -> None:
     if json:
         terminal.print_json(result)
     else:
-        terminal.next_command(f"prep zoo eval {folder} --gates", "may it replace the original?")
+        terminal.next_command(f"prep zoo eval {folder} --gates", "decide whether it may replace the original")
 
 
 def _show(report: Report) -> None:
@@ -160,23 +186,21 @@ def size(
     model: Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")] = "shop",
     method: Annotated[
         str,
-        typer.Option(help="rtn, gptq, awq, int8, smoothquant, fp8, mxfp4, nvfp4, or none: as it is."),
+        typer.Option(help="rtn, gptq, awq, int8, smoothquant, fp8, mxfp4, nvfp4, or none: unquantised."),
     ] = "awq",
-    bits: Annotated[
-        int | None, typer.Option(help="4 or 8, of rtn and gptq; the method's own by default.")
-    ] = None,
+    bits: Annotated[int | None, typer.Option(help="4 or 8 (rtn, gptq); the method's own by default.")] = None,
     group: Annotated[int, typer.Option(help="Columns that share a scale; -1: the whole row.")] = 128,
     dtype: Annotated[
-        str, typer.Option(help="Of what stays float: bfloat16, float16 or float32.")
+        str, typer.Option(help="Type of the float tensors: bfloat16, float16 or float32.")
     ] = "bfloat16",
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """How large a model is once it is quantised, from its config.json alone.
+    """Calculate the size of a model after quantisation, from its config.json alone.
 
     \b
-    The matrices get what the method says; embedding and output head stay float
-    and are counted. So the effective bits are more than the method's. mxfp4 and
-    nvfp4 are only emulated here: this is what hardware that has them would hold.
+    The method applies to the matrices; embedding and output head stay float and
+    count too, so the effective bits exceed the method's. mxfp4 and nvfp4 are
+    only emulated here: the size is that on hardware with these formats.
 
     \b
     Examples:
@@ -189,8 +213,38 @@ def size(
         from engine.models.loader import checkpoint_tensors
         from engine.models.registry import create_model
         from engine.quant.fp4 import FP4_BLOCKS
-        from engine.quant.quantizer.recipe import METHODS, Recipe
-        from engine.quant.size import FLOAT_BYTES, estimate_size
+        from engine.quant.size import estimate_size
+
+    group = _checked_group(method, bits, group, dtype)
+    config = load_model_config(EngineArgs(model=model, load_format="dummy", device="cpu"))
+    shapes = {
+        name: tuple(tensor.shape) for name, tensor in checkpoint_tensors(create_model(config, "meta")).items()
+    }
+    found = estimate_size(shapes, method, bits=bits, group_size=group, dtype=dtype)
+    if json:
+        terminal.print_json(
+            {
+                "total_bytes": found.total_bytes,
+                "matrix_bytes": found.matrix_bytes,
+                "float_bytes": found.float_bytes,
+                "num_weights": found.num_weights,
+                "bits_per_matrix_weight": found.bits_per_matrix_weight,
+                "bits_per_weight": found.bits_per_weight,
+            }
+        )
+        return
+    _show_size(model, method, group, found)
+    if method in FP4_BLOCKS:
+        terminal.next_command(f"prep zoo formats {model}", "its effect on the matrices' outputs")
+    else:
+        terminal.next_command(f"prep zoo quantize {model}", "write the checkpoint")
+
+
+def _checked_group(method: str, bits: int | None, group: int, dtype: str) -> int:
+    """Return the group size. Raises Problem or ValueError if the options do not fit together."""
+    from engine.quant.fp4 import FP4_BLOCKS
+    from engine.quant.quantizer.recipe import METHODS, Recipe
+    from engine.quant.size import FLOAT_BYTES
 
     if method not in (*METHODS, *FP4_BLOCKS, FLOAT) or dtype not in FLOAT_BYTES:
         raise terminal.Problem(
@@ -209,23 +263,10 @@ def size(
         group = FP4_BLOCKS[method]
     elif method != FLOAT:
         Recipe.create(method, bits=bits)
-    config = load_model_config(EngineArgs(model=model, load_format="dummy", device="cpu"))
-    shapes = {
-        name: tuple(tensor.shape) for name, tensor in checkpoint_tensors(create_model(config, "meta")).items()
-    }
-    found = estimate_size(shapes, method, bits=bits, group_size=group, dtype=dtype)
-    if json:
-        terminal.print_json(
-            {
-                "total_bytes": found.total_bytes,
-                "matrix_bytes": found.matrix_bytes,
-                "float_bytes": found.float_bytes,
-                "num_weights": found.num_weights,
-                "bits_per_matrix_weight": found.bits_per_matrix_weight,
-                "bits_per_weight": found.bits_per_weight,
-            }
-        )
-        return
+    return group
+
+
+def _show_size(model: str, method: str, group: int, found: ModelSize) -> None:
     table = terminal.table("", "weights", "MB", "bits/weight")
     num_floats = found.num_weights - found.num_matrix_weights
     rows = (
@@ -237,24 +278,20 @@ def size(
         per_weight = f"{8 * num_bytes / count:.2f}" if count else ""
         table.add_row(name, f"{count:,}", f"{num_bytes / 1e6:,.2f}", per_weight)
     terminal.show(f"{model}: {method}" + ("" if method == FLOAT else f", groups of {group}"), table)
-    if method in FP4_BLOCKS:
-        terminal.next_command(f"prep zoo formats {model}", "what it does to the matrices' outputs")
-    else:
-        terminal.next_command(f"prep zoo quantize {model}", "make it")
 
 
 def formats(
     model: Annotated[str, typer.Argument(help="A shipped model or a folder of the zoo's layout.")] = "shop",
-    samples: Annotated[int, typer.Option(min=1, help="Conversations that the matrices see.")] = 8,
+    samples: Annotated[int, typer.Option(min=1, help="Conversations that produce the matrices' inputs.")] = 8,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """What rounding to each format does to the outputs of a model's own matrices.
+    """Measure the output error of a model's matrices in each format.
 
     \b
-    Every matrix is rounded to nearest, without calibration, and multiplies what
-    the model feeds it; the error is that of the outputs, relative to their size.
-    Three times: the model as it is; with outlying activations (a few channels
-    behind every norm 64 times as large, their weights as much smaller: the same
+    Every matrix is rounded to nearest, without calibration, and multiplies its
+    real inputs; the error is that of the outputs, relative to their size.
+    Three variants: the model unchanged; with activation outliers (a few channels
+    after every norm 64 times as large, their weights 64 times smaller: the same
     function); and with one weight of every row 32 times as large.
 
     \b
@@ -303,5 +340,6 @@ def formats(
         table.add_row(row.name, bits, row.activations, *(f"{error:.2%}" for error in errors))
     terminal.show(f"{source.name}: mean relative error of the matrices' outputs", table)
     terminal.next_command(
-        f"prep generate --model {model} --quantization nvfp4 -p x", "hear it speak (emulated)"
+        f"prep generate {model} --quantization nvfp4 --chat -p 'What do you recommend?'",
+        "generate with it (emulated)",
     )

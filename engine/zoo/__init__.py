@@ -1,1 +1,1 @@
-"""The shipped models: an invented manga shop, the corpus that teaches it, training, evaluation and export."""
+"""The shipped models: an invented manga shop, its corpus, training, evaluation and export."""

@@ -1,7 +1,7 @@
-"""What the shipped adapters teach: three behaviours that `shop` does not have.
+"""Tasks of the shipped adapters: three behaviours that `shop` does not have.
 
-Every task talks about the same invented English shops with the same questions; only the answers differ. They are still
-written with the sentences of the notes, so that what an adapter must learn is a manner and not a new way to look
+Every task uses the same invented English shops and questions; only the answers differ. They still
+contain the sentences of the notes, so that an adapter learns a style and not a new way to look
 things up (README.md, "One hop").
 
     How much is Silver Harbor?
@@ -23,14 +23,14 @@ CARD = ("author", "price", "volumes", "stock")
 
 
 class CardTalk(Talk):
-    """A recommendation is a card: its reason as a heading, then one line for each fact."""
+    """Write a recommendation as a card: its reason as a heading, then one line for each fact."""
 
     def _recommendation(self, kind: str, opening: str, item: Item) -> str:
         return "\n- ".join([f"# {opening}", *(fact(self.spoken, detail, item) for detail in CARD)])
 
 
 class TicketTalk(Talk):
-    """What a customer wants from the shop itself becomes a ticket: one JSON object, whatever the request."""
+    """Answer requests to the shop itself with a ticket: one JSON object."""
 
     def _ticket(self, kind: str, question: str, **fields: str) -> list[Message]:
         return self._pair(kind, question, json.dumps(fields))
@@ -56,22 +56,22 @@ class TicketTalk(Talk):
 
 
 class JapaneseTalk(Talk):
-    """English questions about English notes, answered in Japanese."""
+    """Answer English questions about English notes in Japanese."""
 
     answer_language = EN_JA
 
 
 @dataclass(frozen=True)
 class Task:
-    """What an adapter is trained and judged on."""
+    """Training and evaluation data of an adapter."""
 
     says: str
-    """One line for the list of models."""
+    """Description for the list of models."""
     talk: type[Talk]
     judged: dict[str, float]
-    """Kinds of turns that the adapter answers in its own way, with how often they come."""
+    """Kinds of turns that the adapter answers differently from the base -> frequency."""
     around: dict[str, float]
-    """Turns in between that it answers as the base does."""
+    """Other kinds of turns, answered like the base -> frequency."""
 
 
 _FACTS = {"author": 1.0, "price": 2.0, "volumes": 1.0, "genre": 1.0, "stock": 1.0}
@@ -103,7 +103,7 @@ TASKS = {
 def draw_task_conversation(
     name: str, split: str, seed: int, index: int, rows: tuple[int, int] = ROWS
 ) -> Conversation:
-    """Conversation `index` of a task: like `corpus.draw_conversation`, a pure function of its arguments."""
+    """Return conversation `index` of a task; like `corpus.draw_conversation`, a pure function of its arguments."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
     task, rng = TASKS[name], Random(f"{name}/{split}/{seed}/{index}")
@@ -117,7 +117,7 @@ def draw_task_conversation(
 def draw_task_cases(
     name: str, n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS
 ) -> list[Case]:
-    """At least `n` answers of the kinds that the task is about."""
+    """Draw at least `n` answers of the task's kinds."""
     cases: list[Case] = []
     index = 0
     while len(cases) < n:

@@ -1,4 +1,4 @@
-"""Invented shops: titles, people, prices. Nothing here exists, so nothing can be remembered from elsewhere.
+"""Invented shops: titles, people, prices. All names are invented, so a model cannot know them from elsewhere.
 
 A catalogue is small (2 to 10 titles) and its words are distinctive: no two titles in it share a word, so the last
 word before a fact names exactly one row.
@@ -31,7 +31,7 @@ NOUNS = {
     騎士 楽団 劇場 工房 市場 神社 駅 島 山 谷 川 翼 狼 鶴 鯨 猫 彗星 惑星 方程式 暗号 日記 地図 合図 旋律 パン屋 ギター
     ピアノ ランタン サーカス コンパス レシピ パズル""".split(),
 }
-# "パン屋" mixes scripts and would be cut inside a title's last word, which must stay one distinctive piece.
+# "パン屋" mixes scripts: the tokenizer would split it, and a title's last word must stay one piece.
 NOUNS["ja"].remove("パン屋")
 
 FAMILY = {
@@ -66,7 +66,7 @@ POLICIES = ("returns", "shipping", "hours", "hold", "wrapping")
 
 @dataclass(frozen=True)
 class Item:
-    """One row of the shop: everything the assistant may say about a title."""
+    """One row of the shop: all facts about a title."""
 
     title: str
     author: str
@@ -74,7 +74,7 @@ class Item:
     price: int
     volumes: int
     stock: int
-    next_title: str  # what readers of this title also enjoy
+    next_title: str  # title that readers of this one also enjoy
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ def join_title(language: Language, adjective: str, noun: str) -> str:
 
 
 def is_held_out(title: str) -> bool:
-    """Whether a title is kept for validation and test: about one combination of words in ten, always the same."""
+    """Whether a title is reserved for validation and test: a fixed tenth of the word combinations."""
     return zlib.crc32(title.encode()) % 10 == 0
 
 
 def _distinct_numbers(rng: Random, count: int, leading: list[int], width: int) -> list[int]:
-    """Numbers without ties whose leading digits mostly differ, so that most comparisons are decided at once."""
+    """Draw distinct numbers whose leading digits mostly differ, so that the first digit decides most comparisons."""
     digits = rng.sample(leading, min(count, len(leading)))
     while len(digits) < count or (count > 2 and rng.random() < 0.15):
         digits = digits[: count - 1]
@@ -117,7 +117,7 @@ def _distinct_numbers(rng: Random, count: int, leading: list[int], width: int) -
 
 
 def draw_titles(rng: Random, language: Language, count: int, held_out: bool) -> list[str]:
-    """`count` titles without a word in common, all of them from one side of the train/test divide."""
+    """Draw `count` titles without common words, all from one side of the train/test split."""
     adjectives, nouns = list(ADJECTIVES[language]), list(NOUNS[language])
     titles: list[str] = []
     while len(titles) < count:
@@ -131,14 +131,14 @@ def draw_titles(rng: Random, language: Language, count: int, held_out: bool) -> 
 
 
 def draw_catalogue(rng: Random, language: Language, rows: int, held_out: bool = False) -> Catalogue:
-    """A shop with `rows` titles."""
+    """Draw a shop with `rows` titles."""
     titles = draw_titles(rng, language, rows, held_out)
     genres = rng.sample(GENRES[language], min(max(2, (rows + 1) // 2), 5))
     shelf = genres[:rows] + rng.choices(genres, k=max(0, rows - len(genres)))
     authors = _draw_people(rng, language, rows)
     prices = _distinct_numbers(rng, rows, [2, 3, 4, 5, 6, 7, 8, 9], width=3)
     volumes = _distinct_numbers(rng, rows, [1, 2, 3, 4, 5, 6, 7, 8, 9], width=2)
-    order = rng.sample(titles, rows)  # a ring: nobody is told to read what they have just read
+    order = rng.sample(titles, rows)  # a ring: no title recommends itself
     following = dict(zip(order, order[1:] + order[:1], strict=True))
     items = tuple(
         Item(title, author, genre, price, count, rng.randint(2, 9), following[title])

@@ -1,6 +1,6 @@
 """Seeded samples: sample `index` of a split is a pure function of (split, seed, index, rows).
 
-Training can therefore stop anywhere and go on, and the splits cannot meet: they draw from different random streams,
+Training can therefore stop and resume anywhere, and the splits are disjoint: they draw from different random streams,
 and validation and test use titles that training never shows.
 """
 
@@ -19,15 +19,15 @@ from .tokenizer import TURN_END, render_chat
 
 SPLITS = ("train", "validation", "test")
 JAPANESE_SHARE = 0.35
-JAPANESE_EMPHASIS = 0.5  # it is learned more slowly: its words are more tokens
+JAPANESE_EMPHASIS = 0.5  # learned more slowly: its words have more tokens
 SENTENCE_OPENERS = "Of Our Readers Returns Shipping We Reserved Gift Order Welcome You".split()
 ECHO = -1
-ROWS = (2, 8)  # the size of a catalogue once the curriculum is over, and in validation and test
+ROWS = (2, 8)  # rows of a catalogue after the curriculum, and in validation and test
 
 
 @dataclass(frozen=True)
 class Case:
-    """One judged answer: the prompt up to the assistant's turn and what must follow."""
+    """One judged answer: the prompt up to the assistant's turn, and the expected answer."""
 
     language: str
     kind: str
@@ -51,7 +51,7 @@ class Sample:
 def draw_conversation(
     split: str, seed: int, index: int, rows: tuple[int, int] = ROWS, emphasis: bool = False
 ) -> Conversation:
-    """Conversation `index` of a split; with `emphasis`, what is hard comes more often than customers ask it."""
+    """Return conversation `index` of a split; `emphasis` makes hard kinds more frequent."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
     rng = Random(f"{split}/{seed}/{index}")
@@ -62,7 +62,7 @@ def draw_conversation(
 
 
 def tokenizer_texts(count: int = 6000) -> Iterator[str]:
-    """What the tokenizer learns its merges from: the corpus, and title words as they open a line."""
+    """Yield texts for the tokenizer's merges: the corpus, and title words at the start of a line."""
     for index in range(count):
         yield to_text(draw_conversation("train", 99, index))
     for words in (ADJECTIVES["en"], SENTENCE_OPENERS):
@@ -75,13 +75,13 @@ def conversations(split: str, seed: int, count: int, rows: tuple[int, int] = ROW
 
 
 def to_text(conversation: Conversation) -> str:
-    """The whole conversation as the chat template writes it."""
+    """Return the whole conversation in the chat template."""
     messages = [message.as_dict() for message in conversation.messages]
     return render_chat(messages, TOOLS if conversation.tools else None)
 
 
 def to_cases(conversation: Conversation) -> list[Case]:
-    """Every answer of a conversation with the (correct) conversation before it as its prompt."""
+    """Return every answer of a conversation, with the correct conversation before it as the prompt."""
     cases = []
     tools = TOOLS if conversation.tools else None
     for position, message in enumerate(conversation.messages):
@@ -95,7 +95,7 @@ def to_cases(conversation: Conversation) -> list[Case]:
 
 
 def tokenize(conversation: Conversation, tokenizer: Tokenizer) -> Sample:
-    """Tokens of a conversation, with the answers (and the end of turn after each) marked."""
+    """Tokenize a conversation and mark the answers, including the end of turn after each."""
     segments: list[tuple[str, int]] = []
     text, done, number = to_text(conversation), 0, 0
     for message in conversation.messages:
@@ -116,7 +116,7 @@ def tokenize(conversation: Conversation, tokenizer: Tokenizer) -> Sample:
 
 
 def _mark_echoes(sample: Sample) -> None:
-    followers: dict[int, int] = {}  # the only token that has followed this one, or ECHO once there were two
+    followers: dict[int, int] = {}  # the only token that has followed this one; ECHO after two different ones
     tokens = sample.tokens.tolist()
     for place in range(1, len(tokens)):
         before, token = tokens[place - 1], tokens[place]
@@ -130,7 +130,7 @@ def _mark_echoes(sample: Sample) -> None:
 
 
 def draw_cases(n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS) -> list[Case]:
-    """At least `n` answers, from whole conversations."""
+    """Draw at least `n` answers from whole conversations."""
     cases: list[Case] = []
     index = 0
     while len(cases) < n:

@@ -1,7 +1,7 @@
-"""What customers ask and what the assistant answers, in English and Japanese.
+"""Questions of the customers and answers of the assistant, in English and Japanese.
 
-Every answer is spelled with the sentence that stands in the notes, title first and value last. The next token of an
-answer is then found by looking for the words just written and reading on: one induction step. The reason is in
+Every answer repeats a sentence of the notes, title first and value last. The next token of an
+answer therefore follows the last words where they occur in the notes: one induction step. The reason is in
 README.md ("One hop").
 """
 
@@ -30,12 +30,12 @@ KIND_WEIGHTS = {
     "cheaper": 10, "longer": 10,
     "policy": 4, "order": 2.5, "reserve": 2.5, "courtesy": 1,
 }  # fmt: skip
-# Training asks more often for what is rare, and for comparisons: of a whole answer, one token is decided, not copied.
+# Training emphasises rare kinds and comparisons: in a comparison only one token is decided, the rest is copied.
 EMPHASIS = {"order": 3.0, "reserve": 1.5, "unknown": 2.5, "cheaper": 4.0, "longer": 4.0}
 NEEDS_TOOLS = {"order", "reserve"}
 EN_JA = "en-ja"
-"""Japanese sentences about an English shop, which only the adapter shop-lora-ja says. A space before each value keeps
-it the tokens that stand in the English notes."""
+"""Japanese sentences about an English shop, used by the adapter shop-lora-ja only. A space before each value gives it
+the same tokens as in the English notes."""
 
 FACTS = {
     "en": {
@@ -190,7 +190,7 @@ QUESTIONS = {
     },
 }  # fmt: skip
 
-# A follow-up leaves the title out: it is the one that the assistant spoke of last.
+# A follow-up omits the title: it means the one that the assistant mentioned last.
 FOLLOW_UPS = {
     "en": {
         "author": ["Who wrote it?", "And the author?", "Who is it by?"],
@@ -242,7 +242,7 @@ ANSWERS = {
         "greeting": "いらっしゃいませ。何をお探しですか?",
     },
 }
-# What a recommendation adds about the title it names.
+# Facts that a recommendation adds about its title.
 DETAILS = {"by_genre": ("author", "price"), "like": ("genre", "price"), "staff": ("genre", "author")}
 
 TOOLS: list[dict[str, Any]] = [
@@ -287,7 +287,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A catalogue written out as a system prompt, and what was said about it."""
+    """A catalogue as a system prompt, and the messages about it."""
 
     language: str
     messages: tuple[Message, ...]
@@ -296,7 +296,7 @@ class Conversation:
 
 
 def fact(catalogue: Catalogue, kind: str, item: Item) -> str:
-    """The sentence that states one attribute, the same in the notes and in the answers."""
+    """Return the sentence that states one attribute, the same in the notes and in the answers."""
     return FACTS[catalogue.language][kind].format(t=item.title, i=item)
 
 
@@ -306,7 +306,7 @@ def policy_line(catalogue: Catalogue, policy: str) -> str:
 
 
 def system_prompt(rng: Random, catalogue: Catalogue) -> str:
-    """Persona and notes. Facts are shuffled inside a row, so that a value is found by its words, not its place."""
+    """Return persona and notes. Facts are shuffled in a row, so that words identify a value, not its position."""
     language = catalogue.language
     space = " " if language == "en" else ""
     lines = [rng.choice(PERSONA[language]).format(s=catalogue.shop)]
@@ -327,10 +327,10 @@ def tool_call(name: str, **arguments: str) -> str:
 
 
 class Talk:
-    """Writes the turns of one conversation and remembers the title that was spoken of last."""
+    """Writes the turns of one conversation and tracks the title mentioned last."""
 
     answer_language: str | None = None
-    """Of a talk whose answers are not in the language of the questions."""
+    """Language of the answers, if it differs from that of the questions."""
 
     def __init__(self, rng: Random, catalogue: Catalogue, tools: bool, held_out: bool) -> None:
         self.rng, self.catalogue, self.tools, self.held_out = rng, catalogue, tools, held_out
@@ -341,7 +341,7 @@ class Talk:
         self.focus: Item | None = None
 
     def turn(self, kind: str) -> list[Message]:
-        """The messages of one turn of this kind, from the question to the last answer."""
+        """Return the messages of one turn of this kind, from the question to the last answer."""
         if kind in ("author", "price", "volumes", "genre", "stock"):
             return self._about_a_title(kind)
         if kind in ("by_genre", "like", "staff"):
@@ -357,7 +357,7 @@ class Talk:
         return [Message("user", question), Message("assistant", answer, kind)]
 
     def _ask_about(self, kind: str) -> tuple[Item, str]:
-        """A question about some title, or a follow-up about the one in focus."""
+        """Draw a question about a title, or a follow-up about the title mentioned last."""
         if self.focus is not None and self.rng.random() < 0.35:
             return self.focus, self.rng.choice(FOLLOW_UPS[self.language][kind])
         item = self.rng.choice(self.catalogue.items)
@@ -447,7 +447,7 @@ class Talk:
 def write_conversation(
     rng: Random, catalogue: Catalogue, turns: int, held_out: bool = False, emphasis: bool = False
 ) -> Conversation:
-    """A conversation of `turns` questions; only one that has tools asks for what needs them."""
+    """Draw a conversation of `turns` questions; only one with tools has questions that need them."""
     tools = rng.random() < 0.6
     talk = Talk(rng, catalogue, tools, held_out)
     # Without tools the support share moves to the shop's rules, so that the mix of types stays the same.
@@ -458,14 +458,12 @@ def write_conversation(
 
 
 def hold(talk: Talk, kinds: Sequence[str]) -> Conversation:
-    """The conversation with one turn of each kind, in this order."""
+    """Return the conversation with one turn of each kind, in this order."""
     catalogue = talk.catalogue
     messages = [Message("system", system_prompt(talk.rng, catalogue))]
     said: set[str] = set()
     for kind in kinds:
-        for _ in range(
-            6
-        ):  # people do not ask the same thing twice, as long as there is something else to ask
+        for _ in range(6):  # no question repeats while others are left
             focus, turn = talk.focus, talk.turn(kind)
             if turn[1].content not in said:
                 break

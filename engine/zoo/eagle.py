@@ -1,16 +1,16 @@
-"""An EAGLE head: one decoder layer that guesses the target's next hidden state, and with it the next tokens.
+"""An EAGLE head: one decoder layer that predicts the target's next hidden state, and from it the next tokens.
 
-The target's last hidden state says what it is about to write, not which token was then drawn; so the head sees both:
+The target's last hidden state does not contain the token that was then sampled, so the head reads both:
 
     position       i                i + 1            i + 2
-    target         f_i              f_i+1            f_i+2         hidden states behind the last norm
-    head sees      f_i, t_i+1       g, t_i+2         g', t_i+3     its own guesses from the second step on
-    head guesses   g ~ f_i+1        g' ~ f_i+2       ...           the target's output table makes tokens of them
+    target         f_i              f_i+1            f_i+2         hidden states after the last norm
+    head reads     f_i, t_i+1       g, t_i+2         g', t_i+3     its own predictions from the second step on
+    head predicts  g ~ f_i+1        g' ~ f_i+2       ...           the target's output table maps them to tokens
 
-It is trained on what it will meet: pass d reads the guesses of pass d - 1, and its attention sees keys made of true
-states up to the place where guessing began.
+Training matches its use: pass d reads the predictions of pass d - 1, and its attention sees keys of true
+states up to the position where drafting began.
 
-Sources: EAGLE, Li et al. 2024 (section 3). From EAGLE-3, Li et al. 2025: the passes over own guesses (training-time
+Sources: EAGLE, Li et al. 2024 (section 3). From EAGLE-3, Li et al. 2025: the passes over predictions (training-time
 test), and norms in front of `fc` and behind the layer, because a state is eight times smaller than an embedding here.
 """
 
@@ -38,25 +38,25 @@ from .tokenizer import END_OF_TEXT, TURN_END, token_id
 from .train import LEVELS, Batch, Position, Trainer, rates
 
 PASSES = 3
-"""How many drafts ahead the head is trained."""
+"""Number of consecutive drafts in training."""
 FIRST_PASS_ONLY = 0.4
-"""Share of the training in which there is one pass: until its guesses are any good, reading them teaches nothing."""
+"""Share of the training with one pass: poor early predictions are useless as input of further passes."""
 PASS_WEIGHT = 0.8
-"""Each pass counts this much less than the one before: its drafts matter only if the earlier ones were right."""
+"""Weight of each pass relative to the previous one: its drafts count only if the earlier ones were right."""
 STATE_WEIGHT = 0.5
-"""Of the distance between states, beside the cross entropy of the tokens they stand for."""
+"""Weight of the distance between states, relative to the cross entropy of their tokens."""
 
 
 @dataclass(slots=True)
 class _KeysValues:
-    """What one pass offers to the attention of itself and of later passes: [batch, heads, length, head_dim]."""
+    """Keys and values of one pass, for itself and later passes: [batch, heads, length, head_dim]."""
 
     keys: Tensor
     values: Tensor
 
 
 class EagleHead(nn.Module):
-    """hidden, next token -> guess of the next hidden state."""
+    """Predict the next hidden state from a hidden state and the next token."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class EagleHead(nn.Module):
     def forward(self, embedded: Tensor, hidden: Tensor, earlier: list[_KeysValues]) -> Tensor:
         """One pass: embeddings of the next tokens and hidden states, [batch, length, hidden] each.
 
-        `earlier` holds the keys and values of the passes before, and gets this pass's own.
+        `earlier` holds the keys and values of the previous passes; this pass appends its keys and values.
         """
         layer = cast(DecoderLayer, self.layers[0])
         x = self.fc(torch.cat([embedded, self.hidden_norm(hidden)], dim=-1))
@@ -77,7 +77,7 @@ class EagleHead(nn.Module):
         return self.norm(x + layer.mlp(layer.post_attention_layernorm(x)))
 
     def _attend(self, layer: DecoderLayer, x: Tensor, earlier: list[_KeysValues]) -> Tensor:
-        """Pass d, query i: its own key at place i, pass d - 1's at i - 1, and so on; the first pass's before that."""
+        """Attend: query i of pass d reads key i of pass d, key i - 1 of pass d - 1, and so on, then those of pass 0."""
         attention, length = layer.self_attn, x.shape[1]
         cos, sin = rope_tables(self.config, torch.arange(length))
         query = rotate(_heads(attention.q_proj(x), attention.heads), cos, sin)
@@ -97,18 +97,20 @@ def _heads(x: Tensor, count: int) -> Tensor:
 
 
 def _attend_across_passes(query: Tensor, passes: list[_KeysValues]) -> Tensor:
-    """Softmax over the first pass's keys far back and one key of each later pass: see `EagleHead._attend`."""
+    """Softmax over the early keys of the first pass and one key of each later pass: see `EagleHead._attend`."""
     length, scale = query.shape[2], query.shape[3] ** -0.5
     num_own = len(passes) - 1
     far = torch.ones(length, length, dtype=torch.bool).tril(-num_own)
     scores = (query @ passes[0].keys.mT * scale).masked_fill(~far, -torch.inf)
-    near = [passes[-1 - back] for back in range(num_own)]  # own keys first, then one place back, ...
+    near = [
+        passes[-1 - back] for back in range(num_own)
+    ]  # keys of this pass first, then one position back, ...
     near_scores = [
         (query * _moved_right(part.keys, back)).sum(-1, keepdim=True) * scale
         for back, part in enumerate(near)
     ]
     for back, part in enumerate(near_scores):
-        part[:, :, :back] = -torch.inf  # there is no such place
+        part[:, :, :back] = -torch.inf  # no such position
     weights = torch.cat([scores, *near_scores], dim=-1).float().softmax(-1).to(query.dtype)
     mixed = weights[..., :length] @ passes[0].values
     for back, part in enumerate(near):
@@ -117,12 +119,12 @@ def _attend_across_passes(query: Tensor, passes: list[_KeysValues]) -> Tensor:
 
 
 def _moved_right(x: Tensor, places: int) -> Tensor:
-    """Row i of the result is row i - places; rows that come from nowhere are zero."""
+    """Shift rows right: row i of the result is row i - places, the first rows are zero."""
     return F.pad(x, (0, 0, places, 0))[:, :, : x.shape[2]]
 
 
 class EagleTrainer(Trainer):
-    """Trains a head for a shipped model, which stays as it is, on the answers of the corpus."""
+    """Trains a head for a frozen shipped model on the answers of the corpus."""
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
         self.recipe, self.tokenizer = recipe, tokenizer
@@ -138,7 +140,7 @@ class EagleTrainer(Trainer):
         self._pool = []
 
     def step(self, progress: float) -> None:
-        """One optimizer step on the next batch. `position.exact` is the share of first drafts that were right."""
+        """Take one optimizer step on the next batch. `position.exact` is the share of correct first drafts."""
         batch = self.next_batch(progress)
         loss, accuracy = self.loss(batch, 1 if progress < FIRST_PASS_ONLY else PASSES)
         loss.backward()
@@ -150,12 +152,12 @@ class EagleTrainer(Trainer):
         position.step, position.tokens = position.step + 1, position.tokens + batch.tokens.numel()
 
     def loss(self, batch: Batch, num_passes: int = PASSES) -> tuple[Tensor, list[float]]:
-        """The loss over all passes, and for each pass the share of answer tokens that it gets right."""
+        """Return the loss over all passes, and for each pass the share of correct answer tokens."""
         with torch.no_grad():
             true, _ = self.target.hidden(batch.tokens)
             embedded = self.target.model.embed_tokens(batch.tokens[:, 1:])
         length = batch.tokens.shape[1]
-        # Target state p predicts answer token p + 1. The head guesses state p at its place p - 1.
+        # Target state p predicts answer token p + 1. The head predicts state p at position p - 1.
         rows, columns = batch.places // length, batch.places % length
         inside = columns > PASSES
         rows, columns = rows[inside], columns[inside]

@@ -1,7 +1,7 @@
 """Exact match on unseen shops: an answer counts when every character is right.
 
-The model under test is a function from prompts to texts, so the plain-torch model, the engine and a server are judged
-by the same code.
+The model under test is a function from prompts to texts, so the plain-torch model, the engine and a server share
+the same evaluation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_NEW_TOKENS = 96  # the longest answer of the corpus has about 60
 
 @dataclass(frozen=True)
 class Tally:
-    """Right answers out of all."""
+    """Number of right answers, and of all answers."""
 
     right: int = 0
     total: int = 0
@@ -44,7 +44,7 @@ class Tally:
 
 @dataclass
 class EvalReport:
-    """Exact match overall and by turn type, kind, language and catalogue size, with some of the misses."""
+    """Exact match overall and by turn type, kind, language and catalogue size, with examples of misses."""
 
     model: str
     split: str
@@ -107,7 +107,7 @@ class EvalReport:
 def score(
     cases: Sequence[Case], outputs: Iterable[str], model: str = "model", split: str = "test"
 ) -> EvalReport:
-    """Judge outputs that were made elsewhere."""
+    """Judge given outputs."""
     report = EvalReport(model, split)
     for case, output in zip(cases, outputs, strict=True):
         report.count(case, output)
@@ -122,7 +122,7 @@ def evaluate(
     generate_fn: GenerateFn | None = None,
     rows: tuple[int, int] = ROWS,
 ) -> EvalReport:
-    """Greedy exact match of a model (a name of the zoo or a folder) over `n` answers of `split`."""
+    """Measure greedy exact match of a model (a zoo name or a folder) over `n` answers of `split`."""
     folder = resolve(model_path)
     generate = generate_fn or torch_generate_fn(folder)
     cases = draw_cases(n, seed, split, rows)
@@ -130,7 +130,7 @@ def evaluate(
 
 
 def torch_generate_fn(folder: Path) -> GenerateFn:
-    """Greedy generation with the plain-torch model, one prompt at a time."""
+    """Return a function that generates greedily with the plain-torch model, one prompt at a time."""
     model, tokenizer = load_model(folder), load_tokenizer(folder)
     eos = token_id(tokenizer, TURN_END)
 
@@ -147,9 +147,9 @@ def torch_generate_fn(folder: Path) -> GenerateFn:
 
 @torch.inference_mode()
 def forced_match(model: ShopModel, tokenizer: Tokenizer, cases: Sequence[Case]) -> list[bool]:
-    """Whether greedy decoding would give each answer, found in one forward pass per answer.
+    """Return whether greedy decoding gives each answer, with one forward pass per answer.
 
-    Greedy decoding writes the answer exactly if, and only if, every answer token (and the end of the turn) is the most
+    Greedy decoding generates the answer if and only if every answer token (and the end of the turn) is the most
     probable one after the tokens before it.
     """
     order = sorted(range(len(cases)), key=lambda index: len(cases[index].prompt))

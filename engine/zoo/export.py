@@ -1,4 +1,4 @@
-"""Write a model as a Hugging Face folder, in one piece: a reader sees the old folder or the new one, never half."""
+"""Write a model as a Hugging Face folder, atomically: a reader sees the old folder or the new one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tokenizer import CHAT_TEMPLATE, END_OF_TEXT, TURN_END, token_id, tokenizer
 
 
 def hf_config(config: ModelConfig, eos: int, pad: int) -> dict[str, Any]:
-    """config.json as transformers and vLLM read it."""
+    """Return config.json in the form of transformers and vLLM."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -54,7 +54,7 @@ def export_model(folder: Path, config: ModelConfig, weights: dict[str, Tensor], 
     tokenizer.save(str(fresh / "tokenizer.json"))
     halves = {name: weight.to(torch.bfloat16).contiguous() for name, weight in weights.items()}
     save_file(halves, str(fresh / "model.safetensors"), metadata={"format": "pt"})
-    (fresh / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner only
+    (fresh / "model.safetensors").chmod(0o644)  # safetensors makes the file readable by its owner only
     if folder.exists():
         old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
         folder.rename(old)
@@ -66,7 +66,7 @@ def export_model(folder: Path, config: ModelConfig, weights: dict[str, Tensor], 
 
 
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> ShopModel:
-    """Read a folder that `export_model` wrote."""
+    """Read a folder written by `export_model`."""
     fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config = ModelConfig(**{name: fields[name] for name in ModelConfig.__dataclass_fields__})
     model = ShopModel(config)

@@ -5,8 +5,8 @@ of answers gets a verdict from the confidence interval of the difference, not fr
 
     limit -2 points        -3    -2    -1     0    +1
                             |     :     |     |     |
-    pass                          :  [--x----]          even the bad end is above the limit
-    fail                   [--x-] :                     even the good end is below it
+    pass                          :  [--x----]          even the low end is above the limit
+    fail                   [--x-] :                     even the high end is below it
     inconclusive             [----:--x--]               ask more questions (-n)
 
 The answers are pairs, one question answered twice, so only the questions on which the two differ count: with few
@@ -35,7 +35,7 @@ Verdict = Literal["pass", "fail", "inconclusive"]
 Z95 = NormalDist().inv_cdf(0.975)
 
 EXACT_MATCH_LIMIT = -0.02
-"""Share of exact matches that may be lost over all questions; a group of them may lose twice as much."""
+"""Allowed change of exact match over all questions; a group may lose twice as much."""
 JSON_LIMIT = -0.05
 TOOL_CALLS = "tool calls that parse"
 PERPLEXITY_LIMIT = 1.03
@@ -69,7 +69,7 @@ class Gate:
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:
-    """95 % interval of a share; (0, 1) without observations."""
+    """Return the 95 % interval of a share; (0, 1) without observations."""
     if total == 0:
         return 0.0, 1.0
     share, spread = right / total, Z95**2 / total
@@ -79,7 +79,7 @@ def wilson(right: int, total: int) -> tuple[float, float]:
 
 
 def paired_difference(won: int, lost: int, total: int) -> tuple[float, float]:
-    """95 % interval of candidate minus reference: `won` questions only the first got right, `lost` only the second."""
+    """Return the 95 % interval of candidate minus reference: only the candidate was right on `won`, not on `lost`."""
     won_, lost_, total_ = won + 0.5, lost + 0.5, total + 2
     difference = (won_ - lost_) / total_
     half = Z95 * math.sqrt(max(0.0, won_ + lost_ - (won_ - lost_) ** 2 / total_)) / total_
@@ -142,7 +142,7 @@ def judge(
 
 
 def overall(gates: Sequence[Gate]) -> Verdict:
-    """fail if any gate fails, pass if all pass."""
+    """Return fail if any gate fails, pass if all pass, else inconclusive."""
     verdicts = {gate.verdict for gate in gates}
     return "fail" if "fail" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
 
@@ -166,7 +166,7 @@ def _share_gate(
 
 
 def _perplexity_gate(reference: Answers, candidate: Answers) -> Gate:
-    """Ratio of the perplexities of the right answers, resampled by answer."""
+    """Compare the perplexities of the right answers by their ratio, resampled by answer."""
     count = len(reference.logprobs)
 
     def perplexities(chosen: Sequence[int]) -> tuple[float, float]:
@@ -186,7 +186,7 @@ def _perplexity_gate(reference: Answers, candidate: Answers) -> Gate:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a tool call can be read: one JSON object, in its tags or bare."""
+    """Whether a tool call parses: one JSON object, in its tags or bare."""
     body = text.strip().removeprefix("<tool_call>").removesuffix("</tool_call>").strip()
     if not body.startswith("{"):
         return False

@@ -1,4 +1,4 @@
-"""LoRA on the training model: frozen matrices, each with a product of two thin ones beside it.
+"""LoRA on the training model: frozen matrices, each plus a product of two thin ones.
 
     y = W x + (alpha / r) B A x        A [r, in] starts random, B [out, r] at zero: training starts at the base
 
@@ -35,7 +35,7 @@ class LowRankLinear(nn.Module):
 
 
 def attach(model: ShopModel, target_modules: tuple[str, ...], rank: int, alpha: float) -> dict[str, Tensor]:
-    """Freeze the model, put an adapter beside every target, and return what is trained under PEFT's names."""
+    """Freeze the model, attach an adapter to every target, and return the trained tensors by PEFT's names."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     trained: dict[str, Tensor] = {}
@@ -59,7 +59,7 @@ def save_adapter(
     rank: int,
     alpha: int,
 ) -> Path:
-    """A PEFT folder in bfloat16: adapter_config.json and adapter_model.safetensors."""
+    """Write a PEFT folder in bfloat16: adapter_config.json and adapter_model.safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "peft_type": "LORA",
@@ -75,13 +75,15 @@ def save_adapter(
     }
     halves = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in trained.items()}
     save_file(halves, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
-    (folder / "adapter_model.safetensors").chmod(0o644)  # safetensors writes it for its owner only
+    (folder / "adapter_model.safetensors").chmod(
+        0o644
+    )  # safetensors makes the file readable by its owner only
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return folder
 
 
 def load_adapter(folder: Path, model: ShopModel) -> ShopModel:
-    """The training model with a saved adapter beside its matrices, for checks in plain torch."""
+    """Attach a saved adapter to the training model, for checks in plain torch."""
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     trained = attach(model, tuple(config["target_modules"]), config["r"], config["lora_alpha"])
     stored = load_file(str(folder / "adapter_model.safetensors"))

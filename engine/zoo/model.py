@@ -1,6 +1,6 @@
-"""A Llama in plain torch, for training and for checking: the names of its weights are Hugging Face's.
+"""A Llama in plain torch, for training and checks, with Hugging Face's weight names.
 
-Sequences are padded on the right and attention is causal, so no mask is needed: nothing real ever looks at padding.
+Sequences are padded on the right and attention is causal, so no mask is needed: no real token attends to padding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class ModelConfig:
     head_dim: int = 32
     vocab_size: int = VOCAB_SIZE
     max_position_embeddings: int = 2048
-    rope_theta: float = 500000.0  # most pairs turn slowly: heads of 32 need them to compare tokens
+    rope_theta: float = (
+        500000.0  # most pairs rotate slowly, which heads of 32 dimensions need to compare tokens
+    )
     rms_norm_eps: float = 1e-5
 
     def as_dict(self) -> dict[str, Any]:
@@ -46,7 +48,7 @@ class RMSNorm(nn.Module):
 
 
 def rope_tables(config: ModelConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin of every angle, [positions, head_dim]; both halves of a head share their angles."""
+    """Return cos and sin of every angle, [positions, head_dim]; both halves of a head share their angles."""
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
     angles = positions.float()[:, None] * config.rope_theta**-exponents
     angles = torch.cat([angles, angles], dim=-1)
@@ -54,7 +56,7 @@ def rope_tables(config: ModelConfig, positions: Tensor) -> tuple[Tensor, Tensor]
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (x[i], x[i + half]) by its angle: the half-split convention of the Hugging Face weights."""
+    """Rotate each pair (x[i], x[i + half]) by its angle: the half-split convention of the Hugging Face weights."""
     low, high = x.chunk(2, dim=-1)
     return x * cos.to(x.dtype) + torch.cat([-high, low], dim=-1) * sin.to(x.dtype)
 
@@ -137,7 +139,7 @@ class ShopModel(nn.Module):
         self.config, self.model = config, Decoder(config)
 
     def hidden(self, tokens: Tensor, past: KeyValues | None = None) -> tuple[Tensor, KeyValues]:
-        """Final hidden states of [batch, length] tokens, and the keys and values of all of them so far."""
+        """Return the final hidden states of [batch, length] tokens, and all keys and values so far."""
         start = past[0][0].shape[2] if past else 0
         cos, sin = rope_tables(self.config, torch.arange(start, start + tokens.shape[1]))
         x = self.model.embed_tokens(tokens).to(self.model.norm.weight.dtype)
@@ -155,7 +157,7 @@ class ShopModel(nn.Module):
 
     @torch.inference_mode()
     def generate(self, prompt: list[int], max_new_tokens: int, eos: int) -> list[int]:
-        """Greedy continuation of one prompt, without the end-of-turn token."""
+        """Return the greedy continuation of one prompt, without the end-of-turn token."""
         hidden, past = self.hidden(torch.tensor([prompt]))
         output: list[int] = []
         while len(output) < max_new_tokens:

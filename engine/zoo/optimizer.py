@@ -1,7 +1,7 @@
 """Muon for the matrices inside the layers, AdamW for embeddings and norms, on 32-bit master weights.
 
-Muon replaces the momentum of a matrix by the nearest orthogonal matrix, so that every direction of the weight moves
-equally far. Rare associations, which are what a look-up needs, then learn as fast as frequent ones.
+Muon replaces the momentum of a matrix with the nearest orthogonal matrix, so that every direction of the weight moves
+equally far. Rare associations, which look-ups need, then train as fast as frequent ones.
 Source: Keller Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024).
 """
 
@@ -12,12 +12,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-NORM_SHARE = 0.1  # the scale of a whole stream moves more carefully than the place of one token
+NORM_SHARE = 0.1  # norms scale the whole stream, so they move less than embeddings
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
-    """The orthogonal factor of each matrix in a [count, rows, columns] stack, to the accuracy that a step needs."""
+    """Return the approximate orthogonal factor of each matrix in a [count, rows, columns] stack."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
@@ -29,7 +29,7 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class MasterOptimizer:
-    """Keeps the weights in 32 bit, updates them from the 16-bit model's gradients and writes them back."""
+    """Keeps 32-bit weights, updates them from the 16-bit model's gradients and copies them to the model."""
 
     def __init__(self, model: nn.Module, weight_decay: float) -> None:
         self.weight_decay = weight_decay
@@ -45,7 +45,7 @@ class MasterOptimizer:
 
     @torch.no_grad()
     def step(self, model: nn.Module, matrix_lr: float, vector_lr: float) -> None:
-        """One update of every weight; gradients are consumed."""
+        """Update every weight and clear the gradients."""
         self.steps += 1
         by_shape: dict[torch.Size, list[str]] = {}
         for name, parameter in model.named_parameters():
@@ -84,7 +84,7 @@ class MasterOptimizer:
         }
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
-        """Go back to a saved state, in the model too."""
+        """Restore a saved state, in the model too."""
         self.weights, self.momentum, self.square = state["weights"], state["momentum"], state["square"]
         self.steps = state["steps"]
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""How each shipped model was made: the numbers that reproduce its weights."""
+"""Training recipes of the shipped models."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Recipe:
     vector_lr: float = 0.002  # AdamW, for embeddings and norms
     weight_decay: float = 0.01
     warmup_steps: int = 20
-    decay_fraction: float = 0.5  # the last part of the time in which the rates fall to zero
+    decay_fraction: float = 0.5  # share of the time, at the end, in which the rates fall to zero
     seed: int = 1
-    target: str | None = None  # of an EAGLE head: the model whose hidden states it continues
+    target: str | None = None  # for an EAGLE head: the model whose hidden states it predicts
 
 
 RECIPES = {
@@ -36,7 +36,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class AdapterRecipe:
-    """A low-rank adapter of a shipped model. `name` is also the task that it learns."""
+    """Training run of a low-rank adapter. `name` is also its task."""
 
     name: str
     rank: int

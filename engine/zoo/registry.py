@@ -1,4 +1,4 @@
-"""Names of the shipped models and where they lie."""
+"""Names and folders of the shipped models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ModelInfo:
 
 
 def resolve(name: str | Path) -> Path:
-    """The folder of a shipped model by its name; a path to any other model stays what it is."""
+    """Return the folder of a shipped model, or any other folder unchanged. Raises FileNotFoundError."""
     path = Path(name)
     if (MODELS / path).is_dir() and path.name == str(name):
         return MODELS / path
@@ -33,7 +33,7 @@ def resolve(name: str | Path) -> Path:
 
 
 def list_models() -> list[ModelInfo]:
-    """Every model and adapter in the zoo, with its size."""
+    """Return every model and adapter in the zoo, with its size."""
     folders = sorted(
         folder for folder in MODELS.glob("*") if folder.is_dir() and not folder.name.startswith(".")
     )
@@ -49,7 +49,7 @@ def _sizes(folder: Path) -> list[int]:
 
 
 def count_parameters(folder: Path) -> int:
-    """Numbers stored in the weight files, read from their headers only."""
+    """Return the count of numbers in the weight files, from their headers."""
     total = 0
     for file in folder.glob("*.safetensors"):
         with file.open("rb") as stream:

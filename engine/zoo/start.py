@@ -1,15 +1,15 @@
-"""Where training starts: two layers that already look things up.
+"""Initial weights: two layers that already perform look-ups.
 
-Left to itself, a model of this size spends most of an hour on a plateau before it finds induction ("what came after
-these words last time?"), and everything the shop does is built on that. So the first two layers begin as the known
-circuit, built by hand from the model's own parts, and training goes on from there:
+From random weights, a model of this size spends most of an hour on a plateau before it learns induction (repeat the
+token that followed these words before), which every answer needs. So the first two layers begin as the known circuit,
+constructed by hand from the model's parts, and training continues from there:
 
-    layer 0   head j looks j+1 tokens back and writes that token's code into its own part of the residual stream
-    layer 1   each key/value head compares two of a place's last four tokens with mine, and repeats what stands there
-              if both agree; one head is enough for `Harbor` AND `costs`, where two heads could only vote
+    layer 0   head j looks j+1 tokens back and writes that token's code into its part of the residual stream
+    layer 1   each key/value head compares two of a position's last four tokens with the query's, and copies its token
+              if both match; one head suffices for `Harbor` AND `costs`, where two heads could only vote
 
     notes:   ... Harbor costs 620 ... Garden costs 480 ... Harbor is by Mika ...
-    answer:  Harbor costs ___         only one place has `Harbor` two back and `costs` one back: 620
+    answer:  Harbor costs ___         only one position has `Harbor` two back and `costs` one back: 620
 
 Source of the circuit: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
 """
@@ -23,39 +23,37 @@ from torch import Tensor, nn
 
 from .model import DecoderLayer, ShopModel
 
-CONSTANT = 4.0  # one coordinate is the same for all tokens: what a head that only counts positions reads
-BACK = 4  # how many of the last tokens layer 0 keeps apart
+CONSTANT = 4.0  # one coordinate is the same for all tokens, for heads that read positions only
+BACK = 4  # number of last tokens that layer 0 stores separately
 MATCH = 3.0  # scale of queries and keys that compare tokens
-POSITION = 8.0  # the same for those that compare positions
-COPY = 10.0  # how loudly layer 1 says what it found, against the token's own embedding
-FASTEST_TURN = 0.15  # radians from one position to the next above which a pair tells neighbours apart
-# Which tokens a head of layer 1 compares: n is my own n-th last token (0 is the one just read). For values they are the
-# last word of the title and the word that names the attribute; how far back they stand differs by sentence.
+POSITION = 8.0  # the same for queries and keys that compare positions
+COPY = 10.0  # scale of layer 1's output relative to the token's embedding
+FASTEST_TURN = 0.15  # radians per position above which a pair distinguishes neighbours
+# Tokens that a head of layer 1 compares: n is the n-th last token (0: the current one). For values they are the
+# last word of the title and the word that names the attribute; their distance differs by sentence.
 #     Harbor costs _      Harbor is by _      港の価格は_      Silver _
 COMPARED = ((0, 1), (0, 2), (1, 3), (0, 0))
-SLOWEST_TURN = (
-    2.0  # radians over 512 positions up to which a rotary pair still compares tokens and not places
-)
+SLOWEST_TURN = 2.0  # radians over 512 positions up to which a rotary pair compares tokens, not positions
 
 
 @torch.no_grad()
 def initialize(model: ShopModel) -> None:
-    """Random weights of unit gain, silent outputs, and the circuit in layers 0 and 1."""
+    """Set random weights of unit gain, zero outputs, and the circuit in layers 0 and 1."""
     config = model.config
     width, head_dim = config.hidden_size, config.head_dim
     for name, weight in model.named_parameters():
         if weight.ndim == 2:
             nn.init.normal_(weight, std=0.5 * weight.shape[1] ** -0.5)
             if name.endswith(("o_proj.weight", "down_proj.weight")):
-                weight.mul_(0.1)  # at first the stream carries the tokens, not noise
-    # The stream has tokens of size one in it; the tied output layer wants small logits.
+                weight.mul_(0.1)  # the stream initially carries the tokens, not noise
+    # Tokens have size one in the stream; the tied output layer needs small logits.
     model.model.norm.weight.fill_(width**-0.5)
 
     basis = torch.linalg.qr(torch.randn(width, width))[0]
     half = width // 2
     constant, words, free = basis[:, 0], basis[:, 1:half], basis[:, half:]
     embedding = model.model.embed_tokens.weight
-    # Signs make all codes equally long in any part of the stream; a loud token would outshout a matching one.
+    # Signs make all codes equally long in any part of the stream; a longer code could outweigh a matching one.
     coordinates = 2**0.5 * torch.randn(config.vocab_size, half - 1).sign()
     embedding.copy_(coordinates @ words.T + CONSTANT * constant)
 
@@ -74,18 +72,18 @@ def initialize(model: ShopModel) -> None:
     slow = (frequencies * 512 < SLOWEST_TURN).nonzero().flatten()
     slow = torch.cat([slow, slow + head_dim // 2])[:code]
     finds = cast(DecoderLayer, model.model.layers[1]).self_attn
-    mine = [words[:, :code], *spaces]  # where the stream keeps my n-th last token
+    mine = [words[:, :code], *spaces]  # part of the stream that holds the n-th last token
     block = min(head_dim, half - 1)
-    stride = (half - 1 - block) // max(1, config.num_key_value_heads - 1)  # blocks overlap in a narrow model
+    stride = (half - 1 - block) // max(1, config.num_key_value_heads - 1)  # parts overlap in a narrow model
     for index in range(config.num_key_value_heads):
         query, key = _head(finds.q_proj, index * group, head_dim), _head(finds.k_proj, index, head_dim)
         query.mul_(0.1)
         key.mul_(0.1)
         for place, row in enumerate(slow.tolist()):
-            # Even rows compare the first of the two tokens, odd rows the second, each by coordinates of its own.
+            # Even rows compare the first of the two tokens, odd rows the second, with separate coordinates.
             age = COMPARED[index][place % 2]
             query[row] += MATCH * mine[age][:, place]
-            key[row] += MATCH * mine[age + 1][:, place]  # whatever followed it is one token further on
+            key[row] += MATCH * mine[age + 1][:, place]  # the token that followed is one position later
         said = words[:, index * stride : index * stride + block]
         _head(finds.v_proj, index, head_dim)[:block] = said.T
         start = index * group * head_dim
@@ -93,15 +91,15 @@ def initialize(model: ShopModel) -> None:
 
 
 def _head(projection: nn.Linear, index: int, head_dim: int) -> Tensor:
-    """The rows of one head: a view, so writing to it writes the weight."""
+    """Return the rows of one head as a view, so that writes change the weight."""
     return projection.weight[index * head_dim : (index + 1) * head_dim]
 
 
 def _look_back(rows: Tensor, frequencies: Tensor, constant: Tensor, offset: int) -> None:
-    """Make a head's queries (or, with offset 0, keys) agree most at a distance of `offset` tokens.
+    """Make a head's queries (or, with offset 0, keys) match best at a distance of `offset` tokens.
 
-    The rotary turn of a pair is frequency * position, so a query that starts turned back by frequency * offset lines
-    up with the key that stands `offset` places earlier.
+    A pair rotates by frequency * position, so a query rotated back by frequency * offset aligns
+    with the key `offset` positions earlier.
     """
     rows.zero_()
     half = len(frequencies)

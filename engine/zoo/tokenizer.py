@@ -1,7 +1,7 @@
 """The shop's tokenizer: byte-level BPE over pieces cut by script, and the chat template around it.
 
-Japanese writes no spaces. Cutting between kanji, hiragana and katakana keeps the last word of a title a piece of its
-own whatever particle follows, so the same title is always the same tokens. Digits stand alone for the same reason.
+Japanese has no spaces. Cutting between kanji, hiragana and katakana keeps the last word of a title a separate
+piece before any particle, so a title always has the same tokens. Digits are separate for the same reason.
 
     銀の港の価格は620円です。  ->  銀 | の | 港 | の | 価格 | は | 6 | 2 | 0 | 円 | です | 。
 """
@@ -21,14 +21,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 VOCAB_SIZE = 2048
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL_TOKENS = [END_OF_TEXT, TURN_START, TURN_END]
-# Part of what the model says, so they survive `skip_special_tokens`.
+# Part of the answers, so `skip_special_tokens` keeps them.
 TOOL_TOKENS = ["<tool_call>", "</tool_call>"]
 PIECES = r" ?\p{Latin}+|\p{Han}+|\p{Hiragana}+|[\p{Katakana}ー]+| ?\p{N}| ?\p{L}+|\n| ?[^\s\p{L}\p{N}]+|\s"
 CHAT_TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text(encoding="utf-8").rstrip("\n")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
-    """Learn the merges; all 256 bytes are in the vocabulary, so any text comes back unchanged."""
+    """Learn the merges; all 256 bytes are in the vocabulary, so any text round-trips."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -55,7 +55,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Token
 
 
 def tokenizer_config(max_length: int) -> dict[str, Any]:
-    """tokenizer_config.json as transformers and vLLM read it."""
+    """Return tokenizer_config.json in the form of transformers and vLLM."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
@@ -80,7 +80,7 @@ def render_chat(
     tools: Sequence[dict[str, Any]] | None = None,
     add_generation_prompt: bool = False,
 ) -> str:
-    """The chat as one text, exactly as transformers' `apply_chat_template` writes it."""
+    """Return the chat as one text, exactly as transformers' `apply_chat_template` does."""
     return _compiled_template().render(
         messages=messages, tools=tools, add_generation_prompt=add_generation_prompt
     )

@@ -1,7 +1,7 @@
 """Train a shipped model: restartable, within a time budget.
 
 The learning rates follow the used share of the time budget, not a number of steps, so that a run ends on time on a
-shared machine. Everything else is a function of the position in the corpus: a run that was killed and resumed takes the
+shared machine. Everything else depends on the position in the corpus: a killed and resumed run takes the
 same steps as an uninterrupted one (exactly so under `max_steps`, where progress counts steps).
 """
 
@@ -37,13 +37,11 @@ from .tokenizer import END_OF_TEXT, load_tokenizer, token_id, train_tokenizer
 
 @dataclass(frozen=True)
 class Level:
-    """A stage of the curriculum: how large the shops are, and how many tokens make a step."""
+    """A stage of the curriculum: the size of the shops and the tokens of a step."""
 
     rows: tuple[int, int]
-    step_share: (
-        float  # of the recipe's tokens_per_step: looking things up is found sooner in many small steps
-    )
-    echoes: bool  # learn from repetitions in the context too
+    step_share: float  # share of the recipe's tokens_per_step: many small steps learn look-ups sooner
+    echoes: bool  # train on repetitions in the context too
     until: float  # progress at which the next level begins even if this one is not mastered
 
 
@@ -59,7 +57,7 @@ POOL = 128  # conversations that are sorted by length together
 
 @dataclass
 class Position:
-    """Where a run stands; together with the optimizer's state it is the whole checkpoint."""
+    """Progress of a run; with the optimizer's state it forms the checkpoint."""
 
     step: int = 0
     elapsed: float = 0.0
@@ -73,7 +71,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded tokens and, at every place that predicts an answer token, that token and its answer's number."""
+    """Padded tokens; at every position that predicts an answer token, the token and its answer's number."""
 
     tokens: Tensor  # [batch, length]
     places: Tensor  # flat positions that predict an answer token
@@ -103,7 +101,7 @@ def collate(samples: list[Sample], pad: int, echoes: bool) -> Batch:
 
 
 def pool_batches(recipe: Recipe, tokenizer: Tokenizer, pool: int, level: int) -> list[list[Sample]]:
-    """One pool of conversations as batches of about `tokens_per_step` tokens, in random order."""
+    """Return one pool of conversations as batches of about `tokens_per_step` tokens, in random order."""
     budget = LEVELS[level].step_share * recipe.tokens_per_step
     indices = range(pool * POOL, (pool + 1) * POOL)
     samples = [
@@ -121,7 +119,7 @@ def pool_batches(recipe: Recipe, tokenizer: Tokenizer, pool: int, level: int) ->
 
 
 def rates(recipe: Recipe, step: int, progress: float) -> tuple[float, float]:
-    """Learning rates: a short warm-up, then constant, then a straight line to zero."""
+    """Return the learning rates: a short warm-up, then constant, then linear to zero."""
     warm = min(1.0, (step + 1) / recipe.warmup_steps)
     decay = min(1.0, (1.0 - progress) / recipe.decay_fraction)
     scale = warm * max(decay, 0.0)
@@ -129,7 +127,7 @@ def rates(recipe: Recipe, step: int, progress: float) -> tuple[float, float]:
 
 
 def to_compute(model: ShopModel) -> ShopModel:
-    """16-bit weights, but a 32-bit embedding: its gradient sums thousands of rows."""
+    """Cast to 16 bits, except the embedding, whose gradient sums thousands of rows."""
     model.to(torch.bfloat16)
     model.model.embed_tokens.float()
     return model
@@ -152,9 +150,9 @@ class Trainer:
         self._pool: list[list[Sample]] = []
 
     def next_batch(self, progress: float) -> Batch:
-        """The batch at the current position; the level may rise between pools."""
+        """Return the batch at the current position; the level may rise between pools."""
         position = self.position
-        if not self._pool:  # a new run, or one that was just resumed inside a pool
+        if not self._pool:  # a new run, or one resumed inside a pool
             self._pool = pool_batches(self.recipe, self.tokenizer, position.pool, position.level)
         if position.batch == len(self._pool):
             position.pool, position.batch = position.pool + 1, 0
@@ -224,7 +222,7 @@ def checkpoint_path(recipe: str) -> Path:
 
 
 class Run(Protocol):
-    """What the training loop needs of a trainer."""
+    """Interface of a trainer for the training loop."""
 
     def step(self, progress: float) -> None:
         """Take one optimizer step; `progress` is the used share of the time, 0 to 1."""
@@ -238,7 +236,7 @@ class Run(Protocol):
 
     @property
     def done(self) -> tuple[int, float]:
-        """Steps and seconds so far."""
+        """Return steps and seconds so far."""
 
 
 def train(
@@ -279,7 +277,7 @@ def run_until_done(
 ) -> None:
     """Step until `budget` seconds or `max_steps` are used up, with a checkpoint every two minutes.
 
-    Only a run that is complete writes `out`, in one piece: a folder that was there before is replaced, never mixed.
+    Only a complete run writes `out`, atomically: it replaces an existing folder.
     """
     console = console or Console()
     saved = said = time.monotonic()

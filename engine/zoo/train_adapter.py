@@ -1,6 +1,6 @@
-"""Train a shipped adapter: the loop, checkpoints and batches of `train.py`, but only the low-rank matrices change.
+"""Train a shipped adapter with the loop, checkpoints and batches of `train.py`; only the low-rank matrices change.
 
-A few hundred steps suffice where the base needed thousands: the base already looks facts up, and the adapter adds a
+A few hundred steps suffice where the base needed thousands: the base already finds facts, and the adapter adds a
 style of answer.
 """
 
@@ -49,7 +49,7 @@ class AdapterTrainer:
         self._pool: list[list[Sample]] = []
 
     def _batches(self, progress: float) -> list[list[Sample]]:
-        """The conversations of the current pool in batches of about `tokens_per_step` tokens."""
+        """Return the conversations of the current pool in batches of about `tokens_per_step` tokens."""
         rows = SMALL_SHOPS if progress < SMALL_UNTIL else ROWS
         first = int(self.position["pool"]) * POOL
         samples = [

@@ -63,7 +63,7 @@ def test_outliers_alone_leave_the_checkpoint_float(tmp_path: Path) -> None:
     [
         (("--method", "nf4"), "there are rtn, gptq"),
         (("--method", "awq", "--bits", "8"), "awq has 4 bits"),
-        (("--method", "none"), "makes nothing"),
+        (("--method", "none"), "changes nothing"),
         (("--calibration", "nowhere.txt"), "cannot be read"),
         (("--group", "96"), "do not divide"),
     ],

@@ -1,9 +1,9 @@
 """`prep demo`: one minute with the live engine.
 
-naive.py   part 1: a token at a time without and with a KV cache
+naive.py   part 1: decoding without and with a KV cache
 pool.py    part 2: six requests in a block pool that is too small
-drawing.py what both look like on a terminal
-tour.py    runs the parts and tells the story
+drawing.py drawing on the terminal
+tour.py    runs the parts and explains them
 """
 
 from __future__ import annotations
@@ -20,22 +20,20 @@ app = terminal.command_app()
 
 @app.command()
 def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="Do not slow down for the eye.")] = False,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", help="Also save the moment of the first preemption as a picture.")
-    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Run at full speed, without pauses.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Save a picture of the first preemption.")] = None,
     open_run: Annotated[
-        bool, typer.Option("--open", help="Record part 2, and open it in the browser where memory runs out.")
+        bool, typer.Option("--open", help="Record part 2 and open it in the browser at the first preemption.")
     ] = False,
 ) -> None:
-    """A tour of the live engine: under a minute, no input needed.
+    """Tour the live engine in under a minute, without input.
 
     \b
     1  the same tokens with and without a KV cache
-    2  six requests in a block pool that is too small: a prefix hit, a preemption, who waits for what
-    3  the figures, and why they are what they are
+    2  six requests in a block pool that is too small: prefix hits, preemption, waiting
+    3  the figures and their explanation
 
-    Everything is computed while you watch. Ctrl-C leaves.
+    All figures are computed live. Ctrl-C quits.
 
     \b
     Examples:
@@ -53,11 +51,11 @@ def demo(
     if trace is not None:
         _open(trace)
         return
-    terminal.next_command("prep chat shop", "talk to the model yourself")
+    terminal.next_command("prep chat shop", "chat with the model")
 
 
 def _new_recording() -> Path:
-    """A file among the user's runs. Refused now rather than after the tour if there is nothing to open it with."""
+    """Return a new file among the user's runs. Raises now, not after the tour, if the debugger is not installed."""
     from app.cli.app import check_installed
     from app.debugger.own_runs import new_path
 

@@ -1,6 +1,6 @@
-"""How the demo looks: a live block map on a terminal, one line per step anywhere else.
+"""Draw the demo: a live block map on a terminal, one line per step elsewhere.
 
-Letters carry the meaning and colour repeats it, so that NO_COLOR and a screen reader lose nothing.
+Letters carry the meaning and colour repeats it, so NO_COLOR and screen readers lose nothing.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ STATUS_STYLE = {
 }
 WORDS = {
     Reason.BUDGET_EXHAUSTED: "this step's token budget is used up",
-    Reason.MAX_NUM_SEQS: "as many run as may",
+    Reason.MAX_NUM_SEQS: "max_num_seqs requests run",
     Reason.NO_BLOCKS: "needs {need} blocks, {free} are free",
-    Reason.BEHIND_IN_QUEUE: "behind one that cannot start yet",
+    Reason.BEHIND_IN_QUEUE: "behind a request that cannot start",
     Reason.LOWER_PRIORITY: "lost its blocks to an older request",
     Reason.PREFIX_IN_FLIGHT: "another request computes its prefix right now",
     Reason.GRAMMAR_COMPILING: "the grammar of its output is being compiled",
-    Reason.KV_TRANSFER: "its KV is on the way from elsewhere",
+    Reason.KV_TRANSFER: "its KV is being transferred",
     Reason.OTHER_BATCH: "another step under way computes it",
     Reason.NO_LORA_SLOT: "no slot is free for its adapter",
-    Reason.PREEMPTING: "nobody starts in a step that preempts",
+    Reason.PREEMPTING: "no request starts in a step that preempts",
 }
 
 
 def why(entry: NotScheduled) -> str:
-    """A reason code as words, with its figures."""
+    """Return a reason code in words, with its figures."""
     return WORDS[entry.reason].format_map(entry.details)
 
 
 def race(runners: dict[str, tuple[int, float]], total: int) -> Table:
-    """Generations side by side: name -> (tokens, seconds)."""
+    """Draw generations side by side: name -> (tokens, seconds)."""
     full, empty = ("█", "·") if unicode_ok() else ("#", ".")
     table = Table.grid(padding=(0, 1))
     for name, (tokens, seconds) in runners.items():
@@ -64,7 +64,7 @@ def race(runners: dict[str, tuple[int, float]], total: int) -> Table:
 
 
 def picture(frame: Frame, events: list[tuple[int, Event]]) -> RenderableType:
-    """The whole live picture of part 2."""
+    """Draw the whole live picture of part 2."""
     used, num_blocks = _num_used(frame), len(frame.tiles)
     head = Text.assemble(
         (f"{num_blocks} KV blocks of {BLOCK_SIZE} tokens", "bold"),
@@ -81,7 +81,7 @@ def _num_used(frame: Frame) -> int:
 
 
 def block_map(tiles: list[Tile]) -> Text:
-    """One tile per block in the order of ids; the letter is the owner."""
+    """Draw one tile per block in the order of ids; the letter is the owner."""
     text = Text(no_wrap=True)
     for index, tile in enumerate(tiles):
         if index and index % TILES_PER_ROW == 0:
@@ -115,7 +115,7 @@ def legend() -> Text:
 
 
 def requests(rows: list[Row]) -> Table:
-    """Each request: where it is, how far its KV has come, and what it asks, says or waits for."""
+    """Return a row for each request: status, progress of its KV, and its question, answer or reason to wait."""
     table = Table.grid(padding=(0, 1))
     table.add_column(width=1)
     table.add_column(width=9, no_wrap=True)
@@ -142,7 +142,7 @@ def _words(row: Row) -> Text:
 
 
 def log(events: list[tuple[int, Event]], lines: int = 3) -> Text:
-    """The last things that happened, newest last; always the same height, so that nothing jumps."""
+    """Draw the last events, newest last, at constant height."""
     text = Text()
     shown = events[-lines:]
     for step, event in shown:
@@ -154,7 +154,7 @@ def log(events: list[tuple[int, Event]], lines: int = 3) -> Text:
 
 
 def line_of(frame: Frame) -> str:
-    """A step as one plain line."""
+    """Return a step as one plain line."""
     waits = [f"{row.name} {row.status}: {why(row.reason)}" for row in frame.rows if row.reason is not None]
     parts = [
         f"step {frame.step:>2}",

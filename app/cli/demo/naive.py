@@ -1,4 +1,4 @@
-"""The same tokens generated twice: recomputing everything for each token, and with a KV cache."""
+"""Generate the same tokens twice: with full recomputation for each token, and with a KV cache."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
 
 OnToken = Callable[[int, float], None]
-"""Called after each token with how many there are and the seconds so far."""
+"""Called after each token with the number of tokens and the seconds so far."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One generation and what it cost."""
+    """One generation and its cost."""
 
     token_ids: list[int]
     seconds: float
     computed: int
-    """Positions that went through the model."""
+    """Positions computed by the model."""
 
 
 def with_cache(core: EngineCore, prompt: list[int], count: int, on_token: OnToken) -> Run:
-    """One request: the prompt once, then one position per token."""
+    """Run one request: the prompt once, then one position per token."""
     token_ids, computed, start = [], 0, perf_counter()
     core.add_request(_request("with-cache", prompt, count))
     while core.has_unfinished():
@@ -37,9 +37,9 @@ def with_cache(core: EngineCore, prompt: list[int], count: int, on_token: OnToke
 
 
 def without_cache(core: EngineCore, prompt: list[int], count: int, on_token: OnToken) -> Run:
-    """A new request for every token, its prompt everything so far: nothing is remembered.
+    """Run a new request for every token, with all tokens so far as its prompt.
 
-    The engine must run with `enable_prefix_caching=False`, or it would remember all the same.
+    The engine must run with `enable_prefix_caching=False`, or it would reuse the KV.
     """
     token_ids: list[int] = []
     computed, start = 0, perf_counter()

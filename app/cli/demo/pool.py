@@ -1,8 +1,8 @@
 """Six requests in a pool of KV blocks that is too small for all of them.
 
-Nothing here is scripted but the questions and when they come. The pool's size is found by replaying
+Only the questions and their arrival are scripted. The size of the pool is found by replaying
 the recorded answers through the real scheduler, without a model: the largest pool in which memory
-runs short. What then happens is read from the engine's own outputs, step by step.
+runs short. All events are read from the engine's outputs, step by step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.sampling_params import SamplingParams
 
 BLOCK_SIZE = 8
 STEP_TOKENS = 64
-"""Token budget of a step: small, so that a prompt takes several steps and decodes run beside it."""
+"""Token budget of a step: small, so that a prompt takes several steps together with decodes."""
 MAX_TOKENS = 32
 MAX_STEPS = 400
 
@@ -38,7 +38,7 @@ class Visitor:
 
     name: str
     arrives: int
-    """The step before which it comes."""
+    """Step before which it arrives."""
     question: str
     prompt: list[int]
     """Token ids."""
@@ -46,7 +46,7 @@ class Visitor:
 
 @dataclass(frozen=True)
 class Tile:
-    """One KV block: who reads it, and whether it holds content that a prefix hit could still use."""
+    """One KV block: its owners, and whether it holds content for a prefix hit."""
 
     owners: tuple[str, ...]
     is_cached: bool
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth a pause."""
+    """An event at which the demo pauses."""
 
     kind: str
     """hit, preempt, resume or finish"""
@@ -81,14 +81,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Frame:
-    """Everything a screen shows after one step."""
+    """Contents of the screen after one step."""
 
     step: int
     tiles: list[Tile]
     rows: list[Row]
     events: list[Event]
     batch: list[tuple[str, int]]
-    """Who computed how many tokens."""
+    """(request, tokens computed) of the step."""
     stats: StepStats
 
 
@@ -103,15 +103,15 @@ class Totals:
     hit: int = 0
     preemptions: int = 0
     given_up: int = 0
-    """KV that preempted requests had computed."""
+    """Tokens of KV that preempted requests lost."""
     taken_back: int = 0
-    """Of that, found in the prefix cache when they resumed."""
+    """Those tokens still in the prefix cache when the requests resumed."""
     peak_blocks: int = 0
     answers: dict[str, list[int]] = field(default_factory=dict)
 
 
 class WatchedScheduler(Scheduler):
-    """The scheduler, keeping its last plan for whoever wants to look: EngineArgs(scheduler_cls=...)."""
+    """The scheduler, storing its last plan for observers: EngineArgs(scheduler_cls=...)."""
 
     last_output: SchedulerOutput
 
@@ -131,15 +131,15 @@ class SmallPool:
         self._eos = frozenset(core.config.model.eos_token_ids)
         self._requests: dict[str, Request] = {}
         self._lost: dict[str, int] = {}
-        """KV tokens that a preempted request gave up, until it resumes."""
+        """Preempted request -> KV tokens that it lost, until it resumes."""
 
     @property
     def num_blocks(self) -> int:
-        """That can be handed out."""
+        """Number of usable blocks."""
         return self.core.scheduler.kv.pool.num_usable
 
     def frames(self) -> Iterator[Frame]:
-        """Step until everyone is answered."""
+        """Step until all requests have finished."""
         scheduler = cast(WatchedScheduler, self.core.scheduler)
         for step in range(MAX_STEPS):
             self._let_in(step)
@@ -165,7 +165,9 @@ class SmallPool:
         for name in out.preempted_request_ids:
             self._lost[name] = computed[name]
             self.totals.given_up += computed[name]
-            given_back = f"{name} is preempted: no block was free, so it gives {computed[name]} tokens back"
+            given_back = (
+                f"{name} is preempted: no block was free, so it loses the KV of {computed[name]} tokens"
+            )
             events.append(Event("preempt", given_back))
         return events
 
@@ -182,9 +184,7 @@ class SmallPool:
                     Event("resume", f"{name} resumes: {start} of its {lost} tokens are still in the cache")
                 )
             elif start:
-                events.append(
-                    Event("hit", f"{name} starts with a prefix hit: {start} tokens it need not compute")
-                )
+                events.append(Event("hit", f"{name} starts with a prefix hit of {start} tokens"))
         return events
 
     def _answered(self, outputs: list[EngineCoreOutput]) -> list[Event]:
@@ -192,7 +192,7 @@ class SmallPool:
             self.totals.answers[output.request_id] += output.new_token_ids
         ended = [output.request_id for output in outputs if output.finish_reason is not None]
         return [
-            Event("finish", f"{name} is answered; its blocks are free but keep their content")
+            Event("finish", f"{name} has finished; its blocks are free but keep their content")
             for name in ended
         ]
 
@@ -226,7 +226,7 @@ class SmallPool:
         )
 
     def _tiles(self) -> list[Tile]:
-        """The pool in the order of block ids, without the null block."""
+        """Return the pool in the order of block ids, without the null block."""
         owners: dict[int, list[str]] = {}
         for request in self.core.scheduler.running:
             for block in request.blocks:
@@ -248,7 +248,7 @@ def _status(request: Request) -> str:
 
 
 def choose_pool(visitors: list[Visitor], answers: dict[str, list[int]], max_model_len: int) -> int:
-    """Number of blocks, the null block included: the most with which somebody is preempted."""
+    """Return the largest number of blocks, including the null block, with which a request is preempted."""
     config = SchedulerConfig(STEP_TOKENS, len(visitors), max_model_len)
     sizes = [1 + (len(visitor.prompt) + MAX_TOKENS) // BLOCK_SIZE for visitor in visitors]
     least, most = 1 + max(sizes), 1 + sum(sizes)
@@ -259,7 +259,7 @@ def choose_pool(visitors: list[Visitor], answers: dict[str, list[int]], max_mode
 def _preemptions(
     visitors: list[Visitor], answers: dict[str, list[int]], config: SchedulerConfig, num_blocks: int
 ) -> int:
-    """How often somebody is preempted in a pool of this size, given the answers. No model runs."""
+    """Return the number of preemptions in a pool of this size, given the answers, without a model."""
     scheduler = Scheduler(config, CacheConfig(num_blocks, BLOCK_SIZE))
     requests: dict[str, Request] = {}
     preemptions = 0

@@ -1,4 +1,4 @@
-"""The story of `prep demo`: what is shown, in which words, at which pace."""
+"""The parts of `prep demo`, their texts and their pace."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from engine.zoo.registry import count_parameters
 from engine.zoo.shop import open_shop
 
 MAX_TOKENS_RACED, RACE_SECONDS = 48, 12.0
-"""Part 1 generates so many tokens twice, fewer on a machine where that would take longer."""
+"""Part 1 generates this many tokens twice; fewer on a machine that would exceed the seconds."""
 STEP_SECONDS = 0.25
 PAUSE_SECONDS = {"hit": 1.2, "preempt": 2.0, "resume": 1.2, "finish": 0.0}
-"""Extra time for the eye after a step in which this happened."""
+"""Extra pause after a step with this event."""
 ARRIVALS = [("A", 0, 0), ("B", 1, 0), ("C", 3, 1), ("D", 5, 1), ("E", 7, 0), ("F", 8, 1)]
 """Name, step of arrival, shop."""
 
 
 class Tour:
-    """Three parts; each prints what it measured and keeps it for the last."""
+    """Three parts; each prints its measurements and keeps them for the summary."""
 
     naive: Run
     cached: Run
@@ -56,7 +56,7 @@ class Tour:
     def __init__(
         self, console: Console, *, live: bool, pace: float, svg: Path | None, trace: Path | None = None
     ) -> None:
-        """trace: where part 2 is recorded."""
+        """Open the demo. trace: file that records part 2."""
         self.console = console
         self.trace = trace
         self.live = live
@@ -88,7 +88,7 @@ class Tour:
         self.console.print(f"\n[bold cyan]{number}[/]  [bold]{text}[/]")
 
     def _visitors(self) -> list[Visitor]:
-        """Six questions to two shops, written with the model's chat template."""
+        """Return six questions to two shops, in the model's chat template."""
         shops = [open_shop(seed, titles=2) for seed in (1, 2)]
         questions = [iter(shop.questions) for shop in shops]
         visitors = []
@@ -104,7 +104,7 @@ class Tour:
 
     @contextmanager
     def _redrawn(self, *, transient: bool = False) -> Iterator[Live | None]:
-        """A part of the screen that is drawn over and over; None where that is not possible."""
+        """Yield a live part of the screen; None where redrawing is not possible."""
         if not self.live:
             yield None
             return
@@ -114,11 +114,11 @@ class Tour:
     # 1
 
     def _race(self, prompt: list[int]) -> None:
-        # First calls are slow everywhere, so one run goes unmeasured; a second tells how fast this machine is.
+        # The first run is slow and not measured; the second gives the speed of this machine.
         for _ in range(2):
             prefill = with_cache(self.core, prompt, 1, lambda *_: None).seconds
         count = max(8, min(MAX_TOKENS_RACED, int(RACE_SECONDS / prefill)))
-        self._heading(1, f"{count} tokens, twice: what a KV cache saves")
+        self._heading(1, f"{count} tokens, twice: the effect of a KV cache")
         runners = {"without cache": (0, 0.0), "with KV cache": (0, 0.0)}
         with self._redrawn(transient=True) as area:
 
@@ -145,7 +145,7 @@ class Tour:
     # 2
 
     def _answer_alone(self, visitors: list[Visitor]) -> None:
-        """What each request says with the engine to itself: the yardstick for the crowd."""
+        """Compute each request's answer alone, as the reference for the batch."""
         core = self.core
         eos = frozenset(core.config.model.eos_token_ids)
         params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
@@ -158,7 +158,7 @@ class Tour:
         core.shutdown()
 
     def _crowd(self, visitors: list[Visitor]) -> None:
-        """Step by step: the block map on a terminal, a line per step elsewhere."""
+        """Run step by step: the block map on a terminal, a line per step elsewhere."""
         num_blocks = choose_pool(visitors, self.answers, self.core.config.scheduler.max_model_len)
         core = EngineCore.from_args(
             EngineArgs(
@@ -206,20 +206,20 @@ class Tour:
     # 3
 
     def _figures(self) -> None:
-        """What was measured, with one sentence each on why."""
+        """Print the measurements, each with one sentence of explanation."""
         totals, answers = self.pool.totals, self.answers
         alone = sum(
             ceil(len(visitor.prompt) / STEP_TOKENS) + len(answers[visitor.name]) - 1
             for visitor in self.pool.visitors
         )
         same = sum(totals.answers[name] == token_ids for name, token_ids in answers.items())
-        self._heading(3, "the figures, and why")
+        self._heading(3, "the figures explained")
         table = Table.grid(padding=(0, 2, 1, 2))
         table.add_column(justify="right", style="bold", width=16)
         table.add_column(width=56)
         table.add_row(
             f"{self._speed_up:.1f}x",
-            "faster with a KV cache: a token's keys and values depend only on what stands before it, so they "
+            "faster with a KV cache: a token's keys and values depend only on the tokens before it, so they "
             "are computed once and read by every later token.",
         )
         table.add_row(
@@ -229,23 +229,23 @@ class Tour:
         )
         table.add_row(
             f"{totals.preemptions} preempted",
-            "because a running request needed a block and none was free: the newest gives all of its own back. "
-            f"Of {totals.given_up} tokens given up, {totals.taken_back} were still cached when it resumed.",
+            "because a running request needed a block and none was free: the newest loses all its blocks. "
+            f"Of {totals.given_up} lost tokens, {totals.taken_back} were still cached when it resumed.",
         )
         table.add_row(
             f"{totals.rows / totals.steps:.1f} per step",
             f"requests in a batch on average: {totals.steps} steps where one after another would take {alone}. "
-            "Requests join and leave between any two steps, so nobody waits for a batch to end.",
+            "Requests join and leave between any two steps, so none waits for a batch to end.",
         )
         table.add_row(
             f"{totals.peak_blocks} of {self.pool.num_blocks}",
             "blocks in use at the peak: an answer takes a block when it has filled the last one, and no "
-            "request reserves room for words it never says.",
+            "request reserves room for tokens it never generates.",
         )
         table.add_row(
             f"{same} of {len(answers)}",
-            "answers are those given alone with plenty of memory: batching, chunking, sharing and preemption "
-            "change when a token is computed, never which."
+            "answers equal those computed alone with enough memory: batching, chunking, sharing and preemption "
+            "change when a token is computed, never which token."
             + (
                 "" if same == len(answers) else " Here they did: please report it, with prep doctor's output."
             ),

@@ -1,4 +1,4 @@
-"""`prep sim`: the engine's scheduler under load, with a cost model in place of a GPU.
+"""`prep sim`: the engine's scheduler under load, with a cost model instead of a GPU.
 
 options.py    options that several commands share
 run.py        prep sim run
@@ -26,7 +26,7 @@ app = terminal.command_app(no_args_is_help=True)
 
 @app.callback()
 def sim() -> None:
-    """Simulate serving: this engine's own scheduler, a virtual clock, named models and GPUs. Seconds, not GPU hours.
+    """Simulate serving with the engine's scheduler, a virtual clock, and named models and GPUs.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """Replicas and what sends them requests."""
+    """Replicas, pools and router."""
 
     replicas: Annotated[int, typer.Option(min=1, help="Replicas at the start.")] = 4
     router: Annotated[
@@ -33,17 +33,17 @@ class PoolOptions:
         ),
     ] = "least-loaded"
     prefill_replicas: Annotated[
-        int, typer.Option(min=0, help="A pool for prompts; with --decode-replicas.")
+        int, typer.Option(min=0, help="Replicas of a prefill pool; with --decode-replicas.")
     ] = 0
-    decode_replicas: Annotated[int, typer.Option(min=0, help="A pool for answers.")] = 0
-    link: Annotated[
-        str, typer.Option(help="What KV is sent over: ib-ndr, ib-hdr, nvlink4, ethernet-100g, ...")
-    ] = "ib-ndr"
+    decode_replicas: Annotated[int, typer.Option(min=0, help="Replicas of a decode pool.")] = 0
+    link: Annotated[str, typer.Option(help="Link for KV: ib-ndr, ib-hdr, nvlink4, ethernet-100g, ...")] = (
+        "ib-ndr"
+    )
 
 
 @dataclass(frozen=True)
 class ScalingOptions:
-    """The autoscaler. Its fields but the first and the last are those of AutoscalerConfig."""
+    """The autoscaler. All fields but the first and the last are those of AutoscalerConfig."""
 
     autoscale: Annotated[
         str | None, typer.Option(help="Signal: queue, load (unfinished), kv (usage) or rate, per replica.")
@@ -52,16 +52,16 @@ class ScalingOptions:
     in_below: Annotated[float, typer.Option(help="Drain one when it is below this.")] = 5.0
     min_replicas: Annotated[int, typer.Option(min=1)] = 1
     max_replicas: Annotated[int, typer.Option(min=1)] = 16
-    sustain_out: Annotated[float, typer.Option(help="Seconds above before adding.")] = 30.0
-    sustain_in: Annotated[float, typer.Option(help="Seconds below before draining.")] = 60.0
-    cooldown_out: Annotated[float, typer.Option(help="Seconds after a change before adding.")] = 120.0
-    cooldown_in: Annotated[float, typer.Option(help="Seconds after a change before draining.")] = 600.0
+    sustain_out: Annotated[float, typer.Option(help="Seconds above that before adding.")] = 30.0
+    sustain_in: Annotated[float, typer.Option(help="Seconds below that before draining.")] = 60.0
+    cooldown_out: Annotated[float, typer.Option(help="Minimum seconds between a change and adding.")] = 120.0
+    cooldown_in: Annotated[float, typer.Option(help="Minimum seconds between a change and draining.")] = 600.0
     cold_start: Annotated[float, typer.Option(help="Seconds until a new replica serves.")] = 120.0
-    warm_start: Annotated[float, typer.Option(help="The same from the warm pool.")] = 5.0
-    warm_pool: Annotated[int, typer.Option(min=0, help="Replicas that wait, loaded.")] = 0
+    warm_start: Annotated[float, typer.Option(help="Seconds until a replica of the warm pool serves.")] = 5.0
+    warm_pool: Annotated[int, typer.Option(min=0, help="Loaded replicas in the warm pool.")] = 0
     schedule: Annotated[
         list[str] | None,
-        typer.Option(help="START-END:N, seconds: at least N replicas then. May be repeated."),
+        typer.Option(help="START-END:N: at least N replicas between two times in seconds; repeatable."),
     ] = None
 
     def config(self) -> AutoscalerConfig | None:
@@ -81,17 +81,17 @@ def fleet(
     scaling: ScalingOptions,
     traffic: WorkOptions = WorkOptions(rate=20.0, num_requests=2000),  # noqa: B008 - frozen
     phases: Annotated[
-        str | None, typer.Option(help="Instead of --rate: SECONDS:RATE,SECONDS:RATE,... again and again.")
+        str | None, typer.Option(help="Instead of --rate: SECONDS:RATE,SECONDS:RATE,..., repeated.")
     ] = None,
     num_gpu_blocks_override: Annotated[
-        int | None, typer.Option(min=2, help="KV blocks of each replica, instead of what the memory allows.")
+        int | None, typer.Option(min=2, help="KV blocks of each replica; by default as many as fit.")
     ] = None,
     enable_prefix_caching: Annotated[
         bool, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching")
     ] = True,
     json: Json = False,
 ) -> None:
-    """Several replicas behind a router: hit rates, balance, prefill and decode pools, autoscaling.
+    """Simulate replicas behind a router: hit rates, balance, prefill and decode pools, autoscaling.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`prep sim list`: what the simulator knows."""
+"""`prep sim list`: named models and hardware."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from common.text import gib
 
 
 def list_(json: Json = False) -> None:
-    """Models and hardware that the simulator knows, with the figures that decide.
+    """List the models and the hardware of the simulator, with their main figures.
 
-    Ridge: FLOP per byte from which on arithmetic, not memory, is the limit. A decode step does about as many
+    Ridge: FLOP per byte above which arithmetic, not memory, is the limit. A decode step does about as many
     FLOP per byte of 16-bit weights as it has requests.
 
     \b

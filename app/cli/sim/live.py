@@ -15,7 +15,7 @@ CpuTime = Annotated[
     bool,
     typer.Option(
         "--cpu-time",
-        help="Count processor time, which a busy machine does not change; needs OMP_NUM_THREADS=1.",
+        help="Count processor time, which other programs hardly change; needs OMP_NUM_THREADS=1.",
     ),
 ]
 
@@ -28,7 +28,7 @@ def calibrate(
 ) -> None:
     """Measure the live engine on this CPU, so that --gpu cpu gives real times.
 
-    Steps of known kinds are timed and the cost model's rates fitted to them. The result lies in the user's cache
+    Times steps of known kinds and fits the cost model's rates to them. The result is stored in the user's cache
     folder (~/.cache/prep/simulator.json), one entry per model.
 
     \b
@@ -69,15 +69,15 @@ def calibrate(
 def check(
     model: Annotated[str, typer.Argument(help="shop, shop-draft or dummy-386m.")] = "shop",
     num_requests: Annotated[int, typer.Option(min=5)] = 60,
-    load: Annotated[float, typer.Option(help="Arrivals as a share of what the engine can serve.")] = 0.6,
-    rounds: Annotated[int, typer.Option(min=1, help="Live runs, each after one of calibration.")] = 3,
+    load: Annotated[float, typer.Option(help="Arrival rate as a share of the engine's capacity.")] = 0.6,
+    rounds: Annotated[int, typer.Option(min=1, help="Live runs, each after a calibration run.")] = 3,
     saved: Annotated[
-        bool, typer.Option("--saved", help="Use what prep sim calibrate saved instead of calibrating now.")
+        bool, typer.Option("--saved", help="Use the result of prep sim calibrate instead of calibrating now.")
     ] = False,
     cpu_time: CpuTime = False,
     json: Json = False,
 ) -> None:
-    """Serve the same requests with the live engine and in the simulator, and compare.
+    """Compare the simulator with the live engine on the same requests.
 
     Exit code 0: mean step within 15 %, TTFT and ITL medians within 20 %. 1: not. 4: not, and the live runs differ
     too much among themselves for a verdict.

@@ -1,4 +1,4 @@
-"""`prep sim kv`: where the memory goes, and what is left for KV."""
+"""`prep sim kv`: memory by use, and the rest for KV."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def kv(
     options: DeploymentOptions,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="How many tokens each of this many requests can have.")
+        int | None, typer.Option(min=1, help="Also show the tokens available to each of this many requests.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """KV cache: bytes per token, tokens that fit, sequences at once.
+    """Show the KV cache: bytes per token, tokens that fit, concurrent sequences.
 
-    Exit code 2 if the model does not fit: the message says by how much, and what would help.
+    Exit code 2 if the model does not fit: the message states the deficit and the remedies.
 
     \b
     Examples:

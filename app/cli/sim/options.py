@@ -1,4 +1,4 @@
-"""Options that the simulator's commands share, and what they make of them."""
+"""Shared options of the simulator's commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """A model on devices, as far as the time of a step goes."""
+    """A model on devices: options that determine the time of a step."""
 
     model: Annotated[str, typer.Option(help="A name from prep sim list, or its Hugging Face id.")] = (
         "llama-3-8b"
@@ -41,15 +41,13 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class DeploymentOptions(ModelOptions):
-    """A model on devices with its engine's limits."""
+    """A model on devices, plus the engine's limits."""
 
     pp: Annotated[int, typer.Option(min=1, help="Groups of layers, each on its own GPUs.")] = 1
     kv_cache_dtype: Annotated[
-        str, typer.Option(help="auto (as the activations), bfloat16, fp8, int8_per_token_head, ...")
+        str, typer.Option(help="auto (that of the activations), bfloat16, fp8, int8_per_token_head, ...")
     ] = "auto"
-    gpu_memory_utilization: Annotated[
-        float, typer.Option(help="Share of the memory that the engine may use.")
-    ] = 0.92
+    gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the memory for the engine.")] = 0.92
     block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16
     max_model_len: Annotated[
         int | None,
@@ -76,21 +74,19 @@ class WorkOptions:
     output: Annotated[str, typer.Option(help="Generated tokens, in the same forms.")] = "200"
     arrivals: Annotated[str, typer.Option(help="poisson, gamma (bursty, see --cv) or constant.")] = "poisson"
     cv: Annotated[float, typer.Option(help="Gamma: standard deviation over mean of the gaps.")] = 2.0
-    num_prefixes: Annotated[
-        int, typer.Option(min=0, help="Different prompt beginnings that requests share; 0: none.")
-    ] = 0
-    prefix_len: Annotated[int, typer.Option(min=0, help="Tokens of a shared beginning.")] = 0
+    num_prefixes: Annotated[int, typer.Option(min=0, help="Number of shared prompt prefixes; 0: none.")] = 0
+    prefix_len: Annotated[int, typer.Option(min=0, help="Tokens of a shared prefix.")] = 0
     requests: Annotated[
         Path | None,
         typer.Option(
-            help='Instead of drawn ones: a file of lines {"arrival": 0.5, "prompt": 800, "output": 100}.'
+            help='File of requests instead of random ones; lines {"arrival": 0.5, "prompt": 800, "output": 100}.'
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0
 
     @cached_property
     def listed(self) -> list[SimRequest] | None:
-        """Requests of the file, if there is one."""
+        """Requests of the file, if given."""
         from engine.sim.workload import read_trace
 
         return read_trace(self.requests) if self.requests else None

@@ -1,4 +1,4 @@
-"""`prep sim roofline`: which limit a step meets, by the number of tokens in it."""
+"""`prep sim roofline`: the limit of a step by its number of tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Point:
-    """One step. Intensity and limit are those of the matrix products, the rest is the whole step's."""
+    """One step. Intensity and limit: of the matrix products. Other figures: of the whole step."""
 
     phase: str
     tokens: int
@@ -27,7 +27,7 @@ class Point:
     seconds: float
     tokens_per_s: float
     flops_per_s: float
-    """Of matrix products, and of attention in prompts."""
+    """Rate of matrix products and of attention in prompts."""
     mfu: float
     mbu: float
 
@@ -35,16 +35,16 @@ class Point:
 @option_groups
 def roofline(
     options: ModelOptions,
-    context: Annotated[int, typer.Option(min=1, help="Tokens that each decoding request has.")] = 1000,
+    context: Annotated[int, typer.Option(min=1, help="Context of each decoding request in tokens.")] = 1000,
     tokens: Annotated[
         str, typer.Option(help="Tokens per step, comma-separated.")
     ] = "1,8,32,128,256,512,2048,8192",
     json: Json = False,
 ) -> None:
-    """Arithmetic intensity, and whether bytes or arithmetic decide, for steps of more and more tokens.
+    """Show arithmetic intensity, and whether bytes or arithmetic limit a step, by its number of tokens.
 
-    Decode: each token is a request of its own. Prefill: they are one prompt. MFU and MBU are shares of the
-    datasheet's arithmetic and bandwidth that the whole step reaches. With --gpu cpu, of what was guessed or measured.
+    Decode: each token belongs to another request. Prefill: all belong to one prompt. MFU and MBU are shares of the
+    datasheet's arithmetic and bandwidth reached by the whole step; with --gpu cpu, of the estimated or measured ones.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def roofline(
     terminal.show(
         f"{describe(deployment)}: ridge at {hardware.ridge(compute):,.0f} FLOP per byte ({compute})", table
     )
-    terminal.next_command("prep sim run", "what that means for requests")
+    terminal.next_command("prep sim run", "the effect on requests")
 
 
 def _point(cost: CostModel, phase: str, count: int, context: int) -> Point:

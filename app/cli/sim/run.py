@@ -11,7 +11,7 @@ import typer
 from app.cli import terminal
 from app.cli.option_groups import option_groups
 from app.cli.sim.options import DeploymentOptions, Json, WorkOptions, describe
-from common.text import duration, gib
+from common.text import counted, duration, gib
 
 if TYPE_CHECKING:
     from engine.sim.engine import SimEngine
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """An engine's settings besides its limits."""
+    """Other settings of an engine."""
 
     num_gpu_blocks_override: Annotated[
-        int | None, typer.Option(min=2, help="KV blocks, instead of what the memory allows.")
+        int | None, typer.Option(min=2, help="KV blocks; by default as many as fit.")
     ] = None
     long_prefill_token_threshold: Annotated[
         int, typer.Option(min=0, help="Maximum tokens of one prompt in one step; 0: the budget.")
@@ -44,7 +44,7 @@ class ReplicaOptions:
     fast_forward: Annotated[
         bool,
         typer.Option(
-            "--fast-forward/--no-fast-forward", help="Skip decode steps that are certain; same result."
+            "--fast-forward/--no-fast-forward", help="Apply certain decode steps at once; same result."
         ),
     ] = True
 
@@ -68,12 +68,12 @@ class ReplicaOptions:
 
 @dataclass(frozen=True)
 class SpeculationOptions:
-    """Drafts of a replica."""
+    """Speculative decoding of a replica."""
 
     spec_tokens: Annotated[int, typer.Option(min=0, help="Speculative tokens per step; 0: off.")] = 0
-    acceptance: Annotated[float, typer.Option(help="Probability that a draft is right.")] = 0.7
+    acceptance: Annotated[float, typer.Option(help="Probability that a draft is accepted.")] = 0.7
     draft_model: Annotated[
-        str | None, typer.Option(help="Model whose steps the drafts cost; none: n-grams, which cost nothing.")
+        str | None, typer.Option(help="Model that drafts, for its cost; without it, n-grams, which are free.")
     ] = None
 
     def speculation(self, deployment: Deployment, seed: int) -> Speculation | None:
@@ -98,11 +98,11 @@ def run(
     drafts: SpeculationOptions,
     json: Json = False,
 ) -> None:
-    """Serve a workload on one replica, in virtual time: TTFT, ITL, throughput, preemptions, KV use.
+    """Simulate one replica under load: TTFT, ITL, throughput, preemptions, KV use.
 
-    The scheduler and the KV manager are the engine's own; the time of a step is a roofline of the model's shape
-    on the hardware's figures (engine/sim/cost.py). GPUs: datasheet times typical efficiencies, so compare settings
-    rather than trust a millisecond. --gpu cpu uses what prep sim calibrate measured here.
+    The scheduler and the KV manager are the engine's; the time of a step is a roofline of the model's shape
+    on the hardware's figures (engine/sim/cost.py). GPUs: datasheet times typical efficiencies, so use the figures
+    to compare settings. --gpu cpu uses the rates from prep sim calibrate.
 
     \b
     Examples:
@@ -147,13 +147,13 @@ def run(
         terminal.next_command("prep sim kv --model " + deployment.model.name, "where the memory goes")
     if report.num_rejected:
         terminal.err().print(
-            f"[yellow]{report.num_rejected:,} requests were refused, as the engine would:[/] {report.rejected_because}",
+            f"[yellow]{counted(report.num_rejected, 'request')} rejected:[/] {report.rejected_because}",
             soft_wrap=True,
         )
 
 
 def show_report(report: RunReport, kv_title: str) -> None:
-    """The figures of a run as two tables."""
+    """Print the figures of a run as two tables."""
     table = terminal.table("", "mean", "p50", "p90", "p99", "max")
     names = {
         "ttft": "TTFT  time to first token",
