@@ -15,6 +15,7 @@ from app.cli.engine_options import engine_options
 from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
 from app.cli.option_groups import option_groups
 from app.cli.session import open_llm, speed_line
+from common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -195,7 +196,7 @@ def _complete(
         _raise_if_failed(output)
     if not as_json:
         num_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
-        line = f"{num_tokens} tokens in {seconds:.2f} s ({num_tokens / seconds:,.0f} tok/s)"
+        line = f"{counted(num_tokens, 'token')} in {seconds:.2f} s ({num_tokens / seconds:,.0f} tok/s)"
         terminal.err().print(
             f"[dim]{speed_line(outputs[0], num_tokens, seconds) if len(outputs) == 1 else line}[/]"
         )

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from app.cli import terminal
+from common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -29,6 +30,6 @@ def speed_line(output: RequestOutput, num_tokens: int, seconds: float) -> str:
     reasons = {completion.finish_reason for completion in output.outputs}
     ending = f", ended by {'/'.join(sorted(map(str, reasons)))}" if output.finished else ""
     return (
-        f"{num_tokens} tokens in {seconds:.2f} s ({num_tokens / max(seconds, 1e-9):,.0f} tok/s), "
+        f"{counted(num_tokens, 'token')} in {seconds:.2f} s ({num_tokens / max(seconds, 1e-9):,.0f} tok/s), "
         f"{output.num_cached_tokens} of {len(output.prompt_token_ids)} prompt tokens cached{ending}"
     )

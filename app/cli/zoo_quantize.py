@@ -10,6 +10,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.option_groups import option_groups
+from common.text import counted
 
 if TYPE_CHECKING:
     import torch
@@ -176,7 +177,7 @@ def _show(report: Report) -> None:
     )
     terminal.show(f"{report.output}: {report.recipe.method}, worst matrices first", table)
     terminal.out().print(
-        f"calibrated with {report.num_samples} samples, {report.num_tokens:,} tokens\n"
+        f"calibrated with {counted(report.num_samples, 'sample')}, {report.num_tokens:,} tokens\n"
         f"{report.file_bytes / 1e6:.2f} MB instead of {report.original_bytes / 1e6:.2f}, of which "
         f"{report.float_bytes / 1e6:.2f} MB stay float (embedding and norms)"
     )

@@ -1,4 +1,4 @@
-"""Benchmarks at a small size: the figures are consistent, and Ctrl-C keeps what there is."""
+"""Benchmarks at a small size: the figures are consistent, and Ctrl-C keeps partial results."""
 
 from __future__ import annotations
 

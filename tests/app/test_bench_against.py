@@ -1,4 +1,4 @@
-"""Comparing engines: both do the same work, and whatever goes wrong in a side is told and leaves nothing behind.
+"""Comparisons: both engines do the same work; failures of a side are reported and leave no process behind.
 
 The other side is our own engine: what is tested is the comparison, not vLLM. What concerns only processes and the
 protocol uses programs of a few lines, which start at once.

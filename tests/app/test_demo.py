@@ -1,4 +1,4 @@
-"""The demo shows what really happens, on any terminal."""
+"""The demo shows real events, on any terminal."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def test_the_picture_fits_eighty_columns_even_with_six_long_answers() -> None:
     reason = NotScheduled("F", Reason.NO_BLOCKS, {"need": 12, "free": 3, "evictable": 0})
     rows = [Row(name, "decode", "What?", 100, 101, 96, "word " * 40, None) for name in "ABCDE"]
     rows.append(Row("F", "preempted", "What?", 0, 101, 0, "", reason))
-    events = [(step, Event("preempt", "F gives everything back, " * 5)) for step in range(9)]
+    events = [(step, Event("preempt", "F loses everything, " * 5)) for step in range(9)]
     text = drawn(picture(frame([Tile(("A",), False)] * 60, rows), events))
     assert max(map(len, text.splitlines())) <= 80
-    assert "needs 12 blocks, 3 are free" in text
+    assert "blocks: needs 12, free 3" in text
 
 
 def test_a_step_is_one_plain_line_elsewhere() -> None:

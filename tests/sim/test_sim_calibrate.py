@@ -1,4 +1,4 @@
-"""Fitting: known rates come back, and the live engine can be measured and replayed."""
+"""The fit recovers known rates; the live engine is measured and replayed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_live_engine_is_measured_and_left_as_it_was(monkeypatch: pytest.Monk
 
 
 def test_a_check_compares_the_same_work_in_both_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machinery; how near it comes is measured by `prep sim check`, not here."""
+    """Test the mechanism; `prep sim check` measures the error."""
     monkeypatch.setattr(
         calibration, "SMALL_MODEL", [(1, 24, 0), (4, 24, 0), (4, 200, 0), (0, 0, 24), (0, 0, 96)]
     )

@@ -1,4 +1,4 @@
-"""The price of a step: lower bounds that hold, more machine never slower, parts that add up."""
+"""Duration of a step: lower bounds, monotonic in the hardware, sum of its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: nothing is lost, queues obey their laws, decisions are those of the live engine."""
+"""The loop: every request finishes, queueing laws hold, decisions equal the live engine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skipping steps changes nothing: not a figure of the report, not a bit of the scheduler's state."""
+"""Skipping steps leaves the report and the scheduler's state unchanged."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def state_of(engine: SimEngine) -> dict[str, Any]:
-    """Everything that a later step could depend on."""
+    """Return all state that a later step depends on."""
     scheduler = engine.scheduler
     pool = scheduler.kv.pool
     return {

@@ -1,4 +1,4 @@
-"""Routers, pools and the autoscaler: exact where they are rules, lawful where they are traffic."""
+"""Routers, pools and the autoscaler: exact rules, and expected trends under traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes against what the world says about the models."""
+"""Shapes against published figures of the models."""
 
 from __future__ import annotations
 

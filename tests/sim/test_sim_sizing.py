@@ -1,4 +1,4 @@
-"""Whiteboard sums against each other and against the simulation."""
+"""Whiteboard formulas against each other and against the simulation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_ten_times_the_rate_needs_ten_times_the_replicas() -> None:
 
 
 def test_a_replica_serves_the_rate_that_the_sums_give_it() -> None:
-    """At a full batch the simulated throughput lies near the whiteboard's."""
+    """The simulated throughput of a full batch is near the formula's."""
     found = size(DEPLOYMENT, rate=1.0, prompt=500, output=200, utilisation=1.0)
     alone = 1 / found.replicas
     report = simulate(

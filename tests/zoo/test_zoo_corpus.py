@@ -1,4 +1,4 @@
-"""The generator: the same seed gives the same text, splits never meet, and every answer stands in its prompt."""
+"""The corpus: the same seed gives the same text, splits are disjoint, prompts contain their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The EAGLE head: training sees what drafting will see, and the engine drafts what the trained head says."""
+"""The EAGLE head: training and drafting have equal inputs, and the engine's drafts equal the trained head's."""
 
 from __future__ import annotations
 

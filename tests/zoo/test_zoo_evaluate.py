@@ -1,4 +1,4 @@
-"""The judge: it must see what is wrong."""
+"""Exact match detects wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts follow from intervals; the intervals are those of the textbooks."""
+"""Verdicts follow from intervals, and the intervals match published tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training can stop anywhere; what it writes is what transformers reads."""
+"""Training can stop anywhere, and transformers reads its output."""
 
 from __future__ import annotations
 

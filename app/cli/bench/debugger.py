@@ -9,6 +9,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.bench.common import Json, finish, measuring
+from common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.debugger import DebuggerReport, RunCost
@@ -140,7 +141,7 @@ def show_debugger(report: DebuggerReport) -> None:
         for name, figure in _figures(run):
             table.add_row(name, figure)
         terminal.show(
-            f"{run.blocks:,} blocks x {run.steps:,} steps: {run.trace}, {run.file_mb:,.1f} MB", table
+            f"{run.blocks:,} blocks x {counted(run.steps, 'step')}: {run.trace}, {run.file_mb:,.1f} MB", table
         )
         for warning in run.warnings:
             terminal.err().print(f"[yellow]{terminal.literal(warning)}[/]")

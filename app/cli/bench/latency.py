@@ -11,6 +11,7 @@ from app.cli.bench.against import Peer, comparing, resolve_pair
 from app.cli.bench.common import Json, Model, finish, finish_comparison, measuring
 from app.cli.engine_options import engine_options
 from app.cli.option_groups import option_groups
+from common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.latency import LatencyReport
@@ -99,6 +100,7 @@ def show_latency(report: LatencyReport) -> None:
         times = (row.ttft.p50, row.ttft.p90, row.ttft.p99, row.itl.p50, row.itl.p90, row.itl.p99)
         table.add_row(str(row.batch_size), *(f"{ms:.1f}" for ms in times), f"{row.output_tokens_per_s:,.0f}")
     terminal.show(
-        f"{report.model}: {report.input_len} tokens in, {report.output_len} out, {report.rounds} rounds (ms)",
+        f"{report.model}: {report.input_len} tokens in, {report.output_len} out, "
+        f"{counted(report.rounds, 'round')} (ms)",
         table,
     )

@@ -9,6 +9,7 @@ import typer
 from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
+from common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.lora import LoRAReport
@@ -64,7 +65,7 @@ def show_lora(report: LoRAReport) -> None:
     for row in report.variants:
         table.add_row(str(row.num_adapters), f"{row.tokens_per_s:,.0f}", f"{row.relative:.0%}")
     terminal.show(
-        f"{report.model}: {report.batch_size} requests decode, adapters of rank {report.rank} "
+        f"{report.model}: batch of {counted(report.batch_size, 'request')}, adapters of rank {report.rank} "
         f"({report.adapter_bytes / 1e6:.1f} MB each, loaded in {report.load_ms:.0f} ms)",
         table,
     )

@@ -9,6 +9,7 @@ import typer
 from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
+from common.text import counted
 
 
 @engine_options
@@ -48,7 +49,7 @@ def parallel(
         )
         for name, ms in report.decode_step_ms_by_link.items():
             table.add_row(f"a decode step's messages over {name}", f"{ms:.3f} ms")
-        terminal.show(f"{model}: {requests} requests", table)
+        terminal.show(f"{model}: {counted(requests, 'request')}", table)
     finish(report, as_json=json, next_command="prep sim run --help", why="the same on GPUs you do not have")
     if not report.same_tokens:
         raise typer.Exit(1)

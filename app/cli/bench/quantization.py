@@ -9,6 +9,7 @@ import typer
 from app.cli import terminal
 from app.cli.bench.common import Json, Model, finish, measuring
 from app.cli.engine_options import engine_options
+from common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.quantization import QuantizationReport
@@ -68,5 +69,7 @@ def show_quantization(report: QuantizationReport) -> None:
         size = (f"{row.weight_megabytes:,.0f}", f"{row.bits_per_weight:.2f}")
         table.add_row(row.scheme, *times, f"{row.speedup:.2f} x", *size, "yes" if row.replays else "no")
     terminal.show(
-        f"{report.model}: decode step of {report.batch_size} requests, {report.rounds} rounds (ms)", table
+        f"{report.model}: decode step of {counted(report.batch_size, 'request')}, "
+        f"{counted(report.rounds, 'round')} (ms)",
+        table,
     )

@@ -35,7 +35,7 @@ STATUS_STYLE = {
 WORDS = {
     Reason.BUDGET_EXHAUSTED: "this step's token budget is used up",
     Reason.MAX_NUM_SEQS: "max_num_seqs requests run",
-    Reason.NO_BLOCKS: "needs {need} blocks, {free} are free",
+    Reason.NO_BLOCKS: "blocks: needs {need}, free {free}",
     Reason.BEHIND_IN_QUEUE: "behind a request that cannot start",
     Reason.LOWER_PRIORITY: "lost its blocks to an older request",
     Reason.PREFIX_IN_FLIGHT: "another request computes its prefix right now",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
+from common.text import counted
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (
@@ -165,10 +166,9 @@ class SmallPool:
         for name in out.preempted_request_ids:
             self._lost[name] = computed[name]
             self.totals.given_up += computed[name]
-            given_back = (
-                f"{name} is preempted: no block was free, so it loses the KV of {computed[name]} tokens"
-            )
-            events.append(Event("preempt", given_back))
+            lost = counted(computed[name], "token")
+            text = f"{name} is preempted: no block was free, so it loses the KV of {lost}"
+            events.append(Event("preempt", text))
         return events
 
     def _started(self, out: SchedulerOutput) -> list[Event]:
@@ -181,10 +181,10 @@ class SmallPool:
                 lost = self._lost.pop(name)
                 self.totals.taken_back += min(start, lost)
                 events.append(
-                    Event("resume", f"{name} resumes: {start} of its {lost} tokens are still in the cache")
+                    Event("resume", f"{name} resumes: {start} of {counted(lost, 'token')} still cached")
                 )
             elif start:
-                events.append(Event("hit", f"{name} starts with a prefix hit of {start} tokens"))
+                events.append(Event("hit", f"{name} starts with a prefix hit of {counted(start, 'token')}"))
         return events
 
     def _answered(self, outputs: list[EngineCoreOutput]) -> list[Event]:

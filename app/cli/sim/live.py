@@ -9,7 +9,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.sim.options import Json
-from common.text import duration
+from common.text import counted, duration
 
 CpuTime = Annotated[
     bool,
@@ -128,7 +128,8 @@ def check(
                 verdict,
             )
         terminal.show(
-            f"{model}: {num_requests} requests at {report.rate:.2f} per second, {rounds} rounds", table
+            f"{model}: {num_requests} requests at {report.rate:.2f} per second, {counted(rounds, 'round')}",
+            table,
         )
     if not report.passed:
         if report.is_noisy:

@@ -10,7 +10,7 @@ import typer
 from app.cli import terminal
 from app.cli.option_groups import option_groups
 from app.cli.sim.options import DeploymentOptions, Json, describe
-from common.text import gib
+from common.text import counted, gib
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,7 +77,9 @@ def kv(
         soft_wrap=True,
     )
     if each is not None:
-        console.print(f"{concurrency:,} requests at once: [bold]{each:,}[/] tokens each", soft_wrap=True)
+        console.print(
+            f"{counted(concurrency, 'request')} at once: [bold]{each:,}[/] tokens each", soft_wrap=True
+        )
     table = terminal.table("tokens per sequence", "KV each", "sequences at once")
     for length, count in at_once.items():
         table.add_row(

@@ -10,7 +10,7 @@ import typer
 from app.cli import terminal
 from app.cli.option_groups import option_groups
 from app.cli.sim.options import DeploymentOptions, Json, describe
-from common.text import duration, gib
+from common.text import counted, duration, gib
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,7 +77,7 @@ def size(
         formula = "hops + TTFT + (n - 1) x TPOT, without queueing"
         table.add_row(f"tokens within {slo:g} ms", f"{budget.tokens:,}", formula)
     terminal.show(
-        f"{rate:,g} requests/s, {prompt:,} tokens in, {output:,} out: {describe(deployment)}", table
+        f"{rate:,g} requests/s, {counted(prompt, 'token')} in, {output:,} out: {describe(deployment)}", table
     )
     terminal.next_command(
         f"prep sim fleet --model {deployment.model.name} --gpu {deployment.hardware.name} --tp {deployment.tp}",
@@ -88,7 +88,7 @@ def size(
 def _table(found: Sizing, swap: SwapOrRecompute, prompt: int, utilisation: float) -> Table:
     table = terminal.table("", "", "why", left=("why",))
     table.show_header = False
-    table.add_row("prefill of one prompt", duration(found.prefill_seconds), f"{prompt:,} tokens")
+    table.add_row("prefill of one prompt", duration(found.prefill_seconds), counted(prompt, "token"))
     table.add_row(
         "replicas for prefill", f"{found.prefill_replicas:,.1f}", f"rate x that / {utilisation:.0%}"
     )
