@@ -76,7 +76,7 @@ def kv(
         f"the cache holds [bold]{plan.num_tokens:,}[/] tokens",
         soft_wrap=True,
     )
-    if each is not None:
+    if each is not None and concurrency is not None:
         console.print(
             f"{counted(concurrency, 'request')} at once: [bold]{each:,}[/] tokens each", soft_wrap=True
         )
