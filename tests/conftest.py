@@ -1,10 +1,46 @@
-"""Settings of every test run. Read when torch and huggingface_hub are imported, so before any test module."""
+"""Settings of every test run, read before any test module imports torch or huggingface_hub; the tiers."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-# Tensors in tests are tiny, and test processes run side by side: threads would only wait for each other.
+import pytest
+
+# Tensors in tests are tiny, and test processes run in parallel: more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests never use the network: an id that is not on disk must fail at once.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+TESTS = Path(__file__).parent
+FAST = (
+    "common",
+    "core/test_admission*.py", "core/test_blocks.py", "core/test_hashing.py", "core/test_kv_events.py",
+    "core/test_lifecycle.py", "core/test_passed_over.py", "core/test_prefix_cache.py", "core/test_queues.py",
+    "core/test_reasons.py", "core/test_router.py", "core/test_scheduler.py", "core/test_stats.py",
+    "contracts/test_block_pool_contract.py", "engine/test_resolve.py", "frontend/test_detokenizer.py",
+    "frontend/test_output_processor.py", "grammar/test_regex.py", "grammar/test_json_schema.py",
+    "lora/test_lora_slots.py",
+    "packaging/test_import_circles.py", "packaging/test_language.py", "packaging/test_pages.py",
+    "packaging/test_shape.py", "quizzes/test_expressions.py", "quizzes/test_grading.py", "quizzes/test_instance.py",
+    "quizzes/test_labelled_answers.py", "quizzes/test_learning.py", "quizzes/test_registry.py", "sample", "spec",
+    "trace/test_trace_file.py", "trace/test_trace_replay.py", "app/test_test.py",
+)  # fmt: skip
+"""The fast tier: files and folders whose tests take seconds together."""
+
+
+def is_fast(path: Path) -> bool:
+    relative = path.relative_to(TESTS)
+    return any(part.match(pattern) for part in (relative, *relative.parents) for pattern in FAST)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only the files of the fast tier when it is asked for: the others take longer to import than to run."""
+    is_other = collection_path.suffix == ".py" and not is_fast(collection_path)
+    return True if config.option.markexpr == "fast" and is_other else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_fast(item.path) and item.get_closest_marker("slow") is None:
+            item.add_marker("fast")

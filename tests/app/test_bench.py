@@ -94,6 +94,7 @@ def test_startup_phases_add_up_to_the_whole_process() -> None:
     assert report.total == pytest.approx(sum(report.phases.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

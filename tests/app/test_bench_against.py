@@ -120,6 +120,7 @@ def test_a_name_that_is_no_dummy_is_left_alone() -> None:
 # The comparison
 
 
+@pytest.mark.slow
 def test_both_sides_do_all_of_the_same_work(tiny: Path) -> None:
     pair = Pair("tiny", str(tiny), 64, 1, prep_spec(ENGINE), prep_spec(ENGINE, name="prep again"))
     report = against.compare_throughput(
@@ -155,6 +156,7 @@ def test_the_ratio_says_how_many_times_better_ours_is(higher_is_better: bool, ra
     assert len(ours.figures) == 2, "a round that only one side has does not count"
 
 
+@pytest.mark.slow
 def test_latency_against_ourselves_as_json_and_the_peer_gets_its_own_arguments(tiny: Path) -> None:
     arguments = [
         "bench",
@@ -269,6 +271,7 @@ def test_an_interrupted_comparison_keeps_whole_rounds_and_ends_both_sides(progra
     assert psutil.wait_procs(alive, timeout=10)[1] == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_leaves_no_process_behind(tiny: Path) -> None:
     command = [sys.executable, "-m", "app.cli.main", "bench", "latency", str(tiny), "--load-format", "dummy"]
     command += ["--against", "prep", "--rounds", "100000", "--threads", "1"]

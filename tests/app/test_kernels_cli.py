@@ -151,6 +151,7 @@ def test_triton_kernels_are_interpreted_in_a_child() -> None:
     assert sum(each["status"] == "passed" for each in report["results"]) > 5
 
 
+@pytest.mark.slow
 def test_several_children_do_all_jobs_between_them() -> None:
     jobs = [Job(op, "reference") for op in ("silu_and_mul", "embedding", "rms_norm")]
     done = list(run_jobs(jobs, workers=2))

@@ -89,6 +89,7 @@ def test_size_counts_what_stays_float() -> None:
     assert prep("zoo", "size", "shop", "--method", "nf4").exit_code == 2
 
 
+@pytest.mark.slow
 def test_the_formats_are_compared_on_the_model_s_own_matrices() -> None:
     result = prep("zoo", "formats", "shop", "--samples", 1, "--json")
     assert result.exit_code == 0, result.output

@@ -146,6 +146,7 @@ def test_the_bubble_is_a_stage_for_one_request_and_none_for_two(staged: LLM) -> 
     assert sum(two) <= 2 and len(two) >= 40, "only while the last step drains"
 
 
+@pytest.mark.slow
 def test_a_call_between_steps_takes_no_steps_answer(staged: LLM) -> None:
     core = staged.llm_engine.engine_core
     for number in range(2):

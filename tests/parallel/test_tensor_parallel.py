@@ -94,6 +94,7 @@ def test_every_rank_has_the_same_rows_in_the_same_order_with_the_same_tokens(pai
     assert any(len(rows) > 3 for rows, _ in first)
 
 
+@pytest.mark.slow
 def test_structured_output_is_the_same_in_two_halves(alone: LLM, pair: LLM) -> None:
     from engine.sampling_params import StructuredOutputsParams
 

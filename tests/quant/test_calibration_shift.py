@@ -56,6 +56,7 @@ def divergences() -> dict[tuple[str, str], float]:
     return results
 
 
+@pytest.mark.slow
 def test_gptq_and_awq_stay_nearer_to_the_float_model_than_rounding(divergences: dict[Any, float]) -> None:
     assert divergences["gptq", "ja"] < 0.6 * divergences["rtn", "ja"], divergences
     assert divergences["awq", "ja"] < 0.8 * divergences["rtn", "ja"], divergences

@@ -119,7 +119,7 @@ def check_a_finished_sequence_holds_no_slot(program: ModuleType) -> None:
 
 
 def check_random_work_ends_and_keeps_every_limit(program: ModuleType) -> None:
-    """With random arrivals and ends, the limits hold at every step and every request is served in the end."""
+    """Limits hold with random arrivals and ends at every step and every request is served in the end."""
     rng = random.Random(3)
     scheduler = _scheduler(program, 4, num_blocks=20)
     left = {f"r{i}": rng.randint(1, 300) for i in range(60)}
