@@ -216,7 +216,7 @@ def test_steps_are_counted_and_then_it_is_paused(engine: SmallEngine) -> None:
     call(engine, "/debug/step", {"n": 3})
     assert [engine.step() for _ in range(5)] == [True, True, True, False, False]
     info = call(engine, "/debug/info")[1]
-    assert info["paused"] and info["step"] == 2 and "told" in info["stopped_by"]
+    assert info["paused"] and info["step"] == 2 and "requested steps" in info["stopped_by"]
     call(engine, "/debug/resume", {})
     assert all(engine.step() for _ in range(4))
 

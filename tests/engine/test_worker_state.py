@@ -160,6 +160,6 @@ def test_the_largest_step_runs_without_a_request(make_engine: Callable[..., Engi
     """On a GPU it measures the memory of activations; here it must run, and leave the cache alone."""
     engine = make_engine(max_num_batched_tokens=100)
     worker = engine.executor.worker
-    worker._largest_step(engine.config.scheduler)
+    worker._largest_step()
     assert not worker.runner.kv_cache.blocks.any()
     assert tokens(run(engine, [request("a", [5, 6])])) == tokens(run(make_engine(), [request("a", [5, 6])]))

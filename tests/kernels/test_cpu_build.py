@@ -273,6 +273,7 @@ def test_doctor_has_one_line_and_the_engine_has_sdpa(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(build, "load_library", load)
+    monkeypatch.setattr("kernels.compile_report.load_library", load)
     monkeypatch.setattr(registry, "unavailable", registry.unavailable.__wrapped__)
     check = doctor._cpu_kernels()
     assert check.status == "warn" and "attention falls back to SDPA" in check.text and told in check.text

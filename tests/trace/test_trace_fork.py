@@ -132,7 +132,7 @@ def test_what_no_longer_fits_is_refused_and_said(tmp_path: Path) -> None:
         ({"preemption_mode": "swap"}, "needs host memory"),
         ({"preemption_mode": "magic"}, "recompute or swap"),
         ({"swap_space": 1}, "num_host_blocks instead"),
-        ({"enable_chunked_prefill": "off"}, "max_model_len"),
+        ({"enable_chunked_prefill": "off"}, "max_model_len|forbids chunks"),
         ({"block_size": 1e400}, "whole number"),
     ],
 )

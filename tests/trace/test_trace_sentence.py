@@ -107,6 +107,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
 def recorded(path: Path, seed: int, witness: Witness) -> tuple[Run, TraceReader]:
     for memory in (witness.losses, witness.starts, witness.returned, witness.stats):
         memory.clear()
+    witness.slid = 0  # of a run with a sliding window
     run = random_run(path / "run.itrace", seed)
     return run, TraceReader(run.path)
 

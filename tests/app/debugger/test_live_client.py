@@ -84,7 +84,7 @@ def test_a_run_is_told_and_tells_what_the_engine_refuses(engine: SmallEngine) ->
     }
     with pytest.raises(LiveError, match="the whole KV cache has 23"):
         while_stepping(engine, lambda: run.tell("inject", prompt_token_ids=[1] * 90, max_tokens=9))
-    with pytest.raises(LiveError, match="no request 'b' lives"):
+    with pytest.raises(LiveError, match="no unfinished request 'b'"):
         while_stepping(engine, lambda: run.tell("abort", request_id="b"))
     run.leave("over")
 

@@ -94,7 +94,7 @@ def test_attach_pause_step_and_what_the_page_says_of_it(attached: AppTest, engin
     press(attached, "Step")
     until_step(engine, 10)
     attached.run()
-    assert "after step 10" in status(attached) and "told to" in status(attached)
+    assert "after step 10" in status(attached) and "the requested steps have run" in status(attached)
     free = len(engine.scheduler.kv.pool.free)
     assert f"{free} of 23 blocks free" in status(attached)
     assert attached.get("bidi_component"), "the step view"
@@ -161,13 +161,13 @@ def test_what_cannot_be_attached_to_is_said_on_the_page(app: AppTest, engine: Ru
     assert "the token is not this engine's" in app.error[0].value and not app.exception
     app.text_input(key="attach url").input("http://127.0.0.1:9/?token=x")
     press(app, "Attach")
-    assert "nothing answers" in app.error[0].value
+    assert "no answer from" in app.error[0].value
 
 
 def test_a_live_run_of_an_earlier_server_is_gone_and_said_to_be(app: AppTest) -> None:
     app.query_params["run"] = "live:999"
     app.run()
-    assert "live runs end with the workbench" in app.error[0].value
+    assert "live runs end with their workbench" in app.error[0].value
     assert any(button.label == "Start the engine" for button in app.button)
 
 
