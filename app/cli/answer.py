@@ -37,6 +37,7 @@ def answer(
     from app.cli.quiz import showing
     from app.cli.quiz.start import open_bank
     from quizzes.instance import draw
+    from quizzes.question_bank import codes
 
     bank = open_bank()
     if list_ or not which:
@@ -51,9 +52,17 @@ def answer(
         if view is None:
             continue
         asks = [instance.render(f.ask) for f in question.followups if f.experiment is None]
-        shown.append({"id": question_id, **view.model_dump(), "followups": asks})
+        shown.append({"id": question_id, "prompt": instance.prompt, **view.model_dump(), "followups": asks})
         if json:
             continue
+        if question_id != which:
+            listed = codes()[which.upper()]
+            if listed.casefold() != question.title.casefold():
+                terminal.out().print(
+                    f"\n[dim]{which.upper()} {terminal.literal(listed)} Answered by {question_id}.[/]"
+                )
+        showing.console().print(f"\n[bold]{question_id}[/]")
+        showing.body(instance)
         showing.interview(question.title, view, instance.render)
         if asks:
             showing.console().print("\n [bold cyan]they may go on with[/]")

@@ -96,7 +96,7 @@ def judge(claim: Claim, run: Run) -> Ruling:
         return _without_test(claim)
     try:
         cases = tuple(
-            _hear(claim, case, _arguments(claim, claim.test, case.args), run) for case in claim.test.cases
+            _hear(claim, case, arguments(claim, claim.test, case.args), run) for case in claim.test.cases
         )
     except NeedsHardware as error:
         why = str(error)
@@ -132,8 +132,8 @@ def flip(claim: Claim, args: dict[str, Any], run: Run) -> tuple[CaseOutcome, Cas
     if claim.test is None:
         raise BrokenTest(f"{claim.id} has no test to reverse")
     first = claim.test.cases[0]
-    before = _hear(claim, first, _arguments(claim, claim.test, first.args), run)
-    after = _hear(claim, first, _arguments(claim, claim.test, {**first.args, **args}), run)
+    before = _hear(claim, first, arguments(claim, claim.test, first.args), run)
+    after = _hear(claim, first, arguments(claim, claim.test, {**first.args, **args}), run)
     return before, after, before.holds is not None and after.holds is (not before.holds)
 
 
@@ -158,7 +158,7 @@ def _without_test(claim: Claim) -> Ruling:
     return Ruling(claim.id, claim.kind, "discussion", None, wording=claim.wording or better)
 
 
-def _arguments(claim: Claim, test: Test, more: dict[str, Any]) -> dict[str, Any]:
+def arguments(claim: Claim, test: Test, more: dict[str, Any]) -> dict[str, Any]:
     """Return every argument of the experiment, checked, as plain values."""
     try:
         given = {

@@ -171,6 +171,14 @@ def test_what_cannot_be_done_is_told_in_one_line(arguments: tuple[str, ...], mes
     assert message in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize("command", ["run", "flip"])
+def test_a_bad_set_value_is_a_usage_error_that_names_the_argument_and_its_bound(command: str) -> None:
+    result = claims(command, "S0-13", "--set", "slots=0")
+    assert result.exit_code == 2, result.output
+    assert "slots = 0" in result.stderr and "greater than or equal to 1" in result.stderr
+    assert "correct its file" not in result.stderr
+
+
 def test_flip_shows_the_challenge_then_judges_attempts() -> None:
     challenge = claims("flip", "S0-13")
     assert "Make both take as many steps." in challenge.stdout

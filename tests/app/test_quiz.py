@@ -71,6 +71,15 @@ def test_right_answers_pass_and_are_kept(home: Path, tmp_path: Path) -> None:
         assert attempt.prediction_id == state.predictions()[0].id
 
 
+def test_vary_asks_again_for_a_text_without_a_value_and_s_returns_to_the_menu(
+    home: Path, tmp_path: Path
+) -> None:
+    path = script(tmp_path, *right_answers(7), "80", "v", "slots", "slots=3", "v 5", "s", "")
+    done = prep("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
+    assert done.returncode == 0 and done.stdout.count("needs name=value") == 2, done.stdout + done.stderr
+    assert "2 of 2 points" in done.stdout and "error" not in done.stderr
+
+
 def test_a_wrong_answer_is_recognised_explained_and_a_surprise(home: Path, tmp_path: Path) -> None:
     instance = draw(load_bank().question(QUESTION), 7)
     bound = -(-sum(instance.params["lens"]) // instance.params["slots"])
@@ -386,6 +395,10 @@ def test_answer_lists_the_numbered_questions_with_the_items_that_cover_them(home
     shown = prep("answer", "--list").stdout
     assert shown == prep("answer").stdout and "Q150 Mend it: a CUDA loop" in shown
     assert "Chunked prefill, what it protects" in prep("answer", "x5").stdout
+    text = " ".join(prep("answer", "Q128").stdout.split())
+    ask = load_bank().question(load_bank().covering("Q128")[0])
+    prompt = " ".join(draw(ask, 0).prompt.replace("`", "").replace("*", "").split())
+    assert text.index(f"Answered by {ask.id}") < text.index(prompt[:60]) < text.index("in 30 seconds")
     unknown = prep("answer", "Q999")
     assert unknown.returncode == 2 and "prep answer --list" in unknown.stderr
 

@@ -46,7 +46,7 @@ def vote(
         try:
             _vote(claim, claims, state, dialogue)
         except (Quit, Skip):
-            terminal.out().print("\nstopped; later replies were not recorded")
+            terminal.out().print("\nstopped; no vote was recorded")
             terminal.next_command(f"prep claims vote {claim.id}")
 
 
@@ -153,7 +153,7 @@ def run(claim_id: common.ClaimId, settings: SetOption = None, json: JsonOption =
 
     claim = common.load().claim(claim_id)
     common.refuse_without_test(claim)
-    changed = parse_settings(settings)
+    changed = _changed(claim, settings)
     tried = _with_arguments(claim, changed)
     with common.court_runs() as runs, terminal.loading(claim.test.run):
         ruling = common.told(lambda: judge(tried, runs))
@@ -171,6 +171,23 @@ def run(claim_id: common.ClaimId, settings: SetOption = None, json: JsonOption =
     codes = {"inconclusive": terminal.INCONCLUSIVE, "skipped": terminal.ENVIRONMENT}
     if ruling.verdict in codes:
         raise typer.Exit(codes[ruling.verdict])
+
+
+def _changed(claim: Claim, settings: list[str] | None) -> dict[str, Any]:
+    """Return the arguments of --set. Raises Problem if the experiment of the claim's test rejects one."""
+    from quizzes.claims import court
+
+    changed = parse_settings(settings)
+    assert claim.test is not None
+    first = claim.test.cases[0].args
+    common.told(lambda: court.arguments(claim, claim.test, first))  # else blame the file, not --set
+    try:
+        court.arguments(claim, claim.test, {**first, **changed})
+    except court.BrokenTest as error:
+        raise terminal.Problem(
+            f"--set: {error.__cause__}", next_step=f"prep experiments show {claim.test.run}"
+        ) from None
+    return changed
 
 
 def _with_arguments(claim: Claim, changed: dict[str, Any]) -> Claim:
@@ -201,7 +218,7 @@ def flip(
     claim = common.load().claim(claim_id)
     common.refuse_without_test(claim)
     console = terminal.out()
-    changed = parse_settings(settings)
+    changed = _changed(claim, settings)
     if witness and claim.flip is None:
         raise terminal.Problem(f"{claim.id} has no witness", next_step="try --set; it may be impossible")
     if witness:

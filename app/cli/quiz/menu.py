@@ -79,7 +79,7 @@ class Menu:
         return "Enter next · " + " · ".join([*offered, "q quit"])
 
     def _vary(self, text: str) -> None:
-        """Run the experiment again with other arguments."""
+        """Run the experiment again with other arguments. Enter or s leaves. Raises Quit."""
         run = self.instance.question.experiment
         assert run is not None
         args = self.instance.run_args()
@@ -87,8 +87,19 @@ class Menu:
             now = ", ".join(f"{name}={plain(value)}" for name, value in args.items())
             self._print(f" now: {now}")
             text = self.sitting.dialogue.read(" name=value > ")
-        if text:
-            self._run_and_show(run.run, {**args, **_settings(text)})
+        while text not in ("", "s"):
+            if text == "q":
+                raise Quit
+            try:
+                changed = _settings(text)
+            except terminal.Problem as error:
+                self._print(
+                    f" [yellow]{escape(str(error))}[/] [dim]{escape(error.next_step)}; Enter: menu[/]"
+                )
+                text = self.sitting.dialogue.read(" name=value > ")
+                continue
+            self._run_and_show(run.run, {**args, **changed})
+            return
 
     def _run_and_show(self, name: str, args: dict[str, Any]) -> dict[str, Any] | None:
         try:
@@ -113,7 +124,8 @@ class Menu:
             return
         if path.exists():
             shown = terminal.literal(path)
-            self._print(f" recorded {shown}; read it: [cyan]prep trace info {shown}[/]")
+            command = terminal.as_typed(f"prep trace info {shown}")
+            showing.console().print(f" recorded {shown}; read it:\n [cyan]{command}[/]", soft_wrap=True)
         else:
             self._print(" [dim]this experiment does not step an engine, so it has no trace[/]")
 
