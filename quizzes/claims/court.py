@@ -8,18 +8,14 @@
               Without the hardware: skipped
 
 No verdict of a test is stored in the bank; only facts have one, with their source.
-
-    python -m quizzes.claims.court S0-13 quizzes/claims/bank/memory.yaml      for authors: runs in this process
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from quizzes.claims.claim import Case, Claim, Test, Verdict
@@ -252,61 +248,3 @@ def _wording(claim: Claim, cases: tuple[CaseOutcome, ...], verdict: Verdict) -> 
 
 def _results(cases: tuple[CaseOutcome, ...]) -> list[Any]:
     return [dotted(case.result or {}) for case in cases]
-
-
-# ---- for authors ------------------------------------------------------------------------------------------------
-
-
-def main(arguments: list[str]) -> int:
-    """Judge claims in this process and print the rulings. Return exit status 1 if a test is broken."""
-    from quizzes.claims.claim_list import load_claims, read_claims
-    from quizzes.claims.report import counts, ruling_lines
-
-    as_json = "--json" in arguments
-    wanted = [argument for argument in arguments if argument != "--json"]
-    found: dict[str, Claim] = {}
-    problems = []
-    bank = None
-    for name in wanted or ["all"]:
-        if name.endswith(".yaml"):
-            claims = read_claims(Path(name))
-            ids = list(claims.entries)
-        else:
-            claims = bank = bank or load_claims()
-            ids = [e.id for e in bank if name in ("all", e.topic)] or [name.upper()] * (name != "all")
-        problems += [problem for problem in claims.problems if problem not in problems]
-        found.update({claim_id: claims.claim(claim_id) for claim_id in ids})
-    rulings = []
-    broken = [str(problem) for problem in problems]
-    run = _remembering()
-    for claim in found.values():
-        try:
-            rulings.append(judge(claim, run))
-            if not as_json:
-                print("\n".join(ruling_lines(claim, rulings[-1])) + "\n")
-            check_flip(claim, run)
-        except Exception as error:
-            broken.append(str(error) if isinstance(error, BrokenTest) else f"{claim.id}: {error!r}")
-    if as_json:
-        print(json.dumps([ruling.to_json() for ruling in rulings], indent=1))
-    print("\n".join([*(f"BROKEN {line}" for line in broken), counts(rulings)]), file=sys.stderr)
-    return 1 if broken else 0
-
-
-def _remembering() -> Run:
-    """Return a function that runs each experiment once per arguments, in this process."""
-    from quizzes.experiments.running import run_here
-
-    known: dict[str, dict[str, Any]] = {}
-
-    def run(name: str, args: dict[str, Any]) -> dict[str, Any]:
-        key = json.dumps([name, args], sort_keys=True)
-        if key not in known:
-            known[key] = run_here(name, args)
-        return known[key]
-
-    return run
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -7,38 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from quizzes.claims.claim import Claim
-from quizzes.claims.court import CaseOutcome, FigureOutcome, Ruling
+from quizzes.claims.court import FigureOutcome, Ruling
 
 VERDICTS = ("confirmed", "refuted", "depends", "inconclusive", "skipped")
 IN_WORDS = {True: "holds", False: "fails", None: "undecided"}
-
-
-def ruling_lines(claim: Claim, ruling: Ruling) -> list[str]:
-    """Return a ruling with its exhibits as plain lines."""
-    verdict = ruling.verdict or "for discussion"
-    lines = [f"{claim.id}  {verdict.upper()}  [{claim.kind}, {claim.topic}]  {' '.join(claim.claim.split())}"]
-    lines += [f"    {line}" for case in ruling.cases for line in case_lines(case)]
-    if ruling.figure is not None:
-        lines.append(f"    {figure_line(ruling.figure)}")
-    if ruling.reason:
-        lines.append(f"    {ruling.verdict}: {ruling.reason}")
-    if claim.fact is not None:
-        lines += [f"    fact: {' '.join(claim.fact.says.split())}", f"    source: {source_line(claim)}"]
-    if ruling.wording:
-        lines.append(f"    say: {ruling.wording}")
-    return lines
-
-
-def case_lines(case: CaseOutcome) -> list[str]:
-    """Return the lines of a case: outcome, condition, exhibits."""
-    lines = [f"{IN_WORDS[case.holds]:<9} {case.when}"]
-    if case.exhibit:
-        lines.append(
-            " " * 10 + ", ".join(f"{name} = {number(value)}" for name, value in case.exhibit.items())
-        )
-    if case.reason:
-        lines.append(" " * 10 + case.reason)
-    return lines
 
 
 def figure_line(figure: FigureOutcome) -> str:

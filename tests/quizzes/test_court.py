@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from quizzes.claims import court
 from quizzes.claims.claim import Claim
 from quizzes.claims.claim_list import UnknownClaim, load_claims, read_claims
-from quizzes.claims.court import BrokenTest, flip, judge, verdict_of
-from quizzes.claims.report import brier, ruling_lines
+from quizzes.claims.court import BrokenTest, check_flip, flip, judge, verdict_of
+from quizzes.claims.report import brier, figure_line
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.running import run_here
 
@@ -120,9 +119,7 @@ def test_the_figure_stands_beside_the_claimed_one() -> None:
     ruling = judge(claim({**UNEVEN, "holds": SLOWER}, test={"figure": figure}), run_here)
     assert ruling.figure is not None
     assert (ruling.figure.value, ruling.figure.says) == (80 / 48, 3)
-    assert "figure: 1.667 x; the claim says 3 x" in "\n".join(
-        ruling_lines(claim(UNEVEN | {"holds": SLOWER}), ruling)
-    )
+    assert figure_line(ruling.figure) == "figure: 1.667 x; the claim says 3 x"
 
 
 def test_facts_and_discussions_are_no_verdicts_of_the_engine() -> None:
@@ -226,16 +223,13 @@ def test_a_change_is_seen_and_an_unknown_id_names_a_close_one(bank: Path) -> Non
         claims.claim("S0-1")
 
 
-def test_authors_judge_a_file(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flip_that_does_not_reverse_the_verdict_is_a_broken_test(bank: Path) -> None:
     path = bank / "batching.yaml"
     path.write_text(GOOD.format(n=1))
-    assert court.main([str(path)]) == 0
-    shown = capsys.readouterr()
-    assert "S0-01  CONFIRMED" in shown.out
-    assert "1 claims: 1 confirmed" in shown.err
+    check_flip(read_claims(path).claim("S0-01"), run_here)
     path.write_text(GOOD.format(n=1).replace("[7, 7]", "[4, 40, 4, 40, 4, 40]"))
-    assert court.main([str(path)]) == 1
-    assert "does not reverse the first case" in capsys.readouterr().err
+    with pytest.raises(BrokenTest, match="does not reverse the first case"):
+        check_flip(read_claims(path).claim("S0-01"), run_here)
 
 
 def test_the_shipped_claims_load_and_name_experiments_that_exist() -> None:
