@@ -72,7 +72,8 @@ def answer(
         if probes:
             showing.console().print("\n [bold cyan]the engine can show it[/]")
             for probe in dict.fromkeys(probes):
-                showing.console().print(f" - prep quiz --question {probe}", style="dim")
+                hint = terminal.as_typed(f"prep quiz --question {probe}")
+                showing.console().print(f" - {hint}", style="dim")
     if not shown:
         raise terminal.Problem(
             f"{which} has no interview answer; it is decided by the engine: {', '.join(ids[:3])}",

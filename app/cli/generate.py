@@ -131,6 +131,7 @@ def generate(
     """
     from engine.sampling_params import SamplingParams
 
+    _check(sampling, beam_width, engine)
     params = SamplingParams(**asdict(sampling), structured_outputs=structure.structured_outputs())
     prompts = prompt or [_from_stdin()]
     is_single = len(prompts) == params.n == 1 and params.best_of is None
@@ -146,6 +147,28 @@ def generate(
             _complete(llm, prompts, params, adapter, as_json=json)
     if not json:
         terminal.next_command(*_next(model, chat))
+
+
+def _check(sampling: SamplingOptions, beam_width: int | None, engine: dict[str, Any]) -> None:
+    """Refuse combinations that the engine would explain by its own names."""
+    if beam_width is None:
+        if sampling.temperature == 0 and sampling.n > 1:
+            raise terminal.Problem(
+                "-n: n must be 1 when temperature is 0, where all completions are equal",
+                next_step="add --temperature 0.8",
+            )
+        return
+    if sampling.temperature:
+        raise terminal.Problem(
+            "--beam-width is deterministic and takes no temperature", next_step="leave out --temperature"
+        )
+    most = engine.get("max_logprobs", 20)
+    if 0 <= most < 2 * beam_width:
+        raise terminal.Problem(
+            f"--beam-width must be at most {most // 2}, got {beam_width}: it needs two log-probabilities per beam, "
+            f"and --max-logprobs is {most}",
+            next_step=f"add --max-logprobs {2 * beam_width}",
+        )
 
 
 def _from_stdin() -> str:
@@ -250,7 +273,8 @@ def _show_logprobs(positions: list[Any]) -> None:
 
 def _raise_if_failed(output: RequestOutput | None) -> None:
     if output is not None and output.error:
-        raise terminal.Problem(output.error, code=terminal.CHECKS_FAILED)
+        is_pattern = output.error.startswith("structured_outputs: regex")
+        raise terminal.Problem(output.error, code=terminal.USAGE if is_pattern else terminal.CHECKS_FAILED)
 
 
 def _next(model: str, chat: bool) -> tuple[str, str]:

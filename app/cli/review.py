@@ -164,7 +164,7 @@ def _when_again(sitting: Sitting) -> None:
         if card.suspended:
             where.print(
                 f"       [yellow]forgotten {card.lapses} times: suspended.[/] Read the answer, then resume it:\n"
-                f"       prep answer {question_id}; prep review --resume {question_id}",
+                f"       {terminal.as_typed(f'prep answer {question_id}; prep review --resume {question_id}')}",
                 soft_wrap=True,
             )
 

@@ -145,7 +145,7 @@ def read_hours(line: str) -> float:
     except ValueError:
         raise ValueError(f"{line!r} is not a number of hours; use 5 or 2.5") from None
     if not 0 < hours <= 100:
-        raise ValueError(f"{line!r} is out of range; use between 0 and 100 hours a week")
+        raise ValueError(f"{line!r} is out of range; use more than 0 and at most 100 hours a week")
     return hours
 
 

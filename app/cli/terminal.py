@@ -148,9 +148,9 @@ def show(title: str, body: Table) -> None:
 
 
 def print_line(text: str, console: Console | None = None) -> None:
-    """Print one logical line: wrapped between words on a terminal, so that no id is broken; whole in a pipe."""
+    """Print one logical line, hints as typed: wrapped between words on a terminal (no id breaks), whole in a pipe."""
     console = console or out()
-    console.print(text, soft_wrap=not console.is_terminal)
+    console.print(as_typed(text), soft_wrap=not console.is_terminal)
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def literal(text: object) -> str:
 
 def next_command(command: str, why: str = "") -> None:
     """Print the last line of a screen: the one next command. On stderr, so that a pipe gets results only."""
-    reason = f"  [dim]{why}[/]" if why else ""
+    reason = f"  [dim]{as_typed(why)}[/]" if why else ""
     err().print(f"\n[dim]next:[/] [bold cyan]{literal(as_typed(command))}[/]{reason}", soft_wrap=True)
 
 

@@ -102,7 +102,10 @@ def eval_(
     from engine.zoo.evaluate import evaluate
     from engine.zoo.registry import resolve
 
-    resolve(model)
+    try:
+        resolve(model)
+    except FileNotFoundError as error:
+        raise terminal.Problem(str(error), next_step="prep zoo list") from None
     if is_adapter(model):
         eval_adapter(model, engine, n=n, seed=seed, split=split, misses=misses, as_json=json)
         return

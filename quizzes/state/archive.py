@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from quizzes.state import database, rows
-from quizzes.state.errors import ArchiveRefused, StateError
+from quizzes.state.errors import ArchiveRefused, StateError, StateUnavailable
 from quizzes.state.schema import FACTS, MIGRATIONS, REFERENCES, SCHEMA
 from quizzes.state.store import State
 from quizzes.state.ulid import is_id
@@ -58,6 +58,11 @@ def export(state: State, target: Path, app_version: str = "") -> dict[str, int]:
             for name, text in files.items():
                 archive.writestr(name, text)
         half.replace(target)
+    except OSError as error:
+        raise StateUnavailable(
+            f"cannot write {target}: {error.strerror or error}",
+            next_step="choose a file in a writable folder",
+        ) from error
     finally:
         half.unlink(missing_ok=True)
     return {table: files[f"{table}.jsonl"].count(b"\n") for table in FACTS}
@@ -150,7 +155,10 @@ def _from_zip(source: Path) -> Tables:
                     raise _refused(source, f"{name} is not what was exported (its checksum differs)")
                 tables[table] = [json.loads(line) for line in text.splitlines()]
             return tables
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError, EOFError) as error:
+    except zipfile.BadZipFile as error:
+        why = f"it is no export, and no copy of a state file ({str(error).lower()})"
+        raise _refused(source, why, "prep state export FILE makes an export") from error
+    except (KeyError, ValueError, TypeError, AttributeError, EOFError) as error:
         raise _refused(source, f"{type(error).__name__}: {error}") from error
     except OSError as error:
         if isinstance(error, StateError):
@@ -260,5 +268,5 @@ def _write(
     )
 
 
-def _refused(source: Path, why: str) -> ArchiveRefused:
-    return ArchiveRefused(f"{source} was refused: {why}; nothing was imported", next_step="export it again")
+def _refused(source: Path, why: str, next_step: str = "export it again") -> ArchiveRefused:
+    return ArchiveRefused(f"{source} was refused: {why}; nothing was imported", next_step=next_step)

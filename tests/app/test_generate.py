@@ -105,6 +105,9 @@ def test_logprobs_are_a_table_with_one_line_per_token() -> None:
         (["-p", "x", "--temperature", "-1"], "temperature must be"),
         (["-p", "x", "--top-p", "0"], "top_p must be"),
         (["-p", "x", "-n", "2"], "n must be 1 when temperature is 0"),
+        (["-p", "x", "-n", "2"], "--temperature 0.8"),
+        (["-p", "x", "--beam-width", "100"], "--beam-width must be at most 10, got 100"),
+        (["-p", "x", "--beam-width", "4", "--temperature", "1"], "takes no temperature"),
         (["-p", "x", "--logprobs", "99"], "logprobs must be at most"),
         (["-p", "x", "--block-size", "0"], "block_size must be"),
         (["-p", "x", "--max-tokens", "1000", "--num-gpu-blocks-override", "5"], "the whole KV cache has 4"),
@@ -223,7 +226,7 @@ def test_output_has_the_structure_that_was_asked_for(
     [
         (["--regex", "a", "--choice", "b"], 2, "exclude each other"),
         (["--json-schema", "nowhere.json"], 2, "cannot be read"),
-        (["--regex", "(a"], 1, "never closed"),
+        (["--regex", "(a"], 2, "never closed"),
     ],
 )
 def test_a_structure_that_cannot_be_is_an_error_with_its_cause(

@@ -109,10 +109,12 @@ def test_hints_name_the_command_as_the_user_typed_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PREP_COMMAND", "./prep")
-    terminal.next_command("prep quiz", "again")
+    terminal.next_command("prep quiz", "or prep review")
+    terminal.print_line("read prep answer", terminal.err())
     terminal.tell_error("see prep doctor, or prep-workbench", "prep today")
     shown = capsys.readouterr().err
-    assert "next: ./prep quiz" in shown and "see ./prep doctor, or prep-workbench" in shown
+    assert "next: ./prep quiz  or ./prep review" in shown and "read ./prep answer" in shown
+    assert "see ./prep doctor, or prep-workbench" in shown
     assert "next: ./prep today" in shown
 
 

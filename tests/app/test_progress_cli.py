@@ -130,7 +130,7 @@ def test_what_was_said_before_leaving_holds(tmp_path: Path) -> None:
         ("--interview", "yesterday", "is not a date"),
         ("--interview", "2020-01-01", "is in the past"),
         ("--interview", "99999999", "too far away"),
-        ("--hours", "-1", "between 0 and 100"),
+        ("--hours", "-1", "more than 0 and at most 100"),
     ],
 )
 def test_options_that_make_no_sense_change_nothing(option: str, value: str, told: str) -> None:
@@ -380,7 +380,16 @@ def test_importing_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_text("hello")
     done = prep("state", "import", str(tmp_path / "x.zip"))
     assert done.exit_code == 3 and "was refused" in done.stderr and "nothing was imported" in done.stderr
+    assert "BadZipFile" not in done.stderr and "makes an export" in done.stderr
     assert prep("state", "import", str(tmp_path / "none.zip")).exit_code == 3
+
+
+def test_an_export_to_a_missing_folder_names_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "none" / "x.zip"
+    done = prep("state", "export", str(target))
+    words = " ".join(done.stderr.split())
+    assert done.exit_code == 3 and f"cannot write {target}: No such file" in words
+    assert ".part" not in words and "choose a file" in words
 
 
 # doctor

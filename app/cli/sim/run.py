@@ -180,7 +180,11 @@ def show_report(report: RunReport, kv_title: str) -> None:
     table.add_row(
         "running", f"{report.mean_running:,.1f}", f"requests on average, at most {report.peak_running:,}"
     )
-    table.add_row("waiting", f"{report.mean_waiting:,.1f}", f"at most {report.peak_waiting:,}")
+    table.add_row(
+        "waiting",
+        f"{report.mean_waiting:,.1f}",
+        f"after a step is scheduled, at most {report.peak_waiting:,}",
+    )
     table.add_row(
         "KV in use",
         f"{report.mean_kv_cache_usage:.1%}",

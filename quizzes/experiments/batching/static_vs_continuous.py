@@ -20,7 +20,7 @@ def static_vs_continuous(
         static_steps, continuous_steps [steps]
         static_slot_use, continuous_slot_use [share]
         speedup [x]
-        static_finished, continuous_finished [step]: By request, in order of arrival: the step of its last token.
+        static_finished, continuous_finished [step]: By request, in order of arrival: step of its last token, from 0.
     """
     continuous = ctx.core(max_num_seqs=slots, traced=True)
     continuous.run([Ask(f"r{i}", PROMPT, n) for i, n in enumerate(lens)])
