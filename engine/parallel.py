@@ -144,11 +144,6 @@ class Ranks:
     pipeline: Group = field(default_factory=Group)
 
     @property
-    def is_output_rank(self) -> bool:
-        """Whether this process samples and answers: tensor rank 0 of the last stage."""
-        return self.tensor.is_first and self.pipeline.is_last
-
-    @property
     def is_alone(self) -> bool:
         return self.tensor.size == self.pipeline.size == 1
 
@@ -224,9 +219,3 @@ def join_world(
             if rank in ranks:
                 mine.append(Group(ranks, ranks.index(rank), process_group))
     return Ranks(*mine)
-
-
-def leave_world() -> None:
-    """Close the connections."""
-    if dist.is_initialized():
-        dist.destroy_process_group()

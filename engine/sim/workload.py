@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -252,8 +252,3 @@ def _traced(line: str, index: int, where: str) -> SimRequest:
     if request.prompt_len < 1 or request.output_len < 1 or not 0 <= request.arrival < math.inf:
         raise ConfigError(f"{where}: lengths are at least 1 and arrivals are seconds from 0 on")
     return request
-
-
-def mean_lengths(requests: Iterable[SimRequest]) -> tuple[float, float]:
-    pairs = [(request.prompt_len, request.output_len) for request in requests]
-    return sum(p for p, _ in pairs) / len(pairs), sum(o for _, o in pairs) / len(pairs)

@@ -152,9 +152,6 @@ class ShopModel(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.model.embed_tokens.weight.to(hidden.dtype))
 
-    def parameter_count(self) -> int:
-        return sum(weight.numel() for weight in self.parameters())
-
     @torch.inference_mode()
     def generate(self, prompt: list[int], max_new_tokens: int, eos: int) -> list[int]:
         """Return the greedy continuation of one prompt, without the end-of-turn token."""

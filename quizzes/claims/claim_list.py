@@ -42,7 +42,6 @@ class Entry:
     """Its experiment; "" without a test."""
     fact: str
     """The verdict of a dated source; "" without one."""
-    has_flip: bool
 
 
 @dataclass
@@ -123,7 +122,6 @@ def _entry(data: dict[str, Any]) -> Entry:
         kind=data["kind"],
         run=(data.get("test") or {}).get("run", ""),
         fact=(data.get("fact") or {}).get("verdict", ""),
-        has_flip=bool(data.get("flip")),
     )
 
 

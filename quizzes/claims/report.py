@@ -10,7 +10,6 @@ from quizzes.claims.claim import Claim
 from quizzes.claims.court import FigureOutcome, Ruling
 
 VERDICTS = ("confirmed", "refuted", "depends", "inconclusive", "skipped")
-IN_WORDS = {True: "holds", False: "fails", None: "undecided"}
 
 
 def figure_line(figure: FigureOutcome) -> str:
