@@ -167,7 +167,7 @@ def train(
     """
     from engine.zoo.recipes import ADAPTER_RECIPES, RECIPES, AdapterRecipe, Recipe
     from engine.zoo.registry import MODELS
-    from engine.zoo.train import checkpoint_path
+    from engine.zoo.train import TrainingStopped, checkpoint_path
     from engine.zoo.train import train as run
 
     known: dict[str, Recipe | AdapterRecipe] = {**RECIPES, **ADAPTER_RECIPES}
@@ -188,14 +188,21 @@ def train(
         )
     if not max_steps:
         terminal.err().print(
-            f"[dim]training {recipe} for {minutes or known[recipe].minutes:g} minutes into {folder}[/]",
+            f"[dim]training {recipe} for {minutes or known[recipe].minutes:g} min into {folder}[/]",
             soft_wrap=True,
         )
-    if recipe in ADAPTER_RECIPES:
-        from engine.zoo.train_adapter import train_adapter
+    try:
+        if recipe in ADAPTER_RECIPES:
+            from engine.zoo.train_adapter import train_adapter
 
-        train_adapter(recipe, folder, resume, minutes, max_steps, console=terminal.err())
-    else:
-        run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
+            train_adapter(recipe, folder, resume, minutes, max_steps, console=terminal.err())
+        else:
+            run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
+    except TrainingStopped as stopped:
+        terminal.err().print(terminal.literal(stopped), soft_wrap=True)
+        limits = {"--minutes": minutes, "--max-steps": max_steps}
+        given = "".join(f" {name} {value:g}" for name, value in limits.items() if value is not None)
+        terminal.next_command(f"prep zoo train {recipe} --out {folder} --resume{given}")
+        raise typer.Exit(terminal.INTERRUPTED) from None
     if folder.exists():
         terminal.next_command(f"prep zoo eval {folder}", "measure its exact match on unseen shops")

@@ -210,8 +210,8 @@ class Trainer:
         """Return one line of progress."""
         position, left = self.position, self.recipe.minutes * max(0.0, 1 - progress)
         return (
-            f"step {position.step:6d}  {progress:6.1%}  loss {position.loss:.3f}  exact {position.exact:.3f}  "
-            f"rows {LEVELS[position.level].rows}  {position.tokens / max(position.elapsed, 1e-9):,.0f} tok/s  "
+            f"step {position.step:5d} {progress:4.0%}  loss {position.loss:.3f}  exact {position.exact:.3f}  "
+            f"{LEVELS[position.level].rows} rows  {position.tokens / max(position.elapsed, 1e-9):,.0f} tok/s  "
             f"{left:.0f} min left"
         )
 
@@ -251,7 +251,8 @@ def train(
 ) -> Position:
     """Train `recipe` until its time (or `max_steps`) is used up, then write the model to the folder `out`.
 
-    Ctrl-C keeps a checkpoint and leaves `out` unchanged. Returns the position: steps, seconds, tokens.
+    Returns the position: steps, seconds, tokens. Raises TrainingStopped on Ctrl-C, which keeps a checkpoint and leaves
+    `out` unchanged.
     """
     recipe = RECIPES[recipe] if isinstance(recipe, str) else recipe
     recipe = replace(recipe, minutes=minutes) if minutes is not None else recipe
@@ -262,13 +263,12 @@ def train(
     trainer = _trainer_class(recipe)(recipe, tokenizer)
     if resume:
         trainer.load(checkpoint)
-    run_until_done(trainer, recipe.name, out, checkpoint, recipe.minutes * 60, max_steps, console)
+    run_until_done(trainer, out, checkpoint, recipe.minutes * 60, max_steps, console)
     return trainer.position
 
 
 def run_until_done(
     run: Run,
-    name: str,
     out: Path,
     checkpoint: Path,
     budget: float,
@@ -277,7 +277,7 @@ def run_until_done(
 ) -> None:
     """Step until `budget` seconds or `max_steps` are used up, with a checkpoint every two minutes.
 
-    Only a complete run writes `out`, atomically: it replaces an existing folder.
+    Only a complete run writes `out`, atomically: it replaces an existing folder. Raises TrainingStopped on Ctrl-C.
     """
     console = console or Console()
     saved = said = time.monotonic()
@@ -301,9 +301,8 @@ def run_until_done(
     run.save(checkpoint)
     console.print(run.status(progress), highlight=False, soft_wrap=True)
     if stop.asked:
-        console.print(f"Stopped. {out} is unchanged; the checkpoint is {checkpoint}.", soft_wrap=True)
-        console.print(f"Continue with: prep zoo train {name} --out {out} --resume", soft_wrap=True)
-        return
+        kept = f"{out} is unchanged" if out.exists() else "No model was written"
+        raise TrainingStopped(f"Stopped. {kept}; the checkpoint is {checkpoint}.")
     fresh = out.with_name(f".{out.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     run.export(fresh)
@@ -318,6 +317,10 @@ def _trainer_class(recipe: Recipe) -> type[Trainer]:
     from .eagle import EagleTrainer
 
     return EagleTrainer
+
+
+class TrainingStopped(Exception):
+    """Raised after Ctrl-C, once the checkpoint is saved."""
 
 
 class StopOnSignal:

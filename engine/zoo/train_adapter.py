@@ -133,7 +133,7 @@ class AdapterTrainer:
         position = self.position
         left = max(0.0, self.recipe.minutes * (1 - progress))
         return (
-            f"step {position['step']:5.0f}  {progress:6.1%}  loss {position['loss']:.3f}  "
+            f"step {position['step']:5.0f} {progress:4.0%}  loss {position['loss']:.3f}  "
             f"exact {position['exact']:.3f}  "
             f"{position['tokens'] / max(position['elapsed'], 1e-9):,.0f} tok/s  {left:.0f} min left"
         )
@@ -158,5 +158,5 @@ def train_adapter(
     trainer = AdapterTrainer(recipe)
     if resume:
         trainer.load(checkpoint)
-    run_until_done(trainer, recipe.name, out, checkpoint, recipe.minutes * 60, max_steps, console)
+    run_until_done(trainer, out, checkpoint, recipe.minutes * 60, max_steps, console)
     return dict(trainer.position)

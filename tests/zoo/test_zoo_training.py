@@ -77,10 +77,32 @@ def test_an_interrupted_run_leaves_the_folder_unchanged(
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(training.Trainer, "step", interrupted)
-    assert training.train(TINY, out, max_steps=5, **where).step == 1
+    with pytest.raises(training.TrainingStopped, match="out is unchanged"):
+        training.train(TINY, out, max_steps=5, **where)
+    with pytest.raises(training.TrainingStopped, match="No model was written"):
+        training.train(TINY, tmp_path / "none", max_steps=5, **where)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     monkeypatch.setattr(training.Trainer, "step", step)
     assert training.train(TINY, out, resume=True, max_steps=3, **where).step == 3
+
+
+def test_ctrl_c_exits_with_130_and_a_command_that_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise training.TrainingStopped("Stopped. No model was written.")
+
+    monkeypatch.setattr(training, "train", stopped)
+    out = tmp_path / "m"
+    result = CliRunner().invoke(app, ["zoo", "train", "shop", "--minutes", "1", "--out", str(out)])
+    assert result.exit_code == 130
+    assert "No model was written" in result.output and "for 1 min into" in result.output
+    assert f"zoo train shop --out {out} --resume --minutes 1" in result.output
+
+
+def test_evaluating_an_unknown_model_is_a_usage_error() -> None:
+    result = CliRunner().invoke(app, ["zoo", "eval", "nope"])
+    assert result.exit_code == 2 and "no model 'nope'" in result.output and "prep zoo list" in result.output
 
 
 @pytest.mark.parametrize("recipe", ["shop", "shop-lora-ja"])
