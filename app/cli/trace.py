@@ -149,7 +149,7 @@ def why(
         steps = str(span.first) if span.first == span.last else f"{span.first}-{span.last}"
         what = span.why.reason.value if span.why.reason else span.why.answer
         table.add_row(steps, what, terminal.literal(span.why.sentence))
-    terminal.show(f"{terminal.literal(request)}, step by step", table)
+    terminal.show(f"Request {terminal.literal(request)}, step by step", table)
 
 
 @app.command()

@@ -117,26 +117,26 @@ def _decided(mine: Decision, other: Decision, budget: int) -> str:
     """Describe what only one run did, and how full its step was."""
     said = []
     if lost := sorted(mine.preempted - other.preempted):
-        said.append(f"preempted {join_names(lost)}")
+        said.append(f"preempted {_requests(lost)}")
     if began := sorted(mine.admitted - other.admitted):
-        said.append(f"started {join_names([f'{key} ({_tokens(mine.rows.get(key))})' for key in began])}")
+        said.append(f"started {_requests([f'{key} ({_tokens(mine.rows.get(key))})' for key in began])}")
     shorter = [
         f"{key} ({_tokens(row)} instead of {_tokens(other.rows[key])})"
         for key, row in mine.rows.items()
         if key in other.rows and row != other.rows[key]
     ]
     if shorter:
-        said.append(f"computed {join_names(shorter)}")
+        said.append(f"computed {_requests(shorter)}")
     alone = [key for key in mine.rows if key not in other.rows and key not in mine.admitted]
     if alone:
-        said.append(f"computed {join_names([f'{key} ({_tokens(mine.rows[key])})' for key in alone])}")
+        said.append(f"computed {_requests([f'{key} ({_tokens(mine.rows[key])})' for key in alone])}")
     left_out = [key for key in other.rows if key not in mine.rows and key not in mine.preempted]
     if left_out:
-        said.append(f"left out {join_names(left_out)}")
+        said.append(f"left out {_requests(left_out)}")
     total = sum(num_tokens for _, num_tokens in mine.rows.values())
     words = "; ".join(said) or "no other action than the other run"
     share = f"{total} of at most {budget} tokens" if budget else f"{total} tokens"
-    return f"{words[:1].upper()}{words[1:]}. {len(mine.rows)} rows, {share}."
+    return f"{words[:1].upper()}{words[1:]}. {counted(len(mine.rows), 'row')}, {share}."
 
 
 def _tokens(row: tuple[int, int] | None) -> str:
@@ -150,7 +150,7 @@ def _reason(reader: Trace, key: str, step: int) -> str:
     try:
         return why(reader, name_of(key), step).sentence
     except TraceError:
-        return f"{key} is not in this run."
+        return f"Request {key} is not in this run."
 
 
 def _over(reader: Trace, decision: Decision | None, step: int) -> Side:
@@ -159,6 +159,10 @@ def _over(reader: Trace, decision: Decision | None, step: int) -> Side:
         return Side(f"This run ended in step {reader.num_steps - 1}{failed}.", [])
     total = sum(num_tokens for _, num_tokens in decision.rows.values())
     return Side(f"Continues: {join_names(list(decision.rows))} compute {total} tokens in step {step}.", [])
+
+
+def _requests(names: Sequence[str]) -> str:
+    return f"{'request' if len(names) == 1 else 'requests'} {join_names(names)}"
 
 
 def join_names(words: Sequence[str], most: int = 4) -> str:

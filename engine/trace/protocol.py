@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from common.text import counted
 from engine.core.sched_output import NotScheduled, Reason
 from engine.trace.blocks import NO_REQUEST, Blocks
 from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
@@ -287,7 +288,11 @@ class Trace(Protocol):
         found = by_name.get(request_id)
         if not found:
             close = get_close_matches(request_id, list(by_name)[:10_000], n=3)
-            known = f"similar: {', '.join(close)}" if close else f"it holds {len(self.requests)} requests"
+            known = (
+                f"similar: {', '.join(close)}"
+                if close
+                else f"it holds {counted(len(self.requests), 'request')}"
+            )
             raise TraceError(f"{self.path.name} has no request {request_id!r}; {known}")
         arrived = [request for request in found if step is None or request.added <= step]
         return arrived[-1] if arrived else found[0]

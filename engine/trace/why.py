@@ -78,14 +78,16 @@ def why_spans(reader: Trace, request_id: str, step: int | None = None) -> list[W
 def _why(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     step, name = record.step, request.request_id
     if step < request.added:
-        return Why(name, step, "not_arrived", f"{name} arrives later, just before step {request.added}.")
+        return Why(
+            name, step, "not_arrived", f"Request {name} arrives later, just before step {request.added}."
+        )
     row = next((row for row in record.rows if row.request_id == name), None)
     if row is not None:
         return Why(name, step, "scheduled", _describe_row(row, record))
     if not request.lives_at(step):
         if request.aborted:
-            return Why(name, step, "aborted", f"{name} was aborted before step {request.ended}.")
-        sentence = f"{name} finished in step {request.ended} ({request.finish_reason})."
+            return Why(name, step, "aborted", f"Request {name} was aborted before step {request.ended}.")
+        sentence = f"Request {name} finished in step {request.ended} ({request.finish_reason})."
         return Why(name, step, "finished", sentence)
     return _why_not(reader, request, record)
 
@@ -97,7 +99,7 @@ def _describe_row(row: Row, record: StepRecord) -> str:
         work = f"computed {row.num_tokens} tokens from position {row.start}"
     share = f"{row.num_tokens} of the step's {record.num_tokens} tokens"
     output = f" and produced {len(row.tokens)} tokens" if row.tokens else "; its prompt is not finished"
-    return singular(f"{row.request_id} was scheduled: it {work} ({share}){output}.")
+    return singular(f"Request {row.request_id} was scheduled: it {work} ({share}){output}.")
 
 
 def _why_not(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
@@ -106,7 +108,7 @@ def _why_not(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     position = waiting.index(name) + 1 if waiting else None
     entry = _entry_for(name, record.not_scheduled)
     if entry is None:
-        sentence = f"{name} arrived while step {step} ran, too late to be scheduled in it."
+        sentence = f"Request {name} arrived while step {step} ran, too late to be scheduled in it."
         return Why(name, step, "not_scheduled", sentence, None, None, position, len(waiting))
     cause = _fill(_CAUSES[entry.reason], entry.details)
     if entry.reason is Reason.NO_BLOCKS and name in record.preempted:
@@ -115,7 +117,7 @@ def _why_not(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
         cause = _name_the_head(reader, record, cause)
     verb = "waits" if waiting else "did not run"
     place = "" if position is None else f" Queue position: {position} of {len(waiting)}."
-    sentence = f"{name} {verb} because {cause}.{place}"
+    sentence = f"Request {name} {verb} because {cause}.{place}"
     return Why(name, step, "not_scheduled", sentence, entry.reason, entry.details, position, len(waiting))
 
 
@@ -132,7 +134,7 @@ def _name_the_head(reader: Trace, record: StepRecord, cause: str) -> str:
     ahead += [entry for entry in named if entry.reason in PASSED_OVER]
     if not ahead:
         return cause
-    return f"{cause}. {ahead[0].request_id} waits because {_fill(_CAUSES[ahead[0].reason], ahead[0].details)}"
+    return f"{cause}. Request {ahead[0].request_id} waits because {_fill(_CAUSES[ahead[0].reason], ahead[0].details)}"
 
 
 def _fill(sentence: str, figures: dict[str, int]) -> str:
