@@ -20,7 +20,9 @@ app = terminal.command_app()
 
 @app.command()
 def run(
-    name: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from: prep experiments list")],
+    name: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT", help="A name or a code (E13) from: prep experiments list")
+    ],
     settings: SetOption = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed for experiments that draw at random.")] = 0,
     trace: Annotated[
@@ -40,9 +42,11 @@ def run(
       prep run batching.static_vs_continuous --set slots=8 --set lens=57,21,21,44
       prep run batching.static_vs_continuous --trace run.itrace --json
     """
+    from app.cli.experiments import resolve_name
     from quizzes.experiments.registry import get
     from quizzes.experiments.runner import Runner
 
+    name = resolve_name(name)
     experiment = get(name)
     args = parse_settings(settings)
     experiment.check(args)

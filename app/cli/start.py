@@ -68,8 +68,11 @@ def start(
 
 
 def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: dt.date) -> dict[str, Any]:
-    """Return the changed settings: from options, else asked for. Enter keeps a value."""
-    from app.cli.quiz.dialogue import Quit
+    """Return the changed settings: from options, else asked for. Enter keeps a value.
+
+    Raises KeyboardInterrupt at the end of standard input: nothing is saved.
+    """
+    from app.cli.quiz.dialogue import EndOfInput, Quit
 
     readers = readers_for(today)
     changes = {name: readers[name][1](str(value)) for name, value in given.items() if value is not None}
@@ -81,6 +84,8 @@ def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: d
                 continue
             kept = getattr(now, name)
             changes[name] = _ask(dialogue, f" {words} [{'none' if kept is None else kept}] > ", read, kept)
+    except EndOfInput:
+        raise KeyboardInterrupt from None
     except Quit:
         pass  # keep the answers so far
     return {name: value for name, value in changes.items() if value != getattr(now, name)}

@@ -10,6 +10,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.settings import JsonOption
+from common.text import counted
 
 app = terminal.command_app(no_args_is_help=True)
 
@@ -42,6 +43,9 @@ def where(json: JsonOption = False) -> None:
         return
     with State.open() as opened:
         counts = {table: opened.count(table) for table in FACTS}
+        counts["vote"] = sum(
+            vote.verdict is None for vote in opened.votes()
+        )  # a second row holds the verdict
     copies = backups(path)
     if json:
         terminal.print_json(
@@ -58,8 +62,9 @@ def where(json: JsonOption = False) -> None:
     console = terminal.out()
     console.print(terminal.literal(path), soft_wrap=True)
     console.print(
-        f"[dim]schema {SCHEMA}, {path.stat().st_size / 1024:,.0f} KiB: {counts['attempt']:,} answers in "
-        f"{counts['session']:,} sittings, {counts['run']:,} runs, {counts['vote']:,} votes[/]"
+        f"[dim]schema {SCHEMA}, {path.stat().st_size / 1024:,.0f} KiB: {counted(counts['attempt'], 'answer')} in "
+        f"{counted(counts['session'], 'sitting')}, {counted(counts['run'], 'run')}, "
+        f"{counted(counts['vote'], 'vote')}[/]"
     )
     console.print(f"[dim]{_copies(copies)}[/]", soft_wrap=True)
     terminal.next_command("prep state export my-answers.zip", "to continue on another machine")
@@ -85,7 +90,8 @@ def export(
         terminal.print_json({"file": str(file), "facts": counts})
         return
     terminal.out().print(
-        f"{terminal.mark(True)} {counts['attempt']:,} answers, {sum(counts.values()):,} records in total -> {file}",
+        f"{terminal.mark(True)} {counted(counts['attempt'], 'answer')}, "
+        f"{counted(sum(counts.values()), 'record')} in total -> {file}",
         soft_wrap=True,
     )
     terminal.next_command(f"prep state import {file.name}", "on the other machine")
@@ -110,8 +116,8 @@ def import_(
         terminal.print_json({"added": imported.added, "known": imported.known, "cards": len(known)})
         return
     terminal.out().print(
-        f"{terminal.mark(True)} {imported.added['attempt']:,} answers added, {imported.known['attempt']:,} present; "
-        f"{len(known):,} cards"
+        f"{terminal.mark(True)} {counted(imported.added['attempt'], 'answer')} added, "
+        f"{imported.known['attempt']:,} present; {counted(len(known), 'card')}"
     )
     terminal.next_command("prep today", "shows what is due")
 
@@ -137,7 +143,8 @@ def rebuild(json: JsonOption = False) -> None:
         terminal.print_json({"answers": attempts, "cards": len(after), "changed": changed})
         return
     terminal.out().print(
-        f"{terminal.mark(True)} {len(after):,} cards from {attempts:,} answers, {changed} differ from before"
+        f"{terminal.mark(True)} {counted(len(after), 'card')} from {counted(attempts, 'answer')}, "
+        f"changed: {changed}"
     )
     terminal.next_command("prep today")
 
@@ -216,4 +223,4 @@ def _copies(copies: list[Any]) -> str:
     if not copies:
         return "no copies yet"
     newest = dt.datetime.fromtimestamp(copies[0].stat().st_mtime)
-    return f"{len(copies)} copies in {copies[0].parent}, the newest of {newest:%Y-%m-%d %H:%M}"
+    return f"{counted(len(copies), 'copy', 'copies')} in {copies[0].parent}, the newest of {newest:%Y-%m-%d %H:%M}"

@@ -263,8 +263,8 @@ class State:
         return self._sessions("kind = ?", kind) if kind else self._sessions("1")
 
     def unfinished(self, kind: str | None = None) -> Session | None:
-        """Return the last sitting if it was interrupted, else None."""
-        found = self.sessions(kind)
+        """Return the last sitting if it was interrupted, else None. Quizzes of one --question do not count."""
+        found = [session for session in self.sessions(kind) if len(session.spec.get("question") or ()) != 1]
         return found[-1] if found and found[-1].ended is None else None
 
     def _sessions(self, where: str, *values: Any) -> list[Session]:

@@ -104,7 +104,7 @@ def test_a_reply_that_is_none_is_asked_again_and_q_leaves() -> None:
     assert "VERDICT  REFUTED" in result.stdout
     left = claims("vote", "S0-13", typed="q\n")
     assert left.exit_code == 0
-    assert "VERDICT" not in left.stdout
+    assert "VERDICT" not in left.stdout and "no vote was recorded" in left.stdout
     with State.open() as state:
         assert state.votes("S0-13") == []
 
@@ -204,9 +204,11 @@ def test_show_tells_the_test_and_not_its_verdict() -> None:
 def test_verify_runs_every_test_and_list_knows_the_verdicts_afterwards(bank: Path) -> None:
     before = {row["id"]: row["verdict"] for row in json.loads(claims("list", "--json").stdout)}
     assert before == {"S0-13": None, "S0-14": None, "S0-15": "confirmed", "S0-16": None}
+    assert "prep claims verify --quick" in claims("list", "--verdict", "refuted").stdout
     result = claims("verify")
     assert result.exit_code == 0, result.output
     assert "2 claims: 1 refuted, 1 depends; 0 broken" in result.stdout
+    assert "prep claims verify --quick" not in claims("list", "--verdict", "refuted").stdout
     refuted = claims("list", "--verdict", "refuted").stdout
     assert "S0-14" in refuted
     assert "S0-13" not in refuted

@@ -7,6 +7,7 @@ import json
 from typer.testing import CliRunner
 
 from app.cli.experiments import app
+from app.cli.terminal import Problem
 from quizzes.experiments import registry
 
 
@@ -21,6 +22,17 @@ def test_codes_name_their_experiments_with_titles() -> None:
     block = text.split("\nE13\n")[1].split("\nE14\n")[0]
     assert "batching.static_vs_continuous" in block and "Compare static with continuous batching" in block
     assert all(f"\nE{number:02d}\n" in f"\n{text}" for number in range(1, 67))
+
+
+def test_show_takes_a_code_of_one_experiment_and_lists_those_of_others() -> None:
+    by_code: dict[str, list[str]] = {}
+    for name in registry.names():
+        for code in registry.get(name).catalogue:
+            by_code.setdefault(code, []).append(name)
+    code, (only,) = next(entry for entry in by_code.items() if len(entry[1]) == 1)
+    assert output("show", code.lower()) == output("show", only)
+    error = CliRunner().invoke(app, ["show", "E13"]).exception
+    assert isinstance(error, Problem) and all(name in str(error) for name in by_code["E13"])
 
 
 def test_codes_can_be_limited_to_a_topic() -> None:

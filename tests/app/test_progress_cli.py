@@ -23,7 +23,7 @@ from quizzes.instance import draw
 from quizzes.learning.review import AGAIN, GOOD, cards
 from quizzes.learning.selection import due, local_now
 from quizzes.question_bank import load_bank
-from quizzes.state import Attempt, IntervalForecast, State
+from quizzes.state import Attempt, IntervalForecast, State, Vote
 from quizzes.state.schema import SCHEMA
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +114,13 @@ def test_start_asks_again_after_what_it_cannot_read_and_enter_keeps(tmp_path: Pa
         settings = state.settings
     assert (settings.role, settings.level, settings.hours_per_week) == ("kernel", None, 9)
     assert settings.interview_date == dt.date.today() + dt.timedelta(days=21)
+
+
+def test_start_saves_nothing_at_the_end_of_standard_input() -> None:
+    done = CliRunner().invoke(app, ["start"], input="platform\n")
+    assert done.exit_code == 130, done.output
+    with State.open() as state:
+        assert state.settings.role is None
 
 
 def test_what_was_said_before_leaving_holds(tmp_path: Path) -> None:
@@ -312,6 +319,10 @@ def test_where_names_the_file_and_its_contents(home: Path) -> None:
     found = as_json("state", "where")
     assert found["path"] == str(home / "state.sqlite3") and found["facts"]["attempt"] == 2
     assert found["schema"] == SCHEMA
+    with State.open() as state:  # a vote, then the same vote with its verdict
+        state.add(Vote("S0-13", "confirmed", 80))
+        state.add(Vote("S0-13", "confirmed", 80, "depends"))
+    assert as_json("state", "where")["facts"]["vote"] == 1 and "1 vote\n" in ok("state", "where")
 
 
 def test_answers_travel_to_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +349,7 @@ def test_reset_needs_a_yes_and_keeps_the_old_file(home: Path) -> None:
     assert prep("state", "reset").exit_code == 2 and state_path().exists()
     moved = Path(as_json("state", "reset", "--yes")["moved_to"])
     assert moved.exists() and not state_path().exists()
-    assert "1 answers added" in ok("state", "import", str(moved))
+    assert "1 answer added" in ok("state", "import", str(moved))
     assert prep("state", "reset", "--yes").exit_code == 0
     assert prep("state", "reset", "--yes").exit_code == 1
 

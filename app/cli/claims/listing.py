@@ -53,6 +53,11 @@ def list_(
     open_ones = sum(bool(entry.run) and entry.id not in rulings for entry in claims)
     console = terminal.out()
     console.print(f"\n{len(rows)} of {len(claims)} claims; {open_ones} tests have not run on this machine")
+    if open_ones and wanted_verdict not in (None, "unknown"):
+        console.print(
+            "A claim with a test has a verdict only after its test has run here: "
+            "prep claims run ID, or prep claims verify --quick"
+        )
     if open_ones:
         terminal.next_command("prep claims verify", "runs every test")
     elif rows:

@@ -102,7 +102,7 @@ def quiz(
                 bank=bank,
                 state=state,
                 kind="exam" if exam else "quiz",
-                spec={**wanted, "seed": chosen},
+                spec={**wanted, "question": question, "seed": chosen},
                 script=script,
                 json=json,
                 exam=exam,

@@ -55,7 +55,7 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
         if key == "s":
             raise Skip
         if key in ("?", ":?"):
-            _say(sitting, f" [dim]{HELP}[/]")
+            sitting.say(showing.note(HELP))
             continue
         if key == "c":
             showing.console().print(Padding(read(code.folder), (0, 0, 0, 3)), markup=False)

@@ -24,6 +24,10 @@ class Quit(Exception):
     """The learner quits, or the input ends."""
 
 
+class EndOfInput(Quit):
+    """Standard input has ended: a closed pipe, or Ctrl-D."""
+
+
 class Skip(Exception):
     """The learner skips this question."""
 
@@ -37,7 +41,7 @@ class Dialogue:
         self.is_live = script is None and sys.stdin.isatty()
 
     def read(self, prompt: str) -> str:
-        """Return the next line without its line end. Raises Quit at the end of the input."""
+        """Return the next line without its line end. Raises Quit at the end of a script, else EndOfInput."""
         if self._lines is not None:
             line = next(self._lines, None)
             self._echo(prompt, line)
@@ -47,7 +51,7 @@ class Dialogue:
             line = sys.stdin.readline() or None
             self._echo(prompt, line)
         if line is None:
-            raise Quit
+            raise EndOfInput if self._lines is None else Quit
         return line.rstrip("\r\n")[:MAX_CHARACTERS].strip()
 
     def command_or_text(

@@ -101,7 +101,7 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
         elif line == ":h" and not sitting.exam:
             record.hints += sitting.hint(instance, record.hints)
         elif line in ("?", ":?"):
-            sitting.say(f" [dim]{WRITE_HELP}[/]")
+            sitting.say(showing.note(WRITE_HELP))
         elif line == ":e":
             lines = _editor("\n".join(lines)).splitlines()
             sitting.say(

@@ -53,6 +53,11 @@ def prose(text: str, indent: int = 1) -> Padding:
     return Padding(Text.from_markup(inline("\n".join(lines))), (0, 0, 0, indent), expand=False)
 
 
+def note(text: str) -> Padding:
+    """Return dimmed text whose wrapped lines keep the indent."""
+    return Padding(f"[dim]{text}[/]", (0, 0, 0, 1), expand=False)
+
+
 def rule(where: Console) -> None:
     where.print(("─" if terminal.unicode_ok() else "-") * min(where.width, WIDTH), style="dim")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.markup import escape
+from rich.padding import Padding
 
 from app.cli import terminal
 from app.cli.quiz import showing
@@ -174,7 +175,7 @@ class Sitting:
                 prompt = f" {showing.asked(instance, key)} > "
                 command, line = self.dialogue.command_or_text(prompt, words=key in words, hints=not self.exam)
                 if command == "help":
-                    self.say(f" [dim]{HELP}[/]")
+                    self.say(showing.note(HELP))
                 elif command == "hint":
                     hints += self.hint(instance, hints)
                 else:
@@ -209,8 +210,10 @@ class Sitting:
             )
             if command == "help":
                 self.say(
-                    " [dim]90 means that nine of ten such answers are right. Points do not depend on it. "
-                    "Enter leaves it out; q quits.[/]"
+                    showing.note(
+                        "90 means that nine of ten such answers are right. Points do not depend on it. "
+                        "Enter leaves it out; q quits."
+                    )
                 )
                 continue
             if command == "skip":
@@ -345,7 +348,7 @@ class Sitting:
         )
         self.say(f" [yellow]not scored:[/] {escape(why)}")
 
-    def say(self, text: str) -> None:
+    def say(self, text: str | Padding) -> None:
         if not self.quiet:
             showing.console().print(text)
 
