@@ -223,5 +223,6 @@ def _lines(found: Overview) -> list[tuple[str, str, str, str]]:
         c = found.calibration
         lines.append(("calibration", "", f"mean confidence {c.said:.0%}, right {c.was:.0%}", f"n={c.n}"))
     if found.suspended:
-        lines.append(("suspended", str(found.suspended), "forgotten too often; prep progress lists them", ""))
+        words = terminal.as_typed("forgotten too often; prep progress lists them")
+        lines.append(("suspended", str(found.suspended), words, ""))
     return lines
