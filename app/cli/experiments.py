@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
@@ -76,27 +75,6 @@ def _print_codes(found: list[Any]) -> None:
     terminal.next_command("prep experiments show NAME", "its arguments and result")
 
 
-def resolve_name(given: str) -> str:
-    """Return the name of an experiment; a catalogue code (E13) that names one experiment becomes its name.
-
-    Raises Problem if the code names none or several.
-    """
-    from quizzes.experiments import registry
-
-    if not re.fullmatch(r"[Ee]\d+", given):
-        return given
-    code = given.upper()
-    found = [name for name in registry.names() if code in registry.get(name).catalogue]
-    if len(found) == 1:
-        return found[0]
-    raise terminal.Problem(
-        f"{code} names {len(found)} experiments: {', '.join(found)}"
-        if found
-        else f"no experiment has code {code}",
-        next_step=f"prep experiments show {found[0]}" if found else "prep experiments list --codes",
-    )
-
-
 @app.command()
 def show(
     name: Annotated[
@@ -110,7 +88,7 @@ def show(
     """
     from rich.markup import escape
 
-    from app.cli.run import plain
+    from app.cli.run import plain, resolve_name
     from quizzes.experiments import registry
 
     name = resolve_name(name)

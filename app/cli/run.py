@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,27 @@ if TYPE_CHECKING:
     from quizzes.experiments.runner import Outcome
 
 app = terminal.command_app()
+
+
+def resolve_name(given: str) -> str:
+    """Return the name of an experiment; a catalogue code (E13) that names one experiment becomes its name.
+
+    Raises Problem if the code names none or several.
+    """
+    from quizzes.experiments import registry
+
+    if not re.fullmatch(r"[Ee]\d+", given):
+        return given
+    code = given.upper()
+    found = [name for name in registry.names() if code in registry.get(name).catalogue]
+    if len(found) == 1:
+        return found[0]
+    raise terminal.Problem(
+        f"{code} names {len(found)} experiments: {', '.join(found)}"
+        if found
+        else f"no experiment has code {code}",
+        next_step=f"prep experiments show {found[0]}" if found else "prep experiments list --codes",
+    )
 
 
 @app.command()
@@ -42,7 +64,6 @@ def run(
       prep run batching.static_vs_continuous --set slots=8 --set lens=57,21,21,44
       prep run batching.static_vs_continuous --trace run.itrace --json
     """
-    from app.cli.experiments import resolve_name
     from quizzes.experiments.registry import get
     from quizzes.experiments.runner import Runner
 
