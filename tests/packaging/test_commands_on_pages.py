@@ -134,7 +134,7 @@ def test_examples_of_help_pages_parse(name: str) -> None:
 def run(command: str, cwd: Path, home: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A command as a user types it; `./prep` and `prep` are this interpreter's. Interrupted after SECONDS."""
     prep = f"{shlex.quote(sys.executable)} -m app.cli.main"
-    line = re.sub(r"(^|(?<=[ |&]))(\./)?prep (?=[a-z-])", f"{prep} ", command)
+    line = re.sub(r"(^|(?<=\| )|(?<=& ))(\./)?prep (?=[a-z-])", f"{prep} ", command)
     line = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", line)
     environment = {
         **os.environ,
