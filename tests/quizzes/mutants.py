@@ -225,7 +225,7 @@ claims.court
     test_court.test_a_test_that_cannot_decide_is_broken_and_named
         a_number_is_a_truth in _decide
             if not isinstance(value, bool): ... => value = bool(value)
-        arguments_of_the_case_are_ignored in _arguments
+        arguments_of_the_case_are_ignored in arguments
             {**test.args, **more} => {**more, **test.args}
     test_court.test_a_flip_turns_the_first_case_over
         anything_turns_a_case_over in flip
