@@ -2,14 +2,13 @@
 
 Everything that depends on the settings, the model and the device is decided here, before workers start. Two things
 come later, because only workers can measure them: the number of KV blocks and of host blocks (`EngineCore.create`).
-
-Settings that exclude each other: `engine/config/combinations.py`. Default sizes: `engine/config/defaults.py`.
+Settings that exclude each other: `engine/config/combinations.py`.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -30,12 +29,11 @@ from engine.config import (
     SpeculativeConfig,
     StructuredOutputsConfig,
 )
-from engine.config.classes import load_class
 from engine.config.combinations import check_combinations
-from engine.config.defaults import BatchSizes, default_batch_sizes
+from engine.config.scheduler import default_batch_sizes
+from engine.config.settings import load_class, require_one_of
 from engine.exec.base import EXECUTORS, executor_class
 from engine.models.hf_config import load_model_config
-from engine.sample.processors import LogitsProcessor
 from engine.spec.draft_loading import load_draft_config, refuse_head
 from engine.transfer import connector_class
 from engine.worker.worker import resolve_device
@@ -73,9 +71,16 @@ def resolve(args: EngineArgs) -> EngineConfig:
     structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
     kv_events = KVEventsConfig.from_args(args.kv_events_config)
     kv_transfer = _resolve_kv_transfer(args)
-    lora = _resolve_lora(args)
-    speculative = SpeculativeConfig.parse(args.speculative_config)
-    processors = _resolve_logits_processors(args)
+    lora = None
+    if args.enable_lora:
+        max_cpu_loras = args.max_loras if args.max_cpu_loras is None else args.max_cpu_loras
+        lora = LoRAConfig(args.max_loras, args.max_lora_rank, max_cpu_loras, args.lora_dtype)
+    speculative = SpeculativeConfig.from_args(args.speculative_config)
+    methods = ("add_request", "remove_request", "apply")  # the sampler calls them
+    processors = tuple(
+        load_class(spec, "logits processor", methods, "LogitsProcessor in engine/sample/processors.py")
+        for spec in args.logits_processors or ()
+    )
     scheduler_cls = None if args.scheduler_cls is None else load_class(args.scheduler_cls, "scheduler_cls")
     parallel = _resolve_parallel(args)
     model = load_model_config(args)
@@ -88,16 +93,31 @@ def resolve(args: EngineArgs) -> EngineConfig:
         draft_model = load_draft_config(speculative, model, args, scheduler.max_model_len)
     return EngineConfig(
         model=model,
-        cache=_resolve_cache(args, model, speculative),
+        cache=CacheConfig(
+            0,  # until the workers have measured their memory
+            args.block_size,
+            args.enable_prefix_caching,
+            args.kv_cache_dtype,
+            sliding_window=_sliding_window(args, model),
+            detect_hash_collisions=args.debug_checks,
+            drop_last_hit_block=speculative is not None and speculative.method == "eagle",
+        ),
         scheduler=scheduler,
         device=device.type,
         parallel=parallel,
-        memory=_resolve_memory(args),
+        memory=MemoryConfig(
+            gpu_memory_utilization=args.gpu_memory_utilization,
+            kv_cache_memory_bytes=args.kv_cache_memory_bytes,
+            num_gpu_blocks_override=args.num_gpu_blocks_override,
+            swap=_uses_swap(args),
+            swap_bytes=None if args.swap_space is None else int(args.swap_space * GIB),
+            offload_bytes=0 if _disk_folder(args) else _offload_bytes(args),
+        ),
         attention_backend=args.attention_backend,
         enforce_eager=args.enforce_eager,
         scheduler_cls=scheduler_cls,
         logits_processors=processors,
-        structured_outputs=structured_outputs,
+        structured_outputs=structured_outputs or StructuredOutputsConfig(),
         kv_transfer=kv_transfer,
         speculative=speculative,
         draft_model=draft_model,
@@ -122,9 +142,7 @@ def check_args(args: EngineArgs) -> None:
     if args.debug_port is not None and args.debug_port > 65535:
         raise ConfigError(f"debug_port is a port number from 0 to 65535, got {args.debug_port!r}")
     for name, choices in _CHOICES.items():
-        if getattr(args, name) not in choices:
-            known = ", ".join(choice for choice in choices if choice is not None)
-            raise ConfigError(f"{name} must be one of {known}, got {getattr(args, name)!r}")
+        require_one_of(choices, **{name: getattr(args, name)})
     for kind, limit in args.limit_mm_per_prompt.items():
         if kind != "image" or not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError(
@@ -135,16 +153,14 @@ def check_args(args: EngineArgs) -> None:
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")
     _check_host_memory(args)
-    several_workers = args.tensor_parallel_size * args.pipeline_parallel_size > 1
-    disk = _disk_folder(args)
+    disk, backend = _disk_folder(args), args.distributed_executor_backend
     check_combinations(
         debug_port=args.debug_port is not None,
         data_parallel=args.data_parallel_size > 1,
         images=args.limit_mm_per_prompt.get("image"),
         pipeline_parallel=args.pipeline_parallel_size > 1,
-        several_workers=several_workers,
-        remote_workers=args.distributed_executor_backend in ("mp", "ray")
-        and args.distributed_executor_backend,
+        several_workers=args.tensor_parallel_size * args.pipeline_parallel_size > 1,
+        remote_workers=backend if backend in ("mp", "ray") else None,
         speculative=args.speculative_config is not None,
         lora=args.enable_lora,
         kv_events=KVEventsConfig.from_args(args.kv_events_config),
@@ -181,35 +197,13 @@ def _disk_folder(args: EngineArgs) -> str:
     return backend.partition(":")[2] if isinstance(backend, str) and backend.startswith("disk:") else ""
 
 
+def _offload_bytes(args: EngineArgs) -> int:
+    return int((args.kv_offloading_size or 0) * GIB)
+
+
 def _uses_swap(args: EngineArgs) -> bool:
     """Swap if it is asked for, or by default if there is swap space."""
     return args.preemption_mode == "swap" or (args.preemption_mode is None and bool(args.swap_space))
-
-
-def _resolve_memory(args: EngineArgs) -> MemoryConfig:
-    return MemoryConfig(
-        gpu_memory_utilization=args.gpu_memory_utilization,
-        kv_cache_memory_bytes=args.kv_cache_memory_bytes,
-        num_gpu_blocks_override=args.num_gpu_blocks_override,
-        swap=_uses_swap(args),
-        swap_bytes=None if args.swap_space is None else int(args.swap_space * GIB),
-        offload_bytes=0 if _disk_folder(args) else int((args.kv_offloading_size or 0) * GIB),
-    )
-
-
-def _resolve_cache(
-    args: EngineArgs, model: ModelConfig, speculative: SpeculativeConfig | None
-) -> CacheConfig:
-    """Return the rules of the KV cache; its size follows when the workers have measured their memory."""
-    return CacheConfig(
-        0,
-        args.block_size,
-        args.enable_prefix_caching,
-        args.kv_cache_dtype,
-        sliding_window=_sliding_window(args, model),
-        detect_hash_collisions=args.debug_checks,
-        drop_last_hit_block=speculative is not None and speculative.method == "eagle",
-    )
 
 
 def _sliding_window(args: EngineArgs, model: ModelConfig) -> int | None:
@@ -236,7 +230,8 @@ def _resolve_scheduler(
             f"max_model_len={max_model_len} is more than the {model.max_position_embeddings} positions that "
             f"{model.model} was made for; lower it, or override max_position_embeddings with hf_overrides"
         )
-    budget, num_seqs = _default_sizes(device)
+    gpu_bytes = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+    budget, num_seqs = default_batch_sizes(device.type, gpu_bytes)
     if not args.enable_chunked_prefill:
         budget = max(budget, max_model_len)  # every prompt is computed in one step
     if args.max_num_seqs is not None:
@@ -265,12 +260,6 @@ def _resolve_scheduler(
     )
 
 
-def _default_sizes(device: torch.device) -> BatchSizes:
-    is_cuda = device.type == "cuda"
-    gpu_bytes = torch.cuda.get_device_properties(device).total_memory if is_cuda else 0
-    return default_batch_sizes(device.type, gpu_bytes)
-
-
 def trace_path(asked: str | None) -> str:
     """Return the path of the trace; empty if there is none. `prep trace record` sets PREP_TRACE."""
     return asked or os.environ.get("PREP_TRACE", "")
@@ -292,7 +281,8 @@ def _resolve_parallel(args: EngineArgs) -> ParallelConfig:
             f"distributed_executor_backend must be one of {', '.join(EXECUTORS)}, or a class as "
             f"'package.module:Class', got {backend!r}"
         )
-    config = config.with_default_backend() if backend is None else config
+    if backend is None and config.world_size > 1:
+        config = replace(config, backend="mp")
     executor_class(config.backend)
     return config
 
@@ -326,30 +316,13 @@ def _check_split(parallel: ParallelConfig, model: ModelConfig) -> None:
         )
 
 
-def _resolve_lora(args: EngineArgs) -> LoRAConfig | None:
-    if not args.enable_lora:
-        return None
-    max_cpu_loras = args.max_loras if args.max_cpu_loras is None else args.max_cpu_loras
-    return LoRAConfig(args.max_loras, args.max_lora_rank, max_cpu_loras, args.lora_dtype)
-
-
 def _resolve_kv_transfer(args: EngineArgs) -> KVTransferConfig | None:
     """Return the KV connector's settings; `kv_offloading_backend="disk:FOLDER"` is short for a DiskConnector."""
     given: Any = args.kv_transfer_config
     if folder := _disk_folder(args):
-        capacity_bytes = int((args.kv_offloading_size or 0) * GIB)
-        extra = {"path": folder, "capacity_bytes": capacity_bytes}
+        extra = {"path": folder, "capacity_bytes": _offload_bytes(args)}
         given = {"kv_connector": "DiskConnector", "kv_connector_extra_config": extra}
     config = KVTransferConfig.from_args(given)
     if config is not None:
         connector_class(config)
     return config
-
-
-def _resolve_logits_processors(args: EngineArgs) -> tuple[type[LogitsProcessor], ...]:
-    """Return the user's processors; each must have the methods that the sampler calls."""
-    methods = ("add_request", "remove_request", "apply")
-    return tuple(
-        load_class(spec, "logits processor", methods, "LogitsProcessor in engine/sample/processors.py")
-        for spec in args.logits_processors or ()
-    )

@@ -98,7 +98,7 @@ def configs(methods: Sequence[str], num_speculative_tokens: int) -> dict[str, Sp
         settings: dict[str, Any] = {"method": method, "num_speculative_tokens": num_speculative_tokens}
         if method in MODELS:
             settings["model"] = MODELS[method]
-        config = SpeculativeConfig.parse(settings)
+        config = SpeculativeConfig.from_args(settings)
         assert config is not None
         found[method] = config
     return found

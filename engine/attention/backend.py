@@ -20,7 +20,7 @@ from torch import Tensor
 
 from common.dotted_path import load_object
 from engine.config import ConfigError
-from engine.config.classes import load_class
+from engine.config.settings import load_class
 from kernels import registry
 from kernels.ops import AttentionBatch
 

@@ -1,40 +1,22 @@
 """Configuration: the settings of a user (`EngineArgs`) and of a running engine (`EngineConfig`).
 
-Names and defaults are vLLM's (vllm/engine/arg_utils.py, vllm/config/). One file per part; no torch.
+Names and defaults are vLLM's (vllm/engine/arg_utils.py, vllm/config/). No torch.
 """
 
-from engine.config.args import EngineArgs
-from engine.config.cache import CacheConfig
-from engine.config.engine import EngineConfig, ParallelConfig
-from engine.config.errors import ConfigError
-from engine.config.kv_events import KVEventsConfig
-from engine.config.kv_transfer import KVTransferConfig
-from engine.config.lora import LoRAConfig
-from engine.config.memory import MemoryConfig
-from engine.config.model import DType, ExpertNames, ModelArgs, ModelConfig, MoEConfig, RopeConfig
-from engine.config.scheduler import SchedulerConfig
-from engine.config.speculative import SpeculativeConfig
-from engine.config.structured_outputs import StructuredOutputsConfig
-from engine.config.tiers import TierConfig
-
-__all__ = [
-    "CacheConfig",
-    "ConfigError",
-    "DType",
-    "EngineArgs",
-    "EngineConfig",
-    "KVEventsConfig",
-    "KVTransferConfig",
-    "ExpertNames",
-    "MemoryConfig",
-    "MoEConfig",
-    "ModelArgs",
-    "LoRAConfig",
-    "ModelConfig",
-    "ParallelConfig",
-    "RopeConfig",
-    "SchedulerConfig",
-    "SpeculativeConfig",
-    "StructuredOutputsConfig",
-    "TierConfig",
-]
+from engine.config.args import EngineArgs as EngineArgs
+from engine.config.cache import CacheConfig as CacheConfig
+from engine.config.cache import MemoryConfig as MemoryConfig
+from engine.config.cache import TierConfig as TierConfig
+from engine.config.engine import EngineConfig as EngineConfig
+from engine.config.engine import ParallelConfig as ParallelConfig
+from engine.config.features import KVEventsConfig as KVEventsConfig
+from engine.config.features import KVTransferConfig as KVTransferConfig
+from engine.config.features import LoRAConfig as LoRAConfig
+from engine.config.features import SpeculativeConfig as SpeculativeConfig
+from engine.config.features import StructuredOutputsConfig as StructuredOutputsConfig
+from engine.config.model import ModelArgs as ModelArgs
+from engine.config.model import ModelConfig as ModelConfig
+from engine.config.model import MoEConfig as MoEConfig
+from engine.config.model import RopeConfig as RopeConfig
+from engine.config.scheduler import SchedulerConfig as SchedulerConfig
+from engine.config.settings import ConfigError as ConfigError

@@ -1,7 +1,7 @@
 """The engine arguments that a user may set.
 
 Names and defaults are vLLM's (vllm/engine/arg_utils.py). `engine/resolve.py` replaces a default of None when the model
-and the device are known; `engine/config/defaults.py` holds those of max_num_seqs and max_num_batched_tokens.
+and the device are known; `engine/config/scheduler.py` holds those of max_num_seqs and max_num_batched_tokens.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from engine.config.errors import ConfigError
 from engine.config.model import ModelArgs
+from engine.config.settings import ConfigError
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from engine.config.cache import CacheConfig
-from engine.config.kv_events import KVEventsConfig
-from engine.config.kv_transfer import KVTransferConfig
-from engine.config.lora import LoRAConfig
-from engine.config.memory import MemoryConfig
+from engine.config.cache import CacheConfig, MemoryConfig
+from engine.config.features import (
+    KVEventsConfig,
+    KVTransferConfig,
+    LoRAConfig,
+    SpeculativeConfig,
+    StructuredOutputsConfig,
+)
 from engine.config.model import ModelConfig
 from engine.config.scheduler import SchedulerConfig
-from engine.config.speculative import SpeculativeConfig
-from engine.config.structured_outputs import StructuredOutputsConfig
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,6 @@ class ParallelConfig:
     def world_size(self) -> int:
         """Workers of one engine."""
         return self.tensor_parallel_size * self.pipeline_parallel_size
-
-    def with_default_backend(self) -> ParallelConfig:
-        """Run one worker in this process, several in processes of their own."""
-        return replace(self, backend="uni" if self.world_size == 1 else "mp")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,11 @@ from typing import Any, Literal
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
+CHECKPOINT_FORMATS = ("awq", "gptq", "fp8", "compressed-tensors")
+"""Quantised checkpoints: `quant_method` in the `quantization_config` of a config.json."""
+ONLINE_SCHEMES = ("rtn", "int8", "int8_weight_only", "fp8", "llm_int8", "mxfp4", "nvfp4")
+"""Values of `EngineArgs.quantization` for a float checkpoint (`engine/quant/online.py`); the last two are emulated."""
+
 
 @dataclass(frozen=True)
 class ModelArgs:

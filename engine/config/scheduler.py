@@ -1,12 +1,36 @@
-"""Limits of a step: token budget, requests, sequence length."""
+"""Limits of a step (token budget, requests, sequence length), and their defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from common.text import GIB
 from engine.config.combinations import check_combinations
-from engine.config.errors import ConfigError, require_at_least
+from engine.config.settings import ConfigError, require_at_least
+
+
+class BatchSizes(NamedTuple):
+    """Defaults of the token budget of a step and of the requests that may run in it."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+ON_CPU = BatchSizes(max_num_batched_tokens=4096, max_num_seqs=256)
+ON_GPU = BatchSizes(max_num_batched_tokens=8192, max_num_seqs=256)
+ON_LARGE_GPU = BatchSizes(max_num_batched_tokens=16384, max_num_seqs=1024)
+LARGE_GPU_BYTES = 70 * GIB
+
+
+def default_batch_sizes(device: str, gpu_bytes: int = 0) -> BatchSizes:
+    """Return the defaults for a device type; gpu_bytes: its total memory.
+
+    Source: get_batch_defaults in vllm/engine/arg_utils.py.
+    """
+    if device != "cuda":
+        return ON_CPU
+    return ON_LARGE_GPU if gpu_bytes >= LARGE_GPU_BYTES else ON_GPU
 
 
 @dataclass(frozen=True)
@@ -26,33 +50,26 @@ class SchedulerConfig:
     """Adapters that running requests may use together; 0: no limit, adapter keys only separate cached prefixes."""
     encoder_cache_size: int = 0
     """Image embeddings to keep, in tokens; 0: as many as the token budget."""
-
     num_lookahead_tokens: int = 0
     """Positions after a request's last token that also get blocks: drafters write KV there."""
 
     def __post_init__(self) -> None:
-        require_at_least(1, max_num_batched_tokens=self.max_num_batched_tokens)
-        require_at_least(1, max_num_seqs=self.max_num_seqs)
-        require_at_least(2, max_model_len=self.max_model_len)
+        budget, max_model_len = self.max_num_batched_tokens, self.max_model_len
+        require_at_least(1, max_num_batched_tokens=budget, max_num_seqs=self.max_num_seqs)
+        require_at_least(2, max_model_len=max_model_len)
         require_at_least(1, max_concurrent_batches=self.max_concurrent_batches)
-        require_at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
-        require_at_least(0, num_lookahead_tokens=self.num_lookahead_tokens)
-        require_at_least(0, max_loras=self.max_loras)
+        for name in ("long_prefill_token_threshold", "num_lookahead_tokens", "max_loras"):
+            require_at_least(0, **{name: getattr(self, name)})
         if self.policy not in ("fcfs", "priority"):
             raise ConfigError(f"scheduling policy {self.policy!r} does not exist; choose fcfs or priority")
         check_combinations(
             whole_prompts=not self.enable_chunked_prefill,
             long_prefill_token_threshold=self.long_prefill_token_threshold,
         )
-        if not self.enable_chunked_prefill:
-            self._check_whole_prompts()
-
-    def _check_whole_prompts(self) -> None:
-        """Without chunked prefill, a prompt (with its output, after preemption) must fit into one step."""
-        if self.max_num_batched_tokens < self.max_model_len:
+        # A prompt, with its output after a preemption, must fit into one step.
+        if not self.enable_chunked_prefill and budget < max_model_len:
             raise ConfigError(
                 f"enable_chunked_prefill=False computes every prompt in one step, but max_num_batched_tokens "
-                f"({self.max_num_batched_tokens}) is less than max_model_len ({self.max_model_len}), so the "
-                "longest prompt could never run; raise max_num_batched_tokens, lower max_model_len or allow chunked "
-                "prefill"
+                f"({budget}) is less than max_model_len ({max_model_len}), so the longest prompt could never run; "
+                "raise max_num_batched_tokens, lower max_model_len or allow chunked prefill"
             )

@@ -1,4 +1,4 @@
-"""Parse settings that are objects: a dict or its JSON."""
+"""Errors of settings, and parsers of settings that are objects or name a class of the user's own."""
 
 from __future__ import annotations
 
@@ -6,29 +6,78 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from engine.config.errors import ConfigError
+from common.dotted_path import load_object
 
 
-def parse_settings(
-    argument: str, value: Mapping[str, Any] | str, config: type, example: str
-) -> dict[str, Any]:
-    """Return the keys of `value`; each must be a field of the dataclass `config`.
+class ConfigError(ValueError):
+    """A setting that cannot work; the message names it, the reason and a remedy."""
 
-    argument, example: name and example of the setting, for the messages of ConfigError.
-    """
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise ConfigError(f"{argument} is not valid JSON: {error}; for example {example}") from None
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{argument} must be like {example}, got {value!r}")
+
+def require_at_least(least: int, **settings: int) -> None:
+    """Raise ConfigError for the first of `settings` below `least`."""
+    for name, value in settings.items():
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}")
+
+
+def require_one_of(choices: tuple[Any, ...], remedy: str = "", **settings: Any) -> None:
+    """Raise ConfigError for the first of `settings` that is not one of `choices`."""
+    for name, value in settings.items():
+        if value not in choices:
+            known = ", ".join(str(choice) for choice in choices if choice is not None)
+            raise ConfigError(f"{name} must be one of {known}, got {value!r}{remedy}")
+
+
+def check_names(given: Mapping[str, Any], config: type, unknown: str) -> None:
+    """Raise ConfigError for the first key that is no field of the dataclass `config`; `unknown` starts the message."""
     known = [field.name for field in fields(config)]
-    for name in value:
+    for name in given:
         if name not in known:
             close = get_close_matches(str(name), known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
-            raise ConfigError(f"{argument} has an unknown key {name!r}; {hint}")
-    return dict(value)
+            raise ConfigError(f"{unknown} {name!r}; {hint}")
+
+
+class ObjectSettings:
+    """Base of a dataclass that a user gives as a dict or its JSON."""
+
+    argument: ClassVar[str]
+    """Name of the engine argument, for messages."""
+    example: ClassVar[str]
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any] | str) -> dict[str, Any]:
+        """Return the keys of `value`; each must be a field of this class."""
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                message = f"{cls.argument} is not valid JSON: {error}; for example {cls.example}"
+                raise ConfigError(message) from None
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{cls.argument} must be like {cls.example}, got {value!r}")
+        check_names(value, cls, f"{cls.argument} has an unknown key")
+        return dict(value)
+
+    @classmethod
+    def from_args(cls, value: Mapping[str, Any] | str | None) -> Self | None:
+        """Parse a dict or its JSON; None stays None."""
+        return None if value is None else cls(**cls.read(value))
+
+
+def load_class(spec: str | type, setting: str, methods: tuple[str, ...] = (), protocol: str = "") -> Any:
+    """Return the class that a setting gives as itself or as a path `package.module:Class`.
+
+    Raises ConfigError if it cannot be imported or lacks one of the methods of `protocol`, a file to read.
+    """
+    try:
+        found = load_object(spec) if isinstance(spec, str) else spec
+    except ImportError as error:
+        raise ConfigError(f"{setting} {spec!r} cannot be imported: {error}") from error
+    except ValueError:
+        raise ConfigError(f"{setting} {spec!r} must look like 'package.module:Class'") from None
+    if missing := [method for method in methods if not hasattr(found, method)]:
+        raise ConfigError(f"{setting} {spec!r} has no {', '.join(missing)}; see {protocol}")
+    return found

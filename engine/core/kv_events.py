@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.config.combinations import check_combinations
-from engine.config.errors import ConfigError
-from engine.config.kv_events import KVEventsConfig
+from engine.config.features import KVEventsConfig
+from engine.config.settings import ConfigError
 from engine.core.block_events import add_listener, remove_listener
 from engine.core.blocks import Block, BlockEvent
 from engine.core.kv_transfers import KVTransfers

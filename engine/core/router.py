@@ -18,7 +18,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 
-from engine.config.errors import ConfigError, require_at_least
+from engine.config.settings import ConfigError, require_at_least
 from engine.core.kv_events import PrefixIndex
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
 from engine.config import EngineConfig
-from engine.config.classes import load_class
+from engine.config.settings import load_class
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 
 EXECUTORS = {

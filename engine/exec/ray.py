@@ -258,7 +258,8 @@ def start_replicas(config: EngineConfig, tokenizer: TokenSource | None) -> list[
     """Start whole engines as actors; each runs its own workers on its own machine."""
     num_workers, num_replicas = config.parallel.world_size, config.parallel.data_parallel_size
     is_cuda = config.device == "cuda"
-    inside = replace(config, parallel=config.parallel.with_default_backend())
+    backend = "uni" if num_workers == 1 else "mp"
+    inside = replace(config, parallel=replace(config.parallel, backend=backend))
     replicas = [
         RemoteActor(
             f"data-parallel replica {index}",

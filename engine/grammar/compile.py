@@ -10,7 +10,7 @@ Source: vLLM v1/structured_output/__init__.py and its backends' compile_grammar.
 
 from __future__ import annotations
 
-from engine.config.structured_outputs import StructuredOutputsConfig
+from engine.config.features import StructuredOutputsConfig
 from engine.core.grammar_protocol import CompiledGrammar, GrammarError
 from engine.grammar.dfa_backend import CompiledDFA
 from engine.grammar.json_schema import ANY_DEPTH, check_keywords, schema_tree

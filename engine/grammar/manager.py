@@ -20,7 +20,7 @@ from time import perf_counter
 
 import numpy as np
 
-from engine.config.structured_outputs import StructuredOutputsConfig
+from engine.config.features import StructuredOutputsConfig
 from engine.core.grammar_protocol import CompiledGrammar, Grammar, GrammarError
 from engine.core.request import Request
 from engine.core.sched_output import GrammarBitmask, Scheduled, SchedulerOutput

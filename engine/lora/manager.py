@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from engine.config.lora import LoRAConfig
+from engine.config.features import LoRAConfig
 from engine.layers.linear import Linear
 from engine.lora.adapter import Adapter, Target, load_adapter
 from engine.lora.layers import LoRALayer

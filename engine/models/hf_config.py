@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from engine.config import ConfigError, ExpertNames, ModelArgs, ModelConfig, MoEConfig
-from engine.config.quantization import CHECKPOINT_FORMATS, ONLINE_SCHEMES
+from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
+from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
 from engine.models.checkpoint import content_hash, read_headers, read_json, weight_files
 from engine.models.hub import download
 from engine.models.rope_config import parse_rope

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from common.dotted_path import load_object
 from engine.config import ConfigError
-from engine.config.quantization import CHECKPOINT_FORMATS
+from engine.config.model import CHECKPOINT_FORMATS
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
 
 FORMATS = {

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from engine.config import ConfigError
-from engine.config.quantization import ONLINE_SCHEMES
+from engine.config.model import ONLINE_SCHEMES
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
 from engine.quant import int4
 from engine.quant.base import HEAD, UNQUANTIZED, group_size, require, resolved_group

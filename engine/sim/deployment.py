@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.config import ConfigError
-from engine.config.defaults import default_batch_sizes
+from engine.config.scheduler import default_batch_sizes
 from engine.sim.calibration import rates_on_cpu
 from engine.sim.cost import Rates
 from engine.sim.hardware import get_hardware

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from common.text import GIB
 from engine.config import CacheConfig, ConfigError, SchedulerConfig
-from engine.config.tiers import TierConfig
+from engine.config.cache import TierConfig
 from engine.sim.cost import CostModel, Rates
 from engine.sim.engine import SimEngine
 from engine.sim.memory import Deployment, MemoryPlan, plan_memory

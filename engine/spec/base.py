@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from engine.attention.backend import AttentionBackend
 from engine.config import ModelConfig, SpeculativeConfig
-from engine.config.classes import load_class
+from engine.config.settings import load_class
 from engine.core.sched_output import RequestInit
 from engine.models.registry import CausalLM
 from engine.quant.kv_cache import KVCache

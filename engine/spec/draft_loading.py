@@ -10,7 +10,8 @@ from typing import cast
 import torch
 from torch import nn
 
-from engine.config import ConfigError, DType, ModelArgs, ModelConfig, SpeculativeConfig
+from engine.config import ConfigError, ModelArgs, ModelConfig, SpeculativeConfig
+from engine.config.model import DType
 from engine.layers.attention import Attention
 from engine.models.hf_config import load_model_config
 from engine.models.loader import load_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.config import ConfigError, KVTransferConfig
-from engine.config.classes import load_class
+from engine.config.settings import load_class
 
 CONNECTORS = {
     "DiskConnector": "engine.transfer.disk:DiskConnector",

@@ -8,7 +8,7 @@ import pytest
 
 from common.dotted_path import load_object
 from engine.config import ConfigError
-from engine.config.classes import load_class
+from engine.config.settings import load_class
 
 
 def test_an_object_is_found_by_its_path() -> None:

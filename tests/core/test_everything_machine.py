@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.config import CacheConfig, SchedulerConfig
-from engine.config.tiers import TierConfig
+from engine.config.cache import TierConfig
 from tests.core.shadow_kv import Simulation
 from tests.core.workloads import VOCAB, Abort, Ask, Workload
 

@@ -12,7 +12,7 @@ import torch
 
 from common.text import GIB
 from engine.config import ConfigError, EngineArgs
-from engine.config.tiers import TierConfig
+from engine.config.cache import TierConfig
 from engine.engine_core import EngineCore
 from engine.resolve import resolve
 from engine.trace.reader import TraceReader

@@ -13,11 +13,11 @@ from engine.spec.base import drafter_class
 
 def test_a_dict_its_json_and_the_object_mean_the_same() -> None:
     asked = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
-    config = SpeculativeConfig.parse(asked)
+    config = SpeculativeConfig.from_args(asked)
     assert config == SpeculativeConfig("ngram", 3, None, 2, 4)
     text = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}'
-    assert SpeculativeConfig.parse(text) == config == SpeculativeConfig.parse(config)
-    assert SpeculativeConfig.parse(None) is None
+    assert SpeculativeConfig.from_args(text) == config
+    assert SpeculativeConfig.from_args(None) is None
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ def test_a_dict_its_json_and_the_object_mean_the_same() -> None:
     [("ngram", "ngram"), ("[ngram]", "ngram"), ("shop-eagle", "eagle"), ("shop-draft", "draft_model")],
 )
 def test_a_model_alone_says_the_method(model: str, method: str) -> None:
-    assert SpeculativeConfig.parse({"model": model}).method == method
+    assert SpeculativeConfig.from_args({"model": model}).method == method
 
 
 @pytest.mark.parametrize(
     ("lookup", "both"), [({"prompt_lookup_max": 1}, (1, 1)), ({"prompt_lookup_min": 7}, (7, 7))]
 )
 def test_one_lookup_length_draws_the_other_along(lookup: dict[str, int], both: tuple[int, int]) -> None:
-    config = SpeculativeConfig.parse({"method": "ngram", **lookup})
+    config = SpeculativeConfig.from_args({"method": "ngram", **lookup})
     assert (config.prompt_lookup_min, config.prompt_lookup_max) == both
 
 
@@ -57,7 +57,7 @@ def test_one_lookup_length_draws_the_other_along(lookup: dict[str, int], both: t
 )
 def test_what_cannot_work_is_refused_with_the_reason(value: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("[", r"\[")):
-        SpeculativeConfig.parse(value)
+        SpeculativeConfig.from_args(value)
 
 
 def test_drafts_and_tensor_parallelism_are_refused_together() -> None:

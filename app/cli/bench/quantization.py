@@ -44,7 +44,7 @@ def quantization(
       prep bench quantization shop --batch-size 8 --json
     """
     from app.bench.quantization import measure
-    from engine.config.quantization import ONLINE_SCHEMES
+    from engine.config.model import ONLINE_SCHEMES
 
     names = tuple(name.strip() for name in schemes.split(",") if name.strip())
     unknown = [name for name in names if name.removesuffix("+head") not in (*ONLINE_SCHEMES, "float")]

@@ -52,7 +52,7 @@ def speculation(
     workloads = workload.split(",")
     if unknown := [name for name in workloads if name not in WORKLOADS]:
         raise terminal.Problem(f"no workload {unknown[0]!r}", next_step=f"--workload {','.join(WORKLOADS)}")
-    own = SpeculativeConfig.parse(engine.pop("speculative_config"))
+    own = SpeculativeConfig.from_args(engine.pop("speculative_config"))
     drafters = configs(method.split(","), tokens) if own is None else {own.method: own}
     with measuring("10 min") as tell:
         report = measure(

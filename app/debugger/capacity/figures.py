@@ -152,7 +152,7 @@ def _batch_limit(found: Capacity, deployment: Deployment) -> float:
         "batch_limit", "Largest batch", min(by_memory, deployment.max_num_seqs), "requests",
         "min(requests that fit into memory, max_num_seqs)",
         f"min({by_memory:,.1f}, {deployment.max_num_seqs:,})",
-        ("engine/config/defaults.py", "def default_batch_sizes"),
+        ("engine/config/scheduler.py", "def default_batch_sizes"),
         "max_num_seqs is vLLM's default for the card",
         ("by_memory",),
     )  # fmt: skip

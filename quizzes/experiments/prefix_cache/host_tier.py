@@ -1,4 +1,4 @@
-from engine.config.tiers import TierConfig
+from engine.config.cache import TierConfig
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 

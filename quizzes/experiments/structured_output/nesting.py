@@ -1,6 +1,6 @@
 from typing import Any
 
-from engine.config.structured_outputs import StructuredOutputsConfig
+from engine.config.features import StructuredOutputsConfig
 from engine.core.grammar_protocol import GrammarError
 from engine.sampling_params import StructuredOutputsParams
 from quizzes.experiments import Context, Result, arg, experiment

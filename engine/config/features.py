@@ -1,0 +1,231 @@
+"""Settings of optional features, validated: LoRA, KV events, KV connectors, structured outputs, speculative decoding.
+
+Names are vLLM's (vllm/config/*.py) where the same setting exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, ClassVar, Literal, Self
+
+from engine.config.settings import ConfigError, ObjectSettings, require_at_least, require_one_of
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Allowed values of `max_lora_rank`, as in vLLM."""
+METHODS = ("ngram", "draft_model", "eagle")
+_MODEL_METHODS = ("draft_model", "eagle")
+
+
+@dataclass(frozen=True)
+class LoRAConfig:
+    """Slots for adapters on the device, and a cache of their weights in host memory."""
+
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    max_cpu_loras: int = 1
+    """At least `max_loras`. Adapters beyond it are read from their folder again."""
+    lora_dtype: str = "auto"
+    """Dtype of the weights on the device; auto: the model's. On a CPU bfloat16 is faster, and exact for adapters that
+    were saved so with a scaling that is a power of two."""
+
+    def __post_init__(self) -> None:
+        require_at_least(1, max_loras=self.max_loras)
+        require_one_of(LORA_RANKS, max_lora_rank=self.max_lora_rank)
+        if self.max_cpu_loras < self.max_loras:
+            raise ConfigError(
+                f"max_cpu_loras={self.max_cpu_loras} is less than max_loras={self.max_loras}: adapters on the device "
+                "are kept in host memory too; raise the first or lower the second"
+            )
+        require_one_of(("auto", "float32", "bfloat16", "float16"), lora_dtype=self.lora_dtype)
+
+
+@dataclass(frozen=True)
+class KVEventsConfig(ObjectSettings):
+    """Destination of KV events. vLLM's publisher is a ZeroMQ socket; ours are a queue and a file."""
+
+    argument: ClassVar[str] = "kv_events_config"
+    example: ClassVar[str] = '{"publisher": "memory"}'
+
+    publisher: str = "memory"
+    """memory: a queue in the engine's process. file: JSON lines."""
+    path: str | None = None
+    """Path of the file, which must not exist yet."""
+    max_queue_size: int = 100_000
+    """memory: batches kept for the reader. Beyond it the oldest are dropped, which the reader sees as a gap."""
+    enable_kv_cache_events: bool = True
+    """False: publish nothing."""
+
+    @classmethod
+    def from_args(cls, value: Mapping[str, Any] | str | None) -> Self | None:
+        """Parse a dict or its JSON. Returns None if no events are published."""
+        config = super().from_args(value)
+        return config if config is not None and config.enable_kv_cache_events else None
+
+    def __post_init__(self) -> None:
+        remedy = "; there is no network publisher here: read the queue or the file and send it on"
+        require_one_of(("memory", "file"), remedy, **{"kv_events_config: publisher": self.publisher})
+        _check_flag("kv_events_config: enable_kv_cache_events", self.enable_kv_cache_events)
+        if (self.publisher == "file") != isinstance(self.path, str) or self.path == "":
+            raise ConfigError(
+                f"kv_events_config: publisher 'file' needs a path and no other takes one, got publisher="
+                f"{self.publisher!r}, path={self.path!r}"
+            )
+        require_at_least(1, max_queue_size=self.max_queue_size)
+
+
+@dataclass(frozen=True)
+class KVTransferConfig(ObjectSettings):
+    """One connector, and the role of this engine."""
+
+    argument: ClassVar[str] = "kv_transfer_config"
+    example: ClassVar[str] = '{"kv_connector": "SharedMemoryConnector", "kv_role": "kv_both"}'
+
+    kv_connector: str = ""
+    """SharedMemoryConnector, TCPConnector, DiskConnector, or your class as `package.module:Class`. Required."""
+    kv_role: Literal["kv_producer", "kv_consumer", "kv_both"] = "kv_both"
+    kv_connector_extra_config: dict[str, Any] = field(default_factory=dict)
+    """Settings of this connector: the fields of its options dataclass."""
+    kv_load_failure_policy: Literal["recompute", "fail"] = "recompute"
+    """Recompute the KV that a request could not load, or end the request with an error (vLLM's default)."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kv_connector, str) or not self.kv_connector:
+            raise ConfigError(
+                "kv_transfer_config needs kv_connector: SharedMemoryConnector, TCPConnector or a dotted path "
+                f"'package.module:Class'; got {self.kv_connector!r}"
+            )
+        require_one_of(("kv_producer", "kv_consumer", "kv_both"), kv_role=self.kv_role)
+        require_one_of(("recompute", "fail"), kv_load_failure_policy=self.kv_load_failure_policy)
+        if not isinstance(extra := self.kv_connector_extra_config, dict):
+            raise ConfigError(f"kv_connector_extra_config must be a dict, got {extra!r}")
+
+    @property
+    def is_producer(self) -> bool:
+        """Whether finished requests offer their KV to other engines."""
+        return self.kv_role != "kv_consumer"
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether requests may start with KV of other engines."""
+        return self.kv_role != "kv_producer"
+
+
+@dataclass(frozen=True)
+class StructuredOutputsConfig(ObjectSettings):
+    """vLLM's `structured_outputs_config`."""
+
+    argument: ClassVar[str] = "structured_outputs_config"
+    example: ClassVar[str] = '{"backend": "dfa"}'
+
+    backend: str = "auto"
+    """dfa: our own automata, for regular languages. xgrammar: the library, for JSON of any depth and
+    context-free grammars. auto: dfa for a regex or a choice; for the rest xgrammar if it is installed, else dfa."""
+    disable_any_whitespace: bool = False
+    """Allow JSON only as `json.dumps` writes it."""
+
+    def __post_init__(self) -> None:
+        require_one_of(("auto", "xgrammar", "dfa"), **{"structured_outputs_config: backend": self.backend})
+        _check_flag("structured_outputs_config: disable_any_whitespace", self.disable_any_whitespace)
+
+
+@dataclass(frozen=True)
+class SpeculativeConfig(ObjectSettings):
+    """Which drafter proposes tokens, and how the target accepts them.
+
+    `verifier`, `adaptive` and `disable_by_batch_size` are ours (the last was vLLM V0's
+    `speculative_disable_by_batch_size`).
+    """
+
+    argument: ClassVar[str] = "speculative_config"
+    example: ClassVar[str] = '{"method": "ngram", "num_speculative_tokens": 4}'
+
+    method: str
+    """ngram, draft_model, eagle, or your drafter as `package.module:Class` (`engine/spec/base.py`)."""
+    num_speculative_tokens: int = 4
+    """Drafts per request and step."""
+    model: str | None = None
+    """The draft model, or the EAGLE head."""
+    prompt_lookup_min: int = 2
+    prompt_lookup_max: int = 5
+    """ngram: lengths of the ending to look up in the earlier tokens; the longest match wins."""
+    verifier: str = "coupling"
+    """coupling: token-identical to no drafts. rejection: same distribution (`engine/sample/draft_acceptance.py`)."""
+    adaptive: bool = False
+    """Adapt the number of drafts of each request to its acceptance (`engine/spec/lengths.py`)."""
+    disable_by_batch_size: int | None = None
+    """Draft nothing in a step with more requests: a full batch has no idle compute for drafts."""
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS and ":" not in self.method:
+            close = get_close_matches(self.method, METHODS, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ConfigError(
+                f"speculative method {self.method!r} does not exist; {hint}choose {', '.join(METHODS)}, "
+                "or your own drafter as 'package.module:Class'"
+            )
+        require_one_of(("coupling", "rejection"), verifier=self.verifier)
+        for name in ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"):
+            _check_count(name, getattr(self, name))
+        if self.disable_by_batch_size is not None:
+            _check_count("disable_by_batch_size", self.disable_by_batch_size)
+        if not isinstance(self.adaptive, bool):
+            raise ConfigError(f"adaptive must be true or false, got {self.adaptive!r}")
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ConfigError(
+                f"prompt_lookup_min={self.prompt_lookup_min} is more than "
+                f"prompt_lookup_max={self.prompt_lookup_max}: no ending fits"
+            )
+        if self.needs_kv and self.model is None:
+            example = "shop-eagle" if self.method == "eagle" else "shop-draft"
+            raise ConfigError(f'method {self.method!r} needs a model: add "model": "{example}"')
+
+    @property
+    def needs_kv(self) -> bool:
+        """Whether the drafter stores its own keys and values in the target's blocks."""
+        return self.method in _MODEL_METHODS
+
+    @property
+    def num_lookahead_tokens(self) -> int:
+        """Positions after the newest token at which the drafter writes keys and values."""
+        return self.num_speculative_tokens if self.needs_kv else 0
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any] | str) -> dict[str, Any]:
+        """Return the keys of `value`, completed: the method follows from the model, as in vLLM."""
+        settings = super().read(value)
+        for name in ("method", "model", "verifier"):
+            if not isinstance(settings.get(name, ""), str | None):
+                raise ConfigError(f"{name} in speculative_config must be text, got {settings[name]!r}")
+        if settings.get("method") is None:
+            settings["method"] = _method_of(settings.get("model"))
+        for name in {"prompt_lookup_min", "prompt_lookup_max"} & settings.keys():
+            _check_count(name, settings[name])
+        if "prompt_lookup_max" in settings:  # the other default gives way, as in vLLM
+            settings.setdefault(
+                "prompt_lookup_min", min(cls.prompt_lookup_min, settings["prompt_lookup_max"])
+            )
+        elif "prompt_lookup_min" in settings:
+            settings["prompt_lookup_max"] = max(cls.prompt_lookup_max, settings["prompt_lookup_min"])
+        return settings
+
+
+def _method_of(model: str | None) -> str:
+    """Guess the method from the model's name, as vLLM does."""
+    if model is None:
+        example = SpeculativeConfig.example
+        raise ConfigError(f"speculative_config needs a method or a model; for example {example}")
+    if model in ("ngram", "[ngram]"):
+        return "ngram"
+    return "eagle" if "eagle" in model.lower() else "draft_model"
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name} in speculative_config must be an integer of at least 1, got {value!r}")
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be true or false")
