@@ -1,4 +1,4 @@
-"""Worker half of connectors: transfers run in threads, and steps collect those that have ended.
+"""Base of connectors: checked settings, and a worker half whose transfers run in threads.
 
     step n     start_load_kv -> | thread: receive, verify, write ... |
     step n+1   get_finished -> nothing yet                           |
@@ -15,11 +15,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import fields
+from math import isfinite
+from typing import Any, ClassVar, Self
 
-from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVConnectorOutput
-from engine.transfer.blocks import KVBlocks
-from engine.transfer.packet import TransferError
+from engine.config import ConfigError, KVTransferConfig
+from engine.config.settings import check_names
+from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVConnectorOutput, KVIdentity
+from engine.transfer.blocks import KVBlocks, TransferError
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +30,43 @@ NUM_THREADS = 4
 """Maximum loads at a time, and likewise saves; others are queued."""
 
 
-class BackgroundTransfers(ABC):
-    """Threads and a mailbox for their reports. A subclass receives and saves blocks."""
+class BackgroundConnector(ABC):
+    """The worker half: threads, and a mailbox for their reports. A subclass receives and saves blocks."""
 
-    def __init__(self, blocks: KVBlocks) -> None:
+    options_class: ClassVar[type]
+    """Dataclass of the settings in `kv_connector_extra_config`."""
+    positive: ClassVar[tuple[str, ...]]
+    """Settings that must be above zero."""
+
+    @classmethod
+    def check_config(cls, config: KVTransferConfig) -> None:
+        """Raise ConfigError for unknown names, wrong types and numbers out of range."""
+        cls.parse(config)
+
+    @classmethod
+    def parse(cls, config: KVTransferConfig) -> Any:
+        name, given = config.kv_connector, config.kv_connector_extra_config
+        check_names(given, cls.options_class, f"{name} has no setting")
+        for field in fields(cls.options_class):
+            if field.name in given and not _fits(given[field.name], str(field.type)):
+                raise ConfigError(f"{name}: {field.name} must be {field.type}, got {given[field.name]!r}")
+        try:
+            options = cls.options_class(**given)
+        except TypeError as error:
+            raise ConfigError(f"{name} needs more in kv_connector_extra_config: {error}") from error
+        for setting in cls.positive:
+            if (value := getattr(options, setting)) <= 0:
+                raise ConfigError(f"{name}: {setting} must be greater than 0, got {value}")
+        return options
+
+    @classmethod
+    def make_worker(cls, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> Self:
+        return cls(config, identity, blocks)
+
+    def __init__(self, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> None:
+        self.options = self.parse(config)
+        self.identity = identity.digest
+        self.address: dict[str, Any] = {"remote_identity": self.identity.hex()}
         self.blocks = blocks
         self.closing = threading.Event()
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="prep-kv")
@@ -79,10 +115,6 @@ class BackgroundTransfers(ABC):
         if job is not None:
             self._threads.submit(job, transfer)
 
-    def run(self, job: Callable[..., None], *arguments: Any) -> None:
-        """Run a function in a thread that no step waits for."""
-        self._threads.submit(job, *arguments)
-
     def end_send(self, transfer_id: int, num_bytes: int, has_failed: bool = False) -> None:
         with self._mailbox:
             self._pending.discard(transfer_id)
@@ -113,3 +145,11 @@ class BackgroundTransfers(ABC):
 
     def _has_mail(self) -> bool:
         return bool(self._ended.finished_recving or self._ended.finished_sending)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind == "float":
+        return isinstance(value, (int, float)) and isfinite(value)
+    return isinstance(value, {"int": int, "str": str}[kind])

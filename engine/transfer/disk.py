@@ -24,13 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import ConfigError, KVTransferConfig
-from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVIdentity
-from engine.transfer.background import BackgroundTransfers
-from engine.transfer.blocks import KVBlocks
+from engine.core.connector import BlockTransfer, KVIdentity
+from engine.transfer.blocks import KVBlocks, TransferError
 from engine.transfer.handoff import HandoffScheduler
-from engine.transfer.options import parse_options, require_positive
-from engine.transfer.packet import TransferError, check, pack_header
-from engine.transfer.shared_memory import BlockStore
+from engine.transfer.shared_memory import BlockStore, FolderConnector
 
 logger = logging.getLogger(__name__)
 
@@ -48,45 +45,24 @@ class DiskOptions:
     """Maximum size of the folder, over all models and engines that use it."""
 
 
-class DiskConnector:
+class DiskConnector(FolderConnector):
     """`kv_transfer_config={"kv_connector": "DiskConnector", "kv_connector_extra_config": {"path": ...}}`."""
 
-    @classmethod
-    def check_config(cls, config: KVTransferConfig) -> None:
-        options = parse_options(DiskOptions, config)
-        require_positive(config, capacity_bytes=options.capacity_bytes)
+    options_class = DiskOptions
+    positive = ("capacity_bytes",)
+    store: DiskStore
 
-    @classmethod
-    def make_worker(cls, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> DiskWorker:
-        return DiskWorker(parse_options(DiskOptions, config), identity, blocks)
+    def __init__(self, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> None:
+        super().__init__(config, identity, blocks)
+        self.store = DiskStore(self.options, self.identity.hex())
+        self.store.create()
 
     @classmethod
     def make_scheduler(
         cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
-    ) -> DiskScheduler:
-        store = DiskStore(parse_options(DiskOptions, config), address["identity"])
-        return DiskScheduler(config, block_size, address, contains=store.contains)
-
-
-class DiskScheduler(HandoffScheduler):
-    """Scheduler half: looks for blocks in the folder; it makes no promises to other engines."""
-
-    source = "disk"
-
-
-class DiskWorker(BackgroundTransfers):
-    """Worker half: writes and reads block files in threads."""
-
-    def __init__(self, options: DiskOptions, identity: KVIdentity, blocks: KVBlocks) -> None:
-        super().__init__(blocks)
-        self._identity = identity.digest
-        self.address: dict[str, Any] = {"identity": self._identity.hex()}
-        self.store = DiskStore(options, self.address["identity"])
-        self.store.create()
-
-    def save_kv(self, metadata: KVConnectorMetadata) -> None:
-        for transfer in metadata.saves:
-            self.begin(transfer, self._save)
+    ) -> HandoffScheduler:
+        store = DiskStore(cls.parse(config), address["remote_identity"])
+        return HandoffScheduler(config, block_size, address, contains=store.contains, source="disk")
 
     def shutdown(self) -> None:
         """Finish running saves: the next engine uses them."""
@@ -96,36 +72,13 @@ class DiskWorker(BackgroundTransfers):
     def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
         try:
             for block_hash in transfer.block_hashes:
-                yield self._read(block_hash)
+                try:
+                    yield self._read(block_hash)
+                except TransferError:
+                    self.store.delete(block_hash)  # else every later request would wait for it too
+                    raise
         finally:
             self.store.touch(transfer.block_hashes)
-
-    def _read(self, block_hash: bytes) -> bytearray:
-        header, content = self.store.read(block_hash)
-        try:
-            check(header, content, self._identity, block_hash)
-            if len(content) != self.blocks.block_bytes:
-                raise TransferError(f"a block has {len(content)} bytes, here {self.blocks.block_bytes}")
-        except TransferError:
-            self.store.delete(block_hash)  # else every later request would wait for it too
-            raise
-        return content
-
-    def _save(self, transfer: BlockTransfer) -> None:
-        num_bytes, has_failed = 0, True
-        try:
-            for block_id, block_hash in zip(transfer.block_ids, transfer.block_hashes, strict=True):
-                if not self.store.contains(block_hash):
-                    content = self.blocks.read(block_id)
-                    self.store.write(block_hash, pack_header(self._identity, block_hash, content), content)
-                    num_bytes += len(content)
-            self.store.touch(transfer.block_hashes)
-            has_failed = False
-        except OSError as error:
-            logger.warning("KV blocks could not be saved in %s: %s", self.store.folder, error)
-        except Exception:
-            logger.exception("save %d failed", transfer.transfer_id)
-        self.end_send(transfer.transfer_id, num_bytes, has_failed)
 
 
 class DiskStore(BlockStore):

@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 class HandoffScheduler:
     """Promise the blocks of finished requests, and redeem promises in the params of requests."""
 
-    source = "p2p"
-
     def __init__(
         self,
         config: KVTransferConfig,
@@ -35,8 +33,10 @@ class HandoffScheduler:
         address: dict[str, Any],
         *,
         contains: Callable[[bytes], bool] | None = None,
+        source: str = "p2p",
     ) -> None:
         """contains: returns whether a store has a block of this hash; with it every finished request is saved there."""
+        self.source = source
         self._config = config
         self._block_size = block_size
         self._address = address
@@ -95,9 +95,6 @@ def _num_promised(request: Request) -> int:
     num_blocks = params.get("remote_num_blocks") if params.get("do_remote_prefill") is True else 0
     if isinstance(num_blocks, int) and num_blocks >= 0:
         return int(num_blocks)
-    logger.warning(
-        "request %s: remote_num_blocks is %r, not a count: it computes all itself",
-        request.request_id,
-        num_blocks,
-    )
+    message = "request %s: remote_num_blocks is %r, not a count: it computes all itself"
+    logger.warning(message, request.request_id, num_blocks)
     return 0

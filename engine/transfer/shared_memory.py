@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,11 +24,9 @@ from typing import Any
 
 from engine.config import ConfigError, KVTransferConfig
 from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVIdentity
-from engine.transfer.background import BackgroundTransfers
-from engine.transfer.blocks import KVBlocks
+from engine.transfer.background import BackgroundConnector
+from engine.transfer.blocks import HEADER_BYTES, KVBlocks, TransferError, check, pack_header
 from engine.transfer.handoff import HandoffScheduler
-from engine.transfer.options import parse_options, require_positive
-from engine.transfer.packet import HEADER_BYTES, TransferError, check, pack_header
 
 logger = logging.getLogger(__name__)
 
@@ -45,79 +43,72 @@ class SharedMemoryOptions:
     """Longest wait of a load for promised blocks that are not there yet."""
 
 
-class SharedMemoryConnector:
-    """Share blocks between engines of one machine through a folder in memory."""
+class FolderConnector(BackgroundConnector):
+    """A connector whose blocks are files in a folder."""
 
-    @classmethod
-    def check_config(cls, config: KVTransferConfig) -> None:
-        options = parse_options(SharedMemoryOptions, config)
-        require_positive(config, capacity_bytes=options.capacity_bytes, load_timeout_s=options.load_timeout_s)
-
-    @classmethod
-    def make_worker(
-        cls, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks
-    ) -> SharedMemoryWorker:
-        return SharedMemoryWorker(parse_options(SharedMemoryOptions, config), identity, blocks)
-
-    @classmethod
-    def make_scheduler(
-        cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
-    ) -> HandoffScheduler:
-        store = BlockStore(Path(parse_options(SharedMemoryOptions, config).path))
-        return HandoffScheduler(config, block_size, address, contains=store.contains)
-
-
-class SharedMemoryWorker(BackgroundTransfers):
-    """Worker half: writes saved blocks to the folder and reads loads from it."""
-
-    def __init__(self, options: SharedMemoryOptions, identity: KVIdentity, blocks: KVBlocks) -> None:
-        super().__init__(blocks)
-        self._identity = identity.digest
-        self._timeout_s = options.load_timeout_s
-        self.store = BlockStore(Path(options.path), options.capacity_bytes)
-        self.store.create()
-        self.address: dict[str, Any] = {"remote_identity": self._identity.hex()}
+    store: BlockStore
 
     def save_kv(self, metadata: KVConnectorMetadata) -> None:
         for transfer in self.unknown(metadata.saves):
             self.begin(transfer, self._save)
 
-    def shutdown(self) -> None:
-        super().shutdown()
-        self.store.clear()
-
-    def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
-        theirs = transfer.params.get("remote_identity", self._identity.hex())
-        if theirs != self._identity.hex():
-            raise TransferError("they were made by another model, KV type or block shape")
-        is_promised = transfer.params.get("do_remote_prefill") is True  # else it has been deleted
-        deadline = time.monotonic() + (self._timeout_s if is_promised else 0.0)
-        for block_hash in transfer.block_hashes:
-            while not self.store.contains(block_hash):
-                if time.monotonic() > deadline or self.closing.is_set():
-                    raise TransferError("they are not in the folder, or not any more")
-                time.sleep(_POLL_S)
-            header, content = self.store.read(block_hash)
-            check(header, content, self._identity, block_hash)
-            if len(content) != self.blocks.block_bytes:
-                raise TransferError(f"a block has {len(content)} bytes, here {self.blocks.block_bytes}")
-            yield content
+    def _read(self, block_hash: bytes) -> bytearray:
+        header, content = self.store.read(block_hash)
+        check(header, content, self.identity, block_hash)
+        return content
 
     def _save(self, transfer: BlockTransfer) -> None:
-        num_bytes = 0
+        num_bytes, has_failed = 0, True
         try:
             for block_id, block_hash in zip(transfer.block_ids, transfer.block_hashes, strict=True):
                 if self.closing.is_set():
                     break
                 if not self.store.contains(block_hash):
                     content = self.blocks.read(block_id)
-                    self.store.write(block_hash, pack_header(self._identity, block_hash, content), content)
+                    self.store.write(block_hash, pack_header(self.identity, block_hash, content), content)
                     num_bytes += len(content)
+            self.store.touch(transfer.block_hashes)
+            has_failed = False
         except OSError as error:
-            logger.warning("KV blocks could not be shared in %s: %s", self.store.folder, error)
+            logger.warning("KV blocks could not be saved in %s: %s", self.store.folder, error)
         except Exception:
             logger.exception("save %d failed", transfer.transfer_id)
-        self.end_send(transfer.transfer_id, num_bytes)
+        self.end_send(transfer.transfer_id, num_bytes, has_failed)
+
+
+class SharedMemoryConnector(FolderConnector):
+    """Share blocks between engines of one machine through a folder in memory."""
+
+    options_class = SharedMemoryOptions
+    positive = ("capacity_bytes", "load_timeout_s")
+
+    def __init__(self, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> None:
+        super().__init__(config, identity, blocks)
+        self.store = BlockStore(Path(self.options.path), self.options.capacity_bytes)
+        self.store.create()
+
+    @classmethod
+    def make_scheduler(
+        cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
+    ) -> HandoffScheduler:
+        store = BlockStore(Path(cls.parse(config).path))
+        return HandoffScheduler(config, block_size, address, contains=store.contains)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self.store.clear()
+
+    def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
+        if transfer.params.get("remote_identity", self.identity.hex()) != self.identity.hex():
+            raise TransferError("they were made by another model, KV type or block shape")
+        is_promised = transfer.params.get("do_remote_prefill") is True  # else it has been deleted
+        deadline = time.monotonic() + (self.options.load_timeout_s if is_promised else 0.0)
+        for block_hash in transfer.block_hashes:
+            while not self.store.contains(block_hash):
+                if time.monotonic() > deadline or self.closing.is_set():
+                    raise TransferError("they are not in the folder, or not any more")
+                time.sleep(_POLL_S)
+            yield self._read(block_hash)
 
 
 class BlockStore:
@@ -167,6 +158,9 @@ class BlockStore:
             hidden.unlink(missing_ok=True)
             raise
         self._note_written(path, num_bytes)
+
+    def touch(self, hashes: Sequence[bytes]) -> None:
+        """Note that a prefix was used; here files are deleted in the order of writing."""
 
     def clear(self) -> None:
         """Delete this engine's files, and the folder if it is empty then."""

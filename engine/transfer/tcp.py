@@ -24,16 +24,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from engine.config import ConfigError, KVTransferConfig
 from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVIdentity
-from engine.transfer.background import BackgroundTransfers
-from engine.transfer.blocks import KVBlocks
+from engine.transfer.background import BackgroundConnector
+from engine.transfer.blocks import HEADER_BYTES, KVBlocks, TransferError, check, pack_header
 from engine.transfer.handoff import HandoffScheduler
-from engine.transfer.options import parse_options, require_positive
-from engine.transfer.packet import HEADER_BYTES, TransferError, check, pack_header
 
 logger = logging.getLogger(__name__)
 
@@ -59,19 +58,18 @@ class TCPOptions:
     """Maximum time for which blocks are kept for a reader, and for which a reader may stall."""
 
 
-class TCPConnector:
-    """Transfer blocks between engines over TCP."""
+class TCPConnector(BackgroundConnector):
+    """Fetch loads from the address in their params; a producer also serves saved blocks."""
+
+    options_class = TCPOptions
+    positive = ("load_timeout_s", "send_timeout_s")
 
     @classmethod
-    def check_config(cls, config: KVTransferConfig) -> None:
-        options = parse_options(TCPOptions, config)
-        require_positive(config, load_timeout_s=options.load_timeout_s, send_timeout_s=options.send_timeout_s)
+    def parse(cls, config: KVTransferConfig) -> Any:
+        options = super().parse(config)
         if not 0 <= options.port < 65536:
             raise ConfigError(f"TCPConnector: port must be 0 to 65535, got {options.port}")
-
-    @classmethod
-    def make_worker(cls, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> TCPWorker:
-        return TCPWorker(parse_options(TCPOptions, config), identity, blocks, serves=config.is_producer)
+        return options
 
     @classmethod
     def make_scheduler(
@@ -79,27 +77,16 @@ class TCPConnector:
     ) -> HandoffScheduler:
         return HandoffScheduler(config, block_size, address)
 
-
-class TCPWorker(BackgroundTransfers):
-    """Worker half: fetches loads from the address in their params; a producer also serves saved blocks."""
-
-    def __init__(self, options: TCPOptions, identity: KVIdentity, blocks: KVBlocks, *, serves: bool) -> None:
-        super().__init__(blocks)
-        self._identity = identity.digest
-        self._options = options
-        self._server = BlockServer(options, self) if serves else None
-        self.address: dict[str, Any] = {"remote_identity": self._identity.hex()}
+    def __init__(self, config: KVTransferConfig, identity: KVIdentity, blocks: KVBlocks) -> None:
+        super().__init__(config, identity, blocks)
+        self._server = BlockServer(self) if config.is_producer else None
         if self._server is not None:
-            self.address |= {"remote_host": options.host, "remote_port": self._server.port}
-
-    @property
-    def identity(self) -> bytes:
-        return self._identity
+            self.address |= {"remote_host": self.options.host, "remote_port": self._server.port}
 
     def start_load_kv(self, metadata: KVConnectorMetadata) -> None:
         super().start_load_kv(metadata)
         for params in metadata.releases:
-            self.run(self._release, params)
+            self._threads.submit(self._release, params)
 
     def save_kv(self, metadata: KVConnectorMetadata) -> None:
         for transfer in self.unknown(metadata.saves):
@@ -121,28 +108,25 @@ class TCPWorker(BackgroundTransfers):
         super().shutdown()
 
     def receive(self, transfer: BlockTransfer) -> Iterator[bytearray]:
-        deadline = time.monotonic() + self._options.load_timeout_s
+        deadline = time.monotonic() + self.options.load_timeout_s
         with self._connected(transfer.params, deadline) as stream:
-            question = {
-                "fetch": transfer.params.get("remote_handle"),
-                "identity": self._identity.hex(),
-                "hashes": [block_hash.hex() for block_hash in transfer.block_hashes],
-            }
-            stream.send_message(question)
+            hashes = [block_hash.hex() for block_hash in transfer.block_hashes]
+            handle = transfer.params.get("remote_handle")
+            stream.send_message({"fetch": handle, "identity": self.identity.hex(), "hashes": hashes})
             answer = stream.receive_message()
             if "error" in answer:
                 raise TransferError(f"the peer refuses: {answer['error']}")
             for block_hash in transfer.block_hashes[: answer.get("blocks", 0)]:
                 header = stream.receive_exactly(HEADER_BYTES)
                 content = stream.receive_exactly(self.blocks.block_bytes)
-                check(bytes(header), content, self._identity, block_hash)
+                check(header, content, self.identity, block_hash)
                 yield content
             if answer.get("blocks") != len(transfer.block_hashes):
                 raise TransferError("the peer has not got them all")
 
     def _release(self, params: dict[str, Any]) -> None:
         try:
-            with self._connected(params, time.monotonic() + self._options.load_timeout_s) as stream:
+            with self._connected(params, time.monotonic() + self.options.load_timeout_s) as stream:
                 stream.send_message({"release": params.get("remote_handle")})
                 stream.receive_message()
         except (TransferError, OSError) as error:
@@ -168,17 +152,13 @@ class _Promise:
     deadline: float
     num_readers: int = 0
     num_bytes: int = 0
-    block_of: dict[bytes, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.block_of = dict(zip(self.transfer.block_hashes, self.transfer.block_ids, strict=True))
 
 
 class BlockServer:
     """Serve each reader in its own thread."""
 
-    def __init__(self, options: TCPOptions, worker: TCPWorker) -> None:
-        self._options = options
+    def __init__(self, worker: TCPConnector) -> None:
+        self._options = options = worker.options
         self._worker = worker
         self._changed = threading.Condition()
         self._promises: dict[str, _Promise] = {}
@@ -205,9 +185,8 @@ class BlockServer:
         with self._changed:
             overdue = [name for name, kept in self._promises.items() if kept.deadline < now]
         for handle in overdue:
-            logger.warning(
-                "no reader fetched KV blocks within %g s: they are freed", self._options.send_timeout_s
-            )
+            seconds = self._options.send_timeout_s
+            logger.warning("no reader fetched KV blocks within %g s: they are freed", seconds)
             self._end(handle)
 
     def close(self) -> None:
@@ -261,12 +240,12 @@ class BlockServer:
             self._end(handle)
 
     def _send(self, stream: _Stream, promise: _Promise, hashes: list[bytes]) -> None:
-        num_known = 0
-        while num_known < len(hashes) and hashes[num_known] in promise.block_of:
-            num_known += 1
-        stream.send_message({"blocks": num_known})
-        for block_hash in hashes[:num_known]:
-            content = self._worker.blocks.read(promise.block_of[block_hash])
+        transfer = promise.transfer
+        block_of = dict(zip(transfer.block_hashes, transfer.block_ids, strict=True))
+        known = list(takewhile(block_of.__contains__, hashes))
+        stream.send_message({"blocks": len(known)})
+        for block_hash in known:
+            content = self._worker.blocks.read(block_of[block_hash])
             stream.send(pack_header(self._worker.identity, block_hash, content))
             stream.send(content)
             promise.num_bytes += len(content)
@@ -283,10 +262,8 @@ class BlockServer:
         """End the promise; free its blocks as soon as no reader uses them."""
         with self._changed:
             promise = self._promises.get(handle)
-            if promise is None:
-                return
-            if promise.num_readers:
-                return  # the last reader frees them
+            if promise is None or promise.num_readers:
+                return  # it has ended, or the last reader frees them
             del self._promises[handle]
         self._worker.end_send(promise.transfer.transfer_id, promise.num_bytes)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.engine_core import EngineCore
-from engine.transfer.packet import HEADER_BYTES
+from engine.transfer.blocks import HEADER_BYTES
 from tests.engine.harness import TINY_LLAMA
 from tests.transfer.bad_network import BadNetwork, Fault
 from tests.transfer.pairs import Totals, ask, prefill, run, settle, shared_memory, tcp
