@@ -196,7 +196,7 @@ class EngineCore:
             self._under_way.append(_StepUnderWay(out, bitmask, pending, self.scheduler.stats, began))
         num_idle = depth - sum([bool(step.out.scheduled) for step in self._under_way])
         step = self._under_way.popleft()
-        result = step.pending.result()
+        result = step.pending()
         self.scheduler.stats = step.stats
         step.stats.num_idle_stages = num_idle
         if self._structured:

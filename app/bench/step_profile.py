@@ -130,7 +130,7 @@ def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
         (core, "step", "step"),
         (core.scheduler, "schedule", "schedule"),
         (core.scheduler, "update", "update"),
-        (core.executor, "execute", "input"),
+        (core.executor, "submit", "input"),
         (worker.model, "forward", "model"),
         (worker.model, "compute_logits", "model"),
         *((worker.backend, name, "attention") for name in ("build", "write", "attend")),

@@ -20,13 +20,8 @@ EXECUTORS = {
 }
 """`distributed_executor_backend` -> the executor's class; imported when it is used."""
 
-
-class PendingStep(Protocol):
-    """A step that the workers compute."""
-
-    def result(self) -> ModelRunnerOutput:
-        """Wait for the step. Call it in the order in which the steps were submitted."""
-        ...
+PendingStep = Callable[[], ModelRunnerOutput]
+"""Waits for a step that the workers compute. Call them in the order in which the steps were submitted."""
 
 
 @runtime_checkable
@@ -37,35 +32,25 @@ class Executor(Protocol):
 
     def determine_num_blocks(self) -> int:
         """Return how many KV blocks every worker can hold."""
-        ...
 
     def init_cache(self, num_blocks: int) -> None:
         """Allocate the KV cache; call it once, before the first step."""
-        ...
-
-    def execute(
-        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
-    ) -> ModelRunnerOutput:
-        """Run one step; an empty one only frees what finished requests held.
-
-        bitmask: the tokens that structured outputs allow, built during the forward pass.
-        """
-        ...
 
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
-        """Queue a step behind those under way and return without waiting for it."""
-        ...
+        """Queue a step behind those under way and return without waiting for it.
+
+        An empty step only frees what finished requests held. bitmask: the tokens that structured outputs allow,
+        built during the forward pass.
+        """
 
     def collective_rpc(self, method: str | Callable[..., Any], *args: Any) -> list[Any]:
         """Call a method of every worker, or a function with each worker as its first argument, between steps.
 
         Return one answer per worker, rank 0 first. A function must live in a module that workers can import.
         """
-        ...
 
     def shutdown(self) -> None:
         """Free the device's memory. The executor cannot be used afterwards."""
-        ...
 
 
 def executor_class(backend: str | type[Executor]) -> type[Executor]:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ from engine.core.sched_output import EngineCoreOutput
 from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
 from engine.exec.multiproc import threads_per_worker
-from engine.exec.process import RemoteProcess, wait_for_any
+from engine.exec.process import RemoteProcess
 from engine.grammar.vocabulary import TokenSource
 
 logger = logging.getLogger(__name__)
@@ -52,44 +52,28 @@ class Exchange:
     """Reason why the replica's engine is dead; None if it lives."""
 
 
-class Replica:
+class Replica(EngineCore):
     """An engine core in the replica's process, driven by exchanges."""
 
-    def __init__(self, config: EngineConfig, tokenizer: TokenSource | None) -> None:
-        self.core = EngineCore.create(config, tokenizer)
-
-    def config(self) -> EngineConfig:
-        return self.core.config
+    def settings(self) -> EngineConfig:
+        return self.config
 
     def exchange(self, aborted: list[str], new: list[Request]) -> Exchange:
         """Abort and add requests, then run a step if there is work."""
-        self.core.abort(aborted)  # this process's caller has given their last outputs already
+        self.abort(aborted)  # the caller has returned their last outputs already
         outputs = []
         for request in new:
             try:
-                self.core.add_request(request)
+                self.add_request(request)
             except ValueError as error:
                 outputs.append(_error_output(request, str(error)))
-        stats = None
-        if self.core.has_unfinished():
-            outputs += self.core.step()
-            stats = self.core.scheduler.stats
-        failure = None
-        if self.core.is_dead:
+        stats = failure = None
+        if self.has_unfinished():
+            outputs += self.step()
+            stats = self.scheduler.stats
+        if self.is_dead:
             failure = next((output.error for output in outputs if output.error), "its engine died")
-        return Exchange(outputs, self.core.has_unfinished(), stats, failure)
-
-    def reset_prefix_cache(self) -> bool:
-        return self.core.reset_prefix_cache()
-
-    def load_lora(self, key: str, folder: str) -> None:
-        self.core.load_lora(key, folder)
-
-    def unload_lora(self, key: str) -> None:
-        self.core.unload_lora(key)
-
-    def shutdown(self) -> None:
-        self.core.shutdown()
+        return Exchange(outputs, self.has_unfinished(), stats, failure)
 
 
 class Remote(Protocol):
@@ -101,6 +85,8 @@ class Remote(Protocol):
     def receive(self) -> tuple[int, Any]: ...
     def close(self) -> None: ...
     def kill(self) -> None: ...
+    @classmethod
+    def wait_for_any(cls, remotes: Sequence[Any]) -> Sequence[Any]: ...
 
 
 @dataclass(slots=True)
@@ -116,11 +102,8 @@ class ReplicaCounters:
 
     def add(self, stats: StepStats) -> None:
         self.num_steps += 1
-        self.num_generated_tokens += stats.num_generated_tokens
-        self.num_prefill_tokens += stats.num_prefill_tokens
-        self.prefix_cache_queries += stats.prefix_cache_queries
-        self.prefix_cache_hits += stats.prefix_cache_hits
-        self.num_preempted += stats.num_preempted
+        for field_ in fields(self)[1:]:
+            setattr(self, field_.name, getattr(self, field_.name) + getattr(stats, field_.name))
 
 
 @dataclass(slots=True)
@@ -136,27 +119,14 @@ class _Link:
     """Whether an exchange is under way."""
     counters: ReplicaCounters = field(default_factory=ReplicaCounters)
 
-    def begin_exchange(self) -> None:
-        """Start an exchange if there is work and none is under way."""
-        if not self.is_waiting and (self.new or self.aborted or self.has_unfinished):
-            self.remote.send("exchange", self.aborted, self.new)
-            self.new, self.aborted = [], []
-            self.is_waiting = True
-
 
 class DataParallelCore:
     """`data_parallel_size` engine cores behind the interface of one EngineCore."""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        remotes: Sequence[Remote],
-        wait_for_any: Callable[[Sequence[Any]], Sequence[Any]],
-    ) -> None:
+    def __init__(self, config: EngineConfig, remotes: Sequence[Remote]) -> None:
         self.config = config
         self.router = PrefixRouter(len(remotes))
         self._links = [_Link(remote) for remote in remotes]
-        self._wait_for_any = wait_for_any
         self._requests: dict[str, tuple[Request, int]] = {}
         """Unfinished requests with their replica, by id."""
         self._hasher = BlockHasher(
@@ -171,24 +141,12 @@ class DataParallelCore:
     @classmethod
     def create(cls, config: EngineConfig, tokenizer: TokenSource | None = None) -> DataParallelCore:
         """Start all replicas at once, and wait until they have loaded the model."""
-        if config.parallel.backend == "ray":
-            from engine.exec.ray import start_replicas, wait_for_any_actor
-
-            return cls.connect(start_replicas(config, tokenizer), wait_for_any_actor)
-        return cls.connect(start_replicas_here(config, tokenizer), wait_for_any)
-
-    @classmethod
-    def connect(
-        cls,
-        remotes: Sequence[Remote],
-        wait_for_any: Callable[[Sequence[Any]], Sequence[Any]],
-    ) -> DataParallelCore:
-        """Wait until all replicas are ready. remotes: started, not yet received from."""
+        remotes = _start_replicas(config, tokenizer)
         try:
             configs: list[EngineConfig] = []
             for remote in remotes:
                 remote.receive()
-                remote.send("config")
+                remote.send("settings")
                 configs.append(remote.receive()[1])
         except BaseException:
             for remote in remotes:
@@ -196,7 +154,7 @@ class DataParallelCore:
             raise
         num_blocks = min(config.cache.num_blocks for config in configs)
         cache = replace(configs[0].cache, num_blocks=num_blocks)
-        return cls(replace(configs[0], cache=cache), remotes, wait_for_any)
+        return cls(replace(configs[0], cache=cache), remotes)
 
     @property
     def counters(self) -> list[ReplicaCounters]:
@@ -256,7 +214,7 @@ class DataParallelCore:
         waiting = [self._links[index] for index in self.router.alive if self._links[index].is_waiting]
         if not waiting or outputs:
             return outputs
-        ready = self._wait_for_any([link.remote for link in waiting])
+        ready = waiting[0].remote.wait_for_any([link.remote for link in waiting])
         for index in self.router.alive:
             if self._links[index].remote in ready:
                 outputs += self._end_exchange(index)
@@ -264,10 +222,15 @@ class DataParallelCore:
         return outputs
 
     def _begin_exchange(self, index: int) -> list[EngineCoreOutput]:
+        """Start an exchange if there is work and none is under way."""
+        link = self._links[index]
+        if link.is_waiting or not (link.new or link.aborted or link.has_unfinished):
+            return []
         try:
-            self._links[index].begin_exchange()
+            link.remote.send("exchange", link.aborted, link.new)
         except Exception as error:
             return self._lose(index, str(error))
+        link.new, link.aborted, link.is_waiting = [], [], True
         return []
 
     def _end_exchange(self, index: int) -> list[EngineCoreOutput]:
@@ -357,18 +320,27 @@ class DataParallelCore:
         self._failure = self._failure or "shutdown() was called"
 
 
-def start_replicas_here(config: EngineConfig, tokenizer: TokenSource | None) -> list[RemoteProcess]:
-    """Start a process for each replica, on a GPU with GPUs of its own."""
+def _start_replicas(config: EngineConfig, tokenizer: TokenSource | None) -> Sequence[Remote]:
+    """Start a process for each replica, on a GPU with GPUs of its own; with Ray, on any machine of the cluster."""
     num_workers, num_replicas = config.parallel.world_size, config.parallel.data_parallel_size
-    threads = threads_per_worker(num_workers * num_replicas)
+    is_ray, is_cuda = config.parallel.backend == "ray", config.device == "cuda"
+    if is_ray:  # a replica runs its own workers on its own machine
+        backend = "uni" if num_workers == 1 else "mp"
+        config = replace(config, parallel=replace(config.parallel, backend=backend))
+    jobs = [
+        (f"data-parallel replica {index}", Replica.create, (replica_config(config, index), tokenizer))
+        for index in range(num_replicas)
+    ]
+    if is_ray:
+        from engine.exec.ray import start_actors
+
+        num_gpus = num_workers if is_cuda else 0
+        return start_actors(jobs, num_gpus=num_gpus, num_workers=num_workers * num_replicas)
+    environment = {"OMP_NUM_THREADS": str(threads_per_worker(num_workers * num_replicas))}
     replicas = []
-    for index in range(num_replicas):
-        environment = {"OMP_NUM_THREADS": str(threads)}
-        if config.device == "cuda":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus(index, num_workers))
-        name = f"data-parallel replica {index}"
-        arguments = (replica_config(config, index), tokenizer)
-        replicas.append(RemoteProcess(name, Replica, *arguments, environment=environment))
+    for index, (name, factory, arguments) in enumerate(jobs):
+        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(_gpus(index, num_workers))} if is_cuda else {}
+        replicas.append(RemoteProcess(name, factory, *arguments, environment=environment | gpus))
     return replicas
 
 

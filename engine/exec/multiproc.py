@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.distributed as dist
@@ -30,7 +30,8 @@ from common.child_process import ProcessEnded
 from engine.config import ConfigError, EngineConfig
 from engine.core.errors import EngineDeadError
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
-from engine.exec.process import Channel, RemoteProcess, wait_for_any
+from engine.exec.base import PendingStep
+from engine.exec.process import Channel, RemoteProcess
 from engine.parallel import join_world
 from engine.worker.worker import Worker, call_worker, resolve_device
 
@@ -100,20 +101,10 @@ class LateBitmask(Future[GrammarBitmask]):
         return super().result(timeout)
 
 
-class MultiprocStep:
-    """A `PendingStep` that receives its result on demand."""
-
-    def __init__(self, executor: MultiprocExecutor, call_id: int) -> None:
-        self._executor = executor
-        self._call_id = call_id
-
-    def result(self) -> ModelRunnerOutput:
-        rank = self._executor.output_rank
-        return self._executor.collect({rank: self._call_id})[0]
-
-
 class MultiprocExecutor:
     """`tensor_parallel_size * pipeline_parallel_size` workers, each of which gets every step."""
+
+    remote_class: ClassVar[Any] = RemoteProcess
 
     def __init__(self, config: EngineConfig) -> None:
         self.world_size = config.parallel.world_size
@@ -122,23 +113,22 @@ class MultiprocExecutor:
         self._answers: dict[tuple[int, int], Any] = {}
         """Answers not yet collected, by rank and call. Those of steps that Ctrl-C interrupted stay here."""
         try:
-            self._start_workers(config)
+            self._workers += self._start_workers(config)
             self.collect(dict.fromkeys(range(self.world_size), 0))
         except BaseException:
             self._kill()
             raise
         logger.info("workers: %s", ", ".join(f"{w.name} (pid {w.pid})" for w in self._workers))
 
-    def _start_workers(self, config: EngineConfig) -> None:
+    def _start_workers(self, config: EngineConfig) -> list[RemoteProcess]:
         # The system picks the port, and this process keeps it as long as the workers live.
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         address = ("127.0.0.1", self._store.port)
         environment = {"OMP_NUM_THREADS": str(threads_per_worker(self.world_size))}
-        for rank in range(self.world_size):
-            name = f"worker rank {rank}"
-            self._workers.append(
-                RemoteProcess(name, RankWorker, rank, address, config, environment=environment)
-            )
+        return [
+            RemoteProcess(f"worker rank {rank}", RankWorker, rank, address, config, environment=environment)
+            for rank in range(self.world_size)
+        ]
 
     def determine_num_blocks(self) -> int:
         """Return the smallest number of all workers: they share one block table."""
@@ -147,27 +137,25 @@ class MultiprocExecutor:
     def init_cache(self, num_blocks: int) -> None:
         self.collective_rpc("init_cache", num_blocks)
 
-    def execute(
-        self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None
-    ) -> ModelRunnerOutput:
-        return self.submit(out, bitmask).result()
-
-    def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> MultiprocStep:
+    def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
         step = self._submit(out, None if bitmask is None else "late")
         if bitmask is not None:
-            self._send_bitmask(self._workers[self.output_rank], bitmask)
+            value = None
+            try:
+                value = bitmask.result()
+            finally:  # the worker must never wait in vain
+                worker = self._workers[self.output_rank]
+                self._tell(worker, lambda: worker.send_late(value))
         return step
 
-    def _submit(
-        self, out: SchedulerOutput, bitmask: GrammarBitmask | Literal["late"] | None
-    ) -> MultiprocStep:
+    def _submit(self, out: SchedulerOutput, bitmask: GrammarBitmask | Literal["late"] | None) -> PendingStep:
         out = replace(out, not_scheduled=[])  # for traces, not for workers
         for rank, worker in enumerate(self._live_workers()):
             if rank == self.output_rank:
                 call_id = self._send(worker, "execute", out, bitmask)
             else:
                 self._send(worker, "execute", out, None, answered=False)
-        return MultiprocStep(self, call_id)
+        return lambda: self.collect({self.output_rank: call_id})[0]
 
     def collective_rpc(self, method: str | Callable[..., Any], *args: Any) -> list[Any]:
         call_ids = {
@@ -182,7 +170,7 @@ class MultiprocExecutor:
         Raises the error of any rank that failed. Answers to other calls are kept: steps under way collect them later.
         """
         while not call_ids.items() <= self._answers.keys():
-            for worker in self._wait_for_any(self._live_workers()):
+            for worker in self.remote_class.wait_for_any(self._live_workers()):
                 try:
                     call_id, answer = worker.receive()
                 except Exception as error:
@@ -196,25 +184,12 @@ class MultiprocExecutor:
         for worker in workers:
             worker.close()
 
-    def _wait_for_any(self, workers: Sequence[RemoteProcess]) -> Sequence[RemoteProcess]:
-        return wait_for_any(workers)
-
     def _send(self, worker: RemoteProcess, method: str, *args: Any, answered: bool = True) -> int:
-        try:
-            return worker.send(method, *args, answered=answered)
-        except ProcessEnded as error:
-            raise self._fail(worker, error) from error
+        return self._tell(worker, lambda: worker.send(method, *args, answered=answered))
 
-    def _send_bitmask(self, worker: RemoteProcess, bitmask: Future[GrammarBitmask]) -> None:
-        value = None
+    def _tell(self, worker: RemoteProcess, send: Callable[[], Any]) -> Any:
         try:
-            value = bitmask.result()
-        finally:  # the worker must never wait in vain
-            self._send_late(worker, value)
-
-    def _send_late(self, worker: RemoteProcess, value: GrammarBitmask | None) -> None:
-        try:
-            worker.send_late(value)
+            return send()
         except ProcessEnded as error:
             raise self._fail(worker, error) from error
 
@@ -223,18 +198,17 @@ class MultiprocExecutor:
         if isinstance(error, ConfigError):
             self._kill()
             return error
-        death = error if isinstance(error, ProcessEnded) else self._find_death()
-        message = str(death) if death else f"{worker.name} failed: {type(error).__name__}: {error}"
+        message = f"{worker.name} failed: {type(error).__name__}: {error}"
+        if isinstance(error, ProcessEnded):
+            message = str(error)
+        else:  # peers of a dead worker notice broken connections before its death and fail too
+            for other in self._workers:
+                exit_code = other.exit_code(_BLAME_S / len(self._workers))
+                if exit_code is not None:
+                    message = str(ProcessEnded(other.name, exit_code))
+                    break
         self._kill()
         return EngineDeadError(message)
-
-    def _find_death(self) -> ProcessEnded | None:
-        """Return the worker that died; its peers notice broken connections first and fail too."""
-        for worker in self._workers:
-            exit_code = worker.exit_code(_BLAME_S / len(self._workers))
-            if exit_code is not None:
-                return ProcessEnded(worker.name, exit_code)
-        return None
 
     def _kill(self) -> None:
         workers, self._workers = self._workers, []

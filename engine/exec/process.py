@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Self
 
 from common.child_process import PipeChild
 from common.parent_link import serve_pipe
@@ -64,11 +64,11 @@ class RemoteProcess(PipeChild):
             raise value
         return call_id, value
 
-
-def wait_for_any(processes: Sequence[RemoteProcess], timeout: float | None = None) -> list[RemoteProcess]:
-    """Return those whose `receive` would not wait: at least one, unless `timeout` seconds pass."""
-    ready = wait([process.connection for process in processes], timeout)
-    return [process for process in processes if process.connection in ready]
+    @classmethod
+    def wait_for_any(cls, processes: Sequence[Self]) -> list[Self]:
+        """Wait until `receive` of at least one would not wait; return all of these."""
+        ready = wait([process.connection for process in processes])
+        return [process for process in processes if process.connection in ready]
 
 
 # In the child

@@ -21,9 +21,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
 import torch.distributed as dist
@@ -31,9 +30,8 @@ import torch.distributed as dist
 from common.child_process import ProcessEnded
 from engine.config import ConfigError, EngineConfig
 from engine.core.sched_output import GrammarBitmask, SchedulerOutput
-from engine.exec.dp import Replica, replica_config
-from engine.exec.multiproc import MultiprocExecutor, MultiprocStep, RankWorker, threads_per_worker
-from engine.grammar.vocabulary import TokenSource
+from engine.exec.base import PendingStep
+from engine.exec.multiproc import MultiprocExecutor, RankWorker, threads_per_worker
 
 logger = logging.getLogger(__name__)
 
@@ -191,6 +189,32 @@ class RemoteActor:
         if _Cluster.is_ours and not _Cluster.actors:
             ray.shutdown()
 
+    @classmethod
+    def wait_for_any(cls, actors: Sequence[Self]) -> list[Self]:
+        """Wait until `receive` of at least one would not wait; return all of these."""
+        first = {actor._pending[0][1]: actor for actor in actors if actor._pending}
+        ready, _ = connect().wait(list(first), num_returns=1)
+        return [first[reference] for reference in ready]
+
+
+Job = tuple[str, Callable[..., Any], tuple[Any, ...]]
+"""(name of an actor, factory of its object, the factory's arguments)"""
+
+
+def start_actors(jobs: Sequence[Job], *, num_gpus: int, num_workers: int) -> list[RemoteActor]:
+    """Start an actor for each job and wait until Ray has placed them. If it cannot, end all and raise ConfigError.
+
+    num_gpus: of each actor. num_workers: all that may share a machine's cores.
+    """
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = {"OMP_NUM_THREADS": str(threads_per_worker(num_workers)), "PYTHONPATH": path}
+    actors = [
+        RemoteActor(name, factory, *arguments, environment=environment, num_gpus=num_gpus)
+        for name, factory, arguments in jobs
+    ]
+    wait_until_placed(actors)
+    return actors
+
 
 def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
     """Wait until Ray has started the actors' processes. If it cannot place one, end all and raise ConfigError."""
@@ -218,63 +242,23 @@ def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
         )
 
 
-def wait_for_any_actor(actors: Sequence[RemoteActor], timeout: float | None = None) -> list[RemoteActor]:
-    """Return the actors whose `receive` would not wait."""
-    ray = connect()
-    first = {actor._pending[0][1]: actor for actor in actors if actor._pending}
-    ready, _ = ray.wait(list(first), num_returns=1, timeout=timeout)
-    return [first[reference] for reference in ready]
-
-
 class RayExecutor(MultiprocExecutor):
     """The workers of one engine as Ray actors."""
 
-    def _start_workers(self, config: EngineConfig) -> None:
-        ray = connect()
-        host = ray.util.get_node_ip_address()
+    remote_class = RemoteActor
+
+    def _start_workers(self, config: EngineConfig) -> list[Any]:
+        host = connect().util.get_node_ip_address()
         self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
         is_cuda = config.device == "cuda"
-        for rank in range(self.world_size):
-            local_rank = 0 if is_cuda else None  # each actor sees only its own GPU
-            worker = RemoteActor(
-                f"worker rank {rank}",
-                RankWorker,
-                *(None, rank, (host, self._store.port), config, local_rank),
-                environment=_environment(self.world_size),
-                num_gpus=int(is_cuda),
-            )
-            self._workers.append(worker)  # type: ignore[arg-type]
-        wait_until_placed(self._workers)  # type: ignore[arg-type]
+        local_rank = 0 if is_cuda else None  # each actor sees only its own GPU
+        address = (host, self._store.port)
+        jobs: list[Job] = [
+            (f"worker rank {rank}", RankWorker, (None, rank, address, config, local_rank))
+            for rank in range(self.world_size)
+        ]
+        return start_actors(jobs, num_gpus=int(is_cuda), num_workers=self.world_size)
 
-    def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> MultiprocStep:
+    def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
         """Submit a step together with its bitmask: a running actor call cannot receive it later."""
         return self._submit(out, None if bitmask is None else bitmask.result())
-
-    def _wait_for_any(self, workers: Sequence[Any]) -> Sequence[Any]:
-        return wait_for_any_actor(workers)
-
-
-def start_replicas(config: EngineConfig, tokenizer: TokenSource | None) -> list[RemoteActor]:
-    """Start whole engines as actors; each runs its own workers on its own machine."""
-    num_workers, num_replicas = config.parallel.world_size, config.parallel.data_parallel_size
-    is_cuda = config.device == "cuda"
-    backend = "uni" if num_workers == 1 else "mp"
-    inside = replace(config, parallel=replace(config.parallel, backend=backend))
-    replicas = [
-        RemoteActor(
-            f"data-parallel replica {index}",
-            Replica,
-            replica_config(inside, index),
-            tokenizer,
-            environment=_environment(num_workers * num_replicas),
-            num_gpus=num_workers if is_cuda else 0,
-        )
-        for index in range(num_replicas)
-    ]
-    wait_until_placed(replicas)
-    return replicas
-
-
-def _environment(num_workers: int) -> dict[str, str]:
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return {"OMP_NUM_THREADS": str(threads_per_worker(num_workers)), "PYTHONPATH": path}

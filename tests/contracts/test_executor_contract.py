@@ -126,8 +126,8 @@ def test_an_aborted_request_leaves_nothing_and_its_id_can_come_again(
 
 
 def test_a_step_without_rows_is_allowed(engine: EngineCore) -> None:
-    assert engine.executor.execute(SchedulerOutput(10_000)).sampled_token_ids == {}
-    assert isinstance(engine.executor.submit(SchedulerOutput(10_001)).result(), ModelRunnerOutput)
+    assert engine.executor.submit(SchedulerOutput(10_000))().sampled_token_ids == {}
+    assert isinstance(engine.executor.submit(SchedulerOutput(10_001))(), ModelRunnerOutput)
 
 
 def test_a_call_reaches_every_worker(engine: EngineCore) -> None:
@@ -139,4 +139,4 @@ def test_after_shutdown_nothing_runs(engine: EngineCore) -> None:
     engine.executor.shutdown()
     engine.executor.shutdown()
     with pytest.raises(RuntimeError, match="shut down"):
-        engine.executor.execute(SchedulerOutput(10_002))
+        engine.executor.submit(SchedulerOutput(10_002))

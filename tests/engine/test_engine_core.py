@@ -79,7 +79,7 @@ def test_an_engine_dies_with_its_cause_and_tells_every_request(make_engine: Make
     def fail(out: SchedulerOutput, _bitmask: Any) -> ModelRunnerOutput:
         raise ZeroDivisionError("a bug in a kernel")
 
-    engine.executor.execute = fail
+    engine.executor.submit = fail
     outputs = engine.step()
     assert {output.request_id for output in outputs} == {str(index) for index in range(WORKLOAD_SIZE)}
     assert {output.finish_reason for output in outputs} == {"error"}

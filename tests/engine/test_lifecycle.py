@@ -134,15 +134,15 @@ def test_an_interrupted_step_leaves_an_engine_that_works(make_engine: MakeEngine
     for item in work:
         engine.add_request(item)
     engine.step()
-    execute = engine.executor.execute
+    submit = engine.executor.submit
 
     def interrupt(*_step: object) -> None:
         raise KeyboardInterrupt
 
-    engine.executor.execute = interrupt
+    engine.executor.submit = interrupt
     with pytest.raises(KeyboardInterrupt):
         engine.step()
-    engine.executor.execute = execute
+    engine.executor.submit = submit
     assert not engine.has_unfinished()
     again = [request(str(i), random_prompt(9, seed=i)) for i in range(3)]
     expected = [request(str(i), random_prompt(9, seed=i)) for i in range(3)]

@@ -66,7 +66,7 @@ def test_ctrl_c_in_a_step_leaves_a_trace_that_goes_on_with_the_next_request(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine.executor, "execute", interrupt)
+        patch.setattr(engine.executor, "submit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             engine.step()
     run(engine, [request("r1", [1, 2, 3])])
@@ -88,7 +88,7 @@ def test_an_engine_that_dies_leaves_a_trace_that_says_why(
     def fail(*_step: object) -> None:
         raise RuntimeError("the worker fell over")
 
-    monkeypatch.setattr(engine.executor, "execute", fail)
+    monkeypatch.setattr(engine.executor, "submit", fail)
     engine.step()
     reader = TraceReader(path)
     assert reader.error == "RuntimeError: the worker fell over"

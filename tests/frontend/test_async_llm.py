@@ -51,8 +51,8 @@ class Gate:
         self._passes = threading.Semaphore(0)
         self._is_open = False
         executor = async_llm.llm_engine.engine_core.executor
-        self._execute = executor.execute
-        monkeypatch.setattr(executor, "execute", self._stand)
+        self._execute = executor.submit
+        monkeypatch.setattr(executor, "submit", self._stand)
 
     def _stand(self, out: SchedulerOutput, _bitmask: Any) -> ModelRunnerOutput:
         self.steps.append({row.request_id for row in out.scheduled})

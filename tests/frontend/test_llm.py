@@ -317,7 +317,7 @@ def interrupt_in_step(llm: LLM, monkeypatch: pytest.MonkeyPatch, number: int, ti
     """Press Ctrl-C in the middle of the given step, while the model computes."""
     executor = llm.llm_engine.engine_core.executor
     steps = iter(range(1_000_000))
-    execute = executor.execute
+    execute = executor.submit
 
     def execute_and_press(out: Any, _bitmask: Any) -> Any:
         if next(steps) == number:
@@ -325,7 +325,7 @@ def interrupt_in_step(llm: LLM, monkeypatch: pytest.MonkeyPatch, number: int, ti
                 signal.raise_signal(signal.SIGINT)
         return execute(out)
 
-    monkeypatch.setattr(executor, "execute", execute_and_press)
+    monkeypatch.setattr(executor, "submit", execute_and_press)
 
 
 def test_ctrl_c_aborts_all_requests_and_leaves_the_engine_usable(
@@ -382,7 +382,7 @@ def test_a_failing_step_raises_its_cause_and_the_engine_says_that_it_is_dead(
     def fail(_out: Any, _bitmask: Any) -> Any:
         raise ZeroDivisionError("a broken kernel")
 
-    monkeypatch.setattr(llm.llm_engine.engine_core.executor, "execute", fail)
+    monkeypatch.setattr(llm.llm_engine.engine_core.executor, "submit", fail)
     for _ in range(2):
         with pytest.raises(EngineDeadError, match="a broken kernel") as failure:
             llm.generate("hello", GREEDY)

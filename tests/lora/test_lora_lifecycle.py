@@ -112,13 +112,13 @@ def test_an_interrupted_step_leaves_no_adapter_half_loaded(adapters: list[Path],
     expected, _ = text_of(llm, lora)
     core = llm.llm_engine.engine_core
     other = llm.load_lora_adapter("two", str(adapters[1]))
-    execute = core.executor.execute
+    submit = core.executor.submit
 
     def interrupted(*args):
-        core.executor.execute = execute
+        core.executor.submit = submit
         raise KeyboardInterrupt
 
-    core.executor.execute = interrupted
+    core.executor.submit = interrupted
     with pytest.raises(KeyboardInterrupt):
         text_of(llm, other)
     assert text_of(llm, lora)[0] == expected

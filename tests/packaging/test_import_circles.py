@@ -12,7 +12,6 @@ PACKAGES = ("common", "kernels", "engine", "quizzes", "app")
 ALLOWED = {
     frozenset({"kernels.cuda.compile", "kernels.cuda.launch", "kernels.cuda.shim.build"}),
     frozenset({"engine.debug.port", "engine.debug.server"}),
-    frozenset({"engine.exec.dp", "engine.exec.ray"}),
     frozenset({"engine.sample.sampler", "engine.sample.draft_acceptance"}),
     frozenset({"engine.zoo.eagle", "engine.zoo.train"}),
     frozenset({"app.cli.quiz.code", "app.cli.quiz.free_text", "app.cli.quiz.menu", "app.cli.quiz.sitting"}),

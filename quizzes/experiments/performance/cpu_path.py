@@ -78,7 +78,7 @@ def _clocks(llm: Any) -> Any:
     places = [
         (engine.input_processor, "process", "tokenise"),
         (core.scheduler, "schedule", "schedule"),
-        (core.executor, "execute", "forward"),
+        (core.executor, "submit", "forward"),
         (type(runner.sampler), "__call__", "sample"),
         (core.scheduler, "update", "update"),
         (engine.output_processor, "update", "detokenise"),

@@ -72,19 +72,19 @@ def _put_in_fault(executor: Any, where: str, fails_at_step: int) -> None:
     """Make the worker fail at a step, as torch would, or report an error of one request."""
     import torch
 
-    execute, steps = executor.execute, iter(range(1, 10_000))
+    submit, steps = executor.submit, iter(range(1, 10_000))
 
     def faulty(out: Any, *more: Any) -> Any:
         failing = next(steps) == fails_at_step
         if failing and where == "step":
             raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
-        result = execute(out, *more)
+        pending = submit(out, *more)
         if failing:
             victim = out.scheduled[-1].request_id
-            result.errors[victim] = "its logits are NaN"
-        return result
+            pending().errors[victim] = "its logits are NaN"
+        return pending
 
-    executor.execute = faulty
+    executor.submit = faulty
 
 
 @contextmanager
