@@ -210,7 +210,7 @@ class Interview(Strict):
 
 
 class Code(Strict):
-    """A program to repair: folder `quizzes/autopsies/<folder>/` with given.py, checks.py, solution.py, mutants.py."""
+    """A program to repair: folder `quizzes/autopsies/<folder>/` with given.py, checks.py, solution.py."""
 
     folder: Id
     seconds: float = 20.0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from quizzes.autopsies.mutants import MUTANTS
 
 FOLDER = Path(__file__).parent
 
@@ -18,18 +21,13 @@ class UnknownProgram(ValueError):
     """Raised if no folder has that name."""
 
 
+@dataclass(frozen=True)
 class Mutant:
-    """A plausible but wrong repair: the solution with texts replaced that each occur once."""
+    """A plausible but wrong repair, the check that must fail, and what is wrong with it."""
 
-    def __init__(self, name: str, check: str, why: str, *changes: tuple[str, str]) -> None:
-        self.name, self.check, self.why, self.changes = name, check, why, changes
-
-    def source(self, solution: str) -> str:
-        for old, new in self.changes:
-            if solution.count(old) != 1:
-                raise ValueError(f"{self.name}: {old!r} occurs {solution.count(old)} times in the solution")
-            solution = solution.replace(old, new)
-        return solution
+    check: str
+    why: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -66,48 +64,48 @@ def load(source: str, name: str = "program") -> ModuleType:
 def probe(folder: str, name: str, args: dict[str, Any]) -> Any:
     """Run a probe on the given program. Raises any error of the program."""
     probes = importlib.import_module(f"{__package__}.{folder}.probes")
-    function = getattr(probes, name, None)
-    if function is None or name.startswith("_"):
-        known = [
-            n for n, f in inspect.getmembers(probes, inspect.isfunction) if f.__module__ == probes.__name__
-        ]
-        raise UnknownProgram(f"{folder} has no probe {name!r}; known: {', '.join(known)}")
-    return function(load(read(folder), f"given_{folder}"), **args)
+    functions = {
+        n: f for n, f in inspect.getmembers(probes, inspect.isfunction) if f.__module__ == probes.__name__
+    }
+    if name not in functions or name.startswith("_"):
+        raise UnknownProgram(f"{folder} has no probe {name!r}; known: {', '.join(functions)}")
+    return functions[name](load(read(folder), f"given_{folder}"), **args)
 
 
-def checks(folder: str) -> list[tuple[str, Callable[[ModuleType], None]]]:
-    """Return the checks of a program in source order."""
+def checks(folder: str) -> dict[str, Callable[[ModuleType], None]]:
+    """Return the checks of a program by name, in source order."""
     module = importlib.import_module(f"{__package__}.{folder}.checks")
-    found = [
-        (name, function)
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if name.startswith("check_")
-    ]
-    return sorted(found, key=lambda pair: pair[1].__code__.co_firstlineno)
+    return {name: value for name, value in vars(module).items() if name.startswith("check_")}
 
 
 def run_checks(folder: str, source: str) -> list[CheckResult]:
     """Run every check on a repair, even after failures."""
     read(folder)
     results = []
-    for name, check in checks(folder):
-        says = (inspect.getdoc(check) or name).splitlines()[0]
+    for name, check in checks(folder).items():
+        why = ""
         try:
             check(load(source, f"repair_{folder}"))
+        except AssertionError as error:
+            why = str(error) or "the check failed"
         except Exception as error:
-            results.append(CheckResult(name, says, False, _tell(error)))
-        else:
-            results.append(CheckResult(name, says, True))
+            why = f"{type(error).__name__}: {error}"
+        results.append(CheckResult(name, (inspect.getdoc(check) or name).splitlines()[0], not why, why))
     return results
 
 
-def mutants(folder: str) -> tuple[Mutant, ...]:
-    """Return the wrong repairs of a program, each with the check that must fail."""
-    found: tuple[Mutant, ...] = importlib.import_module(f"{__package__}.{folder}.mutants").MUTANTS
+def mutants(folder: str) -> list[Mutant]:
+    """Return the wrong repairs of a program. Raises ValueError if a diff does not fit the solution."""
+    found = []
+    for entry in re.split(r"^(?=check_)", MUTANTS[folder], flags=re.MULTILINE)[1:]:
+        headline, _, diff = entry.partition("\n")
+        check, _, why = headline.partition(": ")
+        source = read(folder, "solution")
+        for hunk in diff.split("@@\n"):
+            lines = hunk.splitlines(keepends=True)
+            old = "".join(line[1:] for line in lines if line[0] in " -")
+            if source.count(old) != 1:
+                raise ValueError(f"{headline}: {old!r} occurs {source.count(old)} times in the solution")
+            source = source.replace(old, "".join(line[1:] for line in lines if line[0] in " +"))
+        found.append(Mutant(check, why, source))
     return found
-
-
-def _tell(error: Exception) -> str:
-    if isinstance(error, AssertionError):
-        return str(error) or "the check failed"
-    return f"{type(error).__name__}: {error}"

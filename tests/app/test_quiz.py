@@ -355,11 +355,11 @@ def _eventually_has_a_worker(pid: int) -> list[int]:
 
 
 def test_a_program_is_mended_with_checks_in_between(home: Path, tmp_path: Path) -> None:
-    from quizzes.autopsies.programs import FOLDER, mutants, read
+    from quizzes.autopsies.programs import FOLDER, mutants
 
     half = tmp_path / "half.py"
     wrong = next(m for m in mutants("block_manager") if m.check == "check_freeing_twice_is_refused")
-    half.write_text(wrong.source(read("block_manager", "solution")))
+    half.write_text(wrong.source)
     path = script(tmp_path, "?", "", str(half), str(FOLDER / "block_manager" / "solution.py"))
     done = prep("quiz", "--question", "code_review.mend_block_manager", "--script", path)
     assert "c prints the given program" in " ".join(done.stdout.split())
