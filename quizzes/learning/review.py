@@ -121,13 +121,13 @@ def desired_retention(interview: dt.date | None, day: dt.date) -> float:
 def cards(state: State) -> dict[str, Card]:
     """Return all cards by question id: cached ones if no fact was added since, else replayed."""
     version = json.dumps([REPLAY_VERSION, state.version()])
-    kept = state.derived("card", version)
+    kept = state.derived_cards(version)
     if kept is None:
         replayed = replay(
             state.attempts(scored=True), state.downgrades(), state.card_actions(), state.settings
         )
         with suppress(StateUnavailable):  # on a full disk the cards are right, but not cached
-            state.put_derived("card", version, [_row(card) for card in replayed.values()])
+            state.put_derived_cards(version, [_row(card) for card in replayed.values()])
         return replayed
     return {row["question_id"]: _card(row) for row in kept}
 
@@ -185,30 +185,16 @@ def _told(card: Card, action: str) -> Card:
     return replace(card, suspended=False, lapses=0)
 
 
+_PLAIN = ("question_id", "reps", "lapses", "last_rating", "last_fraction", "surprise", "suspended")
+"""Fields of Card that are columns of the state's table of cards."""
+
+
 def _row(card: Card) -> dict[str, Any]:
-    return {
-        "question_id": card.question_id,
-        "fsrs": card.memory.to_json(),
-        "due": card.due.isoformat(),
-        "stability": card.memory.stability,
-        "difficulty": card.memory.difficulty,
-        "reps": card.reps,
-        "lapses": card.lapses,
-        "last_rating": card.last_rating,
-        "last_fraction": card.last_fraction,
-        "surprise": int(card.surprise),
-        "suspended": int(card.suspended),
-    }
+    memory = card.memory
+    columns = {"stability": memory.stability, "difficulty": memory.difficulty, "due": card.due.isoformat()}
+    return {**{name: getattr(card, name) for name in _PLAIN}, "fsrs": memory.to_json(), **columns}
 
 
 def _card(row: dict[str, Any]) -> Card:
-    return Card(
-        question_id=row["question_id"],
-        memory=FsrsCard.from_json(row["fsrs"]),
-        reps=row["reps"],
-        lapses=row["lapses"],
-        last_rating=row["last_rating"],
-        last_fraction=row["last_fraction"],
-        surprise=bool(row["surprise"]),
-        suspended=bool(row["suspended"]),
-    )
+    flags = {name: bool(row[name]) for name in ("surprise", "suspended")}
+    return Card(memory=FsrsCard.from_json(row["fsrs"]), **{**{name: row[name] for name in _PLAIN}, **flags})

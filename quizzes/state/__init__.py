@@ -4,15 +4,15 @@
 
     with State.open() as state:
         session = state.begin_session("quiz", {"topic": "batching", "seed": 7})
-        committed = state.commit_prediction(session.id, question_id="batching.static_vs_continuous", revision=1,
-                                            seed=7, answer={"static": 124}, confidence=90)
+        committed = state.add(Prediction(session.id, "batching.static_vs_continuous", revision=1, seed=7,
+                                         answer={"static": 124}, confidence=90))
         ...                                        # now the experiment may run
-        state.add_attempt(Attempt(session_id=session.id, prediction_id=committed.id, ...))
+        state.add(Attempt(session_id=session.id, prediction_id=committed.id, ...))
 
 This package knows neither questions nor schedules: `quizzes.learning` computes cards and statistics from the facts.
 """
 
-from quizzes.state.errors import ArchiveRefused, StateDamaged, StateError, StateTooNew, StateUnavailable
+from quizzes.state.database import ArchiveRefused, StateDamaged, StateError, StateTooNew, StateUnavailable
 from quizzes.state.records import (
     Attempt,
     IntervalForecast,

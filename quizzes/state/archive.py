@@ -11,15 +11,16 @@ import hashlib
 import json
 import sqlite3
 import zipfile
+import zlib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quizzes.state import database, rows
-from quizzes.state.errors import ArchiveRefused, StateError, StateUnavailable
+from quizzes.state import database, records
+from quizzes.state.database import ArchiveRefused, StateError, StateUnavailable
 from quizzes.state.schema import FACTS, MIGRATIONS, REFERENCES, SCHEMA
 from quizzes.state.store import State
-from quizzes.state.ulid import is_id
 
 FORMAT = "prep-state"
 MANIFEST = "manifest.json"
@@ -40,7 +41,11 @@ class Imported:
 
 def export(state: State, target: Path, app_version: str = "") -> dict[str, int]:
     """Write all facts to a zip and return the rows per table. A failed export keeps an existing file."""
-    files = {f"{table}.jsonl": _lines(found) for table, found in facts(state).items()}
+    tables = facts(state)
+    files = {
+        f"{table}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        for table, rows in tables.items()
+    }
     manifest = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -65,7 +70,7 @@ def export(state: State, target: Path, app_version: str = "") -> dict[str, int]:
         ) from error
     finally:
         half.unlink(missing_ok=True)
-    return {table: files[f"{table}.jsonl"].count(b"\n") for table in FACTS}
+    return {table: len(rows) for table, rows in tables.items()}
 
 
 def facts(state: State) -> Tables:
@@ -73,7 +78,7 @@ def facts(state: State) -> Tables:
     with database.telling(state.path or "in memory"):
         state.connection.execute("BEGIN")  # one snapshot, even if another terminal adds rows
         try:
-            return {table: _read(state.connection, table, columns) for table, columns in FACTS.items()}
+            return {table: _read(state.connection, table) for table in FACTS}
         finally:
             state.connection.execute("COMMIT")
 
@@ -92,8 +97,17 @@ def import_(state: State, source: Path) -> Imported:
         try:
             with database.transaction(state.connection):
                 for table, columns in FACTS.items():
-                    fresh = _unknown_here(state.connection, source, table, columns, tables[table])
-                    _write(state.connection, table, columns, fresh)
+                    here = {row["id"]: row for row in _read(state.connection, table)}
+                    for row in tables[table]:
+                        if here.get(row["id"], row) != row:
+                            raise _refused(
+                                source, f"{table} {row['id']} differs from the one that is already here"
+                            )
+                    fresh = [row for row in tables[table] if row["id"] not in here]
+                    values = ", ".join(f":{column}" for column in columns)
+                    state.connection.executemany(
+                        f"INSERT INTO {table}({', '.join(columns)}) VALUES ({values})", fresh
+                    )
                     added[table] = len(fresh)
                     known[table] = len(tables[table]) - len(fresh)
         except (
@@ -106,11 +120,8 @@ def import_(state: State, source: Path) -> Imported:
     return Imported(added, known)
 
 
-def _lines(found: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found).encode()
-
-
-def _read(connection: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+def _read(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
+    columns = FACTS[table]
     found = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY id")
     return [dict(zip(columns, row, strict=True)) for row in found]
 
@@ -128,12 +139,9 @@ def _from_copy(source: Path) -> Tables:
     try:
         database.refuse_newer(source.absolute(), SCHEMA)
         with State.in_memory() as copy:
-            original = database.connect_to_read(source)
-            try:
+            with closing(database.connect_to_read(source)) as original:
                 database.check(original, source)
                 original.backup(copy.connection)
-            finally:
-                original.close()
             database.migrate(copy.connection, MIGRATIONS, lambda schema: None)
             return facts(copy)
     except (StateError, sqlite3.Error) as error:
@@ -155,22 +163,18 @@ def _from_zip(source: Path) -> Tables:
                     raise _refused(source, f"{name} is not what was exported (its checksum differs)")
                 tables[table] = [json.loads(line) for line in text.splitlines()]
             return tables
+    except StateError:
+        raise
     except zipfile.BadZipFile as error:
         why = f"it is no export, and no copy of a state file ({str(error).lower()})"
         raise _refused(source, why, "prep state export FILE makes an export") from error
     except (KeyError, ValueError, TypeError, AttributeError, EOFError) as error:
         raise _refused(source, f"{type(error).__name__}: {error}") from error
-    except OSError as error:
-        if isinstance(error, StateError):
-            raise
-        raise _refused(source, str(error)) from error
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
+    except (OSError, RuntimeError) as error:  # RuntimeError: encrypted, or an unknown compression method
         raise _refused(source, str(error)) from error
 
 
 def _member(source: Path, archive: zipfile.ZipFile, name: str) -> bytes:
-    import zlib
-
     if archive.getinfo(name).file_size > MOST_BYTES:
         raise _refused(source, f"{name} claims to be larger than {MOST_BYTES >> 30} GiB")
     try:
@@ -192,24 +196,24 @@ def _check_manifest(source: Path, manifest: dict[str, Any]) -> None:
 
 def _check_rows(source: Path, tables: Tables) -> None:
     """Check that every row has the columns of its table, a unique key, and existing references."""
-    kinds = _column_kinds()
     keys: dict[str, set[str]] = {}
-    for table, columns in FACTS.items():
+    for table, kinds in _column_kinds().items():
+        known = keys[table] = set()
         for number, row in enumerate(tables[table], 1):
             where = f"{table}, row {number}"
-            if not isinstance(row, dict) or set(row) != set(columns):
+            if not isinstance(row, dict) or set(row) != set(FACTS[table]):
                 raise _refused(source, f"{where}: it has not the columns of this table")
-            if not is_id(row["id"]) or row["id"] in keys.setdefault(table, set()):
+            if not records.is_id(row["id"]) or row["id"] in known:
                 raise _refused(source, f"{where}: {row['id']!r} is not a key, or appears twice")
             for column, value in row.items():
-                if not _fits(column, value, kinds[table][column]):
+                if not _fits(column, value, *kinds[column]):
                     raise _refused(source, f"{where}: {column} cannot be {str(value)[:60]!r}")
             for column, target in REFERENCES.get(table, {}).items():
-                if row[column] is not None and row[column] not in keys.get(target, ()):
+                if row[column] is not None and row[column] not in keys[target]:
                     raise _refused(source, f"{where}: its {target} {row[column]!r} is missing")
-            keys[table].add(row["id"])
+            known.add(row["id"])
     try:
-        rows.settings_from([(row["name"], row["value"]) for row in tables["setting"]])
+        records.settings_from([(row["name"], row["value"]) for row in tables["setting"]])
     except (ValueError, TypeError) as error:
         raise _refused(source, f"setting: {error}") from error
 
@@ -226,46 +230,21 @@ def _column_kinds() -> dict[str, dict[str, tuple[str, bool]]]:
         }
 
 
-def _fits(column: str, value: Any, kind: tuple[str, bool]) -> bool:
+def _fits(column: str, value: Any, kind: str, needed: bool) -> bool:
     """Return whether the program can read a value of this column back."""
-    kind_name, needed = kind
     if value is None:
         return not needed
-    types = {"TEXT": (str,), "INTEGER": (int,), "REAL": (int, float)}[kind_name]
+    types = {"TEXT": (str,), "INTEGER": (int,), "REAL": (int, float)}[kind]
     if not isinstance(value, types) or isinstance(value, bool):
         return False
     try:
-        if column in rows.JSON_COLUMNS:
+        if column in records.JSON_COLUMNS:
             json.loads(str(value))
-        elif column in rows.TIME_COLUMNS:
-            return rows.time_text(rows.to_time(str(value))) == value
+        elif column in records.TIME_COLUMNS:
+            return records.time_text(dt.datetime.fromisoformat(str(value))) == value
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _unknown_here(
-    connection: sqlite3.Connection,
-    source: Path,
-    table: str,
-    columns: tuple[str, ...],
-    table_rows: list[dict[str, Any]],
-) -> list[dict[str, Any]]:
-    """Return the rows with new keys. Raises ArchiveRefused if a row differs from the one with the same key."""
-    here = {row["id"]: row for row in _read(connection, table, columns)} if table_rows else {}
-    for row in table_rows:
-        if row["id"] in here and here[row["id"]] != row:
-            raise _refused(source, f"{table} {row['id']} differs from the one that is already here")
-    return [row for row in table_rows if row["id"] not in here]
-
-
-def _write(
-    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], fresh: list[dict[str, Any]]
-) -> None:
-    connection.executemany(
-        f"INSERT INTO {table}({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-        [tuple(row[column] for column in columns) for row in fresh],
-    )
 
 
 def _refused(source: Path, why: str, next_step: str = "export it again") -> ArchiveRefused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from common.paths import backup_folder
@@ -17,13 +18,10 @@ def copy_to(connection: sqlite3.Connection, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        copy = sqlite3.connect(half)
-        try:
+        with closing(sqlite3.connect(half)) as copy:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, no -wal beside it
             report = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
-        finally:
-            copy.close()
         if report != "ok":
             raise sqlite3.DatabaseError(report)
         os.replace(half, target)
@@ -43,7 +41,7 @@ def daily(connection: sqlite3.Connection, state_file: Path, today: dt.date) -> P
     if target.exists():
         return None
     copy_to(connection, target)
-    for old in sorted(_daily_files(state_file))[:-DAILY_KEPT]:
+    for old in sorted(target.parent.glob("state-????-??-??.sqlite3"))[:-DAILY_KEPT]:
         old.unlink(missing_ok=True)
     return target
 
@@ -67,7 +65,3 @@ def set_aside(state_file: Path, now: dt.datetime) -> Path:
         if part.exists():
             part.replace(target.with_name(target.name + suffix))
     return target
-
-
-def _daily_files(state_file: Path) -> list[Path]:
-    return list(backup_folder(state_file).glob("state-????-??-??.sqlite3"))

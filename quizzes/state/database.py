@@ -5,13 +5,35 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-
-from quizzes.state.errors import StateDamaged, StateError, StateTooNew, StateUnavailable
 
 BUSY_SECONDS = 10.0
 """Timeout for another terminal's transaction, which takes milliseconds."""
+
+
+class StateError(OSError):
+    """Raised if the state cannot be read or written. The message names the file; `next_step` says what to do."""
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__(message)
+        self.next_step = next_step
+
+
+class StateTooNew(StateError):
+    """The file is from a newer version of prep. It was not changed."""
+
+
+class StateDamaged(StateError):
+    """SQLite cannot read the file. It was not changed."""
+
+
+class StateUnavailable(StateError):
+    """The folder is not writable, the disk is full, or another program has locked the file."""
+
+
+class ArchiveRefused(StateError):
+    """An archive is damaged, from a newer version, or contradicts this state. Nothing was imported."""
 
 
 def connect(path: Path | str) -> sqlite3.Connection:
@@ -35,12 +57,8 @@ def refuse_newer(path: Path, known: int) -> None:
     """Raise StateTooNew for a file of a newer version, without changing it."""
     if not path.exists() or path.stat().st_size == 0:
         return
-    with telling(path):
-        connection = connect_to_read(path)
-        try:
-            found = schema_of(connection)
-        finally:
-            connection.close()
+    with telling(path), closing(connect_to_read(path)) as connection:
+        found = schema_of(connection)
     if found > known:
         raise StateTooNew(
             f"{path} was written by a newer prep (schema {found}; this version supports {known}); it was not changed",

@@ -1,20 +1,43 @@
-"""Records of facts. A record never changes: a correction is another record.
+"""Records of facts, their keys, and their conversion to rows. A record never changes: a correction is another record.
 
-Times are aware, in UTC and whole milliseconds, so that the file returns them unchanged.
+Times are aware, in UTC and whole milliseconds, so that the file returns them unchanged. Keys are ULIDs
+(https://github.com/ulid/spec): 48 bits of milliseconds and 80 random bits in base 32, which sort by creation time.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
-from typing import Any, Literal
-
-from quizzes.state.ulid import new_id
+import json
+import os
+import sqlite3
+import time
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
 
 Grader = Literal["exact", "band", "experiment", "tests", "probe", "self", "judge"]
 KeypointVerdict = Literal["hit", "partial", "miss", "contradicted", "unsure"]
 Marker = Literal["self", "judge", "probe", "lint"]
 SESSION_KINDS = ("quiz", "review", "placement", "exam", "claims", "mock", "drill", "lab", "lesson")
+
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ID_LENGTH = 26
+_last_number = 0
+
+
+def new_id(milliseconds: int | None = None) -> str:
+    """Return a key for the current time. Later calls in the same process return greater keys."""
+    global _last_number
+    now = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
+    number = (now << 80) | int.from_bytes(os.urandom(10), "big")
+    if milliseconds is None:
+        number = max(number, _last_number + 1)  # the same millisecond, or a clock that was set back
+        _last_number = number
+    return "".join(ALPHABET[number >> 5 * digit & 31] for digit in reversed(range(ID_LENGTH)))
+
+
+def is_id(text: object) -> bool:
+    return isinstance(text, str) and len(text) == ID_LENGTH and set(text) <= set(ALPHABET)
 
 
 def utc_now() -> dt.datetime:
@@ -166,3 +189,61 @@ class Vote:
     """Verdict of the test; None before it ran."""
     at: dt.datetime = field(default_factory=utc_now)
     id: str = field(default_factory=new_id)
+
+
+TABLE_OF = {
+    Session: "session",
+    Prediction: "prediction",
+    Attempt: "attempt",
+    KeypointMark: "keypoint_mark",
+    IntervalForecast: "interval_forecast",
+    Run: "run",
+    Vote: "vote",
+}
+JSON_COLUMNS = frozenset({"spec", "answer", "detail", "args", "result"})
+TIME_COLUMNS = frozenset({"at", "started", "ended"})
+Record = TypeVar("Record")
+
+
+def time_text(time: dt.datetime) -> str:
+    """Return ISO 8601 in UTC with milliseconds, which sorts as text in order of time."""
+    if time.tzinfo is None:
+        raise ValueError(f"{time} has no time zone; use an aware time in UTC")
+    return time.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+_ENCODE = {
+    **dict.fromkeys(JSON_COLUMNS, _json_text),
+    **dict.fromkeys(TIME_COLUMNS, time_text),
+    **dict.fromkeys(("correct", "scored"), int),
+}
+_DECODE = {
+    **dict.fromkeys(JSON_COLUMNS, json.loads),
+    **dict.fromkeys(TIME_COLUMNS, dt.datetime.fromisoformat),
+    **dict.fromkeys(("correct", "scored"), bool),
+}
+
+
+def to_row(record: Any, columns: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    """Return column -> value for the file. more: columns that are not fields of the record."""
+    row = {name: getattr(record, name) for name in columns if name not in more}
+    return {**row, **{name: _ENCODE[name](row[name]) for name in row.keys() & _ENCODE}, **more}
+
+
+def to_record(kind: type[Record], row: sqlite3.Row, **more: Any) -> Record:
+    """Return the record of a row. more: fields from other tables."""
+    names = {field.name for field in fields(kind)} & set(row.keys())  # type: ignore[arg-type]
+    decoded = {name: _DECODE[name](row[name]) for name in names & _DECODE.keys() if row[name] is not None}
+    return kind(**{**{name: row[name] for name in names}, **decoded, **more})
+
+
+def settings_from(changes: list[tuple[str, str]]) -> Settings:
+    """Return the settings after (name, JSON) changes in order. Unknown names, from later versions, are ignored."""
+    values = {name: json.loads(value) for name, value in changes if name in Settings.__dataclass_fields__}
+    if values.get("interview_date"):
+        values["interview_date"] = dt.date.fromisoformat(values["interview_date"])
+    return Settings(**values)

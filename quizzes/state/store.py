@@ -10,17 +10,16 @@ import datetime as dt
 import json
 import platform
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from common.paths import state_path
-from quizzes.state import backup, database, rows
-from quizzes.state.errors import StateError
+from quizzes.state import backup, database, records
+from quizzes.state.database import StateError
 from quizzes.state.records import (
-    SESSION_KINDS,
     Attempt,
     IntervalForecast,
     KeypointMark,
@@ -29,10 +28,13 @@ from quizzes.state.records import (
     Session,
     Settings,
     Vote,
-    utc_now,
+    new_id,
+    to_record,
+    to_row,
 )
 from quizzes.state.schema import FACTS, MIGRATIONS
-from quizzes.state.ulid import new_id
+
+Record = TypeVar("Record")
 
 
 class State:
@@ -94,100 +96,63 @@ class State:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # settings
-
-    @property
-    def settings(self) -> Settings:
-        changes = self._all("SELECT name, value FROM setting ORDER BY at, id")
-        return rows.settings_from([(row["name"], row["value"]) for row in changes])
+    # add facts
 
     def change_settings(self, **changes: Any) -> Settings:
         """Change the given fields of Settings. Return all settings."""
         replace(self.settings, **changes)  # a TypeError for a name that does not exist
-        now = rows.time_text(utc_now())
-        with self._writing():
-            for name, value in changes.items():
-                self._insert(
-                    "setting", {"id": new_id(), "at": now, "name": name, "value": rows.setting_value(value)}
-                )
+        plain = {
+            name: each.isoformat() if isinstance(each, dt.date) else each for name, each in changes.items()
+        }
+        self._write(
+            *(("setting", _stamped(name=name, value=json.dumps(value))) for name, value in plain.items())
+        )
         return self.settings
-
-    # a sitting
 
     def begin_session(
         self, kind: str, spec: dict[str, Any] | None = None, *, bank_rev: str = "", app_version: str = ""
     ) -> Session:
         """Start a sitting. spec: its options as JSON values, enough to continue it later."""
-        if kind not in SESSION_KINDS:
-            raise ValueError(f"unknown kind of session {kind!r}; known: {', '.join(SESSION_KINDS)}")
+        if kind not in records.SESSION_KINDS:
+            raise ValueError(f"unknown kind of session {kind!r}; known: {', '.join(records.SESSION_KINDS)}")
         session = Session(kind, spec or {}, bank_rev, app_version, host=platform.node())
         self.add(session)
         return session
 
     def end_session(self, session_id: str) -> None:
         """Mark a sitting as complete, so that it is not continued later."""
-        row = {"id": new_id(), "session_id": session_id, "at": rows.time_text(utc_now())}
-        with self._writing():
-            self._insert("session_end", row)
+        self._write(("session_end", _stamped(session_id=session_id)))
 
-    def commit_prediction(
-        self,
-        session_id: str,
-        *,
-        question_id: str,
-        revision: int,
-        seed: int,
-        answer: Any,
-        confidence: int | None = None,
-    ) -> Prediction:
-        """Save a prediction. When this returns, it is in the file and the run may start."""
-        prediction = Prediction(session_id, question_id, revision, seed, answer, confidence)
-        self.add(prediction)
-        return prediction
-
-    def add_attempt(self, attempt: Attempt) -> Attempt:
-        """Save a graded answer with its marks and intervals in one transaction."""
-        marks = (rows.to_row(m, FACTS["keypoint_mark"], attempt_id=attempt.id) for m in attempt.marks)
-        forecasts = (
-            rows.to_row(f, FACTS["interval_forecast"], attempt_id=attempt.id) for f in attempt.intervals
-        )
-        with self._writing():
-            self._insert("attempt", rows.to_row(attempt, FACTS["attempt"]))
-            for row in marks:
-                self._insert("keypoint_mark", row)
-            for row in forecasts:
-                self._insert("interval_forecast", row)
-        return attempt
-
-    def add(self, record: Session | Prediction | Attempt | Run | Vote) -> None:
-        """Save one record."""
+    def add(self, record: Record) -> Record:
+        """Save one record, an attempt with its marks and intervals, and return it. A prediction that was added is in
+        the file: its run may start."""
+        table = records.TABLE_OF[type(record)]
+        rows = [(table, to_row(record, FACTS[table]))]
         if isinstance(record, Attempt):
-            self.add_attempt(record)
-            return
-        table = rows.TABLE_OF[type(record)]
-        with self._writing():
-            self._insert(table, rows.to_row(record, FACTS[table]))
+            for detail in (*record.marks, *record.intervals):
+                table = records.TABLE_OF[type(detail)]
+                rows.append((table, to_row(detail, FACTS[table], attempt_id=record.id)))
+        self._write(*rows)
+        return record
 
     def lower_rating(self, attempt_id: str, rating: int) -> None:
         """Lower the rating of an attempt, because the learner guessed. A rating cannot be raised."""
-        row = {"id": new_id(), "attempt_id": attempt_id, "at": rows.time_text(utc_now()), "rating": rating}
-        with self._writing():
-            self._insert("downgrade", row)
+        self._write(("downgrade", _stamped(attempt_id=attempt_id, rating=rating)))
 
     def suspend(self, question_id: str) -> None:
         """Stop reviewing a question until `resume`."""
-        self._card_action(question_id, "suspend")
+        self._write(("card_action", _stamped(question_id=question_id, action="suspend")))
 
     def resume(self, question_id: str) -> None:
         """Review a suspended question again; its lapses restart at 0."""
-        self._card_action(question_id, "resume")
+        self._write(("card_action", _stamped(question_id=question_id, action="resume")))
 
-    def _card_action(self, question_id: str, action: str) -> None:
-        row = {"id": new_id(), "question_id": question_id, "at": rows.time_text(utc_now()), "action": action}
-        with self._writing():
-            self._insert("card_action", row)
+    # query facts
 
-    # questions
+    @property
+    def settings(self) -> Settings:
+        changes = self._all("SELECT name, value FROM setting ORDER BY at, id")
+        return records.settings_from([(row["name"], row["value"]) for row in changes])
 
     def count(self, table: str) -> int:
         """Return the number of rows of a fact table."""
@@ -203,43 +168,33 @@ class State:
         scored: bool | None = None,
     ) -> list[Attempt]:
         """Return attempts in order of time, with their marks and intervals."""
-        wanted: dict[str, Any] = {
+        wanted = {
             "question_id = ?": question_id,
             "session_id = ?": session_id,
-            "at >= ?": None if since is None else rows.time_text(since),
-            "scored = ?": None if scored is None else int(scored),
+            "at >= ?": None if since is None else records.time_text(since),
+            "scored = ?": scored,
         }
         chosen = {condition: value for condition, value in wanted.items() if value is not None}
         where = " AND ".join(chosen) or "1"
-        found = self._all(f"SELECT * FROM attempt WHERE {where} ORDER BY at, id", *chosen.values())
-        inner = f"attempt_id IN (SELECT id FROM attempt WHERE {where})"
-        marks = self._by_attempt(KeypointMark, inner, chosen.values())
-        forecasts = self._by_attempt(IntervalForecast, inner, chosen.values())
+        details: dict[tuple[type, str], list[Any]] = {}
+        for kind in (KeypointMark, IntervalForecast):
+            query = f"SELECT * FROM {records.TABLE_OF[kind]} WHERE attempt_id IN (SELECT id FROM attempt WHERE {where})"
+            for row in self._all(f"{query} ORDER BY id", *chosen.values()):
+                details.setdefault((kind, row["attempt_id"]), []).append(to_record(kind, row))
         return [
-            rows.to_record(
+            to_record(
                 Attempt,
                 row,
-                marks=tuple(marks.get(row["id"], ())),
-                intervals=tuple(forecasts.get(row["id"], ())),
+                marks=tuple(details.get((KeypointMark, row["id"]), ())),
+                intervals=tuple(details.get((IntervalForecast, row["id"]), ())),
             )
-            for row in found
+            for row in self._all(f"SELECT * FROM attempt WHERE {where} ORDER BY at, id", *chosen.values())
         ]
-
-    def _by_attempt(self, kind: type[Any], where: str, values: Iterable[Any]) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {}
-        for row in self._all(f"SELECT * FROM {rows.TABLE_OF[kind]} WHERE {where} ORDER BY id", *values):
-            found.setdefault(row["attempt_id"], []).append(rows.to_record(kind, row))
-        return found
 
     def last_seeds(self) -> dict[str, int]:
         """Return question id -> seed of its last attempt."""
         found = self._all("SELECT question_id, seed, max(at || id) FROM attempt GROUP BY 1")
         return {row["question_id"]: row["seed"] for row in found}
-
-    def predictions(self, session_id: str | None = None) -> list[Prediction]:
-        where, values = ("session_id = ?", [session_id]) if session_id else ("1", [])
-        found = self._all(f"SELECT * FROM prediction WHERE {where} ORDER BY at, id", *values)
-        return [rows.to_record(Prediction, row) for row in found]
 
     def downgrades(self) -> dict[str, int]:
         """Return attempt id -> lowest later rating by the learner."""
@@ -249,14 +204,13 @@ class State:
     def card_actions(self) -> list[tuple[dt.datetime, str, str]]:
         """Return (time, question id, "suspend" or "resume") in order of time."""
         found = self._all("SELECT at, question_id, action FROM card_action ORDER BY at, id")
-        return [(rows.to_time(row["at"]), row["question_id"], row["action"]) for row in found]
+        return [(dt.datetime.fromisoformat(at), question_id, action) for at, question_id, action in found]
 
     def session(self, session_id: str) -> Session:
         """Raises KeyError."""
-        found = self._sessions("session.id = ?", session_id)
-        if not found:
-            raise KeyError(session_id)
-        return found[0]
+        for found in self._sessions("session.id = ?", session_id):
+            return found
+        raise KeyError(session_id)
 
     def sessions(self, kind: str | None = None) -> list[Session]:
         """In order of time."""
@@ -274,19 +228,23 @@ class State:
             "GROUP BY session.id ORDER BY started, session.id",
             *values,
         )
-        return [rows.to_record(Session, row) for row in found]
+        return [to_record(Session, row) for row in found]
+
+    def predictions(self, session_id: str | None = None) -> list[Prediction]:
+        return self._records(Prediction, session_id=session_id)
 
     def runs(self, experiment: str | None = None) -> list[Run]:
-        where, values = ("experiment = ?", [experiment]) if experiment else ("1", [])
-        found = self._all(f"SELECT * FROM run WHERE {where} ORDER BY at, id", *values)
-        return [rows.to_record(Run, row) for row in found]
+        return self._records(Run, experiment=experiment)
 
     def votes(self, claim_id: str | None = None) -> list[Vote]:
-        where, values = ("claim_id = ?", [claim_id]) if claim_id else ("1", [])
-        return [
-            rows.to_record(Vote, row)
-            for row in self._all(f"SELECT * FROM vote WHERE {where} ORDER BY at, id", *values)
-        ]
+        return self._records(Vote, claim_id=claim_id)
+
+    def _records(self, kind: type[Record], **equal: str | None) -> list[Record]:
+        """Return records in order of time. equal: column -> wanted value, None for any."""
+        wanted = {f"{column} = ?": value for column, value in equal.items() if value}
+        where = " AND ".join(wanted) or "1"
+        query = f"SELECT * FROM {records.TABLE_OF[kind]} WHERE {where} ORDER BY at, id"
+        return [to_record(kind, row) for row in self._all(query, *wanted.values())]
 
     def statistics(self) -> list[dict[str, Any]]:
         """Return per question and revision: attempts, correct, mean share of the points, mean seconds, last."""
@@ -296,23 +254,21 @@ class State:
 
     def version(self) -> str:
         """Return a version that changes when a fact is added that affects cards."""
-        tables = ("setting", "attempt", "downgrade", "card_action")
-        return json.dumps([self.count(table) for table in tables])
+        return json.dumps([self.count(table) for table in ("setting", "attempt", "downgrade", "card_action")])
 
-    def derived(self, name: str, version: str) -> list[dict[str, Any]] | None:
-        """Return the rows of a derived table, or None if they are missing or from another version."""
-        made = self._all("SELECT made_from FROM derived WHERE name = ?", name)
-        if not made or made[0]["made_from"] != version:
+    def derived_cards(self, version: str) -> list[dict[str, Any]] | None:
+        """Return the rows of the table of cards, or None if they are missing or from another version."""
+        if not self._all("SELECT 1 FROM derived WHERE name = 'card' AND made_from = ?", version):
             return None
-        return [dict(row) for row in self._all(f"SELECT * FROM {_derived(name)}")]
+        return [dict(row) for row in self._all("SELECT * FROM card")]
 
-    def put_derived(self, name: str, version: str, table: list[dict[str, Any]]) -> None:
-        """Replace the rows of a derived table, computed from the facts of `version`."""
+    def put_derived_cards(self, version: str, cards: list[dict[str, Any]]) -> None:
+        """Replace the rows of the table of cards, computed from the facts of `version`."""
         with self._writing():
-            self.connection.execute(f"DELETE FROM {_derived(name)}")
-            for row in table:
-                self._insert(name, row)
-            self.connection.execute("INSERT OR REPLACE INTO derived VALUES (?, ?)", (name, version))
+            self.connection.execute("DELETE FROM card")
+            for row in cards:
+                self._insert("card", row)
+            self.connection.execute("INSERT OR REPLACE INTO derived VALUES ('card', ?)", (version,))
 
     def drop_derived(self) -> None:
         """Delete all derived tables."""
@@ -331,21 +287,26 @@ class State:
         with database.telling(self.path or "in memory"), database.transaction(self.connection):
             yield
 
+    def _write(self, *rows: tuple[str, dict[str, Any]]) -> None:
+        """Insert (table, row) pairs in one transaction."""
+        with self._writing():
+            for table, row in rows:
+                self._insert(table, row)
+
     def _insert(self, table: str, row: dict[str, Any]) -> None:
-        names = ", ".join(row)
-        places = ", ".join("?" * len(row))
         values = tuple(_storable(value) for value in row.values())
+        names, places = ", ".join(row), ", ".join("?" * len(row))
         try:
             self.connection.execute(f"INSERT INTO {table}({names}) VALUES ({places})", values)
         except OverflowError:
             raise ValueError(f"a number of this {table} is beyond 64 bits: {values}") from None
 
 
+def _stamped(**columns: Any) -> dict[str, Any]:
+    """Return a row with a key and the current time."""
+    return {"id": new_id(), "at": records.time_text(records.utc_now()), **columns}
+
+
 def _storable(value: Any) -> Any:
     """Replace lone surrogates, which a terminal can send, by question marks."""
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
-
-
-def _derived(name: str) -> str:
-    assert name in ("card",), name
-    return name

@@ -64,7 +64,7 @@ def practised(days_ago: float = 5, count: int = 1, *, right: bool = True, confid
     with State.open() as state:
         session = state.begin_session("quiz")
         for question_id in [QUESTION, *others][:count]:
-            state.add_attempt(
+            state.add(
                 Attempt(
                     session.id, question_id, 1, 7, {}, float(right), 1.0, right, "experiment", confidence=confidence,
                     rating=GOOD if right else AGAIN, intervals=(IntervalForecast("a", 1, 2, 3 - 2 * right),),

@@ -83,7 +83,7 @@ def answer(
         "grader": "exact",
         "rating": rating,
     }
-    return state.add_attempt(
+    return state.add(
         Attempt(
             session.id,
             question,

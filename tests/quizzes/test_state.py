@@ -21,6 +21,7 @@ from quizzes.state import (
     Attempt,
     IntervalForecast,
     KeypointMark,
+    Prediction,
     Run,
     State,
     StateDamaged,
@@ -30,9 +31,8 @@ from quizzes.state import (
     archive,
     backup,
 )
-from quizzes.state.records import utc_now
+from quizzes.state.records import is_id, new_id, utc_now
 from quizzes.state.schema import FACTS, MIGRATIONS, SCHEMA
-from quizzes.state.ulid import is_id, new_id
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,7 @@ def attempt(session_id: str, question: str = "memory.kv_bytes", **more: object) 
 
 def fill(state: State, count: int = 3) -> list[Attempt]:
     session = state.begin_session("quiz", {"topic": "memory", "n": count})
-    return [state.add_attempt(attempt(session.id, seed=seed)) for seed in range(count)]
+    return [state.add(attempt(session.id, seed=seed)) for seed in range(count)]
 
 
 def digest(path: Path) -> str:
@@ -59,10 +59,8 @@ def digest(path: Path) -> str:
 def test_what_goes_in_comes_out_after_reopening(path: Path) -> None:
     with State.open(path) as state:
         session = state.begin_session("quiz", {"topic": "memory"}, bank_rev="r1", app_version="0.1")
-        committed = state.commit_prediction(
-            session.id, question_id="memory.kv_bytes", revision=1, seed=7, answer={"kv": 2.5}, confidence=90
-        )
-        added = state.add_attempt(
+        committed = state.add(Prediction(session.id, "memory.kv_bytes", 1, 7, {"kv": 2.5}, confidence=90))
+        added = state.add(
             attempt(
                 session.id,
                 prediction_id=committed.id,
@@ -91,7 +89,7 @@ def test_attempts_are_found_by_question_session_and_time(path: Path) -> None:
         first = fill(state, 2)
         session = state.begin_session("review")
         old = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-        other = state.add_attempt(attempt(session.id, "lora.slots", at=old, scored=False))
+        other = state.add(attempt(session.id, "lora.slots", at=old, scored=False))
         assert [a.id for a in state.attempts()] == [other.id, *(a.id for a in first)]
         assert state.attempts(question_id="lora.slots") == [other] == state.attempts(session_id=session.id)
         assert state.attempts(since=old + dt.timedelta(days=1)) == first
@@ -101,7 +99,7 @@ def test_attempts_are_found_by_question_session_and_time(path: Path) -> None:
 def test_the_committed_prediction_is_on_disk_before_the_run(path: Path) -> None:
     with State.open(path) as state:
         session = state.begin_session("quiz")
-        state.commit_prediction(session.id, question_id="a.b", revision=1, seed=0, answer=98)
+        state.add(Prediction(session.id, "a.b", revision=1, seed=0, answer=98))
         with sqlite3.connect(path) as other:
             assert other.execute("SELECT answer FROM prediction").fetchall() == [("98",)]
 
@@ -144,18 +142,18 @@ def test_a_session_that_was_cut_off_can_be_gone_on_with(path: Path) -> None:
 def test_half_characters_from_a_terminal_and_numbers_beyond_64_bits_do_not_break_the_file(path: Path) -> None:
     with State.open(path) as state:
         session = state.begin_session("quiz")
-        state.add_attempt(
+        state.add(
             attempt(session.id, answer="\udce4 \x00 é", marks=(KeypointMark("k", "hit", "self", "\udce4"),))
         )
         with pytest.raises(ValueError, match="64 bits"):
-            state.add_attempt(attempt(session.id, seed=1 << 70))
+            state.add(attempt(session.id, seed=1 << 70))
         assert [a.answer for a in state.attempts()] == ["\udce4 \x00 é"]
 
 
 def test_an_attempt_of_no_session_is_refused_whole(path: Path) -> None:
     with State.open(path) as state:
         with pytest.raises(sqlite3.IntegrityError):
-            state.add_attempt(attempt(new_id(), marks=(KeypointMark("k", "hit", "self"),)))
+            state.add(attempt(new_id(), marks=(KeypointMark("k", "hit", "self"),)))
         assert state.count("attempt") == state.count("keypoint_mark") == 0
 
 
@@ -166,7 +164,7 @@ from quizzes.state import Attempt, State
 state = State.open(Path(sys.argv[1]))
 session = state.begin_session("quiz")
 for seed in range(int(sys.argv[2])):
-    state.add_attempt(Attempt(session.id, "a.b", 1, seed, {}, 1, 1, True, "exact"))
+    state.add(Attempt(session.id, "a.b", 1, seed, {}, 1, 1, True, "exact"))
     print(seed, flush=True)
 """
 
@@ -443,8 +441,8 @@ def test_one_key_with_two_contents_is_refused(path: Path, tmp_path: Path) -> Non
         session = one.begin_session("quiz")
         two.add(session)
         same = attempt(session.id)
-        one.add_attempt(same)
-        two.add_attempt(Attempt(**{**same.__dict__, "correct": False}))
+        one.add(same)
+        two.add(Attempt(**{**same.__dict__, "correct": False}))
         archive.import_(state, export(one, tmp_path / "one.zip"))
         refused(state, export(two, tmp_path / "two.zip"), "differs from the one")
 
@@ -461,4 +459,4 @@ def test_times_are_kept_to_the_millisecond() -> None:
     with State.in_memory() as state:
         session = state.begin_session("quiz")
         with pytest.raises(ValueError, match="time zone"):
-            state.add_attempt(attempt(session.id, at=dt.datetime(2026, 1, 1)))
+            state.add(attempt(session.id, at=dt.datetime(2026, 1, 1)))

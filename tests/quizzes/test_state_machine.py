@@ -20,7 +20,7 @@ QUESTIONS = ("memory.kv_bytes", "batching.static", "lora.slots")
 
 
 def answer(state: State, session_id: str, question: str, rating: int | None, hours: int) -> Attempt:
-    return state.add_attempt(
+    return state.add(
         Attempt(
             session_id, question, 1, hours, {"a": hours}, float(rating != 1), 1.0, rating not in (None, 1), "exact",
             scored=rating is not None, rating=rating, confidence=90, at=START + dt.timedelta(hours=hours),

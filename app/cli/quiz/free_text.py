@@ -23,7 +23,7 @@ from app.cli.quiz.dialogue import Quit, Skip
 from quizzes.free_text import FreeGraded, closest, key_points, lints, score
 from quizzes.free_text.scoring import Mark
 from quizzes.grading import Graded, Part
-from quizzes.state import KeypointMark
+from quizzes.state import KeypointMark, Prediction
 
 if TYPE_CHECKING:
     from app.cli.quiz.sitting import Record, Sitting
@@ -53,13 +53,8 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
     if not sitting.exam:
         answer = _look_again(sitting, instance, answer, points)
         record.replies = {"text": answer}
-    prediction = sitting.state.commit_prediction(
-        sitting.session.id,
-        question_id=instance.id,
-        revision=instance.question.revision,
-        seed=record.seed,
-        answer=answer,
-    )
+    prediction = Prediction(sitting.session.id, instance.id, instance.question.revision, record.seed, answer)
+    sitting.state.add(prediction)
     judged = _judge(sitting, instance, points, answer)
     marks = _mark(sitting, points, answer, judged)
     probes = _probes(sitting, points, record.seed)

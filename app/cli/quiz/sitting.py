@@ -24,7 +24,7 @@ from quizzes.grading import Graded, ParseError, check_reply, grade, reply_keys
 from quizzes.instance import Instance, QuestionError, draw
 from quizzes.learning.review import SURE, rate
 from quizzes.question_bank import Bank
-from quizzes.state import Attempt, IntervalForecast, KeypointMark, Session, State
+from quizzes.state import Attempt, IntervalForecast, KeypointMark, Prediction, Session, State
 
 
 @dataclass(frozen=True)
@@ -229,14 +229,10 @@ class Sitting:
 
     def _judge(self, instance: Instance, record: Record, *, menu: bool) -> None:
         question = instance.question
-        prediction = self.state.commit_prediction(
-            self.session.id,
-            question_id=question.id,
-            revision=question.revision,
-            seed=record.seed,
-            answer=record.replies,
-            confidence=record.confidence,
+        prediction = Prediction(
+            self.session.id, question.id, question.revision, record.seed, record.replies, record.confidence
         )
+        self.state.add(prediction)  # it is in the file before the experiment runs
         try:
             outcome = self._outcome(instance)
         except (Inconclusive, NeedsHardware, RunFailed) as error:
@@ -323,12 +319,12 @@ class Sitting:
             marks=marks,
             intervals=tuple(_forecasts(graded)),
         )
-        return self.state.add_attempt(attempt)
+        return self.state.add(attempt)
 
     def _unscored(self, instance: Instance, record: Record, prediction_id: str, why: str) -> None:
         """Save and show an answer that could not be graded; it does not count."""
         record.status, record.why_unscored = "unscored", why
-        self.state.add_attempt(
+        self.state.add(
             Attempt(
                 session_id=self.session.id,
                 question_id=instance.id,
