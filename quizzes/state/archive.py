@@ -197,18 +197,18 @@ def _check_manifest(source: Path, manifest: dict[str, Any]) -> None:
 def _check_rows(source: Path, tables: Tables) -> None:
     """Check that every row has the columns of its table, a unique key, and existing references."""
     keys: dict[str, set[str]] = {}
-    for table, kinds in _column_kinds().items():
+    for table, columns in FACTS.items():
         known = keys[table] = set()
         for number, row in enumerate(tables[table], 1):
             where = f"{table}, row {number}"
-            if not isinstance(row, dict) or set(row) != set(FACTS[table]):
+            if not isinstance(row, dict) or set(row) != set(columns):
                 raise _refused(source, f"{where}: it has not the columns of this table")
             if not records.is_id(row["id"]) or row["id"] in known:
                 raise _refused(source, f"{where}: {row['id']!r} is not a key, or appears twice")
             for column, value in row.items():
-                if not _fits(column, value, *kinds[column]):
+                if not _fits(column, value, *columns[column]):
                     raise _refused(source, f"{where}: {column} cannot be {str(value)[:60]!r}")
-            for column, target in REFERENCES.get(table, {}).items():
+            for column, target in REFERENCES[table].items():
                 if row[column] is not None and row[column] not in keys[target]:
                     raise _refused(source, f"{where}: its {target} {row[column]!r} is missing")
             known.add(row["id"])
@@ -216,18 +216,6 @@ def _check_rows(source: Path, tables: Tables) -> None:
         records.settings_from([(row["name"], row["value"]) for row in tables["setting"]])
     except (ValueError, TypeError) as error:
         raise _refused(source, f"setting: {error}") from error
-
-
-def _column_kinds() -> dict[str, dict[str, tuple[str, bool]]]:
-    """Return table -> column -> (type, required), read from the schema."""
-    with State.in_memory() as empty:
-        return {
-            table: {
-                column["name"]: (column["type"], bool(column["notnull"] or column["pk"]))
-                for column in empty.connection.execute(f"PRAGMA table_info({table})")
-            }
-            for table in FACTS
-        }
 
 
 def _fits(column: str, value: Any, kind: str, needed: bool) -> bool:

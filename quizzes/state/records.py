@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
@@ -228,7 +229,7 @@ _DECODE = {
 }
 
 
-def to_row(record: Any, columns: tuple[str, ...], **more: Any) -> dict[str, Any]:
+def to_row(record: Any, columns: Iterable[str], **more: Any) -> dict[str, Any]:
     """Return column -> value for the file. more: columns that are not fields of the record."""
     row = {name: getattr(record, name) for name in columns if name not in more}
     return {**row, **{name: _ENCODE[name](row[name]) for name in row.keys() & _ENCODE}, **more}

@@ -8,38 +8,9 @@ views      calibration, question_statistics                 always computed
 
 from __future__ import annotations
 
-FACTS: dict[str, tuple[str, ...]] = {
-    "setting": ("id", "at", "name", "value"),
-    "session": ("id", "kind", "started", "spec", "bank_rev", "app_version", "host"),
-    "session_end": ("id", "session_id", "at"),
-    "prediction": (
-        "id", "session_id", "question_id", "revision", "seed", "at", "answer", "confidence",
-    ),
-    "attempt": (
-        "id", "session_id", "prediction_id", "question_id", "revision", "seed", "at", "elapsed_ms", "confidence",
-        "hints", "answer", "points", "points_max", "correct", "scored", "grader", "mistake_id", "rating", "detail",
-    ),
-    "keypoint_mark": ("id", "attempt_id", "keypoint_id", "verdict", "by", "quote"),
-    "interval_forecast": ("id", "attempt_id", "answer_id", "lo", "hi", "level", "truth"),
-    "downgrade": ("id", "attempt_id", "at", "rating"),
-    "card_action": ("id", "question_id", "at", "action"),
-    "run": (
-        "id", "experiment", "args", "args_hash", "code_rev", "machine", "at", "wall_s", "result", "trace_path",
-        "verdict",
-    ),
-    "vote": ("id", "claim_id", "at", "vote", "confidence", "verdict"),
-}  # fmt: skip
-"""Table -> columns, ordered so that referenced rows come first."""
-
-REFERENCES = {
-    "session_end": {"session_id": "session"},
-    "prediction": {"session_id": "session"},
-    "attempt": {"session_id": "session", "prediction_id": "prediction"},
-    "keypoint_mark": {"attempt_id": "attempt"},
-    "interval_forecast": {"attempt_id": "attempt"},
-    "downgrade": {"attempt_id": "attempt"},
-}
-"""Table -> column -> referenced table."""
+import re
+import sqlite3
+from contextlib import closing
 
 _VERSION_1 = """
 CREATE TABLE setting(
@@ -107,10 +78,14 @@ CREATE VIEW question_statistics AS
     FROM attempt WHERE scored GROUP BY 1, 2;
 """
 
+_FACT_TABLES = [
+    name for name in re.findall(r"CREATE TABLE (\w+)", _VERSION_1) if name not in ("card", "derived")
+]
+"""Ordered so that referenced rows come first."""
 _TRIGGERS = "".join(
     f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
     f"BEGIN SELECT RAISE(ABORT, '{table}: facts are never changed'); END;\n"
-    for table in FACTS
+    for table in _FACT_TABLES
     for verb in ("UPDATE", "DELETE")
 )
 
@@ -119,3 +94,21 @@ MIGRATIONS: tuple[str, ...] = (_VERSION_1 + _TRIGGERS,)
 add a new one."""
 
 SCHEMA = len(MIGRATIONS)
+
+with closing(sqlite3.connect(":memory:")) as _empty:
+    _empty.executescript("".join(MIGRATIONS))
+    FACTS: dict[str, dict[str, tuple[str, bool]]] = {
+        table: {
+            name: (kind, bool(required or is_key))
+            for _, name, kind, required, _, is_key in _empty.execute(f"PRAGMA table_info({table})")
+        }
+        for table in _FACT_TABLES
+    }
+    """Table -> column -> (type, whether NULL is forbidden)."""
+    REFERENCES: dict[str, dict[str, str]] = {
+        table: {
+            key[3]: key[2] for key in reversed(_empty.execute(f"PRAGMA foreign_key_list({table})").fetchall())
+        }
+        for table in _FACT_TABLES
+    }
+    """Table -> column -> referenced table."""
