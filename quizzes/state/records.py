@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
@@ -217,12 +217,12 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-_ENCODE = {
+_ENCODE: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(JSON_COLUMNS, _json_text),
     **dict.fromkeys(TIME_COLUMNS, time_text),
     **dict.fromkeys(("correct", "scored"), int),
 }
-_DECODE = {
+_DECODE: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(JSON_COLUMNS, json.loads),
     **dict.fromkeys(TIME_COLUMNS, dt.datetime.fromisoformat),
     **dict.fromkeys(("correct", "scored"), bool),
