@@ -25,7 +25,7 @@ import yaml
 from common.paths import write_atomically
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
-from quizzes.grading.typed import typed_replies
+from quizzes.grading.grade import typed_replies
 from quizzes.instance import Instance, draw
 from quizzes.question import Answer, Question
 from quizzes.question_bank import BANK, Bank

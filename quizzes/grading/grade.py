@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from quizzes.expressions import ExpressionError, resolve
-from quizzes.grading.check import is_tolerant, same_number, share_of_points
+from quizzes.grading.check import is_tolerant, same_number, share_of_points, slip
 from quizzes.grading.options import adjacent_share, pick, picked_share
 from quizzes.grading.parse import Parsed, ParseError, normal_word, parse, parse_interval
-from quizzes.grading.slips import slip
 from quizzes.instance import Instance
 from quizzes.question import Answer
 
@@ -78,19 +77,21 @@ class Graded:
 def reply_keys(instance: Instance) -> list[str]:
     """Return the keys that `replies` needs for this question, in the order to ask for them."""
     question = instance.question
-    keys = [] if question.kind == "order" else [answer.id for answer in question.answers]
-    keys += ["choice"] if question.choices else []
-    keys += ["order"] if question.kind == "order" else []
-    return keys
+    if question.kind == "order":
+        return ["order"]
+    return [answer.id for answer in question.answers] + (["choice"] if question.choices else [])
 
 
 def check_reply(instance: Instance, key: str, text: str) -> Any:
     """Parse the reply for one key without grading it. Raises ParseError."""
     if key == "choice":
-        return _chosen(instance, text)
+        kind = instance.question.kind
+        chosen = pick(text, [choice.id for choice in instance.choices()], key="choice", none=kind == "multi")
+        if kind == "choice" and len(chosen) != 1:
+            raise ParseError(f"you named {len(chosen)} options", "type the number of one", "choice")
+        return chosen
     if key == "order":
-        shown = instance.items()
-        return pick(text, shown, key="order", every=True)
+        return pick(text, instance.items(), key="order", every=True)
     if key.endswith(".interval"):
         return parse_interval(text, _answer(instance, key.removesuffix(".interval")))
     return parse(text, _answer(instance, key)).value
@@ -106,26 +107,23 @@ def grade(instance: Instance, replies: dict[str, str], result: dict[str, Any] | 
     for key in reply_keys(instance):
         check_reply(instance, key, replies.get(key, ""))
     expected = instance.expected(result)
-    names = {**instance.params, "expected": expected}
-    if result is not None:
-        names["result"] = result
+    run = {"expected": expected} if result is None else {"expected": expected, "result": result}
     parts = []
     for key in reply_keys(instance):
-        if key == "choice":
-            parts.append(_grade_choice(instance, replies[key], expected["choice"], names))
-        elif key == "order":
-            parts.append(_grade_order(instance, replies[key], _expected_order(instance, expected), names))
+        if key in ("choice", "order"):
+            parts.append(
+                _grade_options(instance, key, replies[key], right_options(instance, key, expected), run)
+            )
         else:
-            parts.append(_grade_answer(instance, key, replies, expected[key], names))
-    return Graded(tuple(parts), _grader(instance))
+            parts.append(_grade_answer(instance, key, replies, expected[key], run))
+    asked = [] if instance.question.kind == "order" else instance.question.answers
+    tolerant: Grader = "band" if any(is_tolerant(answer) for answer in asked) else "exact"
+    return Graded(tuple(parts), "experiment" if instance.question.experiment is not None else tolerant)
 
 
-def _grader(instance: Instance) -> Grader:
-    question = instance.question
-    if question.experiment is not None:
-        return "experiment"
-    asked = [] if question.kind == "order" else question.answers
-    return "band" if any(is_tolerant(answer) for answer in asked) else "exact"
+def right_options(instance: Instance, key: str, expected: dict[str, Any]) -> list[str]:
+    """Return the ids of the right options. An order may be the expected value of the question's answer."""
+    return [str(each) for each in expected[key if key in expected else instance.question.answers[0].id]]
 
 
 def _answer(instance: Instance, name: str) -> Answer:
@@ -136,14 +134,15 @@ def _answer(instance: Instance, name: str) -> Answer:
 
 
 def _grade_answer(
-    instance: Instance, key: str, replies: dict[str, str], expected: Any, names: dict[str, Any]
+    instance: Instance, key: str, replies: dict[str, str], expected: Any, run: dict[str, Any]
 ) -> Part:
     answer = _answer(instance, key)
     parsed = parse(replies[key], answer)
     share = share_of_points(parsed.value, expected, answer)
     ok = share >= 1
-    mistake, say = ("", "") if ok else _mistake(instance, key, parsed.value, names)
-    interval = _interval(answer, replies)
+    mistake, say = ("", "") if ok else _mistake(instance, key, parsed.value, run)
+    typed_interval = replies.get(f"{key}.interval", "") if answer.interval else ""
+    interval = parse_interval(typed_interval, answer) if typed_interval else None
     return Part(
         id=key,
         given=parsed.value,
@@ -159,11 +158,6 @@ def _grade_answer(
         level=answer.interval if interval else None,
         hit=None if interval is None else interval[0] <= float(expected) <= interval[1],
     )
-
-
-def _interval(answer: Answer, replies: dict[str, str]) -> tuple[float, float] | None:
-    text = replies.get(f"{answer.id}.interval", "")
-    return parse_interval(text, answer) if answer.interval and text else None
 
 
 def _remark(parsed: Parsed, expected: Any, answer: Answer, *, ok: bool, known: bool) -> str:
@@ -183,61 +177,30 @@ def _remark(parsed: Parsed, expected: Any, answer: Answer, *, ok: bool, known: b
     return "; ".join(remark for remark in remarks if remark)
 
 
-def _as_sorted(expected: Any) -> list[str]:
-    values = expected if isinstance(expected, list | tuple | set) else [expected]
-    return sorted(normal_word(value) if isinstance(value, str) else str(value) for value in values)
-
-
-def _chosen(instance: Instance, text: str) -> list[str]:
-    shown = [choice.id for choice in instance.choices()]
-    chosen = pick(text, shown, key="choice", none=instance.question.kind == "multi")
-    if instance.question.kind == "choice" and len(chosen) != 1:
-        raise ParseError(f"you named {len(chosen)} options", "type the number of one", "choice")
-    return chosen
-
-
-def _grade_choice(instance: Instance, text: str, right: list[str], names: dict[str, Any]) -> Part:
-    """Grade one of several as all or nothing, and all that hold by option."""
-    chosen = _chosen(instance, text)
-    several = instance.question.kind != "choice" and len(right) != 1
-    if several:
-        share = picked_share(chosen, right)
+def _grade_options(instance: Instance, key: str, text: str, right: list[str], run: dict[str, Any]) -> Part:
+    """Grade one of several options as all or nothing, all that hold by option, and an order by its neighbours."""
+    given = check_reply(instance, key, text)
+    if key == "order":
+        share = adjacent_share(given, right)
+    elif instance.question.kind != "choice" and len(right) != 1:
+        share = picked_share(given, right)
     else:
-        share = float(set(chosen) == set(right) if len(right) == 1 else chosen[0] in right)
+        share = float(set(given) == set(right) if len(right) == 1 else given[0] in right)
     ok = share >= 1
-    mistake, say = ("", "") if ok else _mistake(instance, "choice", chosen, names)
-    return Part("choice", chosen, right, ok, points=share, max_points=1.0, mistake=mistake, say=say)
+    mistake, say = ("", "") if ok else _mistake(instance, key, given, run)
+    return Part(key, given, right, ok, points=share, max_points=1.0, mistake=mistake, say=say)
 
 
-def _expected_order(instance: Instance, expected: dict[str, Any]) -> list[str]:
-    if "order" in expected:
-        return list(expected["order"])
-    return [str(each) for each in expected[instance.question.answers[0].id]]
-
-
-def _grade_order(instance: Instance, text: str, right: list[str], names: dict[str, Any]) -> Part:
-    given = check_reply(instance, "order", text)
-    share = adjacent_share(given, right)
-    ok = given == right
-    mistake, say = ("", "") if ok else _mistake(instance, "order", given, names)
-    return Part("order", given, right, ok, points=share, max_points=1.0, mistake=mistake, say=say)
-
-
-def _mistake(instance: Instance, key: str, given: Any, names: dict[str, Any]) -> tuple[str, str]:
+def _mistake(instance: Instance, key: str, given: Any, run: dict[str, Any]) -> tuple[str, str]:
     """Return (id, text) of the first mistake whose signature matches a wrong reply; ("", "") if none does."""
     for mistake in instance.question.mistakes:
-        where = mistake.when.answer
         try:
-            equals = resolve(mistake.when.equals, names)
+            equals = resolve(mistake.when.equals, {**instance.params, **run})
         except ExpressionError:
             continue  # undefined for these params, such as a division by zero
-        if _is_signature(instance, key, where, given, equals):
-            return mistake.id, instance.render(mistake.say, **_shown(instance, names))
+        if _is_signature(instance, key, mistake.when.answer, given, equals):
+            return mistake.id, instance.render(mistake.say, **run)
     return "", ""
-
-
-def _shown(instance: Instance, names: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in names.items() if name not in instance.params}
 
 
 def _is_signature(instance: Instance, key: str, where: str, given: Any, equals: Any) -> bool:
@@ -245,20 +208,17 @@ def _is_signature(instance: Instance, key: str, where: str, given: Any, equals: 
         if where == "choice":
             wanted = equals if isinstance(equals, list) else [equals]
             return set(given) == set(wanted) if len(wanted) > 1 else wanted[0] in given
-        return where in {choice.id for choice in instance.question.choices} and (where in given) is bool(
+        return any(choice.id == where for choice in instance.question.choices) and (where in given) is bool(
             equals
         )
+    several = isinstance(equals, list | tuple)
     if key == "order":
-        return list(equals) == given if isinstance(equals, list | tuple) else False
+        return several and list(equals) == given
     if where != key:
         return False
     if isinstance(given, list):
-        return (
-            isinstance(equals, list | tuple)
-            and _as_sorted(given) == _as_sorted(equals)
-            and ([str(each) for each in given] == [_plain(each) for each in equals])
-        )
-    if isinstance(given, bool) or isinstance(given, str):
+        return several and [str(each) for each in given] == [_plain(each) for each in equals]
+    if isinstance(given, bool | str):
         return _plain(given) == _plain(equals)
     if isinstance(equals, bool) or not isinstance(equals, int | float):
         return False
@@ -267,5 +227,32 @@ def _is_signature(instance: Instance, key: str, where: str, given: Any, equals: 
     return bool(abs(given - equals) <= MISTAKE_REL * abs(equals))
 
 
+def _as_sorted(expected: Any) -> list[str]:
+    return sorted(map(_plain, expected if isinstance(expected, list | tuple | set) else [expected]))
+
+
 def _plain(value: Any) -> str:
     return normal_word(value) if isinstance(value, str) else str(value)
+
+
+def typed_replies(instance: Instance, expected: dict[str, Any]) -> dict[str, str]:
+    """Return right `replies` as a learner would type them: values with units, options by their numbers."""
+    shown = {"choice": [choice.id for choice in instance.choices()], "order": instance.items()}
+    units = {answer.id: answer.unit or "" for answer in instance.question.answers}
+    return {
+        key: typed([shown[key].index(each) + 1 for each in right_options(instance, key, expected)])
+        if key in shown
+        else typed(expected[key], units[key])
+        for key in reply_keys(instance)
+    }
+
+
+def typed(value: Any, unit: str = "") -> str:
+    """Format one value: True -> yes, 1536 -> "1,536 B", [4, 1] -> "4, 1", [] -> none."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,} {unit}".strip() if isinstance(value, int) else f"{value!r} {unit}".strip()
+    if isinstance(value, list | tuple):
+        return ", ".join(str(each) for each in value) or "none"
+    return str(value)

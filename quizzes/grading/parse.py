@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -74,9 +74,7 @@ def parse(text: str, answer: Answer) -> Parsed:
 def parse_interval(text: str, answer: Answer) -> tuple[float, float]:
     """Return both ends, lower first: "90..120", "90 to 120", "90-120 ms", "1 GiB to 2 GiB". Raises ParseError."""
     cleaned = clean(text)
-    parts = ENDS.split(cleaned)
-    if len(parts) == 1:
-        parts = DASH.split(cleaned)
+    parts = ENDS.split(cleaned) if ENDS.search(cleaned) else DASH.split(cleaned)
     if len(parts) != 2:
         raise ParseError(f"{_quote(cleaned)} is not an interval", "type its two ends: 90..120", answer.id)
     low, high = (part.strip("()[] ") for part in parts)
@@ -93,9 +91,8 @@ def parse_interval(text: str, answer: Answer) -> tuple[float, float]:
 def clean(text: str) -> str:
     """Return one line of plain characters. Raises ParseError for an empty or far too long reply."""
     if len(text) > MAX_CHARACTERS:
-        raise ParseError(
-            f"that is {len(text):,} characters; {MAX_CHARACTERS:,} is the limit", "type the answer alone"
-        )
+        what = f"that is {len(text):,} characters; {MAX_CHARACTERS:,} is the limit"
+        raise ParseError(what, "type the answer alone")
     text = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if not text:
@@ -104,49 +101,47 @@ def clean(text: str) -> str:
 
 
 def _int(text: str, answer: Answer) -> Parsed:
-    value, parsed = _quantity(text, answer)
-    if value.denominator != 1:
-        of = f" of {answer.unit}: {_figure(float(value))}" if answer.unit else ""
-        raise ParseError(
-            f"{_quote(text)} is not a whole number{of}",
-            "type a whole number, without rounding",
-        )
-    return Parsed(int(value), parsed.unit, parsed.face, parsed.remark)
+    parsed = _quantity(text, answer)
+    if parsed.value.denominator != 1:
+        of = f" of {answer.unit}: {_figure(float(parsed.value))}" if answer.unit else ""
+        raise ParseError(f"{_quote(text)} is not a whole number{of}", "type a whole number, without rounding")
+    return replace(parsed, value=int(parsed.value))
 
 
 def _float(text: str, answer: Answer) -> Parsed:
-    value, parsed = _quantity(text, answer)
-    return Parsed(float(value), parsed.unit, parsed.face, parsed.remark)
+    parsed = _quantity(text, answer)
+    return replace(parsed, value=float(parsed.value))
 
 
-def _quantity(text: str, answer: Answer) -> tuple[Fraction, Parsed]:
-    """Return the exact number in the question's unit, and how it was typed."""
+def _quantity(text: str, answer: Answer) -> Parsed:
+    """Return the exact number in the question's unit, a Fraction, and how it was typed."""
     asked = expected_unit(answer.unit) if answer.unit else None
     text = re.sub(r"^(?:[~≈=]|about |approximately )\s*", "", text)
     text = DOLLARS.sub(r"\1\2\3 $", text)
     number, rest = _split_number(text)
     if number is None:
-        raise ParseError(f"{_quote(text)} is not a number", f"type a number{_in(answer)}: 1536 or 1.5k")
+        where = f" in {answer.unit}" if answer.unit else ""
+        raise ParseError(f"{_quote(text)} is not a number", f"type a number{where}: 1536 or 1.5k")
     if not rest:
         if asked is not None and asked.text == "share" and number >= 2:
             raise ParseError(
                 f"{_figure(float(number))} as a share would be {_figure(100 * float(number))} %",
                 f"type {_figure(float(number))} % or {_figure(float(number) / 100)}",
             )
-        return number, Parsed(None, face=float(number))
+        return Parsed(number, face=float(number))
     factor, found = _unit_after_number(rest, asked, answer)
     typed = number * factor
     if found is None:
-        return typed, Parsed(None, face=float(typed))
+        return Parsed(typed, face=float(typed))
     if asked is None:  # only % gets here: without a unit, 63 % is 0.63
-        return typed * found.factor, Parsed(None, found.text, float(typed))
+        return Parsed(typed * found.factor, found.text, float(typed))
     value = typed * found.factor / asked.factor
     if found.factor == asked.factor:
-        return value, Parsed(None, face=float(typed))
+        return Parsed(value, face=float(typed))
     remark = f"{_figure(float(typed))} {found.text} is {_figure(float(value))} {asked.text}"
     if found.is_binary != asked.is_binary and asked.kind.startswith("bytes"):
         remark = f"you answered in {found.text}; in {asked.text} it is {_figure(float(value))}"
-    return value, Parsed(None, found.text, float(typed), remark)
+    return Parsed(value, found.text, float(typed), remark)
 
 
 def _split_number(text: str) -> tuple[Fraction | None, str]:
@@ -218,9 +213,7 @@ def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[i
     """Return (factor of a suffix such as k, unit) for "k", "GiB" or "M tokens"."""
     rest = rest.rstrip(".!")
     found = unit(rest, asked)
-    if found is not None and (asked is None and found.text in ("%", "percent")):
-        return 1, found
-    if found is not None and asked is not None and found.kind == asked.kind:
+    if found is not None and (found.text in ("%", "percent") if asked is None else found.kind == asked.kind):
         return 1, found
     suffix = re.match(r"(thousand|million|billion|trillion|[kKMGBT])\s*(?P<unit>.*)", rest)
     if suffix and not suffix["unit"]:
@@ -259,10 +252,9 @@ def _bool(text: str, answer: Answer) -> Parsed:
 
 
 def _word(text: str, answer: Answer) -> Parsed:
-    word = normal_word(text)
-    if not word:
-        raise ParseError(f"{_quote(text)} contains no letter", "type a word")
-    return Parsed(word)
+    if word := normal_word(text):
+        return Parsed(word)
+    raise ParseError(f"{_quote(text)} contains no letter", "type a word")
 
 
 def _words(text: str, answer: Answer) -> Parsed:
@@ -274,13 +266,11 @@ def _words(text: str, answer: Answer) -> Parsed:
 
 def _ints(text: str, answer: Answer) -> Parsed:
     if re.search(r"\d,\d{3}(?!\d)", text) and ", " in text:
-        raise ParseError(
-            f"{_quote(text)}: a comma with a space and one without",
-            "type thousands without a comma: 1536, 12",
-        )
+        what = f"{_quote(text)}: a comma with a space and one without"
+        raise ParseError(what, "type thousands without a comma: 1536, 12")
     values = []
     for part in split_list(text):
-        value, _ = _quantity(part, answer)
+        value = _quantity(part, answer).value
         if value.denominator != 1:
             raise ParseError(f"{_quote(part)} is not a whole number", "type whole numbers: 4, 1, 8")
         values.append(int(value))
@@ -293,16 +283,10 @@ def split_list(text: str) -> list[str]:
         return []
     inner = text.strip("()[]{} ").rstrip(",;")
     parts = re.split(r"\s*(?:,|;|->|→|>|\band\b)\s*", inner)
-    if len(parts) == 1:
-        # "16 blocks" is one element, "4 1 8" are three
-        parts = (
-            inner.split() if re.fullmatch(r"\S+( \S+)+", inner) and not _is_one_quantity(inner) else [inner]
-        )
+    is_one_quantity = re.fullmatch(r"[+-]?[\d.]+ [A-Za-z%/]+", inner)  # "16 blocks"; "4 1 8" are three
+    if len(parts) == 1 and re.fullmatch(r"\S+( \S+)+", inner) and not is_one_quantity:
+        parts = inner.split()
     return [part for part in parts if part] if len(parts) > 1 and not parts[0] else parts
-
-
-def _is_one_quantity(text: str) -> bool:
-    return re.fullmatch(r"[+-]?[\d.]+ [A-Za-z%/]+", text) is not None
 
 
 def normal_word(text: str) -> str:
@@ -317,19 +301,13 @@ def _bounded(*digits: str) -> None:
         raise ParseError("that number has too many digits", f"{MAX_DIGITS} digits are the limit")
 
 
-def _in(answer: Answer) -> str:
-    return f" in {answer.unit}" if answer.unit else ""
-
-
 def _quote(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _figure(value: float) -> str:
     """Format a number briefly: 1.397, 1,536, 2.5e+12."""
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:,.4g}"
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:,.4g}"
 
 
 _READERS = {"int": _int, "float": _float, "bool": _bool, "word": _word, "words": _words, "ints": _ints}

@@ -12,54 +12,46 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 BITS = Fraction(1, 8)
+ONE = Fraction(1)
+DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+LOWER = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def _prefixed(spellings: tuple[str, ...], prefixes: dict[str, int], size: Fraction) -> dict[str, Fraction]:
+def _prefixed(spellings: str, prefixes: dict[str, int], size: Fraction = ONE) -> dict[str, Fraction]:
     """Return every prefix before every spelling: GB, Gbytes ..."""
     return {
-        f"{prefix}{spelling}": factor * size for prefix, factor in prefixes.items() for spelling in spellings
+        f"{prefix}{spelling}": factor * size
+        for prefix, factor in prefixes.items()
+        for spelling in spellings.split()
     }
 
 
-DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-ONE = Fraction(1)
+def _spelled(factors: dict[str, int | Fraction]) -> dict[str, Fraction]:
+    """Return the factor of every spelling, given all spellings of a factor in one text."""
+    return {
+        spelling: Fraction(factor) for spellings, factor in factors.items() for spelling in spellings.split()
+    }
+
 
 KINDS: dict[str, dict[str, Fraction]] = {
     "bytes": {
-        **_prefixed(("B", "byte", "bytes"), {**DECIMAL, **BINARY}, ONE),
-        **_prefixed(("bit", "bits"), DECIMAL, BITS),
-        "kb": Fraction(10**3),
-        "mb": Fraction(10**6),
-        "gb": Fraction(10**9),
-        "tb": Fraction(10**12),
-        "kib": Fraction(2**10),
-        "mib": Fraction(2**20),
-        "gib": Fraction(2**30),
-        "tib": Fraction(2**40),
+        **_prefixed("B byte bytes", {**DECIMAL, **BINARY}),
+        **_prefixed("bit bits", DECIMAL, BITS),
+        **_prefixed("b", LOWER),
     },
     "time": {
-        "ns": Fraction(1, 10**9),
-        "us": Fraction(1, 10**6),
-        "μs": Fraction(1, 10**6),
-        "ms": Fraction(1, 1000),
-        "s": ONE,
-        "sec": ONE,
-        "second": ONE,
-        "min": Fraction(60),
-        "minute": Fraction(60),
-        "h": Fraction(3600),
-        "hr": Fraction(3600),
-        "hour": Fraction(3600),
-        "day": Fraction(86400),
-        "month": Fraction(30 * 86400),
+        **_spelled({"ns": Fraction(1, 10**9), "us μs": Fraction(1, 10**6), "ms": Fraction(1, 1000)}),
+        **_spelled(
+            {"s sec second": 1, "min minute": 60, "h hr hour": 3600, "day": 86400, "month": 30 * 86400}
+        ),
     },
-    "tokens": _prefixed(("tok", "token"), DECIMAL, ONE),
-    "requests": {"req": ONE, "request": ONE},
-    "FLOP": _prefixed(("FLOP", "flop"), DECIMAL, ONE),
-    "share": {"share": ONE, "fraction": ONE, "%": Fraction(1, 100), "percent": Fraction(1, 100)},
-    "ratio": {"x": ONE, "×": ONE, "times": ONE, "time": ONE, "fold": ONE},
-    "dollars": {"$": ONE, "USD": ONE, "dollar": ONE, "cent": Fraction(1, 100), "k$": Fraction(1000)},
+    "tokens": _prefixed("tok token", DECIMAL),
+    "requests": _spelled({"req request": 1}),
+    "FLOP": _prefixed("FLOP flop", DECIMAL),
+    "share": _spelled({"share fraction": 1, "% percent": Fraction(1, 100)}),
+    "ratio": _spelled({"x × times time fold": 1}),
+    "dollars": _spelled({"$ USD dollar": 1, "cent": Fraction(1, 100), "k$": 1000}),
 }
 SHORT = {
     "tps": "tok/s",
@@ -82,18 +74,8 @@ EXAMPLES = {
     "ratio": "x",
     "dollars": "$",
 }
-SUFFIXES = {
-    "k": 10**3,
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "B": 10**9,
-    "T": 10**12,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
+SUFFIXES = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
+SUFFIXES |= {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 """Suffixes of counts."""
 
 WHOLE_UNIT = re.compile(r"FLOPS$")
@@ -154,16 +136,15 @@ def expected_unit(text: str) -> Unit:
 def _simple(word: str, near: str) -> tuple[str, Fraction] | None:
     """Return (kind, factor) of a unit without a slash."""
     word = word.strip()
-    kinds = sorted(KINDS, key=lambda kind: kind != near)
-    for kind in kinds:
-        for spelling in (word, word.removesuffix("s") if len(word) > 2 else word):
-            if spelling in KINDS[kind]:
-                return kind, KINDS[kind][spelling]
-    for kind in kinds:  # Sec, Tokens, PERCENT; prefixes are case-sensitive: mB is unknown, Mb ambiguous
-        lowered = word.lower()
-        for spelling in (lowered, lowered.removesuffix("s")):
-            if len(spelling) > 2 and spelling in KINDS[kind]:
-                return kind, KINDS[kind][spelling]
+    lowered = word.lower()
+    exact = [word, word.removesuffix("s") if len(word) > 2 else word]
+    # Sec, Tokens, PERCENT; short prefixes are case-sensitive: mB is unknown, Mb ambiguous
+    any_case = [spelling for spelling in (lowered, lowered.removesuffix("s")) if len(spelling) > 2]
+    for spellings in (exact, any_case):
+        for kind in sorted(KINDS, key=lambda kind: kind != near):
+            for spelling in spellings:
+                if spelling in KINDS[kind]:
+                    return kind, KINDS[kind][spelling]
     if near and word and _stem(word) == near:
         return near, ONE
     return None

@@ -38,11 +38,11 @@ grading.parse
         a_percent_is_read_as_a_share in _quantity
             _ and asked.text == 'share' and number >= 2 => False
         a_percent_sign_is_ignored in _quantity
-            return typed * found.factor, _1 => return typed, _1
+            Parsed(typed * found.factor, ...) => Parsed(typed, ...)
         units_are_converted_the_wrong_way in _quantity
             typed * found.factor / asked.factor => typed * asked.factor / found.factor
         a_part_of_a_whole_number_is_cut_off in _int
-            value.denominator != 1 => False
+            parsed.value.denominator != 1 => False
         anything_but_yes_is_no in _bool
             word in TRUE or word in FALSE => True
         a_comma_is_a_decimal_point_or_nothing in the module
@@ -54,7 +54,7 @@ grading.parse
 grading.units
     test_labelled_answers.test_a_typed_answer_gets_its_label
         gb_is_gib in the module
-            Fraction(10**9) => Fraction(2**30)
+            LOWER = _1 => LOWER = {**_1, 'g': 2**30}
         giga_is_binary in the module
             DECIMAL = _1 => DECIMAL = {**_1, 'G': 2**30}
         kibi_is_a_thousand in the module
@@ -94,6 +94,11 @@ grading.check
             (value > 0) - (value < 0) => 1 if value > 0 else -1
         a_part_of_a_word_is_enough in share_of_points
             value == normal_word(_1) => value in normal_word(_1)
+    test_grading.test_a_near_miss_is_remarked_upon
+        off_by_two_is_off_by_one in slip
+            abs(value - expected) == 1 => abs(value - expected) == 2
+        the_slip_is_named_upside_down in slip
+            value / expected => expected / value
 
 grading.options
     test_grading.test_all_that_hold_is_graded_by_option
@@ -110,10 +115,10 @@ grading.options
 
 grading.grade
     test_grading.test_naming_a_wrong_option_beside_the_only_right_one_earns_nothing
-        any_right_option_among_several_is_enough in _grade_choice
-            float(_ if len(right) == 1 else _) => float(bool(set(chosen) & set(right)))
+        any_right_option_among_several_is_enough in _grade_options
+            float(_ if len(right) == 1 else _) => float(bool(set(given) & set(right)))
     test_grading.test_all_that_hold_is_graded_by_option
-        part_of_the_points_counts_as_right in _grade_choice
+        part_of_the_points_counts_as_right in _grade_options
             share >= 1 => share > 0
     test_grading.test_a_right_reply_is_never_a_mistake
         a_right_answer_is_called_a_mistake in _grade_answer
@@ -128,13 +133,6 @@ grading.grade
     test_grading.test_the_right_number_in_the_wrong_unit_is_wrong_and_said_so
         one_right_part_makes_a_reply_right in Graded.all_right
             all(_1) => any(_1)
-
-grading.slips
-    test_grading.test_a_near_miss_is_remarked_upon
-        off_by_two_is_off_by_one in slip
-            abs(value - expected) == 1 => abs(value - expected) == 2
-        the_slip_is_named_upside_down in slip
-            value / expected => expected / value
 
 free_text.scoring
     test_free_text.test_probes_count_more_than_own_marks

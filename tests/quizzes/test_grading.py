@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quizzes.grading import ParseError, check_reply, grade, parse, parse_interval, reply_keys
+from quizzes.grading.grade import typed, typed_replies
 from quizzes.grading.options import adjacent_share, picked_share
-from quizzes.grading.typed import typed, typed_replies
 from quizzes.grading.units import KINDS, expected_unit, unit
 from quizzes.instance import draw
 from quizzes.question import Answer, Question
