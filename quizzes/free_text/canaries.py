@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from random import Random
 from typing import Literal
 
 from quizzes.free_text.judge import Ask, mark, prompt_hash
-from quizzes.free_text.points import key_points
-from quizzes.free_text.scoring import Mark
+from quizzes.free_text.scoring import Mark, key_points
 from quizzes.free_text.sentences import stems, words
 from quizzes.instance import QuestionError, draw
 from quizzes.question import KeyPoint, Question
@@ -53,10 +53,6 @@ class Canary:
     point: KeyPoint
     """Key point whose verdict is checked."""
     answer: str
-
-    @property
-    def is_right(self) -> bool:
-        return self.kind == "good"
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,7 @@ def gate(
 
 def agrees(canary: Canary, verdict: Mark) -> bool:
     """Return whether a verdict matches the canary's label."""
-    return verdict in (ACCEPTED if canary.is_right else ("miss", "contradicted"))
+    return verdict in (ACCEPTED if canary.kind == "good" else ("miss", "contradicted"))
 
 
 def _places(question: Question) -> list[Place]:
@@ -150,14 +146,9 @@ def _places(question: Question) -> list[Place]:
 
 def _spread(places: Sequence[Place], kind: Literal["good", "bad"], number: int) -> list[Canary]:
     """Return the first phrasing of every point, then the second, up to `number`."""
-    rounds = max((len(getattr(point, kind)) for _, _, point in places), default=0)
-    found = [
-        Canary(kind, *place, getattr(place[2], kind)[at])
-        for at in range(rounds)
-        for place in places
-        if at < len(getattr(place[2], kind))
-    ]
-    return found[:number]
+    by_point = [[Canary(kind, *place, text) for text in getattr(place[2], kind)] for place in places]
+    rounds = zip_longest(*by_point)
+    return [canary for each_point in rounds for canary in each_point if canary is not None][:number]
 
 
 def _salad(point: KeyPoint, rng: Random) -> str:

@@ -49,23 +49,14 @@ def checked_url(url: str) -> str:
 
 def complete(endpoint: Endpoint, messages: list[dict[str, str]], *, max_tokens: int = 1500) -> str:
     """Return the text of the reply, at temperature 0. Raises JudgeError."""
-    body: dict[str, Any] = {
-        "model": endpoint.model,
-        "messages": messages,
-        "temperature": 0,
-        "max_tokens": max_tokens,
-        "response_format": {"type": "json_object"},
-    }
+    body = {"model": endpoint.model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
     try:
-        reply = _post(endpoint, body)
-    except urllib.error.HTTPError as error:
-        if error.code not in (400, 422):
-            raise _told(endpoint, error) from error
-        del body["response_format"]  # some servers do not support it
         try:
-            reply = _post(endpoint, body)
-        except (OSError, ValueError) as again:
-            raise _told(endpoint, again) from again
+            reply = _post(endpoint, {**body, "response_format": {"type": "json_object"}})
+        except urllib.error.HTTPError as error:
+            if error.code not in (400, 422):
+                raise
+            reply = _post(endpoint, body)  # some servers do not support a response format
     except (OSError, ValueError) as error:
         raise _told(endpoint, error) from error
     try:
@@ -86,18 +77,16 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 def _post(endpoint: Endpoint, body: dict[str, Any]) -> Any:
     base = checked_url(endpoint.url)
+    parts = urlsplit(base)
     headers = {"Content-Type": "application/json"}
-    key = os.environ.get(KEY_VARIABLE, "")
-    if key:
-        parts = urlsplit(base)
+    if key := os.environ.get(KEY_VARIABLE, ""):
         if parts.scheme == "http" and parts.hostname not in LOCAL:
             raise JudgeError(f"{KEY_VARIABLE} would be sent unencrypted to {parts.hostname}; use https")
         headers["Authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(
-        f"{base}/chat/completions", json.dumps(body).encode(), headers, method="POST"
-    )
-    local = [urllib.request.ProxyHandler({})] if urlsplit(base).hostname in LOCAL else []
-    with urllib.request.build_opener(_Stay, *local).open(request, timeout=endpoint.seconds) as response:
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"{base}/chat/completions", data, headers, method="POST")
+    no_proxy = [urllib.request.ProxyHandler({})] if parts.hostname in LOCAL else []
+    with urllib.request.build_opener(_Stay, *no_proxy).open(request, timeout=endpoint.seconds) as response:
         data = response.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"the reply is longer than {MAX_BYTES:,} bytes")

@@ -70,9 +70,8 @@ def ask_endpoint(endpoint: Endpoint) -> Ask:
 def mark(ask: Ask, prompt: str, points: Sequence[KeyPoint], answer: str) -> list[JudgeMark]:
     """Mark all points in two passes and return the marks in the points' order. Raises JudgeError."""
     if len(answer) > MAX_ANSWER:
-        return [
-            JudgeMark(point.id, "unsure", reason=f"longer than {MAX_ANSWER:,} characters") for point in points
-        ]
+        reason = f"longer than {MAX_ANSWER:,} characters"
+        return [JudgeMark(point.id, "unsure", reason=reason) for point in points]
     first = _one_pass(ask, prompt, list(points), answer)
     second = _one_pass(ask, prompt, list(reversed(points)), answer)
     return [_agreed(first[point.id], second[point.id]) for point in points]
@@ -80,15 +79,9 @@ def mark(ask: Ask, prompt: str, points: Sequence[KeyPoint], answer: str) -> list
 
 def messages(prompt: str, points: Sequence[KeyPoint], answer: str) -> list[dict[str, str]]:
     """Return the two messages of a pass."""
-    data = {
-        "question": prompt,
-        "keypoints": [{"id": point.id, "text": point.say} for point in points],
-        "answer": answer,
-    }
-    return [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": json.dumps(data, ensure_ascii=False)},
-    ]
+    keypoints = [{"id": point.id, "text": point.say} for point in points]
+    data = json.dumps({"question": prompt, "keypoints": keypoints, "answer": answer}, ensure_ascii=False)
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": data}]
 
 
 def _one_pass(ask: Ask, prompt: str, points: list[KeyPoint], answer: str) -> dict[str, JudgeMark]:

@@ -49,14 +49,8 @@ class Lint:
 
 def lints(answer: str, kind: str, points: Sequence[KeyPoint] = ()) -> list[Lint]:
     """Return at most MOST questions, the most important first. points: from `points.key_points`."""
-    found = [
-        *_salad(answer),
-        *_opposites(answer, points),
-        *_numbers(answer),
-        *_directions(answer),
-        *_length(answer, kind),
-    ]
-    return found[:MOST]
+    first = [*_salad(answer), *_opposites(answer, points), *_numbers(answer)]
+    return [*first, *_directions(answer), *_length(answer, kind)][:MOST]
 
 
 def _length(answer: str, kind: str) -> list[Lint]:
@@ -72,18 +66,14 @@ def _length(answer: str, kind: str) -> list[Lint]:
 def _numbers(answer: str) -> list[Lint]:
     """Ask about an answer without numbers, and about numbers without a unit."""
     if not re.search(r"\d", answer):
-        return [
-            Lint(
-                "no_number",
-                "The answer contains no numbers. Which size, ratio or count would make it checkable?",
-            )
-        ]
-    found = []
-    for sentence in sentences(answer):
-        for match in _NUMBER.finditer(sentence):
-            if not match["rest"].strip() and not _BARE_OK.match(match["number"]):
-                found.append(Lint("no_unit", f"{match['number']} of what? Add the unit.", sentence))
-    return found[:2]
+        ask = "The answer contains no numbers. Which size, ratio or count would make it checkable?"
+        return [Lint("no_number", ask)]
+    return [
+        Lint("no_unit", f"{match['number']} of what? Add the unit.", sentence)
+        for sentence in sentences(answer)
+        for match in _NUMBER.finditer(sentence)
+        if not match["rest"].strip() and not _BARE_OK.match(match["number"])
+    ][:2]
 
 
 def _directions(answer: str) -> list[Lint]:
@@ -94,16 +84,11 @@ def _directions(answer: str) -> list[Lint]:
         for at, word in enumerate(heard):
             if word not in UP and word not in DOWN:
                 continue
-            term = next((near for near in heard[at + 1 : at + 1 + NEAR_WORDS] if near in KEY_TERMS), None)
-            term = term or next(
-                (near for near in reversed(heard[max(0, at - 2) : at]) if near in KEY_TERMS), None
-            )
+            beside = heard[at + 1 : at + 1 + NEAR_WORDS] + heard[max(0, at - 2) : at][::-1]
+            term = next((near for near in beside if near in KEY_TERMS), None)
             if term is not None:
-                found.append(
-                    Lint(
-                        "direction", f'You wrote "{word}" beside "{term}". Is the direction right?', sentence
-                    )
-                )
+                ask = f'You wrote "{word}" beside "{term}". Is the direction right?'
+                found.append(Lint("direction", ask, sentence))
                 break
     return found[:2]
 

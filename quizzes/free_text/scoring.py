@@ -1,11 +1,12 @@
-"""Points for prose: the probes of each key point and the learner's own marks, weighted and added."""
+"""Key points of prose and their points: the probes of each and the learner's own marks, weighted and added."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from quizzes.instance import Instance
 from quizzes.question import KeyPoint
 
 Mark = Literal["hit", "partial", "miss", "contradicted", "unsure"]
@@ -47,9 +48,25 @@ class FreeGraded:
     @property
     def all_right(self) -> bool:
         """Return whether every required point is hit and no point is contradicted."""
-        return all(point.mark != "contradicted" for point in self.points) and all(
-            point.mark == "hit" for point in self.points if point.must
+        marks = [point.mark for point in self.points]
+        return "contradicted" not in marks and all(point.mark == "hit" for point in self.points if point.must)
+
+
+def key_points(instance: Instance, **more: Any) -> list[KeyPoint]:
+    """Render the key points with the numbers of an instance. more: result and expected, if the texts use them.
+
+    Raises QuestionError.
+    """
+
+    def rendered(texts: list[str]) -> list[str]:
+        return [instance.render(text, **more) for text in texts]
+
+    return [
+        point.model_copy(
+            update={"say": rendered([point.say])[0], "good": rendered(point.good), "bad": rendered(point.bad)}
         )
+        for point in instance.question.keypoints
+    ]
 
 
 def score(
@@ -68,15 +85,6 @@ def score(
     if not probed:
         return FreeGraded(scored, marked, "self")
     return FreeGraded(scored, PROBE_SHARE * _mean(probed) + (1 - PROBE_SHARE) * marked, "probe")
-
-
-def over_marking(scores: Sequence[PointScore]) -> float | None:
-    """Return the mean of own mark minus probe share, -1 to 1: above 0, the learner marks too kindly.
-
-    None without probes.
-    """
-    gaps = [VALUE[point.marked] - point.probe_share for point in scores if point.probe_share is not None]
-    return sum(gaps) / len(gaps) if gaps else None
 
 
 def _point(point: KeyPoint, marked: Mark, probes: tuple[bool, ...]) -> PointScore:

@@ -56,17 +56,15 @@ def load() -> JudgeSettings | None:
 
 def save(settings: JudgeSettings) -> Path:
     """Check the address and save the settings. Raises JudgeError and OSError."""
-    path = _path()
     checked = JudgeSettings(checked_url(settings.url), settings.model, settings.gate)
-    write_atomically(path, json.dumps(asdict(checked), indent=1))
-    return path
+    write_atomically(_path(), json.dumps(asdict(checked), indent=1))
+    return _path()
 
 
 def forget() -> bool:
     """Remove the settings. Return whether there were any."""
-    path = _path()
-    there = path.exists()
-    path.unlink(missing_ok=True)
+    there = _path().exists()
+    _path().unlink(missing_ok=True)
     return there
 
 

@@ -144,15 +144,12 @@ free_text.scoring
             not all(probes) => not any(probes)
         weights_are_ignored in _mean
             total = _1 => weighted = [(1.0, value) for _, value in weighted]\ntotal = _1
-    test_free_text.test_over_marking_is_the_gap_between_marks_and_probes
+    test_free_text.test_a_contradicted_point_makes_an_answer_wrong
         a_contradiction_is_forgiven in FreeGraded.all_right
-            all(_1) and all(_2) => all(_2)
+            'contradicted' not in marks and _1 => _1
     test_free_text.test_only_what_is_there_earns_points
         unsure_is_half_right in the module
             VALUE: _ = _1 => VALUE = {**_1, 'unsure': 0.5}
-    test_free_text.test_over_marking_is_the_gap_between_marks_and_probes
-        over_marking_has_the_other_sign in over_marking
-            _1 - point.probe_share => point.probe_share - _1
 
 free_text.judge
     test_free_text.test_a_quote_that_is_not_there_or_says_nothing_is_unsure

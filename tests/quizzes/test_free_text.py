@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from quizzes import question_bank
-from quizzes.free_text import closest, lints, over_marking, score, sentences
 from quizzes.free_text.canaries import AT_LEAST, Canary, GateResult, agrees, build, gate
 from quizzes.free_text.endpoint import KEY_VARIABLE, Endpoint, JudgeError, checked_url, complete
 from quizzes.free_text.judge import ask_endpoint, mark, prompt_hash
+from quizzes.free_text.lints import lints
+from quizzes.free_text.scoring import score
+from quizzes.free_text.sentences import closest, sentences
 from quizzes.free_text.settings import JudgeSettings, forget, load, save
 from quizzes.question import KeyPoint, Question
 
@@ -155,7 +157,6 @@ def test_probes_count_more_than_own_marks() -> None:
 def test_without_probes_only_own_marks_are_there_and_said_to_be() -> None:
     graded = score([ADMIT], {"admit": "partial"}, {})
     assert (graded.share, graded.grader) == (0.5, "self")
-    assert over_marking(graded.points) is None
 
 
 def test_only_what_is_there_earns_points() -> None:
@@ -163,9 +164,7 @@ def test_only_what_is_there_earns_points() -> None:
         assert score([ADMIT], {"admit": given}, {}).share == share
 
 
-def test_over_marking_is_the_gap_between_marks_and_probes() -> None:
-    graded = score([IDLE], {"idle": "hit"}, {"idle": [False, True]})
-    assert over_marking(graded.points) == 0.5
+def test_a_contradicted_point_makes_an_answer_wrong() -> None:
     assert not score([IDLE, ADMIT], {"idle": "hit", "admit": "contradicted"}, {"idle": [True]}).all_right
 
 

@@ -20,8 +20,9 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
-from quizzes.free_text import FreeGraded, closest, key_points, lints, score
-from quizzes.free_text.scoring import Mark
+from quizzes.free_text.lints import lints
+from quizzes.free_text.scoring import FreeGraded, Mark, key_points, score
+from quizzes.free_text.sentences import closest
 from quizzes.grading import Graded, Part
 from quizzes.state import KeypointMark, Prediction
 
