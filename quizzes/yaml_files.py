@@ -1,4 +1,4 @@
-"""Read folders of YAML: parse and check them once, then keep them as one JSON file until a file changes.
+"""Read folders of YAML: parse and check them once, then keep them as one JSON file until a file changes. Index them.
 
 Parsing and checking 400 question files takes more than a second, reading the JSON a few hundredths. A broken file is
 reported with its line and left out; the others load.
@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from common.paths import cache_dir, write_atomically
 
 logger = logging.getLogger(__name__)
 _FORMAT = 1
 Checker = Callable[[dict[str, Any]], Any]
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,36 @@ class Document:
 
     path: str
     data: dict[str, Any]
+
+
+class UnknownId(ValueError):
+    """Raised for an unknown id; the message names a similar one."""
+
+
+@dataclass
+class Index(Generic[Entry]):
+    """Index entries by id; each whole entry is parsed when needed. Broken ones are listed only in `problems`."""
+
+    entries: dict[str, Entry]
+    problems: list[BadFile]
+    documents: dict[str, Document]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries.values())
+
+    def __contains__(self, entry_id: object) -> bool:
+        return entry_id in self.entries
+
+    def data(self, entry_id: str, problem: str, list_command: str) -> dict[str, Any]:
+        """Return a whole entry as plain values. Raises UnknownId with this problem."""
+        if entry_id in self.documents:
+            return self.documents[entry_id].data
+        close = get_close_matches(entry_id, self.documents, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UnknownId(f"{problem}; {hint}{list_command} shows all ids")
 
 
 def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[list[Document], list[BadFile]]:
@@ -133,13 +165,8 @@ def _fingerprint(files: Iterable[Path]) -> str:
 
 
 def _read_all(folder: Path, files: list[Path], check: Checker) -> tuple[list[Document], list[BadFile]]:
-    documents: list[Document] = []
-    bad: list[BadFile] = []
-    for path in files:
-        some, complaints = read_file(path, check, str(path.relative_to(folder)))
-        documents += some
-        bad += complaints
-    return documents, bad
+    read = [read_file(path, check, str(path.relative_to(folder))) for path in files]
+    return [each for documents, _ in read for each in documents], [each for _, bad in read for each in bad]
 
 
 def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | None:

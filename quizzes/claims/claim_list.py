@@ -10,23 +10,17 @@ claims.claim("S0-13").test
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quizzes import yaml_files
 from quizzes.topics import TOPICS
-from quizzes.yaml_files import BadFile, Document
+from quizzes.yaml_files import BadFile, Document, Index
 
 BANK = Path(__file__).parent / "bank"
 _PACKAGE = Path(__file__).parent.parent
 _SCHEMA_FILES = [Path(__file__).parent / "claim.py", _PACKAGE / "question.py", _PACKAGE / "topics.py"]
-
-
-class UnknownClaim(ValueError):
-    """Raised for an unknown claim id; the message names a similar one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +38,15 @@ class Entry:
     """The verdict of a dated source; "" without one."""
 
 
-@dataclass
-class Claims:
-    """Claims by id. Broken entries are listed only in `problems`."""
-
-    entries: dict[str, Entry]
-    problems: list[BadFile]
-    _data: dict[str, dict[str, Any]] = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries.values())
-
-    def __contains__(self, claim_id: object) -> bool:
-        return claim_id in self.entries
+class Claims(Index[Entry]):
+    """Claims by id."""
 
     def claim(self, claim_id: str) -> Any:
-        """Return the whole claim (`claim.Claim`). Case does not matter. Raises UnknownClaim."""
+        """Return the whole claim (`claim.Claim`). Case does not matter. Raises UnknownId."""
         from quizzes.claims.claim import Claim
 
-        name = claim_id.strip().upper()
-        if name not in self._data:
-            close = get_close_matches(name, self._data, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise UnknownClaim(f"no claim is called {claim_id!r}; {hint}prep claims list shows all ids")
-        return Claim.model_validate(self._data[name])
+        problem = f"no claim is called {claim_id!r}"
+        return Claim.model_validate(self.data(claim_id.strip().upper(), problem, "prep claims list"))
 
 
 def load_claims(folder: Path | None = None) -> Claims:
@@ -87,24 +63,20 @@ def read_claims(path: Path) -> Claims:
 
 
 def _collect(documents: list[Document], problems: list[BadFile], folder: Path) -> Claims:
-    entries: dict[str, Entry] = {}
-    data: dict[str, dict[str, Any]] = {}
+    kept: dict[str, Document] = {}
     for document in documents:
         claim_id, topic = document.data["id"], document.data["topic"]
-        place = Path(document.path).stem
-        if place in TOPICS and topic != place:
-            said = f"{claim_id} has topic {topic}, but its file is {place}.yaml"
-            problems.append(BadFile(document.path, _line_of(folder / document.path, claim_id), said))
-        elif claim_id in data:
-            said = f"{claim_id} appears twice"
+        path = document.path
+        if Path(path).stem in TOPICS and topic != Path(path).stem:
+            said = f"{claim_id} has topic {topic}, but its file is {Path(path).name}"
+            problems.append(BadFile(path, _lines_of(folder / path, claim_id)[0], said))
+        elif claim_id in kept:
             problems.append(
-                BadFile(document.path, _line_of(folder / document.path, claim_id, last=True), said)
+                BadFile(path, _lines_of(folder / path, claim_id)[-1], f"{claim_id} appears twice")
             )
         else:
-            data[claim_id] = document.data
-    for claim_id in sorted(data, key=_by_document):
-        entries[claim_id] = _entry(data[claim_id])
-    return Claims(entries, problems, data)
+            kept[claim_id] = document
+    return Claims({name: _entry(kept[name].data) for name in sorted(kept, key=_by_document)}, problems, kept)
 
 
 def _check(data: dict[str, Any]) -> None:
@@ -115,11 +87,8 @@ def _check(data: dict[str, Any]) -> None:
 
 def _entry(data: dict[str, Any]) -> Entry:
     return Entry(
-        id=data["id"],
-        topic=data["topic"],
-        where=data["where"],
+        **{name: data[name] for name in ("id", "topic", "where", "kind")},
         claim=" ".join(data["claim"].split()),
-        kind=data["kind"],
         run=(data.get("test") or {}).get("run", ""),
         fact=(data.get("fact") or {}).get("verdict", ""),
     )
@@ -130,11 +99,10 @@ def _by_document(claim_id: str) -> tuple[str, int]:
     return document, int(number)
 
 
-def _line_of(path: Path, claim_id: str, *, last: bool = False) -> int:
-    """Return the line of the id; 1 if it is not found."""
+def _lines_of(path: Path, claim_id: str) -> list[int]:
+    """Return the lines of the id; [1] if it is not found."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return 1
-    found = [at for at, line in enumerate(lines, 1) if re.search(rf"\bid: *['\"]?{claim_id}\b", line)]
-    return (found[-1] if last else found[0]) if found else 1
+        return [1]
+    return [at for at, line in enumerate(lines, 1) if re.search(rf"\bid: *['\"]?{claim_id}\b", line)] or [1]

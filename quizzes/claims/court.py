@@ -88,12 +88,14 @@ def judge(claim: Claim, run: Run) -> Ruling:
     Raises:
         BrokenTest: an expression, an argument or the wording does not work.
     """
+    if claim.test is None and claim.fact is not None:
+        says = claim.wording or claim.fact.says
+        return Ruling(claim.id, claim.kind, "fact", claim.fact.verdict, wording=says)
     if claim.test is None:
-        return _without_test(claim)
+        better = claim.discussion.better if claim.discussion else ""
+        return Ruling(claim.id, claim.kind, "discussion", None, wording=claim.wording or better)
     try:
-        cases = tuple(
-            _hear(claim, case, arguments(claim, claim.test, case.args), run) for case in claim.test.cases
-        )
+        cases = tuple(_hear(claim, claim.test, case, case.args, run) for case in claim.test.cases)
     except NeedsHardware as error:
         why = str(error)
         if claim.kind == "measure-gpu" or "GPU" in why or "CUDA" in why:
@@ -101,14 +103,17 @@ def judge(claim: Claim, run: Run) -> Ruling:
         return Ruling(claim.id, claim.kind, "test", "skipped", reason=why)
     verdict = verdict_of([case.holds for case in cases])
     reason = "; ".join(case.reason for case in cases if case.reason) if verdict == "inconclusive" else ""
+    results = [dotted(case.result or {}) for case in cases]
+    names = {"result": cases[0].result or {}, "results": results, "args": cases[0].args}
+    figure = claim.test.figure if cases[0].result is not None else None
     return Ruling(
         claim.id,
         claim.kind,
         "test",
         verdict,
         cases,
-        _figure(claim, cases),
-        _wording(claim, cases, verdict),
+        FigureOutcome(_evaluate(claim, figure.value, names), figure.unit, figure.says) if figure else None,
+        _wording(claim, cases, {**names, "verdict": verdict}),
         reason,
     )
 
@@ -128,8 +133,8 @@ def flip(claim: Claim, args: dict[str, Any], run: Run) -> tuple[CaseOutcome, Cas
     if claim.test is None:
         raise BrokenTest(f"{claim.id} has no test to reverse")
     first = claim.test.cases[0]
-    before = _hear(claim, first, arguments(claim, claim.test, first.args), run)
-    after = _hear(claim, first, arguments(claim, claim.test, {**first.args, **args}), run)
+    before = _hear(claim, claim.test, first, first.args, run)
+    after = _hear(claim, claim.test, first, {**first.args, **args}, run)
     return before, after, before.holds is not None and after.holds is (not before.holds)
 
 
@@ -145,15 +150,6 @@ def check_flip(claim: Claim, run: Run) -> None:
         raise BrokenTest(f"{claim.id}: its flip's witness {claim.flip.args} does not reverse the first case")
 
 
-def _without_test(claim: Claim) -> Ruling:
-    if claim.fact is not None:
-        return Ruling(
-            claim.id, claim.kind, "fact", claim.fact.verdict, wording=claim.wording or claim.fact.says
-        )
-    better = claim.discussion.better if claim.discussion else ""
-    return Ruling(claim.id, claim.kind, "discussion", None, wording=claim.wording or better)
-
-
 def arguments(claim: Claim, test: Test, more: dict[str, Any]) -> dict[str, Any]:
     """Return every argument of the experiment, checked, as plain values."""
     try:
@@ -166,26 +162,22 @@ def arguments(claim: Claim, test: Test, more: dict[str, Any]) -> dict[str, Any]:
         raise BrokenTest(f"{claim.id}: {error}") from error
 
 
-def _hear(claim: Claim, case: Case, args: dict[str, Any], run: Run) -> CaseOutcome:
-    assert claim.test is not None
+def _hear(claim: Claim, test: Test, case: Case, more: dict[str, Any], run: Run) -> CaseOutcome:
+    args = arguments(claim, test, more)
     try:
-        result = run(claim.test.run, args)
-    except Inconclusive as reason:
-        return CaseOutcome(case.when, args, None, reason=str(reason) or "the measurement is too noisy")
+        result = run(test.run, args)
+    except Inconclusive as noise:
+        return CaseOutcome(case.when, args, None, reason=str(noise) or "the measurement is too noisy")
     names = {"result": result, "args": args}
     holds = _decide(claim, case.holds, names)
     fails = (not holds) if case.fails is None else _decide(claim, case.fails, names)
     if holds and fails:
         raise BrokenTest(f"{claim.id}: in case {case.when!r} both `holds` and `fails` are true")
     outcome = True if holds else False if fails else None
-    return CaseOutcome(
-        case.when,
-        args,
-        outcome,
-        exhibit=_exhibit(f"{case.holds} {case.fails or ''}", result),
-        reason="" if outcome is not None else _too_noisy(result),
-        result=result,
-    )
+    named = re.findall(r"\bresult\.(\w+)|\bresult\[['\"](\w+)['\"]\]", f"{case.holds} {case.fails or ''}")
+    exhibit = {name: result[name] for pair in named for name in pair if name in result}
+    reason = "" if outcome is not None else _too_noisy(result)
+    return CaseOutcome(case.when, args, outcome, exhibit, reason, result)
 
 
 def _too_noisy(result: dict[str, Any]) -> str:
@@ -213,38 +205,11 @@ def _evaluate(claim: Claim, expression: str, names: dict[str, Any]) -> Any:
         raise BrokenTest(f"{claim.id}: {error}") from error
 
 
-def _exhibit(expression: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the result that an expression names, in its order."""
-    named = re.findall(r"\bresult\.(\w+)|\bresult\[['\"](\w+)['\"]\]", expression)
-    return {name: result[name] for pair in named for name in pair if name in result}
-
-
-def _figure(claim: Claim, cases: tuple[CaseOutcome, ...]) -> FigureOutcome | None:
-    figure = claim.test.figure if claim.test else None
-    first = cases[0]
-    if figure is None or first.result is None:
-        return None
-    value = _evaluate(
-        claim, figure.value, {"result": first.result, "args": first.args, "results": _results(cases)}
-    )
-    return FigureOutcome(value, figure.unit, figure.says)
-
-
-def _wording(claim: Claim, cases: tuple[CaseOutcome, ...], verdict: Verdict) -> str:
+def _wording(claim: Claim, cases: tuple[CaseOutcome, ...], names: dict[str, Any]) -> str:
     """Render the wording; "" if a case without a result leaves out its numbers."""
-    names = {
-        "result": cases[0].result or {},
-        "results": _results(cases),
-        "args": cases[0].args,
-        "verdict": verdict,
-    }
     try:
         return " ".join(render_text(claim.wording, names).split())
     except Exception as error:
         if any(case.result is None for case in cases):
             return ""
         raise BrokenTest(f"{claim.id}: wording: {error}") from error
-
-
-def _results(cases: tuple[CaseOutcome, ...]) -> list[Any]:
-    return [dotted(case.result or {}) for case in cases]

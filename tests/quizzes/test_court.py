@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from quizzes.claims.claim import Claim
-from quizzes.claims.claim_list import UnknownClaim, load_claims, read_claims
+from quizzes.claims.claim_list import load_claims, read_claims
 from quizzes.claims.court import BrokenTest, check_flip, flip, judge, verdict_of
 from quizzes.claims.report import brier, figure_line
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.running import run_here
+from quizzes.yaml_files import UnknownId
 
 UNEVEN = {"when": "lengths differ", "args": {"lens": [4, 40, 4, 40]}}
 EVEN = {"when": "all are as long", "args": {"lens": [9, 9, 9, 9]}}
@@ -219,7 +220,7 @@ def test_a_change_is_seen_and_an_unknown_id_names_a_close_one(bank: Path) -> Non
     (bank / "batching.yaml").write_text(GOOD.format(n=1) + GOOD.format(n=2))
     claims = load_claims(bank)
     assert [entry.id for entry in claims] == ["S0-01", "S0-02"]
-    with pytest.raises(UnknownClaim, match=r"did you mean S0-01\?"):
+    with pytest.raises(UnknownId, match=r"did you mean S0-01\?"):
         claims.claim("S0-1")
 
 

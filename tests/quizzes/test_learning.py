@@ -53,7 +53,7 @@ def entry(question_id: str, difficulty: int = 2, **more: object) -> Entry:
 
 
 def bank(*entries: Entry) -> Bank:
-    return Bank({found.id: found for found in entries}, [], {}, {})
+    return Bank({found.id: found for found in entries}, [], {})
 
 
 BANK = bank(*(entry(f"{topic}.q{d}{n}", d) for topic in TOPICS for d in (1, 2, 3, 4, 5) for n in (0, 1)))
