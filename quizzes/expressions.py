@@ -14,26 +14,10 @@ from typing import Any
 
 from simpleeval import EvalWithCompoundTypes
 
+_PLAIN = (abs, all, any, bool, float, int, len, max, min, round, set, sorted, str, sum)
 FUNCTIONS = {
-    "abs": abs,
-    "all": all,
-    "any": any,
-    "bool": bool,
-    "ceil": math.ceil,
-    "float": float,
-    "floor": math.floor,
-    "int": int,
-    "len": len,
-    "log2": math.log2,
-    "max": max,
-    "min": min,
+    **{function.__name__: function for function in (*_PLAIN, math.ceil, math.floor, math.log2, math.sqrt)},
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= 10_000 else None,
-    "round": round,
-    "set": set,
-    "sorted": sorted,
-    "sqrt": math.sqrt,
-    "str": str,
-    "sum": sum,
     "zip": lambda *args: list(zip(*args, strict=True)),
 }
 

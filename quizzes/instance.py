@@ -86,7 +86,7 @@ class Instance:
 
         result: result of the experiment; needed if expressions use it.
         """
-        names = self._names(result)
+        names = self.names(result)
         right: dict[str, Any] = {answer.id: resolve(answer.expect, names) for answer in self.question.answers}
         if self.question.choices:
             right["choice"] = [choice.id for choice in self.question.choices if self._holds(choice, names)]
@@ -98,7 +98,8 @@ class Instance:
         right = choice.right
         return bool(evaluate(str(right), names)) if is_expression(right) else right is True
 
-    def _names(self, result: dict[str, Any] | None) -> dict[str, Any]:
+    def names(self, result: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the names that expressions may use."""
         return self.params if result is None else {**self.params, "result": result}
 
 

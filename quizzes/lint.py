@@ -106,9 +106,7 @@ def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> 
         try:
             instance = draw(question, seed)
             drawn.add(repr(instance.params))
-            result = None
-            if question.experiment is not None:
-                result = run(question.experiment.run, instance.run_args())
+            result = run(question.experiment.run, instance.run_args()) if question.experiment else None
             expected = instance.expected(result)
             for message in _at_seed(instance, result, expected):
                 yield Finding(question.id, seed, message)
@@ -130,19 +128,19 @@ def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> 
 def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
     question = instance.question
     instance.render(question.exhibit, **({"result": result} if question.run_first else {}))
-    shown = [instance.render(hint.text) for hint in question.hints]
+    hints = [instance.render(hint.text) for hint in question.hints]
     instance.render(question.prompt)
-    instance.render(question.explain, result=result, expected=expected)
-    for mistake in question.mistakes:
-        instance.render(mistake.say, result=result, expected=expected)
-    for follow_up in question.followups:
-        instance.render(follow_up.ask, result=result, expected=expected)
+    told = [question.explain, *(mistake.say for mistake in question.mistakes)]
+    told += [
+        *(follow_up.ask for follow_up in question.followups),
+        *(choice.why for choice in question.choices),
+    ]
+    for text in told:
+        instance.render(text, result=result, expected=expected)
     if question.choices:
         options = [instance.render(choice.text) for choice in question.choices]
         if len(set(options)) < len(options):
             yield "two options read the same"
-        for choice in question.choices:
-            instance.render(choice.why, result=result, expected=expected)
         if question.kind != "multi" and len(expected["choice"]) != 1:
             yield f"{len(expected['choice'])} choices are right: {expected['choice']}"
     for answer in question.answers:
@@ -151,11 +149,11 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
             yield f"answer {answer.id} has no expected value"
         elif not _fits(answer, value):
             yield f"answer {answer.id}: expected {value!r} is not of type {answer.type}"
-        if answer.type in ("int", "float") and _given_away(value, shown):
+        if answer.type in ("int", "float") and _given_away(value, hints):
             yield f"a hint contains the answer {value}"
     for answer_id, oracle in question.oracle.items():
         second = ask_oracle(oracle, instance)
-        if not _agree(expected[answer_id] if answer_id in expected else None, second):
+        if not _agree(expected.get(answer_id), second):
             yield f"{answer_id}: experiment says {expected.get(answer_id)!r}, oracle says {second!r}"
     yield from _refused(instance, result, expected)
 
@@ -206,15 +204,11 @@ def is_exact(question: Question) -> bool:
 
 
 def _fits(answer: Answer, value: Any) -> bool:
-    kinds: dict[str, Any] = {
-        "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
-        "float": lambda v: isinstance(v, int | float) and not isinstance(v, bool),
-        "bool": lambda v: isinstance(v, bool),
-        "word": lambda v: isinstance(v, str),
-        "words": lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v),
-        "ints": lambda v: isinstance(v, list) and all(isinstance(x, int) for x in v),
-    }
-    return bool(kinds[answer.type](value))
+    if answer.type in ("words", "ints"):
+        item = str if answer.type == "words" else int
+        return isinstance(value, list) and all(isinstance(each, item) for each in value)
+    kind = {"int": int, "float": int | float, "bool": bool, "word": str}[answer.type]
+    return isinstance(value, kind) and isinstance(value, bool) == (answer.type == "bool")
 
 
 def _agree(first: Any, second: Any) -> bool:
@@ -246,8 +240,7 @@ def _is_guessable(instance: Instance, expected: dict[str, Any], result: dict[str
     shown: list[Any] = [0, 1]
     for value in instance.params.values():
         shown += value if isinstance(value, list) else [value]
-    names = instance.params if result is None else {**instance.params, "result": result}
-    tempting = [resolve(mistake.when.equals, names) for mistake in question.mistakes]
+    tempting = [resolve(mistake.when.equals, instance.names(result)) for mistake in question.mistakes]
     if any(_agree(wrong, guess) for wrong in tempting for guess in shown):
         return False
     return all(any(_agree(expected[a.id], guess) for guess in shown) for a in numbers)
@@ -255,9 +248,7 @@ def _is_guessable(instance: Instance, expected: dict[str, Any], result: dict[str
 
 def _is_right(instance: Instance, when: Any, expected: dict[str, Any], result: dict[str, Any] | None) -> bool:
     """Return whether a mistake's signature equals the right answer for this seed."""
-    names = instance.params if result is None else {**instance.params, "result": result}
-    value = resolve(when.equals, names)
-    right = expected.get(when.answer)
+    value, right = resolve(when.equals, instance.names(result)), expected.get(when.answer)
     return value in right if when.answer == "choice" and isinstance(right, list) else _agree(value, right)
 
 
@@ -334,9 +325,10 @@ def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -
 
 if __name__ == "__main__":
     wanted = [Path(name) for name in sys.argv[1:]] or [BANK]
-    every = [path for name in wanted for path in (sorted(name.rglob("*.yaml")) if name.is_dir() else [name])]
     problems = []
-    for one in every:
+    for one in [
+        path for name in wanted for path in (sorted(name.rglob("*.yaml")) if name.is_dir() else [name])
+    ]:
         problems += (mine := lint_files([one]))
         print(*(mine or [f"ok {one}"]), sep="\n", flush=True)
     sys.exit(bool(problems))

@@ -12,6 +12,8 @@ Values that start with = are expressions (`expressions.py`).
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -20,6 +22,15 @@ from quizzes.topics import TOPICS
 
 RESERVED = ("choice", "order")
 """Reply keys for options; an answer must not use these ids."""
+_NEEDS = {
+    "predict": ("experiment", "answers"),
+    "numeric": ("answers",),
+    **dict.fromkeys(("choice", "multi"), ("choices",)),
+    "order": ("items",),
+    "code": ("code",),
+    **dict.fromkeys(("free", "design"), ("keypoints", "interview")),
+}
+"""Kind -> fields that it needs."""
 
 
 class Strict(BaseModel):
@@ -281,46 +292,32 @@ class Question(Strict):
         return self
 
 
-def _problems(q: Question) -> list[str]:
-    """Return problems that the types cannot express."""
-    found = []
+def _problems(q: Question) -> Iterator[str]:
+    """Yield problems that the types cannot express."""
     if q.topic not in TOPICS:
-        found.append(f"topic {q.topic!r} is unknown; known: {', '.join(TOPICS)}")
-    needs = {
-        "predict": ("experiment", "answers"),
-        "numeric": ("answers",),
-        "choice": ("choices",),
-        "multi": ("choices",),
-        "order": ("items",),
-        "debug": (),
-        "code": ("code",),
-        "free": ("keypoints", "interview"),
-        "design": ("keypoints", "interview"),
-    }[q.kind]
-    found += [f"kind {q.kind} needs {name}" for name in needs if not getattr(q, name)]
+        yield f"topic {q.topic!r} is unknown; known: {', '.join(TOPICS)}"
+    for name in _NEEDS.get(q.kind, ()):
+        if not getattr(q, name):
+            yield f"kind {q.kind} needs {name}"
     if q.run_first and q.experiment is None:
-        found.append("run_first needs an experiment")
+        yield "run_first needs an experiment"
     if q.kind == "debug" and not (q.answers or q.choices):
-        found.append("kind debug needs answers or choices")
+        yield "kind debug needs answers or choices"
     if q.choices and len(q.choices) < 3:
-        found.append("needs at least three choices")
-    typed = [choice for choice in q.choices if choice.right is True]
-    computed = [choice for choice in q.choices if isinstance(choice.right, str)]
-    if q.choices and q.kind != "multi" and not computed and len(typed) != 1:
-        found.append(f"needs exactly one right choice, not {len(typed)}")
-    found += [
-        f"an answer cannot have the id {a.id}, which is reserved for options"
-        for a in q.answers
-        if a.id in RESERVED and q.kind != a.id
-    ]
-    ids = [answer.id for answer in q.answers] or [choice.id for choice in q.choices]
+        yield "needs at least three choices"
+    typed = sum(choice.right is True for choice in q.choices)
+    computed = any(isinstance(choice.right, str) for choice in q.choices)
+    if q.choices and q.kind != "multi" and not computed and typed != 1:
+        yield f"needs exactly one right choice, not {typed}"
+    for answer in q.answers:
+        if answer.id in RESERVED and q.kind != answer.id:
+            yield f"an answer cannot have the id {answer.id}, which is reserved for options"
     for group in (q.answers, q.choices, q.items, q.mistakes, q.keypoints):
-        names = [entry.id for entry in group]
-        found += [f"{name!r} appears twice" for name in names if names.count(name) > 1]
-    found += [
-        f"mistake {m.id}: there is no answer {m.when.answer!r}"
-        for m in q.mistakes
-        if m.when.answer not in (*ids, "choice", "order")
-    ]
-    found += [f"oracle for {name!r}, which is not an answer" for name in q.oracle if name not in ids]
-    return found
+        for name, count in Counter(entry.id for entry in group).items():
+            if count > 1:
+                yield f"{name!r} appears twice"
+    ids = [answer.id for answer in q.answers] or [choice.id for choice in q.choices]
+    for mistake in q.mistakes:
+        if mistake.when.answer not in (*ids, *RESERVED):
+            yield f"mistake {mistake.id}: there is no answer {mistake.when.answer!r}"
+    yield from (f"oracle for {name!r}, which is not an answer" for name in q.oracle if name not in ids)

@@ -94,13 +94,8 @@ def _check(data: dict[str, Any]) -> None:
 
 def _entry(data: dict[str, Any]) -> Entry:
     return Entry(
-        id=data["id"],
-        title=data["title"],
-        kind=data["kind"],
-        stage=data["stage"],
+        **{name: data[name] for name in ("id", "title", "kind", "stage", "difficulty", "minutes")},
         roles=tuple(data["roles"]),
-        difficulty=data["difficulty"],
-        minutes=data["minutes"],
         covers=tuple(data.get("covers", ())),
         status=data.get("status", "stable"),
         revision=data.get("revision", 1),

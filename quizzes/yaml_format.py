@@ -44,7 +44,8 @@ def formatted(text: str) -> str:
     if root is None:
         return text
     new = "\n".join(_Writer(_comments(text)).document(root)) + "\n"
-    if _data(new) != _data(text) or _words(_comments(new)) != _words(_comments(text)):
+    kept = [comment.text for comment in _comments(new)] == [comment.text for comment in _comments(text)]
+    if _data(new) != _data(text) or not kept:
         raise yaml.YAMLError("the formatter would change the content; format this file by hand")
     return new
 
@@ -83,10 +84,6 @@ def _comments(text: str) -> list[_Comment]:
             alone = not text[start : match.start()].strip()
             found.append(_Comment(text.count("\n", 0, match.start()), match[0].rstrip(), alone))
     return found
-
-
-def _words(comments: list[_Comment]) -> list[str]:
-    return [comment.text for comment in comments]
 
 
 class _Writer:
@@ -170,9 +167,8 @@ def _inline(node: yaml.ScalarNode, *, flow: bool = False) -> str | None:
 @cache
 def _needs_no_quotes(value: str, flow: bool) -> bool:
     try:
-        return bool(
-            yaml.load(f"[{value}]" if flow else f"k: {value}", Loader=_LOADER) in ([value], {"k": value})
-        )
+        read = yaml.load(f"[{value}]" if flow else f"k: {value}", Loader=_LOADER)
+        return read in ([value], {"k": value})
     except yaml.YAMLError:
         return False
 
