@@ -192,12 +192,7 @@ def train(
             soft_wrap=True,
         )
     try:
-        if recipe in ADAPTER_RECIPES:
-            from engine.zoo.train_adapter import train_adapter
-
-            train_adapter(recipe, folder, resume, minutes, max_steps, console=terminal.err())
-        else:
-            run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
+        run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
     except TrainingStopped as stopped:
         terminal.err().print(terminal.literal(stopped), soft_wrap=True)
         limits = {"--minutes": minutes, "--max-steps": max_steps}

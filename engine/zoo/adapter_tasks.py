@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from .catalogue import Item, draw_catalogue
-from .corpus import ROWS, SPLITS, Case, to_cases
+from .corpus import ROWS, SPLITS, Case, draw_cases
 from .dialogue import EN_JA, Conversation, Message, Talk, fact, hold, policy_line
 
 CARD = ("author", "price", "volumes", "stock")
@@ -37,9 +38,8 @@ class TicketTalk(Talk):
 
     def _policy(self) -> list[Message]:
         policy, _ = self.rng.choice(self.catalogue.policies)
-        return self._ticket(
-            "policy", self._ask(policy), ticket=policy, reply=policy_line(self.catalogue, policy)
-        )
+        reply = policy_line(self.catalogue, policy)
+        return self._ticket("policy", self._ask(policy), ticket=policy, reply=reply)
 
     def _courtesy(self) -> list[Message]:
         kind = self.rng.choice(["courtesy", "greeting"])
@@ -50,9 +50,8 @@ class TicketTalk(Talk):
         return self._ticket("order", self._ask("order", n=number), ticket="order", order=number)
 
     def _reserve(self) -> list[Message]:
-        item, question = self._ask_about("reserve")
-        self.focus = item
-        return self._ticket("reserve", question, ticket="reserve", title=item.title)
+        self.focus, question = self._ask_about("reserve")
+        return self._ticket("reserve", question, ticket="reserve", title=self.focus.title)
 
 
 class JapaneseTalk(Talk):
@@ -65,13 +64,10 @@ class JapaneseTalk(Talk):
 class Task:
     """Training and evaluation data of an adapter."""
 
-    says: str
-    """Description for the list of models."""
+    says: str  # description for the list of models
     talk: type[Talk]
-    judged: dict[str, float]
-    """Kinds of turns that the adapter answers differently from the base -> frequency."""
-    around: dict[str, float]
-    """Other kinds of turns, answered like the base -> frequency."""
+    judged: dict[str, float]  # kinds of turns that the adapter answers differently from the base -> frequency
+    around: dict[str, float]  # other kinds of turns, answered like the base -> frequency
 
 
 _FACTS = {"author": 1.0, "price": 2.0, "volumes": 1.0, "genre": 1.0, "stock": 1.0}
@@ -91,10 +87,8 @@ TASKS = {
     "shop-lora-ja": Task(
         "English questions answered in Japanese",
         JapaneseTalk,
-        judged={
-            **{"author": 3.0, "price": 3.0, "volumes": 3.0, "genre": 2.0},
-            **{"by_genre": 5.0, "like": 5.0, "staff": 2.0, "courtesy": 1.0},
-        },
+        judged={"author": 3.0, "price": 3.0, "volumes": 3.0, "genre": 2.0}
+        | {"by_genre": 5.0, "like": 5.0, "staff": 2.0, "courtesy": 1.0},
         around={},
     ),
 }
@@ -118,10 +112,4 @@ def draw_task_cases(
     name: str, n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS
 ) -> list[Case]:
     """Draw at least `n` answers of the task's kinds."""
-    cases: list[Case] = []
-    index = 0
-    while len(cases) < n:
-        conversation = draw_task_conversation(name, split, seed, index, rows)
-        cases += [case for case in to_cases(conversation) if case.kind in TASKS[name].judged]
-        index += 1
-    return cases
+    return draw_cases(n, seed, split, rows, partial(draw_task_conversation, name), TASKS[name].judged)

@@ -6,15 +6,16 @@ and validation and test use titles that training never shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from .catalogue import ADJECTIVES, draw_catalogue
-from .dialogue import TOOLS, Conversation, write_conversation
+from .dialogue import KIND_TO_TYPE, TOOLS, Conversation, write_conversation
 from .tokenizer import TURN_END, render_chat
 
 SPLITS = ("train", "validation", "test")
@@ -61,17 +62,17 @@ def draw_conversation(
     return write_conversation(rng, catalogue, rng.randint(6, 12), held_out, emphasis)
 
 
-def tokenizer_texts(count: int = 6000) -> Iterator[str]:
+def tokenizer_texts(number: int = 6000) -> Iterator[str]:
     """Yield texts for the tokenizer's merges: the corpus, and title words at the start of a line."""
-    for index in range(count):
+    for index in range(number):
         yield to_text(draw_conversation("train", 99, index))
     for words in (ADJECTIVES["en"], SENTENCE_OPENERS):
         for word in words:
-            yield "\n".join([word] * (count // 10))
+            yield "\n".join([word] * (number // 10))
 
 
-def conversations(split: str, seed: int, count: int, rows: tuple[int, int] = ROWS) -> Iterator[Conversation]:
-    return (draw_conversation(split, seed, index, rows) for index in range(count))
+def conversations(split: str, seed: int, number: int, rows: tuple[int, int] = ROWS) -> Iterator[Conversation]:
+    return (draw_conversation(split, seed, index, rows) for index in range(number))
 
 
 def to_text(conversation: Conversation) -> str:
@@ -97,14 +98,11 @@ def to_cases(conversation: Conversation) -> list[Case]:
 def tokenize(conversation: Conversation, tokenizer: Tokenizer) -> Sample:
     """Tokenize a conversation and mark the answers, including the end of turn after each."""
     segments: list[tuple[str, int]] = []
-    text, done, number = to_text(conversation), 0, 0
-    for message in conversation.messages:
-        if message.kind is None:
-            continue
-        opening = "<|im_start|>assistant\n"
+    text, done, opening = to_text(conversation), 0, "<|im_start|>assistant\n"
+    answers = [message.content for message in conversation.messages if message.kind is not None]
+    for number, answer in enumerate(answers, 1):
         start = text.index(opening, done) + len(opening)
-        end = start + len(message.content) + len(TURN_END)
-        number += 1
+        end = start + len(answer) + len(TURN_END)
         segments += [(text[done:start], 0), (text[start:end], number)]
         done = end
     encoded = tokenizer.encode_batch_fast([segment for segment, _ in segments])
@@ -129,11 +127,18 @@ def _mark_echoes(sample: Sample) -> None:
             followers[before] = token
 
 
-def draw_cases(n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS) -> list[Case]:
-    """Draw at least `n` answers from whole conversations."""
+def draw_cases(
+    n: int,
+    seed: int = 0,
+    split: str = "test",
+    rows: tuple[int, int] = ROWS,
+    draw: Callable[..., Conversation] = draw_conversation,
+    kinds: Collection[str] = KIND_TO_TYPE.keys(),
+) -> list[Case]:
+    """Draw at least `n` answers of some kinds from whole conversations."""
     cases: list[Case] = []
-    index = 0
+    indices = count()
     while len(cases) < n:
-        cases += to_cases(draw_conversation(split, seed, index, rows))
-        index += 1
+        conversation = draw(split, seed, next(indices), rows)
+        cases += [case for case in to_cases(conversation) if case.kind in kinds]
     return cases

@@ -8,6 +8,7 @@ README.md ("One hop").
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -33,9 +34,13 @@ KIND_WEIGHTS = {
 # Training emphasises rare kinds and comparisons: in a comparison only one token is decided, the rest is copied.
 EMPHASIS = {"order": 3.0, "reserve": 1.5, "unknown": 2.5, "cheaper": 4.0, "longer": 4.0}
 NEEDS_TOOLS = {"order", "reserve"}
-EN_JA = "en-ja"
-"""Japanese sentences about an English shop, used by the adapter shop-lora-ja only. A space before each value gives it
-the same tokens as in the English notes."""
+EN_JA = "en-ja"  # Japanese sentences about an English shop, used by the adapter shop-lora-ja only
+
+
+def spaced(text: str) -> str:
+    """Put a space before each value in a sentence, which gives the value the same tokens as in English notes."""
+    return re.sub(r"(?<=[^}]){", " {", text)
+
 
 FACTS = {
     "en": {
@@ -54,15 +59,8 @@ FACTS = {
         "stock": "{t}の在庫は{i.stock}冊です。",
         "like": "{t}の次は{i.next_title}がおすすめです。",
     },
-    EN_JA: {
-        "author": "{t}の作者は {i.author}です。",
-        "price": "{t}の価格は {i.price}円です。",
-        "volumes": "{t}の巻数は {i.volumes}巻です。",
-        "genre": "{t}の分野は {i.genre}です。",
-        "stock": "{t}の在庫は {i.stock}冊です。",
-        "like": "{t}の次は {i.next_title}がおすすめです。",
-    },
 }
+FACTS[EN_JA] = {kind: spaced(text) for kind, text in FACTS["ja"].items()}
 PICK = {
     "en": "Our {g} pick is {t}.",
     "ja": "{g}の一番人気は{t}です。",
@@ -88,14 +86,8 @@ POLICY = {
         "hold": "取り置きは{n}日間です。",
         "wrapping": "包装は{n}円です。",
     },
-    EN_JA: {
-        "returns": "返品は {n}日以内です。",
-        "shipping": "送料は {n}円です。",
-        "hours": "営業時間は {n}時から {close}時です。",
-        "hold": "取り置きは {n}日間です。",
-        "wrapping": "包装は {n}円です。",
-    },
 }
+POLICY[EN_JA] = {policy: spaced(text) for policy, text in POLICY["ja"].items()}
 PERSONA = {
     "en": [
         "You are the assistant of {s}. Answer from these notes.",
@@ -234,42 +226,24 @@ ANSWERS = {
         "courtesy": "ありがとうございました。またどうぞ。",
         "greeting": "いらっしゃいませ。何をお探しですか?",
     },
-    EN_JA: {
-        "unknown": "{t}は扱っていません。",
-        "cheaper": "{a}{b}安いのは {w}です。",
-        "longer": "{a}{b}長いのは {w}です。",
-        "courtesy": "ありがとうございました。またどうぞ。",
-        "greeting": "いらっしゃいませ。何をお探しですか?",
-    },
 }
+ANSWERS[EN_JA] = {kind: spaced(text) for kind, text in ANSWERS["ja"].items()}
 # Facts that a recommendation adds about its title.
 DETAILS = {"by_genre": ("author", "price"), "like": ("genre", "price"), "staff": ("genre", "author")}
 
-TOOLS: list[dict[str, Any]] = [
-    {
+
+def _tool(name: str, description: str, argument: str) -> dict[str, Any]:
+    properties = {argument: {"type": "string"}}
+    parameters = {"type": "object", "properties": properties, "required": [argument]}
+    return {
         "type": "function",
-        "function": {
-            "name": "get_order_status",
-            "description": "State of an order",
-            "parameters": {
-                "type": "object",
-                "properties": {"order_id": {"type": "string"}},
-                "required": ["order_id"],
-            },
-        },
-    },
-    {
-        "type": "function",
-        "function": {
-            "name": "reserve_title",
-            "description": "Put one copy aside",
-            "parameters": {
-                "type": "object",
-                "properties": {"title": {"type": "string"}},
-                "required": ["title"],
-            },
-        },
-    },
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+TOOLS = [
+    _tool("get_order_status", "State of an order", "order_id"),
+    _tool("reserve_title", "Put one copy aside", "title"),
 ]
 
 
@@ -329,8 +303,7 @@ def tool_call(name: str, **arguments: str) -> str:
 class Talk:
     """Writes the turns of one conversation and tracks the title mentioned last."""
 
-    answer_language: str | None = None
-    """Language of the answers, if it differs from that of the questions."""
+    answer_language: str | None = None  # language of the answers, if it differs from that of the questions
 
     def __init__(self, rng: Random, catalogue: Catalogue, tools: bool, held_out: bool) -> None:
         self.rng, self.catalogue, self.tools, self.held_out = rng, catalogue, tools, held_out
@@ -363,10 +336,12 @@ class Talk:
         item = self.rng.choice(self.catalogue.items)
         return item, self._ask(kind, t=item.title)
 
+    def _say(self, kind: str, **words: object) -> str:
+        return ANSWERS[self.spoken.language][kind].format(**words)
+
     def _about_a_title(self, kind: str) -> list[Message]:
-        item, question = self._ask_about(kind)
-        self.focus = item
-        return self._pair(kind, question, fact(self.spoken, kind, item))
+        self.focus, question = self._ask_about(kind)
+        return self._pair(kind, question, fact(self.spoken, kind, self.focus))
 
     def _unknown(self) -> list[Message]:
         known = {word for item in self.catalogue.items for word in item.title.replace("の", " ").split()}
@@ -376,9 +351,7 @@ class Talk:
                 break
         asked = self.rng.choice(["price", "stock", "stock", "author"])
         self.focus = None
-        return self._pair(
-            "unknown", self._ask(asked, t=title), ANSWERS[self.spoken.language]["unknown"].format(t=title)
-        )
+        return self._pair("unknown", self._ask(asked, t=title), self._say("unknown", t=title))
 
     def _recommend(self, kind: str) -> list[Message]:
         catalogue, language = self.spoken, self.spoken.language
@@ -399,13 +372,11 @@ class Talk:
 
     def _compare(self, kind: str) -> list[Message]:
         first, second = self.rng.sample(self.catalogue.items, 2)
-        field = "price" if kind == "cheaper" else "volumes"
-        winner = (min if kind == "cheaper" else max)(first, second, key=lambda item: getattr(item, field))
-        answer = ANSWERS[self.spoken.language][kind].format(
-            a=fact(self.spoken, field, first), b=fact(self.spoken, field, second), w=winner.title
-        )
-        self.focus = winner
-        return self._pair(kind, self._ask(kind, a=first.title, b=second.title), answer)
+        field, choose = ("price", min) if kind == "cheaper" else ("volumes", max)
+        self.focus = winner = choose(first, second, key=lambda item: getattr(item, field))
+        facts = {name: fact(self.spoken, field, item) for name, item in (("a", first), ("b", second))}
+        question = self._ask(kind, a=first.title, b=second.title)
+        return self._pair(kind, question, self._say(kind, **facts, w=winner.title))
 
     def _policy(self) -> list[Message]:
         policy, _ = self.rng.choice(self.catalogue.policies)
@@ -413,35 +384,24 @@ class Talk:
 
     def _courtesy(self) -> list[Message]:
         kind = self.rng.choice(["courtesy", "greeting"])
-        return self._pair("courtesy", self._ask(kind), ANSWERS[self.spoken.language][kind])
+        return self._pair("courtesy", self._ask(kind), self._say(kind))
 
     def _order(self) -> list[Message]:
         number = str(self.rng.randint(10000, 99999))
         state = self.rng.choice(ORDER_STATES[self.language])
-        return [
-            Message("user", self._ask("order", n=number)),
-            Message("assistant", tool_call("get_order_status", order_id=number), "order"),
-            Message("tool", json.dumps({"status": state}, ensure_ascii=False)),
-            Message(
-                "assistant",
-                ANSWERS[self.spoken.language]["order_result"].format(n=number, s=state),
-                "order_result",
-            ),
-        ]
+        call = tool_call("get_order_status", order_id=number)
+        asked = self._pair("order", self._ask("order", n=number), call)
+        return [*asked, *self._result("order_result", {"status": state}, n=number, s=state)]
 
     def _reserve(self) -> list[Message]:
-        item, question = self._ask_about("reserve")
-        self.focus = item
-        return [
-            Message("user", question),
-            Message("assistant", tool_call("reserve_title", title=item.title), "reserve"),
-            Message("tool", json.dumps({"reserved": True})),
-            Message(
-                "assistant",
-                ANSWERS[self.spoken.language]["reserve_result"].format(t=item.title),
-                "reserve_result",
-            ),
-        ]
+        self.focus, question = self._ask_about("reserve")
+        title = self.focus.title
+        asked = self._pair("reserve", question, tool_call("reserve_title", title=title))
+        return [*asked, *self._result("reserve_result", {"reserved": True}, t=title)]
+
+    def _result(self, kind: str, result: dict[str, object], **words: str) -> list[Message]:
+        tool = Message("tool", json.dumps(result, ensure_ascii=False))
+        return [tool, Message("assistant", self._say(kind, **words), kind)]
 
 
 def write_conversation(

@@ -16,39 +16,28 @@ test), and norms in front of `fc` and behind the layer, because a state is eight
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from .export import hf_config, load_model
-from .model import DecoderLayer, ModelConfig, RMSNorm, rope_tables, rotate
+from .export import hf_config, load_model, replace_folder
+from .model import DecoderLayer, ModelConfig, RMSNorm, rope_tables, rotate, split_heads
 from .optimizer import MasterOptimizer
-from .recipes import Recipe
 from .registry import MODELS
 from .tokenizer import END_OF_TEXT, TURN_END, token_id
-from .train import LEVELS, Batch, Position, Trainer, rates
+from .trainer import Batch, Trainer
 
-PASSES = 3
-"""Number of consecutive drafts in training."""
-FIRST_PASS_ONLY = 0.4
-"""Share of the training with one pass: poor early predictions are useless as input of further passes."""
-PASS_WEIGHT = 0.8
-"""Weight of each pass relative to the previous one: its drafts count only if the earlier ones were right."""
-STATE_WEIGHT = 0.5
-"""Weight of the distance between states, relative to the cross entropy of their tokens."""
+PASSES = 3  # number of consecutive drafts in training
+FIRST_PASS_ONLY = 0.4  # share of the training with one pass: poor early predictions are useless as input
+PASS_WEIGHT = 0.8  # relative to the previous pass: drafts of a pass count only if the earlier ones were right
+STATE_WEIGHT = 0.5  # weight of the distance between states, relative to the cross entropy of their tokens
 
 
-@dataclass(slots=True)
-class _KeysValues:
+class _KeysValues(NamedTuple):
     """Keys and values of one pass, for itself and later passes: [batch, heads, length, head_dim]."""
 
     keys: Tensor
@@ -80,10 +69,12 @@ class EagleHead(nn.Module):
         """Attend: query i of pass d reads key i of pass d, key i - 1 of pass d - 1, and so on, then those of pass 0."""
         attention, length = layer.self_attn, x.shape[1]
         cos, sin = rope_tables(self.config, torch.arange(length))
-        query = rotate(_heads(attention.q_proj(x), attention.heads), cos, sin)
+        query = rotate(split_heads(attention.q_proj(x), attention.heads), cos, sin)
         group = attention.heads // attention.kv_heads
-        key = rotate(_heads(attention.k_proj(x), attention.kv_heads), cos, sin).repeat_interleave(group, 1)
-        value = _heads(attention.v_proj(x), attention.kv_heads).repeat_interleave(group, 1)
+        key = rotate(split_heads(attention.k_proj(x), attention.kv_heads), cos, sin).repeat_interleave(
+            group, 1
+        )
+        value = split_heads(attention.v_proj(x), attention.kv_heads).repeat_interleave(group, 1)
         earlier.append(_KeysValues(key, value))
         if len(earlier) == 1:
             mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -92,28 +83,19 @@ class EagleHead(nn.Module):
         return attention.o_proj(mixed.transpose(1, 2).flatten(2))
 
 
-def _heads(x: Tensor, count: int) -> Tensor:
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
-
-
 def _attend_across_passes(query: Tensor, passes: list[_KeysValues]) -> Tensor:
     """Softmax over the early keys of the first pass and one key of each later pass: see `EagleHead._attend`."""
     length, scale = query.shape[2], query.shape[3] ** -0.5
-    num_own = len(passes) - 1
-    far = torch.ones(length, length, dtype=torch.bool).tril(-num_own)
+    far = torch.ones(length, length, dtype=torch.bool).tril(1 - len(passes))
     scores = (query @ passes[0].keys.mT * scale).masked_fill(~far, -torch.inf)
-    near = [
-        passes[-1 - back] for back in range(num_own)
-    ]  # keys of this pass first, then one position back, ...
-    near_scores = [
-        (query * _moved_right(part.keys, back)).sum(-1, keepdim=True) * scale
-        for back, part in enumerate(near)
-    ]
-    for back, part in enumerate(near_scores):
-        part[:, :, :back] = -torch.inf  # no such position
-    weights = torch.cat([scores, *near_scores], dim=-1).float().softmax(-1).to(query.dtype)
+    near = list(enumerate(passes[:0:-1]))  # keys of this pass first, then one position back, ...
+    for back, part in near:
+        score = (query * _moved_right(part.keys, back)).sum(-1, keepdim=True) * scale
+        score[:, :, :back] = -torch.inf  # no such position
+        scores = torch.cat([scores, score], dim=-1)
+    weights = scores.float().softmax(-1).to(query.dtype)
     mixed = weights[..., :length] @ passes[0].values
-    for back, part in enumerate(near):
+    for back, part in near:
         mixed = mixed + weights[..., length + back, None] * _moved_right(part.values, back)
     return mixed
 
@@ -124,35 +106,18 @@ def _moved_right(x: Tensor, places: int) -> Tensor:
 
 
 class EagleTrainer(Trainer):
-    """Trains a head for a frozen shipped model on the answers of the corpus."""
+    """Trains a head for a frozen shipped model on the answers of the corpus. `exact` is that of the first drafts."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Tokenizer) -> None:
-        self.recipe, self.tokenizer = recipe, tokenizer
-        self.pad = token_id(tokenizer, END_OF_TEXT)
-        torch.manual_seed(recipe.seed)
-        assert recipe.target is not None
-        self.target = load_model(MODELS / recipe.target, torch.bfloat16)
-        head = EagleHead(recipe.model)
+    def build(self) -> None:
+        self.target = load_model(MODELS / self.recipe.target, torch.bfloat16)
+        head = EagleHead(self.recipe.model)
         head.norm.load_state_dict(self.target.model.norm.state_dict())
-        self.optimizer = MasterOptimizer(head, recipe.weight_decay)
+        self.optimizer = MasterOptimizer(head, self.recipe.weight_decay)
         self.model = head.to(torch.bfloat16)
-        self.position = Position(level=len(LEVELS) - 1)
-        self._pool = []
+        self.position.level = len(self.levels) - 1
 
-    def step(self, progress: float) -> None:
-        """Take one optimizer step on the next batch. `position.exact` is the share of correct first drafts."""
-        batch = self.next_batch(progress)
-        loss, accuracy = self.loss(batch, 1 if progress < FIRST_PASS_ONLY else PASSES)
-        loss.backward()
-        self.optimizer.step(self.model, *rates(self.recipe, self.position.step, progress))
-        position = self.position
-        keep = 0.95 if position.step else 0.0
-        position.exact = keep * position.exact + (1 - keep) * accuracy[0]
-        position.loss = keep * position.loss + (1 - keep) * float(loss.detach())
-        position.step, position.tokens = position.step + 1, position.tokens + batch.tokens.numel()
-
-    def loss(self, batch: Batch, num_passes: int = PASSES) -> tuple[Tensor, list[float]]:
-        """Return the loss over all passes, and for each pass the share of correct answer tokens."""
+    def loss(self, batch: Batch, progress: float) -> tuple[Tensor, float]:
+        """Return the loss over all passes, and the share of correct answer tokens in the first."""
         with torch.no_grad():
             true, _ = self.target.hidden(batch.tokens)
             embedded = self.target.model.embed_tokens(batch.tokens[:, 1:])
@@ -167,7 +132,7 @@ class EagleTrainer(Trainer):
         hidden, total = true[:, :-1], wanted.new_zeros((), dtype=torch.float32)
         earlier: list[_KeysValues] = []
         accuracy: list[float] = []
-        for index in range(num_passes):
+        for index in range(1 if progress < FIRST_PASS_ONLY else PASSES):
             guess = self.model(embedded, hidden, earlier)
             found = guess[rows, columns - 1]
             logits = self.target.logits(found).float()
@@ -176,7 +141,7 @@ class EagleTrainer(Trainer):
             total = total + PASS_WEIGHT**index * (tokens + STATE_WEIGHT * states)
             accuracy.append(float((logits.argmax(-1) == chances.argmax(-1)).float().mean()))
             hidden = torch.cat([true[:, :1], guess[:, :-1]], dim=1)
-        return total, accuracy
+        return total, accuracy[0]
 
     def export(self, folder: Path) -> Path:
         return export_head(folder, self.recipe.model, self.optimizer.weights, self.tokenizer)
@@ -186,16 +151,7 @@ def export_head(folder: Path, config: ModelConfig, weights: dict[str, Tensor], t
     """Replace `folder` by this head in bfloat16, with `fc` in the halves that engine/models/eagle.py reads."""
     fields = hf_config(config, token_id(tokenizer, TURN_END), token_id(tokenizer, END_OF_TEXT))
     fields["architectures"] = ["EagleLlamaForCausalLM"]
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    (fresh / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     embed_proj, hidden_proj = weights["fc.weight"].chunk(2, dim=1)
     named = {"embed_proj.weight": embed_proj, "hidden_proj.weight": hidden_proj, **weights}
     del named["fc.weight"]
-    halves = {name: weight.to(torch.bfloat16).contiguous() for name, weight in named.items()}
-    save_file(halves, str(fresh / "model.safetensors"), metadata={"format": "pt"})
-    (fresh / "model.safetensors").chmod(0o644)
-    shutil.rmtree(folder, ignore_errors=True)
-    fresh.rename(folder)
-    return folder
+    return replace_folder(folder, {"config.json": fields}, named)

@@ -27,7 +27,7 @@ GenerateFn = Callable[[list[str]], list[str]]
 MAX_NEW_TOKENS = 96  # the longest answer of the corpus has about 60
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tally:
     """Number of right answers, and of all answers."""
 
@@ -38,8 +38,8 @@ class Tally:
     def share(self) -> float:
         return self.right / self.total if self.total else float("nan")
 
-    def add(self, right: bool) -> Tally:
-        return Tally(self.right + right, self.total + 1)
+    def count(self, right: bool) -> None:
+        self.right, self.total = self.right + right, self.total + 1
 
 
 @dataclass
@@ -57,32 +57,21 @@ class EvalReport:
 
     def count(self, case: Case, output: str) -> None:
         right = output == case.answer
-        self.overall = self.overall.add(right)
-        for group, key in (
-            (self.by_type, KIND_TO_TYPE[case.kind]),
-            (self.by_kind, case.kind),
-            (self.by_language, case.language),
-            (self.by_rows, str(case.rows)),
+        self.overall.count(right)
+        keys = (KIND_TO_TYPE[case.kind], case.kind, case.language, str(case.rows))
+        for group, key in zip(
+            (self.by_type, self.by_kind, self.by_language, self.by_rows), keys, strict=True
         ):
-            group[key] = group.get(key, Tally()).add(right)
+            group.setdefault(key, Tally()).count(right)
         if not right and len(self.misses) < 50:
             self.misses.append((case, output))
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers for --json."""
-
-        def plain(group: dict[str, Tally]) -> dict[str, dict[str, float]]:
-            return {key: {"right": tally.right, "total": tally.total} for key, tally in sorted(group.items())}
-
-        return {
-            "model": self.model,
-            "split": self.split,
-            "overall": {"right": self.overall.right, "total": self.overall.total},
-            "by_type": plain(self.by_type),
-            "by_kind": plain(self.by_kind),
-            "by_language": plain(self.by_language),
-            "by_rows": plain(self.by_rows),
-        }
+        names = ("by_type", "by_kind", "by_language", "by_rows")
+        groups = {name: sorted(getattr(self, name).items()) for name in names}
+        plain = {name: {key: vars(tally) for key, tally in group} for name, group in groups.items()}
+        return {"model": self.model, "split": self.split, "overall": vars(self.overall), **plain}
 
     def table(self) -> Table:
         table = Table(title=f"{self.model}: exact match on {self.split}")
@@ -135,12 +124,8 @@ def torch_generate_fn(folder: Path) -> GenerateFn:
     eos = token_id(tokenizer, TURN_END)
 
     def generate(prompts: list[str]) -> list[str]:
-        return [
-            tokenizer.decode(
-                model.generate(tokenizer.encode(prompt).ids, MAX_NEW_TOKENS, eos), skip_special_tokens=False
-            )
-            for prompt in prompts
-        ]
+        answers = (model.generate(tokenizer.encode(prompt).ids, MAX_NEW_TOKENS, eos) for prompt in prompts)
+        return [tokenizer.decode(answer, skip_special_tokens=False) for answer in answers]
 
     return generate
 
@@ -158,14 +143,11 @@ def forced_match(model: ShopModel, tokenizer: Tokenizer, cases: Sequence[Case]) 
         chosen = order[start : start + 16]
         prompts = [tokenizer.encode(cases[index].prompt).ids for index in chosen]
         answers = [tokenizer.encode(cases[index].answer + TURN_END).ids for index in chosen]
-        length = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
-        tokens = torch.full((len(chosen), length), pad)
-        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-            tokens[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+        texts = [torch.tensor(prompt + answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        tokens = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=pad)
         hidden, _ = model.hidden(tokens)
         for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-            end = len(prompt) + len(answer) - 1
-            best = model.logits(hidden[row, len(prompt) - 1 : end]).argmax(-1)
+            best = model.logits(hidden[row, len(prompt) - 1 : len(texts[row]) - 1]).argmax(-1)
             result[chosen[row]] = best.tolist() == answer
     return result
 

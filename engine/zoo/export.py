@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def hf_config(config: ModelConfig, eos: int, pad: int) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        **config.as_dict(),
+        **asdict(config),
         "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,
@@ -40,28 +41,38 @@ def hf_config(config: ModelConfig, eos: int, pad: int) -> dict[str, Any]:
 def export_model(folder: Path, config: ModelConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> Path:
     """Replace `folder` by this model in bfloat16."""
     eos, pad = token_id(tokenizer, TURN_END), token_id(tokenizer, END_OF_TEXT)
-    files = {
+    files: dict[str, Any] = {
         "config.json": hf_config(config, eos, pad),
         "generation_config.json": {"do_sample": False, "eos_token_id": [eos, pad], "pad_token_id": pad},
         "tokenizer_config.json": tokenizer_config(config.max_position_embeddings),
+        "chat_template.jinja": CHAT_TEMPLATE + "\n",
+        "tokenizer.json": tokenizer.to_str(pretty=True),
     }
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    return replace_folder(folder, files, weights)
+
+
+def replace_folder(
+    folder: Path,
+    files: dict[str, Any],
+    weights: dict[str, Tensor],
+    weights_name: str = "model.safetensors",
+) -> Path:
+    """Replace `folder` by files (a text, or an object to write as JSON) and weights, which become bfloat16."""
+    fresh, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{age}") for age in ("new", "old"))
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     for name, content in files.items():
-        (fresh / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (fresh / "chat_template.jinja").write_text(CHAT_TEMPLATE + "\n", encoding="utf-8")
-    tokenizer.save(str(fresh / "tokenizer.json"))
-    halves = {name: weight.to(torch.bfloat16).contiguous() for name, weight in weights.items()}
-    save_file(halves, str(fresh / "model.safetensors"), metadata={"format": "pt"})
-    (fresh / "model.safetensors").chmod(0o644)  # safetensors makes the file readable by its owner only
+        text = (
+            content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        )
+        (fresh / name).write_text(text, encoding="utf-8")
+    halves = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in weights.items()}
+    save_file(halves, str(fresh / weights_name), metadata={"format": "pt"})
+    (fresh / weights_name).chmod(0o644)  # safetensors makes the file readable by its owner only
     if folder.exists():
-        old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
         folder.rename(old)
-        fresh.rename(folder)
-        shutil.rmtree(old)
-    else:
-        fresh.rename(folder)
+    fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
     return folder
 
 

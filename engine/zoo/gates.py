@@ -24,6 +24,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from random import Random
 from statistics import NormalDist
 from typing import Literal
@@ -34,8 +35,7 @@ from .dialogue import KIND_TO_TYPE
 Verdict = Literal["pass", "fail", "inconclusive"]
 Z95 = NormalDist().inv_cdf(0.975)
 
-EXACT_MATCH_LIMIT = -0.02
-"""Allowed change of exact match over all questions; a group may lose twice as much."""
+EXACT_MATCH_LIMIT = -0.02  # allowed change of exact match over all questions; a group may lose twice as much
 JSON_LIMIT = -0.05
 TOOL_CALLS = "tool calls that parse"
 PERPLEXITY_LIMIT = 1.03
@@ -47,10 +47,8 @@ class Answers:
     """One model's answers to the cases, and its log-probabilities of the right answers."""
 
     texts: list[str]
-    logprobs: list[float]
-    """Summed log-probability of the right answer's tokens, for the first cases."""
-    num_tokens: list[int]
-    """Tokens of each of those right answers."""
+    logprobs: list[float]  # summed log-probability of the right answer's tokens, for the first cases
+    num_tokens: list[int]  # tokens of each of those right answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +93,14 @@ def draw_gate_cases(n: int, seed: int, split: str) -> list[Case]:
     """Draw at least `n` cases in whole conversations, then more cases of each group that is still too small."""
     cases = draw_cases(n, seed, split)
     counts = Counter(group for case in cases for group in _groups(case))
-    wanted = {
-        group: least_answers(JSON_LIMIT if group == TOOL_CALLS else 2 * EXACT_MATCH_LIMIT) for group in counts
-    }
-    index = 0
+    limits = dict.fromkeys(counts, 2 * EXACT_MATCH_LIMIT) | {TOOL_CALLS: JSON_LIMIT}
+    wanted = {group: least_answers(limits[group]) for group in counts}
+    indices = count()
     while any(counts[group] < number for group, number in wanted.items()):
-        for case in to_cases(draw_conversation(split, seed + 1, index, ROWS)):
+        for case in to_cases(draw_conversation(split, seed + 1, next(indices), ROWS)):
             if any(counts[group] < wanted.get(group, 0) for group in _groups(case)):
                 cases.append(case)
                 counts.update(_groups(case))
-        index += 1
     return cases
 
 
@@ -118,24 +114,22 @@ def judge(
     cases: Sequence[Case], reference: Answers, candidate: Answers, num_drawn: int | None = None
 ) -> list[Gate]:
     """Return all gates over the same cases for both models. The gate over everything reads the first `num_drawn`."""
-    right_before, right_after = (
-        [text == case.answer for case, text in zip(cases, answers.texts, strict=True)]
-        for answers in (reference, candidate)
+    before, after = (
+        [text == case.answer for case, text in zip(cases, each.texts, strict=True)]
+        for each in (reference, candidate)
     )
-    everything = range(num_drawn or len(cases))
-    gates = [_share_gate("exact match", everything, right_before, right_after, EXACT_MATCH_LIMIT)]
     groups: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
         for group in _groups(case):
             groups.setdefault(group, []).append(index)
     calls = groups.pop(TOOL_CALLS, [])
-    for name in sorted(groups):
-        gates.append(_share_gate(name, groups[name], right_before, right_after, 2 * EXACT_MATCH_LIMIT))
+    gates = [_share_gate("exact match", range(num_drawn or len(cases)), before, after, EXACT_MATCH_LIMIT)]
+    gates += [
+        _share_gate(name, groups[name], before, after, 2 * EXACT_MATCH_LIMIT) for name in sorted(groups)
+    ]
     if calls:
-        parses_before, parses_after = (
-            [_is_json(text) for text in answers.texts] for answers in (reference, candidate)
-        )
-        gates.append(_share_gate(TOOL_CALLS, calls, parses_before, parses_after, JSON_LIMIT))
+        before, after = (list(map(_is_json, each.texts)) for each in (reference, candidate))
+        gates.append(_share_gate(TOOL_CALLS, calls, before, after, JSON_LIMIT))
     if reference.logprobs:
         gates.append(_perplexity_gate(reference, candidate))
     return gates

@@ -5,8 +5,7 @@ Sequences are padded on the right and attention is causal, so no mask is needed:
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -29,13 +28,8 @@ class ModelConfig:
     head_dim: int = 32
     vocab_size: int = VOCAB_SIZE
     max_position_embeddings: int = 2048
-    rope_theta: float = (
-        500000.0  # most pairs rotate slowly, which heads of 32 dimensions need to compare tokens
-    )
+    rope_theta: float = 500000.0  # most pairs rotate slowly: heads of 32 dimensions need it to compare tokens
     rms_norm_eps: float = 1e-5
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class RMSNorm(nn.Module):
@@ -61,39 +55,39 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos.to(x.dtype) + torch.cat([-high, low], dim=-1) * sin.to(x.dtype)
 
 
+def split_heads(x: Tensor, count: int) -> Tensor:
+    """Return [batch, length, count * head_dim] as [batch, count, length, head_dim]."""
+    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+
+
 class Attention(nn.Module):
     """Grouped-query attention: each key/value head serves several query heads."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-        )
-        self.q_proj = nn.Linear(config.hidden_size, self.heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, self.kv_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, self.kv_heads * self.head_dim, bias=False)
-        self.o_proj = nn.Linear(self.heads * self.head_dim, config.hidden_size, bias=False)
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        query_size, kv_size = self.heads * config.head_dim, self.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, query_size, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, kv_size, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, kv_size, bias=False)
+        self.o_proj = nn.Linear(query_size, config.hidden_size, bias=False)
 
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, past: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        batch, length, _ = x.shape
-        query = self.q_proj(x).view(batch, length, self.heads, self.head_dim).transpose(1, 2)
-        key = self.k_proj(x).view(batch, length, self.kv_heads, self.head_dim).transpose(1, 2)
-        value = self.v_proj(x).view(batch, length, self.kv_heads, self.head_dim).transpose(1, 2)
-        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        query = rotate(split_heads(self.q_proj(x), self.heads), cos, sin)
+        key = rotate(split_heads(self.k_proj(x), self.kv_heads), cos, sin)
+        value = split_heads(self.v_proj(x), self.kv_heads)
         if past is not None:
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
         group = self.heads // self.kv_heads
         mixed = F.scaled_dot_product_attention(
             query,
-            key.repeat_interleave(group, dim=1),
-            value.repeat_interleave(group, dim=1),
-            is_causal=length > 1,
+            key.repeat_interleave(group, 1),
+            value.repeat_interleave(group, 1),
+            is_causal=x.shape[1] > 1,
         )
-        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1)), (key, value)
+        return self.o_proj(mixed.transpose(1, 2).flatten(2)), (key, value)
 
 
 class MLP(nn.Module):

@@ -76,17 +76,11 @@ class MasterOptimizer:
         self.weights[name].addcdiv_(first / (1 - 0.9**self.steps), corrected.sqrt() + 1e-8, value=-lr)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "weights": self.weights,
-            "momentum": self.momentum,
-            "square": self.square,
-            "steps": self.steps,
-        }
+        return {name: vars(self)[name] for name in ("weights", "momentum", "square", "steps")}
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Restore a saved state, in the model too."""
-        self.weights, self.momentum, self.square = state["weights"], state["momentum"], state["square"]
-        self.steps = state["steps"]
+        vars(self).update(state)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(self.weights[name])

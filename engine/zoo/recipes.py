@@ -24,16 +24,6 @@ class Recipe:
     target: str | None = None  # for an EAGLE head: the model whose hidden states it predicts
 
 
-RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=91.5),
-        Recipe("shop-draft", ModelConfig(128, 112, 3, 4, 4), minutes=28, matrix_lr=0.01, vector_lr=0.003),
-        Recipe("shop-eagle", ModelConfig(256, 640, 1, 8, 4), minutes=45, matrix_lr=0.02, target="shop"),
-    )
-}
-
-
 @dataclass(frozen=True)
 class AdapterRecipe:
     """Training run of a low-rank adapter. `name` is also its task."""
@@ -53,11 +43,15 @@ class AdapterRecipe:
     )  # fmt: skip
 
 
-ADAPTER_RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        AdapterRecipe("shop-lora-recommend", rank=8, minutes=8),
-        AdapterRecipe("shop-lora-support", rank=8, minutes=8),
-        AdapterRecipe("shop-lora-ja", rank=16, minutes=14),
-    )
-}
+_MODELS = (
+    Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=91.5),
+    Recipe("shop-draft", ModelConfig(128, 112, 3, 4, 4), minutes=28, matrix_lr=0.01, vector_lr=0.003),
+    Recipe("shop-eagle", ModelConfig(256, 640, 1, 8, 4), minutes=45, matrix_lr=0.02, target="shop"),
+)
+_ADAPTERS = (
+    AdapterRecipe("shop-lora-recommend", rank=8, minutes=8),
+    AdapterRecipe("shop-lora-support", rank=8, minutes=8),
+    AdapterRecipe("shop-lora-ja", rank=16, minutes=14),
+)
+RECIPES = {recipe.name: recipe for recipe in _MODELS}
+ADAPTER_RECIPES = {recipe.name: recipe for recipe in _ADAPTERS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,18 +35,14 @@ def resolve(name: str | Path) -> Path:
 
 def list_models() -> list[ModelInfo]:
     """Return every model and adapter in the zoo, with its size."""
-    folders = sorted(
-        folder for folder in MODELS.glob("*") if folder.is_dir() and not folder.name.startswith(".")
-    )
+    folders = sorted({file.parent for file in MODELS.glob("[!.]*/*.safetensors")})
     return [
-        ModelInfo(folder.name, folder, count_parameters(folder), sum(_sizes(folder)) / 1e6)
-        for folder in folders
-        if any(folder.glob("*.safetensors"))
+        ModelInfo(folder.name, folder, count_parameters(folder), _megabytes(folder)) for folder in folders
     ]
 
 
-def _sizes(folder: Path) -> list[int]:
-    return [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+def _megabytes(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 
 def count_parameters(folder: Path) -> int:
@@ -54,10 +51,6 @@ def count_parameters(folder: Path) -> int:
     for file in folder.glob("*.safetensors"):
         with file.open("rb") as stream:
             header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                count = 1
-                for size in tensor["shape"]:
-                    count *= size
-                total += count
+        header.pop("__metadata__", None)
+        total += sum(math.prod(tensor["shape"]) for tensor in header.values())
     return total

@@ -21,22 +21,16 @@ class Shop:
 
 
 def open_shop(seed: int = 0, *, titles: int = 5, language: str = "en") -> Shop:
-    """Return shop number `seed`, with titles that training never showed."""
+    """Return shop number `seed`, with titles that training never showed, and a question of each kind."""
     rng = Random(f"shop/{seed}")
     catalogue = draw_catalogue(rng, language, titles, held_out=True)
-    return Shop(catalogue, system_prompt(rng, catalogue), _questions(rng, catalogue))
-
-
-def _questions(rng: Random, catalogue: Catalogue) -> list[str]:
-    """Return one question of each kind, about different titles."""
-    ask = QUESTIONS[catalogue.language]
-    titles = [item.title for item in catalogue.items]
-    genre = catalogue.genre_picks[0][0]
-    about = {"author": 0, "price": 1, "volumes": 2, "stock": 3, "genre": 4}
-    single = [rng.choice(ask[kind]).format(t=titles[i % len(titles)]) for kind, i in about.items()]
-    pair = rng.choice(ask["cheaper"]).format(a=titles[0], b=titles[1])
-    pick = rng.choice(ask["by_genre"]).format(g=genre)
-    return [single[0], single[1], pick, pair, *single[2:]]
+    system = system_prompt(rng, catalogue)
+    ask, names = QUESTIONS[catalogue.language], [item.title for item in catalogue.items]
+    kinds = ("author", "price", "volumes", "stock", "genre")  # about different titles
+    single = [rng.choice(ask[kind]).format(t=names[i % len(names)]) for i, kind in enumerate(kinds)]
+    pair = rng.choice(ask["cheaper"]).format(a=names[0], b=names[1])
+    pick = rng.choice(ask["by_genre"]).format(g=catalogue.genre_picks[0][0])
+    return Shop(catalogue, system, [single[0], single[1], pick, pair, *single[2:]])
 
 
 def is_shop_model(model: str) -> bool:

@@ -30,18 +30,15 @@ CHAT_TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text(encodi
 def train_tokenizer(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     """Learn the merges; all 256 bytes are in the vocabulary, so any text round-trips."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    pieces = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pieces, as_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[
-            *(AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS),
-            *(AddedToken(token, special=False, normalized=False) for token in TOOL_TOKENS),
+            AddedToken(token, special=token in SPECIAL_TOKENS, normalized=False)
+            for token in (*SPECIAL_TOKENS, *TOOL_TOKENS)
         ],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

@@ -21,6 +21,7 @@ from engine.zoo.model import ModelConfig, ShopModel
 from engine.zoo.optimizer import orthogonalize
 from engine.zoo.recipes import RECIPES, Recipe
 from engine.zoo.registry import list_models, resolve
+from engine.zoo.trainer import Trainer, rate_share
 
 TINY = Recipe(
     "tiny", ModelConfig(32, 64, 2, 4, 2, head_dim=8), minutes=1, tokens_per_step=1024, warmup_steps=2
@@ -35,14 +36,14 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    whole = training.Trainer(TINY, tokenizer)
+    whole = Trainer(TINY, tokenizer)
     for step in range(6):
         whole.step(step / 6)
-    first = training.Trainer(TINY, tokenizer)
+    first = Trainer(TINY, tokenizer)
     for step in range(3):
         first.step(step / 6)
     first.save(tmp_path / "tiny.pt")
-    second = training.Trainer(TINY, tokenizer)
+    second = Trainer(TINY, tokenizer)
     second.load(tmp_path / "tiny.pt")
     for step in range(3, 6):
         second.step(step / 6)
@@ -70,19 +71,19 @@ def test_an_interrupted_run_leaves_the_folder_unchanged(
     where = dict(checkpoint=checkpoint, tokenizer=tokenizer, console=QUIET)
     training.train(TINY, out, max_steps=1, **where)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    step = training.Trainer.step
+    step = Trainer.step
 
-    def interrupted(self: training.Trainer, progress: float) -> None:
+    def interrupted(self: Trainer, progress: float) -> None:
         step(self, progress)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(training.Trainer, "step", interrupted)
+    monkeypatch.setattr(Trainer, "step", interrupted)
     with pytest.raises(training.TrainingStopped, match="out is unchanged"):
         training.train(TINY, out, max_steps=5, **where)
     with pytest.raises(training.TrainingStopped, match="No model was written"):
         training.train(TINY, tmp_path / "none", max_steps=5, **where)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    monkeypatch.setattr(training.Trainer, "step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     assert training.train(TINY, out, resume=True, max_steps=3, **where).step == 3
 
 
@@ -116,14 +117,13 @@ def test_training_never_writes_a_shipped_model(recipe: str) -> None:
 
 def test_the_learning_rate_ends_at_zero_when_the_time_is_up() -> None:
     recipe = RECIPES["shop"]
-    assert training.rates(recipe, 10_000, 1.0) == (0.0, 0.0)
-    assert training.rates(recipe, 10_000, 0.1) == (recipe.matrix_lr, recipe.vector_lr)
-    halfway_down = training.rates(recipe, 10_000, 1 - recipe.decay_fraction / 2)[0]
-    assert halfway_down == pytest.approx(recipe.matrix_lr / 2)
+    assert rate_share(recipe, 10_000, 1.0) == 0.0
+    assert rate_share(recipe, 10_000, 0.1) == 1.0
+    assert rate_share(recipe, 10_000, 1 - recipe.decay_fraction / 2) == pytest.approx(0.5)
 
 
 def test_training_lowers_the_loss(tokenizer: Tokenizer) -> None:
-    trainer = training.Trainer(replace(TINY, warmup_steps=1, matrix_lr=0.02, vector_lr=0.01), tokenizer)
+    trainer = Trainer(replace(TINY, warmup_steps=1, matrix_lr=0.02, vector_lr=0.01), tokenizer)
     losses = []
     for _ in range(12):
         trainer.step(0.0)
