@@ -16,6 +16,7 @@ after `warm_start` if one waits in the warm pool (loaded and paid for, not servi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from engine.config import ConfigError
@@ -54,8 +55,7 @@ class AutoscalerConfig:
     cold_start: float = 120.0
     warm_start: float = 5.0
     warm_pool: int = 0
-    interval: float = 10.0
-    """Seconds between two samples of the signal."""
+    interval: float = 10.0  # seconds between two samples of the signal
     schedules: tuple[Schedule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -72,15 +72,8 @@ class AutoscalerConfig:
             )
         if not self.interval > 0:
             raise ConfigError(f"interval must be positive, got {self.interval}")
-        for name in (
-            "sustain_out",
-            "sustain_in",
-            "cooldown_out",
-            "cooldown_in",
-            "cold_start",
-            "warm_start",
-            "warm_pool",
-        ):
+        times = ("sustain_out", "sustain_in", "cooldown_out", "cooldown_in", "cold_start", "warm_start")
+        for name in (*times, "warm_pool"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} cannot be negative, got {getattr(self, name)}")
 
@@ -91,8 +84,7 @@ class ScaleEvent:
     kind: Literal["out", "in", "ready", "stopped"]
     replica: int
     signal: float
-    replicas: int
-    """Replicas that serve or start, after the event."""
+    replicas: int  # replicas that serve or start, after the event
 
 
 @dataclass
@@ -128,8 +120,7 @@ class Autoscaler:
         return 0
 
     def _change(self, now: float, by: int) -> int:
-        self.last_change = now
-        self._above_since = self._below_since = None
+        self.last_change, self._above_since, self._below_since = now, None, None
         return by
 
 
@@ -142,7 +133,4 @@ def _since(start: float | None, now: float, holds: bool) -> float | None:
 def count_thrash(events: list[ScaleEvent], window: float = 900.0) -> int:
     """Count changes that reverted the previous one within `window` seconds."""
     changes = [event for event in events if event.kind in ("out", "in")]
-    return sum(
-        later.kind != earlier.kind and later.time - earlier.time <= window
-        for earlier, later in zip(changes, changes[1:], strict=False)
-    )
+    return sum(b.kind != a.kind and b.time - a.time <= window for a, b in pairwise(changes))

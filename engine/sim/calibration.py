@@ -14,6 +14,7 @@ from pathlib import Path
 
 from common.paths import cache_dir, write_atomically
 from engine.sim.cost import Rates
+from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, ModelShape
 
 FORMAT = 1
@@ -26,10 +27,8 @@ class Calibration:
     model: str
     rates: Rates
     threads: int
-    num_steps: int
-    """Number of timed steps."""
-    fit_error: float
-    """Median over the kinds of timed steps: |fitted - measured| / measured."""
+    num_steps: int  # number of timed steps
+    fit_error: float  # median over the kinds of timed steps: |fitted - measured| / measured
 
 
 def calibration_file() -> Path:
@@ -68,3 +67,9 @@ def rates_on_cpu(shape: ModelShape) -> Calibration | None:
     if not sizes:
         return None
     return known[min(sizes, key=lambda name: abs(math.log(sizes[name] / shape.num_params)))]
+
+
+def calibrated_rates(deployment: Deployment) -> Rates | None:
+    """Return what was measured on this CPU; None for datasheet figures and typical efficiencies."""
+    found = rates_on_cpu(deployment.model) if deployment.hardware.is_cpu else None
+    return found.rates if found else None

@@ -39,8 +39,7 @@ class Efficiency:
     attention_flops: float = 0.5
     attention_bandwidth: float = 0.75
     link: float = 0.7
-    step_overhead: float = 0.8e-3
-    """Seconds per step: scheduling, inputs, one graph launch, sampling, output."""
+    step_overhead: float = 0.8e-3  # seconds per step: scheduling, inputs, one graph launch, sampling, output
     eager_overhead: float = 20e-6
     """Seconds per layer of a step that is not replayed from a graph: any step that computes a prompt."""
     row_overhead: float = 2e-6
@@ -55,8 +54,7 @@ class Rates:
     attention_bytes_per_s: float
     attention_flops: float
     step_overhead: float
-    eager_overhead: float
-    """Seconds per layer, in steps that compute more than one token in some row."""
+    eager_overhead: float  # seconds per layer, in steps that compute more than one token in some row
     row_overhead: float
     overlaps: bool
     """Whether loads overlap with compute, as on a GPU: then a part takes the longer time, on a CPU about the sum."""
@@ -86,14 +84,11 @@ class StepLoad:
 
     num_rows: int = 0
     num_tokens: int = 0
-    num_sampled: int = 0
-    """Positions whose logits are computed."""
+    num_sampled: int = 0  # positions whose logits are computed
     decode_context: int = 0
     """Positions read by rows of one token, summed over rows; their KV is read in every layer."""
-    prefill_pairs: int = 0
-    """(query, key) pairs of the other rows."""
-    prefill_context: int = 0
-    """Positions whose KV the other rows read, summed over rows."""
+    prefill_pairs: int = 0  # (query, key) pairs of the other rows
+    prefill_context: int = 0  # positions whose KV the other rows read, summed over rows
 
     @property
     def is_decode(self) -> bool:
@@ -157,28 +152,24 @@ class CostModel:
 
     def seconds(self, load: StepLoad) -> float:
         """Return the duration of a step."""
-        return (
-            self._linear(load)
-            + self._head(load)
-            + self._attention(load)
-            + self._collectives(load)
-            + self._rest(load)
-        )
+        return sum(self.parts(load).values())
 
     def decode_seconds(self, num_rows: int, context: int) -> float:
         """Return exactly `seconds` of a step in which each row computes one token: a fast path for the usual step."""
         fixed = self._decode_fixed.get(num_rows)
         if fixed is None:
-            load = StepLoad(num_rows, num_rows, num_rows, 0)
-            products = self._linear(load) + self._head(load)
-            fixed = self._decode_fixed[num_rows] = (products, self._collectives(load), self._rest(load))
+            part = self.parts(StepLoad(num_rows, num_rows, num_rows, 0))
+            products = part["linear"] + part["head"]
+            fixed = self._decode_fixed[num_rows] = (products, part["collectives"], part["overhead"])
         products, collectives, rest = fixed
         return products + context * self._seconds_per_position + collectives + rest
 
     def parts(self, load: StepLoad) -> dict[str, float]:
         """Return seconds by part; they add up to `seconds`."""
         return {
-            "linear": self._linear(load),
+            "linear": self._roofline(
+                self._weight_bytes(load.num_tokens), self._linear_flops * load.num_tokens
+            ),
             "head": self._head(load),
             "attention": self._attention(load),
             "collectives": self._collectives(load),
@@ -205,9 +196,6 @@ class CostModel:
         if not self._routed_bytes:
             return self._common_bytes
         return self._common_bytes + self._routed_bytes * (1 - self._miss**num_tokens)
-
-    def _linear(self, load: StepLoad) -> float:
-        return self._roofline(self._weight_bytes(load.num_tokens), self._linear_flops * load.num_tokens)
 
     def _head(self, load: StepLoad) -> float:
         if not load.num_sampled:

@@ -24,13 +24,11 @@ from engine.core.request import Request
 from engine.sim.engine import SimEngine
 from engine.sim.hardware import Link
 from engine.sim.recorder import RequestRecord
-from engine.sim.replica import Replica, ReplicaReport, replica_report
-from engine.sim.report import RunReport, report_of
-from engine.sim.router import Router
+from engine.sim.report import RunReport, summarise
+from engine.sim.router import Replica, ReplicaReport, Router
 from engine.sim.workload import SimRequest, make_request
 
-LINK_SHARE = 0.8
-"""Share of a link's rate that a large transfer reaches."""
+LINK_SHARE = 0.8  # share of a link's rate that a large transfer reaches
 
 
 @dataclass
@@ -39,8 +37,7 @@ class DisaggregatedReport:
     prefill: list[ReplicaReport]
     decode: list[ReplicaReport]
     transfers: int
-    transfer_bytes: float
-    """Bytes of all transfers on all devices."""
+    transfer_bytes: float  # bytes of all transfers on all devices
     mean_transfer_seconds: float
     """Mean time from the first token until the KV has arrived, including the wait for the sender's link."""
 
@@ -150,9 +147,9 @@ class DisaggregatedFleet:
         rejected = [entry for replica in (*self.prefill, *self.decode) for entry in replica.engine.rejected]
         num_usable = self.decode[0].engine.scheduler.kv.pool.num_usable
         return DisaggregatedReport(
-            report_of(self._finished, recorders, num_usable, rejected),
-            [replica_report(replica) for replica in self.prefill],
-            [replica_report(replica) for replica in self.decode],
+            summarise(recorders, num_usable, rejected, self._finished),
+            [replica.report() for replica in self.prefill],
+            [replica.report() for replica in self.decode],
             self._count,
             self._bytes,
             self._seconds / self._count if self._count else 0.0,

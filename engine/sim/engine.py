@@ -12,13 +12,12 @@ scheduler; here the scheduler itself runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.errors import RequestRejected
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
-from engine.sim.clock import VirtualClock
 from engine.sim.cost import CostModel, StepLoad, load_of
 from engine.sim.fast_forward import FastForwardScheduler
 from engine.sim.recorder import Recorder, RequestRecord
@@ -28,8 +27,16 @@ from engine.sim.workload import SimRequest, make_request
 MAX_STEPS_AHEAD = 4096
 
 
-@dataclass(slots=True)
-class Flight:
+class VirtualClock:
+    """Seconds since the start of the simulation. The scheduler reads it as it would read `time.monotonic`."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Flight(NamedTuple):
     """A step that has begun and not ended."""
 
     end: float
@@ -150,21 +157,19 @@ class SimEngine:
         self._begin(seconds[0], None)
 
     def _begin(self, seconds: float, plan: tuple[SchedulerOutput, ModelRunnerOutput] | None) -> None:
-        scheduler = self.scheduler
-        used = scheduler.kv.pool.num_used
-        self.recorder.step(seconds, len(scheduler.running), len(scheduler.waiting), used)
+        running, waiting = len(self.scheduler.running), len(self.scheduler.waiting)
+        self.recorder.step(seconds, running, waiting, self.scheduler.kv.pool.num_used)
         self._flight = Flight(self.now + seconds, plan)
 
     def _answer(self, out: SchedulerOutput) -> ModelRunnerOutput:
         """Answer as a worker: a token for each row that computed its last known token."""
         requests, answers = self.scheduler.requests, self._answers
-        result = ModelRunnerOutput(
-            {
-                row.request_id: answers[row.request_id]
-                for row in out.scheduled
-                if row.start + row.num_tokens >= len(requests[row.request_id].token_ids)
-            }
+        complete = (
+            row.request_id
+            for row in out.scheduled
+            if row.start + row.num_tokens >= len(requests[row.request_id].token_ids)
         )
+        result = ModelRunnerOutput({name: answers[name] for name in complete})
         if self.speculation is not None:
             self.speculation.answer(out, result)
         return result

@@ -69,13 +69,11 @@ class FastForwardScheduler(Scheduler):
 
     def _helps(self, head: Request) -> bool:
         """Whether a running request shares all its published blocks with the start of `head`."""
-        for request in self.running if self.kv.enable_prefix_caching else ():
-            at = request.num_published_blocks
-            if at < len(head.block_hashes) and (
-                at == 0 or request.block_hashes[at - 1] == head.block_hashes[at - 1]
-            ):
-                return True
-        return False
+        if not self.kv.enable_prefix_caching:
+            return False
+        ours = [(request.num_published_blocks, request.block_hashes) for request in self.running]
+        hashes = head.block_hashes
+        return any(at < len(hashes) and (at == 0 or own[at - 1] == hashes[at - 1]) for at, own in ours)
 
     def _with_blocks(self, most: int) -> int:
         free = len(self.kv.pool.free)
@@ -87,12 +85,8 @@ class FastForwardScheduler(Scheduler):
 
     def _blocks_taken_in(self, num_steps: int) -> int:
         size = self.kv.block_size
-        taken = 0
-        for request in self.running:
-            over = len(request.token_ids) + num_steps - 1 - len(request.blocks) * size
-            if over > 0:
-                taken += -(-over // size)
-        return taken
+        over = [len(r.token_ids) + num_steps - 1 - len(r.blocks) * size for r in self.running]
+        return sum([-(-tokens // size) for tokens in over if tokens > 0])
 
     # -- one step
 
@@ -115,7 +109,11 @@ class FastForwardScheduler(Scheduler):
             known = len(request.token_ids)
             request.in_flight_step = -1
             if known + 1 >= request.max_num_tokens:
-                finished.append(self._end(request, known, answers))
+                row = Scheduled(request.request_id, known - 1, 1, [])
+                answer = ModelRunnerOutput({row.request_id: answers[row.request_id]})
+                output = self._update_request(request, row, answer)
+                assert output is not None  # a row with a token has an output
+                finished.append(output)
                 continue
             request.token_ids += answers[request.request_id]
             request.num_computed_tokens = known
@@ -126,14 +124,6 @@ class FastForwardScheduler(Scheduler):
         self.stats.num_generated_tokens += len(self.running)
         self._close_stats()
         return finished
-
-    def _end(self, request: Request, known: int, answers: dict[str, list[int]]) -> EngineCoreOutput:
-        row = Scheduled(request.request_id, known - 1, 1, [])
-        output = self._update_request(
-            request, row, ModelRunnerOutput({row.request_id: answers[row.request_id]})
-        )
-        assert output is not None  # a row with a token has an output
-        return output
 
     # -- many steps
 
@@ -163,17 +153,14 @@ class FastForwardScheduler(Scheduler):
                 request.num_computed_tokens = computed
         if self.kv.num_evictions_before < 0:
             self.kv.num_evictions_before = self.kv.pool.num_evictions
-        self._hash_full_blocks()
+        if (
+            self.kv.enable_prefix_caching
+        ):  # the last step filled blocks with a token that the next one computes
+            for request in self.running:
+                if len(request.token_ids) // self.kv.block_size > len(request.block_hashes):
+                    self.kv.hasher.extend(request)
         self._count(num_steps)
         return taken
-
-    def _hash_full_blocks(self) -> None:
-        """Hash blocks that the last step filled with a token whose KV the next step computes."""
-        if self.kv.enable_prefix_caching:
-            size = self.kv.block_size
-            for request in self.running:
-                if len(request.token_ids) // size > len(request.block_hashes):
-                    self.kv.hasher.extend(request)
 
     def _changes(self, num_steps: int) -> list[tuple[int, int, int]]:
         """Return (step from 1, kind, index of the running request) in the order of the steps."""
@@ -197,10 +184,6 @@ class FastForwardScheduler(Scheduler):
         num_rows = len(self.running)
         step = next(self._step) + num_steps - 1
         self._step = count(step + 1)
-        self.stats = StepStats(
-            step=step,
-            num_scheduled_tokens=num_rows,
-            num_decode_tokens=num_rows,
-            num_generated_tokens=num_rows,
-        )
+        self.stats = StepStats(step=step, num_scheduled_tokens=num_rows, num_decode_tokens=num_rows)
+        self.stats.num_generated_tokens = num_rows
         self._close_stats()

@@ -19,9 +19,8 @@ from engine.config import ConfigError
 from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, ScaleEvent, count_thrash
 from engine.sim.engine import SimEngine
 from engine.sim.recorder import RequestRecord
-from engine.sim.replica import Replica, ReplicaReport, replica_report
 from engine.sim.report import RunReport, summarise
-from engine.sim.router import Router
+from engine.sim.router import Replica, ReplicaReport, Router
 from engine.sim.workload import SimRequest, make_request
 
 
@@ -31,18 +30,14 @@ class FleetReport:
 
     run: RunReport
     replicas: list[ReplicaReport]
-    balance: float
-    """Maximum requests of a replica over the mean; 1 is even."""
-    replica_seconds: float
-    """Billed time from start to stop, including starting and draining."""
+    balance: float  # maximum requests of a replica over the mean; 1 is even
+    replica_seconds: float  # billed time from start to stop, including starting and draining
     events: list[ScaleEvent] = field(default_factory=list)
     num_out: int = 0
     num_in: int = 0
-    thrash: int = 0
-    """Changes undone by the next one within 15 minutes."""
+    thrash: int = 0  # changes undone by the next one within 15 minutes
     overload_seconds: float = 0.0
-    reaction_seconds: float | None = None
-    """Mean time from the decision to grow until the new replica serves."""
+    reaction_seconds: float | None = None  # mean time from the decision to grow until the new replica serves
 
 
 class Fleet:
@@ -171,7 +166,7 @@ class Fleet:
         waits = [ready[event.replica] - event.time for event in out if event.replica in ready]
         return FleetReport(
             summarise(recorders, num_usable, rejected),
-            [replica_report(replica) for replica in self.replicas],
+            [replica.report() for replica in self.replicas],
             balance=max(counts) * len(counts) / max(1, sum(counts)),
             replica_seconds=sum(
                 (r.stopped if r.stopped is not None else end) - r.started for r in self.replicas

@@ -31,8 +31,7 @@ class Link:
 
     name: str
     bytes_per_s: float
-    latency_s: float
-    """Seconds of the smallest message or collective."""
+    latency_s: float  # seconds of the smallest message or collective
     source: str
 
     def seconds(self, num_bytes: float) -> float:
@@ -63,18 +62,14 @@ class Hardware:
 
     name: str
     memory_bytes: float
-    bytes_per_s: float
-    """Bandwidth of the device memory, bytes per second."""
+    bytes_per_s: float  # bandwidth of the device memory, bytes per second
     flops: Mapping[str, float]
     """Dense FLOP/s by compute type (float32, bfloat16, float16, fp8, int8); absent: the device has no such units."""
-    link: Link
-    """Link to the other devices of the same machine."""
-    host_link: Link
-    """Link to the host's memory."""
+    link: Link  # link to the other devices of the same machine
+    host_link: Link  # link to the host's memory
     source: str
     is_cpu: bool = False
-    names: tuple[str, ...] = field(default=(), repr=False)
-    """Alternative names."""
+    names: tuple[str, ...] = field(default=(), repr=False)  # alternative names
 
     def ridge(self, dtype: str) -> float:
         """FLOP per byte above which `dtype` arithmetic, not memory, is the limit."""
@@ -95,76 +90,32 @@ def _gpu(
     mib: int,
     gb_per_s: float,
     teraflops: dict[str, float],
-    links: tuple[str, str],
+    link: str,
+    host_link: str,
     source: str,
     *names: str,
 ) -> Hardware:
     flops = {dtype: rate * TERA for dtype, rate in teraflops.items()}
     flops.setdefault("float16", flops["bfloat16"])
-    link, host_link = LINKS[links[0]], LINKS[links[1]]
-    return Hardware(
-        name, mib * 2**20, gb_per_s * GIGA, MappingProxyType(flops), link, host_link, source, names=names
-    )
+    links = LINKS[link], LINKS[host_link]
+    return Hardware(name, mib * 2**20, gb_per_s * GIGA, MappingProxyType(flops), *links, source, names=names)
 
 
+_A10G = {"float32": 35.0, "bfloat16": 70.0, "int8": 140.0}
+_L4 = {"float32": 30.3, "bfloat16": 121.0, "fp8": 242.5, "int8": 242.5}
+_A100 = {"float32": 19.5, "bfloat16": 312.0, "int8": 624.0}
 _H100 = {"float32": 67.0, "bfloat16": 989.4, "fp8": 1978.9, "int8": 1978.9}
-
+_B200 = {"float32": 80.0, "bfloat16": 2250.0, "fp8": 4500.0, "int8": 4500.0}
 _GPUS = [
-    _gpu(
-        "a10g",
-        23_028,
-        600,
-        {"float32": 35.0, "bfloat16": 70.0, "int8": 140.0},
-        ("pcie4", "pcie4"),
-        "NVIDIA A10G datasheet (AWS), 2022",
-    ),
-    _gpu(
-        "l4",
-        23_034,
-        300,
-        {"float32": 30.3, "bfloat16": 121.0, "fp8": 242.5, "int8": 242.5},
-        ("pcie4", "pcie4"),
-        "NVIDIA L4 datasheet: 242 / 485 TFLOPS with sparsity, halved",
-    ),
-    _gpu(
-        "a100-40",
-        40_960,
-        1555,
-        {"float32": 19.5, "bfloat16": 312.0, "int8": 624.0},
-        ("nvlink3", "pcie4"),
-        "NVIDIA A100 datasheet, SXM4 40 GB",
-        "a100-40gb",
-    ),
-    _gpu(
-        "a100-80",
-        81_920,
-        2039,
-        {"float32": 19.5, "bfloat16": 312.0, "int8": 624.0},
-        ("nvlink3", "pcie4"),
-        "NVIDIA A100 datasheet, SXM4 80 GB",
-        "a100",
-        "a100-80gb",
-    ),
-    _gpu(
-        "h100",
-        81_559,
-        3350,
-        _H100,
-        ("nvlink4", "pcie5"),
-        "NVIDIA H100 datasheet, SXM5",
-        "h100-sxm",
-        "h100-80",
-    ),
-    _gpu("h200", 143_771, 4800, _H100, ("nvlink4", "pcie5"), "NVIDIA H200 datasheet, SXM", "h200-sxm"),
-    _gpu(
-        "b200",
-        183_359,
-        8000,
-        {"float32": 80.0, "bfloat16": 2250.0, "fp8": 4500.0, "int8": 4500.0},
-        ("nvlink5", "pcie5"),
-        "NVIDIA DGX B200 datasheet, divided by 8 GPUs, without sparsity",
-    ),
-]
+    _gpu("a10g", 23_028, 600, _A10G, "pcie4", "pcie4", "NVIDIA A10G datasheet (AWS), 2022"),
+    _gpu("l4", 23_034, 300, _L4, "pcie4", "pcie4", "NVIDIA L4 datasheet: 242 / 485 TFLOPS with sparsity, halved"),
+    _gpu("a100-40", 40_960, 1555, _A100, "nvlink3", "pcie4", "NVIDIA A100 datasheet, SXM4 40 GB", "a100-40gb"),
+    _gpu("a100-80", 81_920, 2039, _A100, "nvlink3", "pcie4", "NVIDIA A100 datasheet, SXM4 80 GB", "a100", "a100-80gb"),
+    _gpu("h100", 81_559, 3350, _H100, "nvlink4", "pcie5", "NVIDIA H100 datasheet, SXM5", "h100-sxm", "h100-80"),
+    _gpu("h200", 143_771, 4800, _H100, "nvlink4", "pcie5", "NVIDIA H200 datasheet, SXM", "h200-sxm"),
+    _gpu("b200", 183_359, 8000, _B200, "nvlink5", "pcie5",
+         "NVIDIA DGX B200 datasheet, divided by 8 GPUs, without sparsity"),
+]  # fmt: skip
 
 
 def this_cpu() -> Hardware:
@@ -177,16 +128,10 @@ def this_cpu() -> Hardware:
     except AttributeError:  # not on Linux
         cores = os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 * GIB
-    return Hardware(
-        "cpu",
-        float(memory),
-        20 * GIGA * min(cores, 8),
-        MappingProxyType({"float32": cores * 32 * 2.5 * GIGA}),
-        LINKS["memory"],
-        LINKS["memory"],
-        "estimated from the number of cores; prep sim calibrate measures",
-        is_cpu=True,
-    )
+    flops = MappingProxyType({"float32": cores * 32 * 2.5 * GIGA})
+    source = "estimated from the number of cores; prep sim calibrate measures"
+    links = LINKS["memory"], LINKS["memory"]
+    return Hardware("cpu", float(memory), 20 * GIGA * min(cores, 8), flops, *links, source, is_cpu=True)
 
 
 GPUS = {gpu.name: gpu for gpu in _GPUS}

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from engine.sim.hardware import Link
 
-LOGIT_BYTES = 4
-"""Logits are fp32 for every dtype of the model."""
+LOGIT_BYTES = 4  # logits are fp32 for every dtype of the model
 
 
 @dataclass(frozen=True)
@@ -25,14 +24,10 @@ class StepTraffic:
 
     tensor_parallel_size: int
     num_all_reduces: int
-    all_reduce_bytes: int
-    """Bytes of all all-reduces together."""
-    gather_bytes: int
-    """Bytes of this rank's part of the logits; 0: nothing is gathered."""
-    num_boundaries: int
-    """Boundaries between pipeline stages; each is crossed once."""
-    boundary_bytes: int
-    """Bytes of one crossing."""
+    all_reduce_bytes: int  # bytes of all all-reduces together
+    gather_bytes: int  # bytes of this rank's part of the logits; 0: nothing is gathered
+    num_boundaries: int  # boundaries between pipeline stages; each is crossed once
+    boundary_bytes: int  # bytes of one crossing
 
     def seconds(self, link: Link) -> float:
         """Return the time of all messages in turn over `link`, without overlap with compute."""

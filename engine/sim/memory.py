@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 
 from common.text import GIB
 from engine.config import ConfigError
-from engine.sim.hardware import GPUS, Hardware
-from engine.sim.models import ModelShape
-from engine.sim.precision import KV_SCALE_BYTES, PRECISIONS, Precision, get_precision, kv_bytes
+from engine.config.scheduler import default_batch_sizes
+from engine.sim.hardware import GPUS, Hardware, get_hardware
+from engine.sim.models import ModelShape, get_model
+from engine.sim.precision import KV_SCALE_BYTES, Precision, get_precision, kv_bytes
 
 GPU_RUNTIME_BYTES = 1.0 * GIB
 """CUDA context, NCCL buffers and graphs: about 1 GiB in vLLM's boot log on cards of any size."""
+_TP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class DoesNotFit(ConfigError):
@@ -59,7 +61,7 @@ class Deployment:
         if self.model.num_heads % self.tp:
             raise ConfigError(
                 f"tp={self.tp} does not divide the {self.model.num_heads} heads of {self.model.name}; "
-                f"choose one of {', '.join(map(str, _divisors(self.model.num_heads)))}"
+                f"choose one of {', '.join(str(size) for size in _TP_SIZES if not self.model.num_heads % size)}"
             )
         if self.pp > self.model.num_layers:
             raise ConfigError(
@@ -93,6 +95,42 @@ class Deployment:
         return elements * kv_bytes(self.kv_cache_dtype, self.precision) + scales
 
 
+def make_deployment(
+    *,
+    model: str,
+    gpu: str,
+    tp: int = 1,
+    pp: int = 1,
+    dtype: str | None = None,
+    kv_cache_dtype: str = "auto",
+    gpu_memory_utilization: float = 0.92,
+    block_size: int = 16,
+    max_model_len: int | None = None,
+    longest: int | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+) -> Deployment:
+    """Look up the names and fill in vLLM's defaults. Raises ConfigError.
+
+    longest: tokens of the workload's longest request; None: the model's maximum.
+    """
+    shape, hardware = get_model(model), get_hardware(gpu)
+    most = shape.max_position_embeddings
+    if max_model_len is None:
+        max_model_len = most if longest is None else min(most, -(-longest // 1024) * 1024)
+    if max_model_len > most:
+        raise ConfigError(
+            f"max_model_len {max_model_len} is more than the {most} positions of {shape.name}; lower it to {most}"
+        )
+    kind = "cpu" if hardware.is_cpu else "cuda"
+    tokens, seqs = default_batch_sizes(kind, int(hardware.memory_bytes))
+    tokens = max_num_batched_tokens or max(tokens, max_num_seqs or 0)
+    seqs = min(max_num_seqs or seqs, tokens)
+    dtype = dtype or ("float32" if hardware.is_cpu else "bfloat16")
+    cache = (kv_cache_dtype, gpu_memory_utilization, block_size)
+    return Deployment(shape, hardware, tp, pp, dtype, *cache, tokens, seqs, max_model_len)
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """One device's memory in bytes, and the capacity of the KV cache of all devices together."""
@@ -103,15 +141,11 @@ class MemoryPlan:
     runtime: float
     activations: float
     kv_budget: float
-    kv_bytes_per_token: float
-    """KV bytes per token on one device."""
-    num_blocks: int
-    """Number of blocks, including the null block, which holds nothing."""
-    num_tokens: int
-    """Tokens that the cache holds, all sequences together."""
+    kv_bytes_per_token: float  # KV bytes per token on one device
+    num_blocks: int  # number of blocks, including the null block, which holds nothing
+    num_tokens: int  # tokens that the cache holds, all sequences together
     max_model_len: int
-    max_concurrency: float
-    """Sequences of `max_model_len` at once, as vLLM's boot log prints it."""
+    max_concurrency: float  # sequences of `max_model_len` at once, as vLLM's boot log prints it
 
 
 def plan_memory(deployment: Deployment) -> MemoryPlan:
@@ -162,41 +196,38 @@ def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
     short_by = needed + 2 * deployment.block_size * parts.kv_bytes_per_token - parts.kv_budget
     model, hardware = deployment.model.name, deployment.hardware.name
     where = f"{deployment.num_devices} x {hardware}" if deployment.num_devices > 1 else hardware
-    lines = [
+    helps = "; ".join(remedies(deployment))
+    message = (
         f"{model} in {deployment.dtype} does not fit on {where}: short by {short_by / GIB:.1f} GiB per device. "
         f"Of {parts.usable / GIB:.1f} GiB usable, weights take {parts.weights / GIB:.1f}, activations and runtime "
         f"{(parts.activations + parts.runtime) / GIB:.1f}, and one sequence of {deployment.max_model_len} tokens needs "
-        f"{needed / GIB:.1f}."
-    ]
-    helps = remedies(deployment)
-    lines.append(f"What would fit: {'; '.join(helps)}." if helps else "No single change makes it fit.")
-    return DoesNotFit(" ".join(lines), short_by)
+        f"{needed / GIB:.1f}. {f'What would fit: {helps}.' if helps else 'No single change makes it fit.'}"
+    )
+    return DoesNotFit(message, short_by)
 
 
 def remedies(deployment: Deployment) -> list[str]:
     """Return single changes that make it fit, cheapest first."""
-    lengths = [length for length in (8192, 4096, 2048) if length < deployment.max_model_len]
-    found = [
-        f"--max-model-len {length}" for length in lengths if _fits(deployment, {"max_model_len": length})
-    ][:1]
-    narrower = [
-        name
-        for name, precision in PRECISIONS.items()
-        if precision.weight_bytes < deployment.precision.weight_bytes and name in ("fp8", "int4")
+    model, hardware = deployment.model, deployment.hardware
+    width = deployment.precision.weight_bytes
+    narrower = [name for name in ("fp8", "int4") if get_precision(name).weight_bytes < width]
+    kinds: list[list[tuple[str, dict[str, object]]]] = [
+        [
+            (f"--max-model-len {n}", {"max_model_len": n})
+            for n in (8192, 4096, 2048)
+            if n < deployment.max_model_len
+        ],
+        [(f"--dtype {name}", {"dtype": name}) for name in narrower],
     ]
-    found += [f"--dtype {name}" for name in narrower if _fits(deployment, {"dtype": name})][:1]
-    sizes = [size for size in (2, 4, 8, 16) if size > deployment.tp and not deployment.model.num_heads % size]
-    if not deployment.hardware.is_cpu:
-        found += [f"--tp {size}" for size in sizes if _fits(deployment, {"tp": size})][:1]
-        larger = [gpu for gpu in GPUS.values() if gpu.memory_bytes > deployment.hardware.memory_bytes]
-        found += [f"--gpu {gpu.name}" for gpu in larger if _fits(deployment, {"hardware": gpu})][:1]
-    return found
+    if not hardware.is_cpu:
+        sizes = [size for size in (2, 4, 8, 16) if size > deployment.tp and not model.num_heads % size]
+        larger = [gpu for gpu in GPUS.values() if gpu.memory_bytes > hardware.memory_bytes]
+        kinds.append([(f"--tp {size}", {"tp": size}) for size in sizes])
+        kinds.append([(f"--gpu {gpu.name}", {"hardware": gpu}) for gpu in larger])
+    first = (next((option for option, change in kind if _fits(deployment, change)), None) for kind in kinds)
+    return [option for option in first if option]
 
 
 def _fits(deployment: Deployment, change: dict[str, object]) -> bool:
     parts = divide_memory(replace(deployment, **change))  # type: ignore[arg-type]
     return parts.kv_budget >= 0 and parts.num_tokens >= parts.max_model_len
-
-
-def _divisors(number: int) -> list[int]:
-    return [candidate for candidate in (1, 2, 4, 8, 16, 32, 64, 128) if number % candidate == 0]

@@ -13,6 +13,7 @@ Shapes: config.json of the named repositories. MLA: DeepSeek-V2 (2405.04434), se
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from engine.sim.names import look_up
 
@@ -46,8 +47,7 @@ class ModelShape:
     """The shape of a decoder-only transformer: everything that time and memory depend on."""
 
     name: str
-    repository: str
-    """Source of the shape: a Hugging Face id, or a path in this repository."""
+    repository: str  # source of the shape: a Hugging Face id, or a path in this repository
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -165,105 +165,61 @@ class ModelShape:
         return f"{kind}+SWA" if self.sliding_window else kind
 
 
-def _shape(
-    name: str,
-    repository: str,
-    sizes: tuple[int, int, int, int, int, int, int, int],
-    **more: object,
-) -> ModelShape:
-    """Build a shape from layers, hidden, intermediate, heads, KV heads, head dim, vocabulary, positions."""
-    return ModelShape(name, repository, *sizes, **more)  # type: ignore[arg-type]
+# name, repository: layers, hidden, intermediate, heads, KV heads, head dim, vocabulary, positions; flags
+_TABLE = """
+shop             engine/zoo/models/shop           6   256   640   8   4  32   2048   2048 tied
+shop-draft       engine/zoo/models/shop-draft     3   128   112   4   4  32   2048   2048 tied
+dummy-386m       app/bench/models.py             24   896  4864  14   2  64  32000   2048 tied
+llama-2-7b       meta-llama/Llama-2-7b-hf        32  4096 11008  32  32 128  32000   4096
+llama-2-13b      meta-llama/Llama-2-13b-hf       40  5120 13824  40  40 128  32000   4096
+llama-2-70b      meta-llama/Llama-2-70b-hf       80  8192 28672  64   8 128  32000   4096
+llama-3-8b       meta-llama/Meta-Llama-3-8B      32  4096 14336  32   8 128 128256   8192
+llama-3-70b      meta-llama/Meta-Llama-3-70B     80  8192 28672  64   8 128 128256   8192
+llama-3.1-8b     meta-llama/Llama-3.1-8B         32  4096 14336  32   8 128 128256 131072
+llama-3.1-70b    meta-llama/Llama-3.1-70B        80  8192 28672  64   8 128 128256 131072
+llama-3.1-405b   meta-llama/Llama-3.1-405B      126 16384 53248 128   8 128 128256 131072
+mistral-7b       mistralai/Mistral-7B-v0.1       32  4096 14336  32   8 128  32000  32768
+mixtral-8x7b     mistralai/Mixtral-8x7B-v0.1     32  4096 14336  32   8 128  32000  32768
+qwen2.5-0.5b     Qwen/Qwen2.5-0.5B               24   896  4864  14   2  64 151936  32768 bias tied
+qwen2.5-1.5b     Qwen/Qwen2.5-1.5B               28  1536  8960  12   2 128 151936  32768 bias tied
+qwen2.5-3b       Qwen/Qwen2.5-3B                 36  2048 11008  16   2 128 151936  32768 bias tied
+qwen2.5-7b       Qwen/Qwen2.5-7B                 28  3584 18944  28   4 128 152064  32768 bias
+qwen2.5-14b      Qwen/Qwen2.5-14B                48  5120 13824  40   8 128 152064  32768 bias
+qwen2.5-32b      Qwen/Qwen2.5-32B                64  5120 27648  40   8 128 152064  32768 bias
+qwen2.5-72b      Qwen/Qwen2.5-72B                80  8192 29568  64   8 128 152064  32768 bias
+qwen3-0.6b       Qwen/Qwen3-0.6B                 28  1024  3072  16   8 128 151936  40960 norm tied
+qwen3-1.7b       Qwen/Qwen3-1.7B                 28  2048  6144  16   8 128 151936  40960 norm tied
+qwen3-4b         Qwen/Qwen3-4B                   36  2560  9728  32   8 128 151936  40960 norm tied
+qwen3-8b         Qwen/Qwen3-8B                   36  4096 12288  32   8 128 151936  40960 norm
+qwen3-14b        Qwen/Qwen3-14B                  40  5120 17408  40   8 128 151936  40960 norm
+qwen3-32b        Qwen/Qwen3-32B                  64  5120 25600  64   8 128 151936  40960 norm
+qwen3-30b-a3b    Qwen/Qwen3-30B-A3B              48  2048  6144  32   4 128 151936  40960 norm
+qwen3-235b-a22b  Qwen/Qwen3-235B-A22B            94  4096 12288  64   4 128 151936  40960 norm
+deepseek-v3      deepseek-ai/DeepSeek-V3         61  7168 18432 128 128 128 129280 163840
+"""
+_FLAGS = {"tied": "tie_word_embeddings", "bias": "qkv_bias", "norm": "qk_norm"}
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "mistral-7b": {"sliding_window": 4096},
+    "mixtral-8x7b": {"moe": MoE(8, 2, 14336)},
+    "qwen3-30b-a3b": {"moe": MoE(128, 8, 768)},
+    "qwen3-235b-a22b": {"moe": MoE(128, 8, 1536)},
+    "deepseek-v3": {
+        "mla": MLA(1536, 512, 128, 64, 128),
+        "moe": MoE(256, 8, 2048, 1, 3, has_router_bias=True),
+    },
+}
 
 
-_QWEN25 = {"qkv_bias": True}
-_QWEN25_TIED = {"qkv_bias": True, "tie_word_embeddings": True}
-_QWEN3 = {"qk_norm": True}
-_QWEN3_TIED = {"qk_norm": True, "tie_word_embeddings": True}
+def _shape(name: str, repository: str, *columns: str) -> ModelShape:
+    settings: dict[str, Any] = {_FLAGS[word]: True for word in columns[8:]} | _SPECIAL.get(name, {})
+    return ModelShape(name, repository, *map(int, columns[:8]), **settings)  # type: ignore[misc, arg-type]
 
-_SHAPES = [
-    _shape("shop", "engine/zoo/models/shop", (6, 256, 640, 8, 4, 32, 2048, 2048), tie_word_embeddings=True),
-    _shape(
-        "shop-draft",
-        "engine/zoo/models/shop-draft",
-        (3, 128, 112, 4, 4, 32, 2048, 2048),
-        tie_word_embeddings=True,
-    ),
-    _shape(
-        "dummy-386m",
-        "app/bench/models.py",
-        (24, 896, 4864, 14, 2, 64, 32_000, 2048),
-        tie_word_embeddings=True,
-    ),
-    _shape("llama-2-7b", "meta-llama/Llama-2-7b-hf", (32, 4096, 11008, 32, 32, 128, 32_000, 4096)),
-    _shape("llama-2-13b", "meta-llama/Llama-2-13b-hf", (40, 5120, 13824, 40, 40, 128, 32_000, 4096)),
-    _shape("llama-2-70b", "meta-llama/Llama-2-70b-hf", (80, 8192, 28672, 64, 8, 128, 32_000, 4096)),
-    _shape("llama-3-8b", "meta-llama/Meta-Llama-3-8B", (32, 4096, 14336, 32, 8, 128, 128_256, 8192)),
-    _shape("llama-3-70b", "meta-llama/Meta-Llama-3-70B", (80, 8192, 28672, 64, 8, 128, 128_256, 8192)),
-    _shape("llama-3.1-8b", "meta-llama/Llama-3.1-8B", (32, 4096, 14336, 32, 8, 128, 128_256, 131_072)),
-    _shape("llama-3.1-70b", "meta-llama/Llama-3.1-70B", (80, 8192, 28672, 64, 8, 128, 128_256, 131_072)),
-    _shape("llama-3.1-405b", "meta-llama/Llama-3.1-405B", (126, 16384, 53248, 128, 8, 128, 128_256, 131_072)),
-    _shape(
-        "mistral-7b",
-        "mistralai/Mistral-7B-v0.1",
-        (32, 4096, 14336, 32, 8, 128, 32_000, 32_768),
-        sliding_window=4096,
-    ),
-    _shape(
-        "mixtral-8x7b",
-        "mistralai/Mixtral-8x7B-v0.1",
-        (32, 4096, 14336, 32, 8, 128, 32_000, 32_768),
-        moe=MoE(num_experts=8, top_k=2, intermediate_size=14336),
-    ),
-    _shape("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B", (24, 896, 4864, 14, 2, 64, 151_936, 32_768), **_QWEN25_TIED),
-    _shape(
-        "qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B", (28, 1536, 8960, 12, 2, 128, 151_936, 32_768), **_QWEN25_TIED
-    ),
-    _shape("qwen2.5-3b", "Qwen/Qwen2.5-3B", (36, 2048, 11008, 16, 2, 128, 151_936, 32_768), **_QWEN25_TIED),
-    _shape("qwen2.5-7b", "Qwen/Qwen2.5-7B", (28, 3584, 18944, 28, 4, 128, 152_064, 32_768), **_QWEN25),
-    _shape("qwen2.5-14b", "Qwen/Qwen2.5-14B", (48, 5120, 13824, 40, 8, 128, 152_064, 32_768), **_QWEN25),
-    _shape("qwen2.5-32b", "Qwen/Qwen2.5-32B", (64, 5120, 27648, 40, 8, 128, 152_064, 32_768), **_QWEN25),
-    _shape("qwen2.5-72b", "Qwen/Qwen2.5-72B", (80, 8192, 29568, 64, 8, 128, 152_064, 32_768), **_QWEN25),
-    _shape("qwen3-0.6b", "Qwen/Qwen3-0.6B", (28, 1024, 3072, 16, 8, 128, 151_936, 40_960), **_QWEN3_TIED),
-    _shape("qwen3-1.7b", "Qwen/Qwen3-1.7B", (28, 2048, 6144, 16, 8, 128, 151_936, 40_960), **_QWEN3_TIED),
-    _shape("qwen3-4b", "Qwen/Qwen3-4B", (36, 2560, 9728, 32, 8, 128, 151_936, 40_960), **_QWEN3_TIED),
-    _shape("qwen3-8b", "Qwen/Qwen3-8B", (36, 4096, 12288, 32, 8, 128, 151_936, 40_960), **_QWEN3),
-    _shape("qwen3-14b", "Qwen/Qwen3-14B", (40, 5120, 17408, 40, 8, 128, 151_936, 40_960), **_QWEN3),
-    _shape("qwen3-32b", "Qwen/Qwen3-32B", (64, 5120, 25600, 64, 8, 128, 151_936, 40_960), **_QWEN3),
-    _shape(
-        "qwen3-30b-a3b",
-        "Qwen/Qwen3-30B-A3B",
-        (48, 2048, 6144, 32, 4, 128, 151_936, 40_960),
-        qk_norm=True,
-        moe=MoE(num_experts=128, top_k=8, intermediate_size=768),
-    ),
-    _shape(
-        "qwen3-235b-a22b",
-        "Qwen/Qwen3-235B-A22B",
-        (94, 4096, 12288, 64, 4, 128, 151_936, 40_960),
-        qk_norm=True,
-        moe=MoE(num_experts=128, top_k=8, intermediate_size=1536),
-    ),
-    _shape(
-        "deepseek-v3",
-        "deepseek-ai/DeepSeek-V3",
-        (61, 7168, 18432, 128, 128, 128, 129_280, 163_840),
-        mla=MLA(1536, 512, 128, 64, 128),
-        moe=MoE(
-            256,
-            top_k=8,
-            intermediate_size=2048,
-            num_shared_experts=1,
-            num_dense_layers=3,
-            has_router_bias=True,
-        ),
-    ),
-]
 
-MODELS = {shape.name: shape for shape in _SHAPES}
+MODELS = {row.split()[0]: _shape(*row.split()) for row in _TABLE.strip().splitlines()}
 """Shapes by name, smallest family first."""
 
 
 def get_model(name: str) -> ModelShape:
     """Return the shape of a model by name or Hugging Face id. Raises ConfigError with the closest name otherwise."""
-    by_repository = {shape.repository.lower(): shape for shape in _SHAPES if "/" in shape.repository}
+    by_repository = {shape.repository.lower(): shape for shape in MODELS.values() if "/" in shape.repository}
     return look_up("model", name, {**by_repository, **MODELS}, shown=list(MODELS))

@@ -18,12 +18,9 @@ class Precision:
     """Storage and arithmetic of the linear layers. Embeddings and the output head stay in 16 or 32 bits."""
 
     name: str
-    weight_bytes: float
-    """Bytes per parameter of a linear layer, including scales."""
-    other_bytes: int
-    """Bytes per parameter of embeddings, and per activation."""
-    computes_in: tuple[str, ...]
-    """Types of arithmetic, best first: the device's first match is used."""
+    weight_bytes: float  # bytes per parameter of a linear layer, including scales
+    other_bytes: int  # bytes per parameter of embeddings, and per activation
+    computes_in: tuple[str, ...]  # types of arithmetic, best first: the device's first match is used
 
     def compute_dtype(self, hardware: Hardware) -> str:
         for dtype in self.computes_in:

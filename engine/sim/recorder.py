@@ -54,22 +54,12 @@ class Recorder:
         self.finished: list[RequestRecord] = []
         self.gaps = array("d")
         self.gap_counts = array("q")
-        self.step_seconds = 0.0
-        self.num_steps = 0
-        self.num_preemptions = 0
-        self.num_prefill_tokens = 0
-        self.num_decode_tokens = 0
-        self.num_generated_tokens = 0
-        self.host_bytes = 0
-        """Bytes copied between one device and its host."""
-        self.prefix_queries = 0
-        self.prefix_hits = 0
-        self.used_block_seconds = 0.0
-        self.running_seconds = 0.0
-        self.waiting_seconds = 0.0
-        self.peak_used_blocks = 0
-        self.peak_running = 0
-        self.peak_waiting = 0
+        self.num_steps = self.num_preemptions = 0
+        self.num_prefill_tokens = self.num_decode_tokens = self.num_generated_tokens = 0
+        self.prefix_queries = self.prefix_hits = 0
+        self.host_bytes = 0  # copied between one device and its host
+        self.step_seconds = self.used_block_seconds = self.running_seconds = self.waiting_seconds = 0.0
+        self.peak_used_blocks = self.peak_running = self.peak_waiting = 0
 
     # -- one step
 

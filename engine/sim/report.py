@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import fsum
 
 from common.percentile import percentile
 from engine.sim.recorder import Recorder, RequestRecord
@@ -30,7 +30,7 @@ def percentiles(values: Sequence[float], counts: Sequence[int] | None = None) ->
         return None
     pairs = sorted(zip(values, counts or [1] * len(values), strict=True))
     ordered = _Repeated(pairs)
-    mean = math.fsum(value * count for value, count in pairs) / len(ordered)
+    mean = fsum(value * count for value, count in pairs) / len(ordered)
     p50, p90, p99 = (percentile(ordered, percent) for percent in (50, 90, 99))
     return Percentiles(len(ordered), mean, p50, p90, p99, pairs[-1][0])
 
@@ -57,8 +57,7 @@ class RunReport:
     num_finished: int
     num_rejected: int
     rejected_because: str | None
-    seconds: float
-    """Time from the first arrival to the last token."""
+    seconds: float  # time from the first arrival to the last token
     requests_per_s: float
     output_tokens_per_s: float
     total_tokens_per_s: float
@@ -71,46 +70,40 @@ class RunReport:
     queue: Percentiles | None
     num_steps: int
     mean_step_seconds: float
-    busy_share: float
-    """Share of the time spent in steps."""
+    busy_share: float  # share of the time spent in steps
     prefill_tokens: int
     """Prefill tokens computed: prompts less prefix hits, plus recomputation after preemptions."""
     num_preemptions: int
-    mean_running: float
-    """Mean while busy, as for the next fields."""
+    mean_running: float  # mean while busy, as for the next fields
     peak_running: int
     mean_waiting: float
     peak_waiting: int
     mean_kv_cache_usage: float
     peak_kv_cache_usage: float
     prefix_cache_hit_rate: float
-    host_bytes: int
-    """Bytes of KV copied between a device and its host."""
-    config: dict[str, object] = field(default_factory=dict)
-    """Settings of the run."""
+    host_bytes: int  # bytes of KV copied between a device and its host
+    config: dict[str, object] = field(default_factory=dict)  # settings of the run
 
 
 def summarise(
-    recorders: Sequence[Recorder], num_blocks: int, rejected: Sequence[tuple[object, str]]
-) -> RunReport:
-    """Summarise the records of one or several engines. `num_blocks`: usable blocks of each engine."""
-    finished = [record for recorder in recorders for record in recorder.finished]
-    return report_of(finished, recorders, num_blocks, rejected)
-
-
-def report_of(
-    finished: Sequence[RequestRecord],
     recorders: Sequence[Recorder],
     num_blocks: int,
     rejected: Sequence[tuple[object, str]],
+    finished: Sequence[RequestRecord] | None = None,
 ) -> RunReport:
+    """Summarise the records of one or several engines. `num_blocks`: usable blocks of each engine.
+
+    finished: the whole requests, if each ran on several engines.
+    """
+    if finished is None:
+        finished = [record for recorder in recorders for record in recorder.finished]
     gaps = [gap for recorder in recorders for gap in recorder.gaps]
     counts = [count for recorder in recorders for count in recorder.gap_counts]
     start = min((record.arrival for record in finished), default=0.0)
     seconds = max((record.last_token for record in finished), default=0.0) - start
     output_tokens = sum(record.num_tokens for record in finished)
     prompt_tokens = sum(record.request.prompt_len for record in finished)
-    busy = _sum(recorder.step_seconds for recorder in recorders)
+    busy = fsum(recorder.step_seconds for recorder in recorders)
     queries = sum(recorder.prefix_queries for recorder in recorders)
     num_steps = sum(recorder.num_steps for recorder in recorders)
     return RunReport(
@@ -134,19 +127,15 @@ def report_of(
         busy_share=_over(busy, seconds * len(recorders)),
         prefill_tokens=sum(recorder.num_prefill_tokens for recorder in recorders),
         num_preemptions=sum(recorder.num_preemptions for recorder in recorders),
-        mean_running=_over(_sum(recorder.running_seconds for recorder in recorders), busy),
+        mean_running=_over(fsum(recorder.running_seconds for recorder in recorders), busy),
         peak_running=max((recorder.peak_running for recorder in recorders), default=0),
-        mean_waiting=_over(_sum(recorder.waiting_seconds for recorder in recorders), busy),
+        mean_waiting=_over(fsum(recorder.waiting_seconds for recorder in recorders), busy),
         peak_waiting=max((recorder.peak_waiting for recorder in recorders), default=0),
-        mean_kv_cache_usage=_over(_sum(r.used_block_seconds for r in recorders), busy * num_blocks),
+        mean_kv_cache_usage=_over(fsum(r.used_block_seconds for r in recorders), busy * num_blocks),
         peak_kv_cache_usage=_over(max((r.peak_used_blocks for r in recorders), default=0), num_blocks),
         prefix_cache_hit_rate=_over(sum(recorder.prefix_hits for recorder in recorders), queries),
         host_bytes=sum(recorder.host_bytes for recorder in recorders),
     )
-
-
-def _sum(values: Iterable[float]) -> float:
-    return math.fsum(values)
 
 
 def _over(part: float, whole: float) -> float:

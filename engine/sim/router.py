@@ -17,13 +17,53 @@ import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import count
-from typing import Protocol
+from typing import Literal, Protocol
 
 from engine.core.request import Request
+from engine.sim.engine import SimEngine
 from engine.sim.names import look_up
-from engine.sim.replica import Replica
 from engine.sim.workload import SimRequest
+
+
+@dataclass(eq=False)
+class Replica:
+    """One engine and its state in the fleet."""
+
+    index: int
+    engine: SimEngine
+    state: Literal["starting", "ready", "draining", "stopped"] = "ready"
+    started: float = 0.0  # time from which the replica is billed
+    ready_at: float = 0.0
+    stopped: float | None = None
+    num_requests: int = 0
+
+    def report(self) -> ReplicaReport:
+        recorder = self.engine.recorder
+        return ReplicaReport(
+            self.index,
+            self.num_requests,
+            recorder.num_generated_tokens,
+            recorder.prefix_hits / recorder.prefix_queries if recorder.prefix_queries else 0.0,
+            recorder.step_seconds,
+            recorder.num_preemptions,
+            self.started,
+            self.stopped,
+        )
+
+
+@dataclass
+class ReplicaReport:
+    index: int
+    num_requests: int
+    output_tokens: int
+    prefix_cache_hit_rate: float
+    busy_seconds: float
+    preemptions: int
+    started: float
+    stopped: float | None
 
 
 class Router(Protocol):
@@ -72,8 +112,7 @@ class PrefixAffinity:
     needs_state = True
 
     def __init__(self, most_ahead: int = 16) -> None:
-        self.most_ahead = most_ahead
-        """Maximum excess of unfinished requests over the least loaded replica."""
+        self.most_ahead = most_ahead  # maximum excess of unfinished requests over the least loaded replica
 
     def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
         idlest = min(ready, key=load_of_replica)
@@ -92,38 +131,24 @@ class ConsistentHash:
     """Map a key to the next point clockwise on a ring with several points for each replica."""
 
     needs_state = False
-    points_each = 64
 
     def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
         return self.in_order(request, ready)[0]
 
     def in_order(self, request: SimRequest, ready: Sequence[Replica]) -> list[Replica]:
-        """Yield the replicas in ring order from the key's position."""
+        """Return the replicas in ring order from the key's position."""
         key = f"prefix-{request.prefix_id}" if request.prefix_id >= 0 else f"request-{request.index}"
-        ring = self._ring(tuple(replica.index for replica in ready))
+        ring = _ring(tuple(replica.index for replica in ready))
         start = bisect_right(ring, (_point(key), -1))
         by_index = {replica.index: replica for replica in ready}
-        order = dict.fromkeys(ring[(start + step) % len(ring)][1] for step in range(len(ring)))
+        order = dict.fromkeys(index for _, index in ring[start:] + ring[:start])
         return [by_index[index] for index in order]
-
-    def __init__(self) -> None:
-        self._rings: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-
-    def _ring(self, indices: tuple[int, ...]) -> list[tuple[int, int]]:
-        if indices not in self._rings:
-            self._rings[indices] = sorted(
-                (_point(f"replica-{index}-{number}"), index)
-                for index in indices
-                for number in range(self.points_each)
-            )
-        return self._rings[indices]
 
 
 class BoundedLoad(ConsistentHash):
     needs_state = True
 
     def __init__(self, factor: float = 1.25) -> None:
-        super().__init__()
         self.factor = factor
 
     def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
@@ -135,6 +160,11 @@ class BoundedLoad(ConsistentHash):
 
 def _point(key: str) -> int:
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
+
+
+@cache
+def _ring(indices: tuple[int, ...]) -> list[tuple[int, int]]:
+    return sorted((_point(f"replica-{index}-{number}"), index) for index in indices for number in range(64))
 
 
 ROUTERS: dict[str, type[Router]] = {

@@ -45,20 +45,16 @@ def make_engine(
     if num_blocks is None:
         num_blocks = (plan or plan_memory(deployment)).num_blocks
     tiers = _tiers(deployment, swap_space, kv_offloading_size)
-    return SimEngine(
-        scheduler or scheduler_config(deployment),
-        CacheConfig(
-            num_blocks,
-            deployment.block_size,
-            enable_prefix_caching,
-            deployment.kv_cache_dtype,
-            sliding_window=None if speculation or tiers.num_host_blocks else deployment.model.sliding_window,
-            tiers=tiers,
-        ),
-        CostModel(deployment, rates),
-        fast_forward=fast_forward,
-        speculation=speculation,
+    cache = CacheConfig(
+        num_blocks,
+        deployment.block_size,
+        enable_prefix_caching,
+        deployment.kv_cache_dtype,
+        sliding_window=None if speculation or tiers.num_host_blocks else deployment.model.sliding_window,
+        tiers=tiers,
     )
+    cost, scheduler = CostModel(deployment, rates), scheduler or scheduler_config(deployment)
+    return SimEngine(scheduler, cache, cost, fast_forward=fast_forward, speculation=speculation)
 
 
 def _tiers(deployment: Deployment, swap_space: float, kv_offloading_size: float) -> TierConfig:

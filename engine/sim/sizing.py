@@ -23,21 +23,14 @@ class Sizing:
     prompt: int
     output: int
     gpus_per_replica: int
-    prefill_seconds: float
-    """Prefill time of one prompt on an idle replica."""
-    prefill_replicas: float
-    """Replicas that the prompts keep busy."""
-    tpot: float
-    """Step time of a decode batch of `batch` requests."""
-    batch: int
-    """Maximum concurrent decodes of one replica within memory and the TPOT limit."""
-    concurrent_decodes: float
-    """Concurrent decodes by Little's law: rate x output x TPOT."""
+    prefill_seconds: float  # prefill time of one prompt on an idle replica
+    prefill_replicas: float  # replicas that the prompts keep busy
+    tpot: float  # step time of a decode batch of `batch` requests
+    batch: int  # maximum concurrent decodes of one replica within memory and the TPOT limit
+    concurrent_decodes: float  # concurrent decodes by Little's law: rate x output x TPOT
     decode_replicas: float
-    kv_bytes_at_once: float
-    """KV bytes of all concurrent decodes, halfway through their outputs."""
-    kv_bytes_per_s: float
-    """KV bytes per second from prefill to decode, if they are separate."""
+    kv_bytes_at_once: float  # KV bytes of all concurrent decodes, halfway through their outputs
+    kv_bytes_per_s: float  # KV bytes per second from prefill to decode, if they are separate
     gpus: int
 
     @property
@@ -90,16 +83,15 @@ def size(
 def _largest_batch(cost: CostModel, most: int, held: int, tpot_limit: float | None) -> int:
     if tpot_limit is None:
         return most
-    fitting = [
-        rows
-        for rows in range(1, most + 1)
-        if cost.seconds(StepLoad(rows, rows, rows, rows * held)) <= tpot_limit
-    ]
+
+    def seconds(rows: int) -> float:
+        return cost.seconds(StepLoad(rows, rows, rows, rows * held))
+
+    fitting = [rows for rows in range(1, most + 1) if seconds(rows) <= tpot_limit]
     if not fitting:
-        floor = cost.seconds(StepLoad(1, 1, 1, held))
         raise ConfigError(
-            f"a TPOT of {1000 * tpot_limit:.1f} ms cannot be met: one request alone takes {1000 * floor:.1f} ms per "
-            "token on these devices; use a smaller model or dtype, more tp, or faster memory"
+            f"a TPOT of {1000 * tpot_limit:.1f} ms cannot be met: one request alone takes {1000 * seconds(1):.1f} ms "
+            "per token on these devices; use a smaller model or dtype, more tp, or faster memory"
         )
     return max(fitting)
 
@@ -111,10 +103,8 @@ class SLOBudget:
     ttft: float
     tpot: float
     limit: float
-    hops: float
-    """Seconds outside of the engine."""
-    tokens: int
-    """Output tokens that fit, including the first; 0: none."""
+    hops: float  # seconds outside of the engine
+    tokens: int  # output tokens that fit, including the first; 0: none
 
 
 def slo_budget(*, ttft: float, tpot: float, limit: float, hops: float = 0.0) -> SLOBudget:
@@ -136,11 +126,9 @@ class SwapOrRecompute:
     """Two ways to resume a preempted request."""
 
     num_tokens: int
-    swap_seconds: float
-    """Copy out and back over the link, for the bytes of one device."""
+    swap_seconds: float  # copy out and back over the link, for the bytes of one device
     recompute_seconds: float
-    break_even: int | None
-    """Tokens from which swapping stays cheaper; None: not within `longest`."""
+    break_even: int | None  # tokens from which swapping stays cheaper; None: not within `longest`
 
     @property
     def cheaper(self) -> str:

@@ -26,8 +26,7 @@ class Speculation:
             raise ConfigError(f"acceptance is a probability, got {acceptance}")
         self.k = num_speculative_tokens
         self.acceptance = acceptance
-        self.draft = draft
-        """Cost model of the drafter's steps; None: drafts are free, as with n-grams."""
+        self.draft = draft  # cost model of the drafter's steps; None: drafts are free, as with n-grams
         self._rng = Random(f"speculation-{seed}")
 
     def answer(self, out: SchedulerOutput, result: ModelRunnerOutput) -> None:

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, Self
@@ -24,8 +25,7 @@ Arrivals = Literal["poisson", "gamma", "constant"]
 
 _STRIDE = 1 << 24
 """Tokens of segment s are s * _STRIDE, + 1, ...: longer than any prompt, so segments never overlap."""
-_ANSWERS = -1
-"""First output token; outputs count downwards, so that no prompt contains one by chance."""
+_ANSWERS = -1  # first output token; outputs count downwards, so that no prompt contains one by chance
 
 
 @dataclass(slots=True)
@@ -55,21 +55,20 @@ class SimRequest:
         return [*range(start, start + shared), *range(own, own + self.prompt_len - shared)]
 
 
-_params: dict[int, SamplingParams] = {}
+@cache
+def _params(max_tokens: int) -> SamplingParams:
+    """Sampling parameters; building them costs more than scheduling."""
+    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
 
 
 def make_request(
     request: SimRequest, token_ids: list[int] | None = None, output_len: int | None = None
 ) -> Request:
-    """Return the scheduler's request. Sampling parameters are cached: building them costs more than scheduling."""
-    count = request.output_len if output_len is None else output_len
-    params = _params.get(count)
-    if params is None:
-        params = _params[count] = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+    """Return the scheduler's request."""
     return Request(
         str(request.index),
         request.tokens() if token_ids is None else token_ids,
-        params,
+        _params(request.output_len if output_len is None else output_len),
         arrival_time=request.arrival,
         priority=request.priority,
     )
@@ -129,15 +128,13 @@ class Workload:
     """Requests drawn from distributions. The same seed gives the same requests."""
 
     num_requests: int
-    rate: float
-    """Requests per second; infinite: all at once."""
+    rate: float  # requests per second; infinite: all at once
     prompt: Lengths
     output: Lengths
     arrivals: Arrivals = "poisson"
     cv: float = 2.0
     """For gamma arrivals, standard deviation over mean of the gaps; 1 is Poisson, more is burstier."""
-    num_prefixes: int = 0
-    """Number of different prefixes; 0: no prefix is shared."""
+    num_prefixes: int = 0  # number of different prefixes; 0: no prefix is shared
     prefix_len: int = 0
     max_model_len: int = 1 << 20
     seed: int = 0
@@ -155,9 +152,8 @@ class Workload:
             raise ConfigError(f"cv must be positive, got {self.cv}")
         if self.arrivals not in ("poisson", "gamma", "constant"):
             raise ConfigError(f"arrivals must be poisson, gamma or constant, got {self.arrivals!r}")
-        if any(not (length > 0 and rate >= 0) for length, rate in self.phases) or (
-            self.phases and not any(rate for _, rate in self.phases)
-        ):
+        valid = all(length > 0 and rate >= 0 for length, rate in self.phases)
+        if self.phases and not (valid and any(rate for _, rate in self.phases)):
             raise ConfigError(f"phases are seconds and rates, some rate positive; got {self.phases}")
         if self.num_prefixes and not 0 < self.prefix_len:
             raise ConfigError("prefix sharing needs a prefix length of at least 1 token")
@@ -207,9 +203,8 @@ class Workload:
 def parse_phases(text: str) -> tuple[tuple[float, float], ...]:
     """Parse "300:4,300:12": 4 requests per second for 300 s, then 12 for 300 s, repeated."""
     try:
-        return tuple(
-            (float(length), float(rate)) for length, rate in (part.split(":") for part in text.split(","))
-        )
+        pairs = (part.split(":") for part in text.split(","))
+        return tuple((float(length), float(rate)) for length, rate in pairs)
     except ValueError:
         raise ConfigError(
             f"phases look like 300:4,300:12 (seconds:requests per second), got {text!r}"
@@ -234,16 +229,9 @@ def read_trace(path: str | Path) -> list[SimRequest]:
 
 def _traced(line: str, index: int, where: str) -> SimRequest:
     try:
-        entry: dict[str, Any] = json.loads(line)
-        request = SimRequest(
-            index,
-            float(entry["arrival"]),
-            int(entry["prompt"]),
-            int(entry["output"]),
-            int(entry.get("prefix", -1)),
-            int(entry.get("prefix_len", 0)),
-            int(entry.get("priority", 0)),
-        )
+        entry: dict[str, Any] = {"prefix": -1, "prefix_len": 0, "priority": 0} | json.loads(line)
+        names = ("prompt", "output", "prefix", "prefix_len", "priority")
+        request = SimRequest(index, float(entry["arrival"]), *(int(entry[name]) for name in names))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f'{where}: expected an object like {{"arrival": 0.5, "prompt": 800, "output": 100}}, got '

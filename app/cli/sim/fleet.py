@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.sim.disaggregation import DisaggregatedReport
     from engine.sim.engine import SimEngine
     from engine.sim.fleet import FleetReport
-    from engine.sim.replica import ReplicaReport
+    from engine.sim.router import ReplicaReport
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def fleet(
       prep sim fleet --prefill-replicas 2 --decode-replicas 2 --link ib-ndr --prompt 4000
       prep sim fleet --replicas 2 --autoscale load --phases 600:5,600:40 --num-requests 20000
     """
-    from engine.sim.deployment import calibrated_rates
+    from engine.sim.calibration import calibrated_rates
     from engine.sim.memory import plan_memory
     from engine.sim.router import make_router
     from engine.sim.run import make_engine

@@ -34,7 +34,7 @@ class ModelOptions:
 
     def deployment(self, longest: int | None = None) -> Deployment:
         """Look up the names. longest: tokens of the workload's longest request. Raises ConfigError."""
-        from engine.sim.deployment import make_deployment
+        from engine.sim.memory import make_deployment
 
         return make_deployment(**vars(self), longest=longest)
 

@@ -51,8 +51,8 @@ def roofline(
       prep sim roofline --model llama-3-8b --gpu h100
       prep sim roofline --model shop --gpu cpu --tokens 1,4,16,64
     """
+    from engine.sim.calibration import calibrated_rates
     from engine.sim.cost import CostModel
-    from engine.sim.deployment import calibrated_rates
 
     try:
         counts = [int(part) for part in tokens.split(",")]

@@ -49,7 +49,7 @@ class ReplicaOptions:
     ] = True
 
     def engine(self, deployment: Deployment, plan: MemoryPlan, speculation: Speculation | None) -> SimEngine:
-        from engine.sim.deployment import calibrated_rates
+        from engine.sim.calibration import calibrated_rates
         from engine.sim.run import make_engine, scheduler_config
 
         return make_engine(

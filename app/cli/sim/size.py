@@ -41,7 +41,7 @@ def size(
       prep sim size --model llama-3-70b --gpu h100 --tp 4 --rate 10000 --prompt 1000 --output 200
       prep sim size --rate 100 --tpot 15 --slo 500 --hops 24
     """
-    from engine.sim.deployment import calibrated_rates
+    from engine.sim.calibration import calibrated_rates
     from engine.sim.sizing import size as calculate
     from engine.sim.sizing import slo_budget, swap_or_recompute
 

@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from common.paths import data_dir, write_atomically
 from engine.config import ConfigError
-from engine.sim.deployment import make_deployment
-from engine.sim.memory import Deployment
+from engine.sim.memory import Deployment, make_deployment
 from engine.sim.workload import Lengths, Workload
 
 ASSUMED_PRICES = {

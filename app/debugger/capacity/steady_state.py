@@ -20,8 +20,8 @@ import math
 from dataclasses import dataclass
 
 from app.debugger.capacity.scenario import Scenario
+from engine.sim.calibration import calibrated_rates
 from engine.sim.cost import CostModel, StepLoad, pairs_of
-from engine.sim.deployment import calibrated_rates
 
 
 @dataclass(frozen=True)
