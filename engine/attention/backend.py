@@ -1,7 +1,7 @@
 """The seam between the model and its attention implementation.
 
-A backend sees one packed batch at a time: the queries of all requests behind each other, and a KV
-cache that is cut into blocks and reached through a block table.
+A backend sees one packed batch at a time: the queries of all requests behind each other, and a KV cache that is cut
+into blocks and reached through a block table.
 
     tokens      [ r0 | r1 | r2 r2 r2 r2 | r3 r3 ]          T = 8 queries, R = 4 rows
     query_start   0    1    2             6       8
@@ -44,15 +44,14 @@ class AttentionMetadata(AttentionBatch):
 class AttentionBackend(Protocol):
     """Attention over the paged cache. One instance serves all layers of a model.
 
-    Order of calls in a step: `build` once, then for each layer `write` and `attend`. A query sees
-    its own key, so `write` comes first.
+    Order of calls in a step: `build` once, then for each layer `write` and `attend`. A query sees its own key, so
+    `write` comes first.
     """
 
     name: str
 
     def build(self, metadata: AttentionMetadata) -> None:
         """Prepare what all layers of this step share."""
-        ...
 
     def write(
         self,
@@ -64,11 +63,10 @@ class AttentionBackend(Protocol):
     ) -> None:
         """Store this step's keys and values.
 
-        key, value: [T, kv_heads, head_dim]; kv: one layer of the cache,
-        [num_blocks, 2, kv_heads, block_size, head_dim], usually a strided view. kv_scale: of a quantised
-        cache, see `ops.reshape_and_cache`; a backend without quantised caches may leave the argument out.
+        key, value: [T, kv_heads, head_dim]; kv: one layer of the cache, [num_blocks, 2, kv_heads, block_size,
+        head_dim], usually a strided view. kv_scale: of a quantised cache, see `ops.reshape_and_cache`; a backend
+        without quantised caches may leave the argument out.
         """
-        ...
 
     def attend(
         self,
@@ -82,9 +80,8 @@ class AttentionBackend(Protocol):
     ) -> Tensor:
         """Causal attention of query [T, heads, head_dim] over the rows' own tokens, same shape out.
 
-        `heads` is a multiple of the cache's `kv_heads`: query head h reads kv head
-        h // (heads / kv_heads). With a sliding window of w, position p sees p - w + 1 .. p. Tokens
-        past the last row (padding) come back as zeros.
+        `heads` is a multiple of the cache's `kv_heads`: query head h reads kv head h // (heads / kv_heads). With a
+        sliding window of w, position p sees p - w + 1 .. p. Tokens past the last row (padding) come back as zeros.
         """
         ...
 
@@ -102,9 +99,8 @@ class AttentionShape:
     def example(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, AttentionBatch]:
         """Return a query, a cache of `dtype` and the batch of one decode row."""
         query = torch.zeros(1, self.num_heads, self.head_dim, dtype=self.query_dtype, device=device)
-        kv = torch.zeros(
-            (2, 2, self.num_kv_heads, self.block_size, self.head_dim), dtype=dtype, device=device
-        )
+        cache_shape = (2, 2, self.num_kv_heads, self.block_size, self.head_dim)
+        kv = torch.zeros(cache_shape, dtype=dtype, device=device)
         ints = [torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, 1], [1], [[1]])]
         return query, kv, AttentionBatch(ints[0], ints[1], ints[2], max_query_len=1)
 
@@ -126,7 +122,7 @@ def kv_cache_shape(
 
 
 BACKENDS: dict[str, str] = {
-    "reference": "engine.attention.reference:ReferenceAttention",
+    "reference": "engine.attention.kernel_backends:ReferenceAttention",
     "sdpa": "engine.attention.sdpa:SDPAAttention",
     "cpu": "engine.attention.kernel_backends:CPUAttention",
     "triton": "engine.attention.kernel_backends:TritonAttention",
@@ -139,10 +135,7 @@ _PREFERENCE = {"cpu": ("cpu", "sdpa"), "cuda": ("triton", "sdpa")}
 
 
 def get_backend(
-    name: str | None,
-    device: torch.device | str,
-    dtype: torch.dtype,
-    shape: AttentionShape | None = None,
+    name: str | None, device: torch.device | str, dtype: torch.dtype, shape: AttentionShape | None = None
 ) -> AttentionBackend:
     """Return a backend by name, by path `package.module:Class`, or (None) the fastest that works here.
 
@@ -179,10 +172,7 @@ def _working(device: torch.device, dtype: torch.dtype, shape: AttentionShape | N
 
 
 def _unsupported(
-    backend_class: type[AttentionBackend],
-    device: torch.device,
-    dtype: torch.dtype,
-    shape: AttentionShape | None,
+    backend_class: type, device: torch.device, dtype: torch.dtype, shape: AttentionShape | None
 ) -> str | None:
     check = getattr(backend_class, "unsupported", None)
     return check(shape, device, dtype) if check and shape else None

@@ -1,7 +1,7 @@
 """The one piece of ambient state: what a forward pass needs besides its tokens.
 
-Without it every module between the runner and the attention layer would pass the batch's geometry
-along. Source: vLLM forward_context.py, nano-vllm utils/context.py.
+Without it every module between the runner and the attention layer would pass the batch's geometry along.
+Source: vLLM forward_context.py, nano-vllm utils/context.py.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Attention by the kernels: C++ on a CPU, Triton or CUDA C++ on a GPU.
+"""Attention by the kernels: C++ on a CPU, Triton or CUDA C++ on a GPU, the reference anywhere.
 
-The kernels take the step's metadata as their batch. Triton runs on a CPU
-too when TRITON_INTERPRET=1 is set, CUDA C++ through its host shim: slowly, for reading and testing.
+The kernels take the step's metadata as their batch. Triton runs on a CPU too when TRITON_INTERPRET=1 is set, CUDA C++
+through its host shim: slowly, for reading and testing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,10 +32,9 @@ class KernelAttention:
     @classmethod
     def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
         """Return why a model of this shape cannot be served; None if it can."""
-        example = shape.example(device, dtype)
-        kv_scale = shape.example_scale(device, dtype)
-        check = registry.get("paged_attention", cls.name).unsupported
-        return check(*example, scale=1.0, kv_scale=kv_scale)
+        kernel = registry.get("paged_attention", cls.name)
+        example, kv_scale = shape.example(device, dtype), shape.example_scale(device, dtype)
+        return kernel.unsupported(*example, scale=1.0, kv_scale=kv_scale)
 
     def build(self, metadata: AttentionMetadata) -> None:
         pass
@@ -49,19 +49,17 @@ class KernelAttention:
     ) -> None:
         self._write(key, value, kv, metadata.slot_mapping, kv_scale)
 
-    def attend(
-        self,
-        query: Tensor,
-        kv: Tensor,
-        metadata: AttentionMetadata,
-        *,
-        scale: float,
-        sliding_window: int | None,
-        kv_scale: Tensor | None = None,
-    ) -> Tensor:
-        return self._attend(
-            query, kv, metadata, scale=scale, sliding_window=sliding_window, kv_scale=kv_scale
-        )
+    def attend(self, query: Tensor, kv: Tensor, metadata: AttentionMetadata, **options: Any) -> Tensor:
+        return self._attend(query, kv, metadata, **options)
+
+
+class ReferenceAttention(KernelAttention):
+    """The definitions in `kernels/reference`: one request after the other, fp32, slow, on any device.
+
+    Every other backend is tested against it.
+    """
+
+    name = "reference"
 
 
 class CPUAttention(KernelAttention):
@@ -105,17 +103,7 @@ class CUDAAttention(KernelAttention):
             longer = AttentionBatch(starts[rows:] - rows, lens[rows:], table[rows:], metadata.max_query_len)
             self._parts.append((slice(rows, tokens), longer, self._attend_longer))
 
-    def attend(
-        self,
-        query: Tensor,
-        kv: Tensor,
-        metadata: AttentionMetadata,
-        *,
-        scale: float,
-        sliding_window: int | None,
-        kv_scale: Tensor | None = None,
-    ) -> Tensor:
-        options = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
+    def attend(self, query: Tensor, kv: Tensor, metadata: AttentionMetadata, **options: Any) -> Tensor:
         out = torch.zeros_like(query)
         for tokens, batch, kernel in self._parts:
             out[tokens] = kernel(query[tokens], kv, batch, **options)

@@ -1,8 +1,8 @@
 """Attention with torch's scaled_dot_product_attention over gathered pages.
 
-SDPA wants each row's keys in one piece, the cache has them in blocks, so every layer first gathers: one
-`index_select` copies whole pages to where SDPA reads them. Which pages, and what is visible of them, is the
-same for all layers and planned once per step (`sdpa_plan.py`).
+SDPA wants each row's keys in one piece, the cache has them in blocks, so every layer first gathers: one `index_select`
+copies whole pages to where SDPA reads them. Which pages, and what is visible of them, is the same for all layers and
+planned once per step (`sdpa_plan.py`).
 
     decode    rows of similar length together, padded to a common number of blocks, a mask hides the rest;
               the query heads that share a kv head lie where SDPA expects query positions
@@ -96,13 +96,10 @@ class SDPAAttention:
         key, value = pages.view(1, 2, kv_heads, -1, head_dim).unbind(1)
         pieces = []
         for tile in row.tiles:
+            queries = query[tile.query_begin : tile.query_end].transpose(0, 1)[None]
+            keys, values = (each[:, :, tile.key_begin : tile.key_end] for each in (key, value))
             result = F.scaled_dot_product_attention(
-                query[tile.query_begin : tile.query_end].transpose(0, 1)[None],
-                key[:, :, tile.key_begin : tile.key_end],
-                value[:, :, tile.key_begin : tile.key_end],
-                tile.mask,
-                scale=scale,
-                enable_gqa=True,
+                queries, keys, values, tile.mask, scale=scale, enable_gqa=True
             )
             pieces.append(result[0].transpose(0, 1))
         return pieces

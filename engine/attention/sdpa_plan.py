@@ -76,8 +76,7 @@ class CacheGeometry:
 def page_view(kv: Tensor) -> Tensor:
     """One layer's cache as a list of pages [n, block_size * head_dim] that starts with the layer's first.
 
-    The list runs over the other layers' pages too: they lie between this layer's, and `CacheGeometry`
-    steps over them.
+    The list runs over the other layers' pages too: they lie between this layer's, and `CacheGeometry` steps over them.
     """
     num_blocks, _, kv_heads, block_size, head_dim = kv.shape
     page_size = block_size * head_dim
@@ -141,22 +140,17 @@ class Planner:
         self, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None, dtype: torch.dtype
     ) -> Plan:
         """dtype is the queries', and so the masks'."""
-        decode: list[DecodePortion] = []
-        order: Tensor | None = None
-        if metadata.num_decode_rows:
-            decode, order = self._decode(metadata, geometry, window, dtype)
+        decode, order = self._decode(metadata, geometry, window, dtype)
         prefill_rows = range(metadata.num_decode_rows, len(metadata.seq_lens_cpu))
-        return Plan(
-            decode=decode,
-            order=order,
-            inverse_order=None if order is None else order.argsort(),
-            prefill=[self._prefill_row(row, metadata, geometry, window, dtype) for row in prefill_rows],
-        )
+        prefill = [self._prefill_row(row, metadata, geometry, window, dtype) for row in prefill_rows]
+        return Plan(decode, order, None if order is None else order.argsort(), prefill)
 
     def _decode(
         self, metadata: AttentionMetadata, geometry: CacheGeometry, window: int | None, dtype: torch.dtype
     ) -> tuple[list[DecodePortion], Tensor | None]:
         """Sort decode rows by padded length, and cut them into portions of equal length and limited size."""
+        if not metadata.num_decode_rows:
+            return [], None
         block_size = geometry.block_size
         seq_lens = np.array(metadata.seq_lens_cpu[: metadata.num_decode_rows])
         first_token = np.maximum(seq_lens - window, 0) if window else np.zeros_like(seq_lens)
@@ -168,8 +162,9 @@ class Planner:
         padded = padded[order]
         table = metadata.block_table[: metadata.num_decode_rows]
         is_sorted = bool((order[1:] > order[:-1]).all())
-        order_tensor = None if is_sorted else torch.from_numpy(order).to(self._device)
-        if order_tensor is not None:
+        order_tensor = None
+        if not is_sorted:
+            order_tensor = torch.from_numpy(order).to(self._device)
             table = table[order_tensor]
 
         def column(values: np.ndarray) -> Tensor:
@@ -226,8 +221,8 @@ class Planner:
     def _causal_mask(self, num_queries: int, num_keys: int, window: int | None, dtype: torch.dtype) -> Tensor:
         """[num_queries, num_keys] for queries and keys that end at the same position.
 
-        Visibility depends only on the distance between query and key, so every such mask is the
-        bottom-right corner of one large mask.
+        Visibility depends only on the distance between query and key, so every such mask is the bottom-right corner of
+        one large mask.
         """
         mask = self._causal_masks.get((window, dtype))
         if mask is None or mask.shape[1] < num_keys:
@@ -244,8 +239,8 @@ class Planner:
 def padded_num_blocks(num_blocks: np.ndarray, block_size: int) -> np.ndarray:
     """Round up to 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, … tokens.
 
-    Few sizes, so that rows share a call; from 256 tokens on four per doubling, so that padding adds
-    at most a quarter. A row's size depends on its own length alone: its results do not depend on the batch.
+    Few sizes, so that rows share a call; from 256 tokens on four per doubling, so that padding adds at most a quarter.
+    A row's size depends on its own length alone: its results do not depend on the batch.
     """
     quarter = 2 ** np.maximum(np.frexp(num_blocks)[1] - 3, 0)
     step = np.maximum(quarter, -(-64 // block_size))

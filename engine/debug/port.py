@@ -25,7 +25,7 @@ from engine.core.request import Request
 from engine.debug.breakpoints import Breakpoint, DebugError
 from engine.debug.control import Control
 from engine.debug.feed import TraceFeed
-from engine.debug.server import DebugServer
+from engine.debug.server import Action, DebugServer
 from engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class DebugPort(StepObserver):
         """Set once the engine is complete."""
         self.read_requests: Callable[[str, dict[str, Any]], list[Request]] = _token_request
         """Turn an `inject` command into requests; a frontend replaces it to support text and adapters."""
-        self.actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "pause": self._pause,
-            "resume": self._resume,
-            "step": self._step,
+        actions: dict[str, Action] = {
+            "pause": lambda wish: self.control.pause(),
+            "resume": lambda wish: self.control.resume(wish.get("steps_per_s")),
+            "step": lambda wish: self.control.step(wish.get("n", 1)),
             "breakpoints": self._set_breakpoints,
             "inject": self._inject,
             "abort": self._abort,
@@ -74,7 +74,7 @@ class DebugPort(StepObserver):
         self._num_injected = 0
         self._aborted: list[EngineCoreOutput] = []
         try:
-            self._server = DebugServer(port, secrets.token_urlsafe(16), self)
+            self._server = DebugServer(port, secrets.token_urlsafe(16), self.feed, self.info, actions)
         except OSError as error:
             raise DebugError(
                 f"the debug port cannot listen on 127.0.0.1:{port}: {error.strerror or error}. "
@@ -124,49 +124,36 @@ class DebugPort(StepObserver):
     # ------------------------------------------------------------------ HTTP threads
 
     def info(self) -> dict[str, Any]:
-        state: dict[str, Any] = {}
-        if self.engine is not None:
-            scheduler = self.engine.scheduler
-            pool = scheduler.kv.pool
-            state = {
-                "num_running": len(scheduler.running),
-                "num_waiting": len(scheduler.requests) - len(scheduler.running),
-                "num_free_blocks": len(pool.free),
-                "num_blocks": len(pool.blocks),
-                "has_work": scheduler.has_unfinished(),
-            }
-        return {
+        about = {
             **self._about,
             "pid": os.getpid(),
             "takes_text": self.read_requests is not _token_request,
             "step": self.num_steps - 1,
-            **state,
+        }
+        if self.engine is not None:
+            scheduler = self.engine.scheduler
+            about |= {
+                "num_running": len(scheduler.running),
+                "num_waiting": len(scheduler.requests) - len(scheduler.running),
+                "num_free_blocks": len(scheduler.kv.pool.free),
+                "num_blocks": len(scheduler.kv.pool.blocks),
+                "has_work": scheduler.has_unfinished(),
+            }
+        return {
+            **about,
             **self.control.describe(),
             "num_lines": self.feed.num_lines,
             "end": self.feed.end,
         }
 
-    def _pause(self, _wish: dict[str, Any]) -> dict[str, Any]:
-        self.control.pause()
-        return self.info()
-
-    def _resume(self, wish: dict[str, Any]) -> dict[str, Any]:
-        self.control.resume(wish.get("steps_per_s"))
-        return self.info()
-
-    def _step(self, wish: dict[str, Any]) -> dict[str, Any]:
-        self.control.step(wish.get("n", 1))
-        return self.info()
-
-    def _set_breakpoints(self, wish: dict[str, Any]) -> dict[str, Any]:
+    def _set_breakpoints(self, wish: dict[str, Any]) -> None:
         wishes = wish.get("breakpoints")
         if not isinstance(wishes, list):
+            example = '[{"event": "preempt"}]'
             raise DebugError(
-                'breakpoints is a list, empty to remove all; for example [{"event": "preempt"}], '
-                f"got {wishes!r}"
+                f"breakpoints is a list, empty to remove all; for example {example}, got {wishes!r}"
             )
         self.control.set_breakpoints([Breakpoint.parse(each) for each in wishes])
-        return self.info()
 
     def _inject(self, wish: dict[str, Any]) -> dict[str, Any]:
         return {"request_ids": self._on_engine_thread(lambda: self._add(wish))}

@@ -20,16 +20,16 @@ from __future__ import annotations
 import hmac
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from engine.debug.breakpoints import DebugError
+from engine.debug.feed import TraceFeed
 
-if TYPE_CHECKING:
-    from engine.debug.port import DebugPort
-
+Action = Callable[[dict[str, Any]], dict[str, Any] | None]
+"""Carries out a command, given its body; returns the answer, or None for that of /debug/info."""
 MAX_BODY_BYTES = 8 << 20
 MAX_WAIT_S = 30.0
 SILENT_S = 60.0
@@ -43,9 +43,15 @@ class DebugServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, port: int, token: str, target: DebugPort) -> None:
-        self.token = token
-        self.target = target
+    def __init__(
+        self,
+        port: int,
+        token: str,
+        feed: TraceFeed,
+        info: Callable[[], dict[str, Any]],
+        actions: Mapping[str, Action],
+    ) -> None:
+        self.token, self.feed, self.info, self.actions = token, feed, info, actions
         super().__init__(("127.0.0.1", port), _Handler)
         self._thread = threading.Thread(
             target=self.serve_forever, kwargs={"poll_interval": 0.05}, name="prep-debug", daemon=True
@@ -74,26 +80,23 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = urlsplit(self.path).path
         if path == "/debug/info":
-            self._answer_with(self.server.target.info)
+            self._answer_with(self.server.info)
         elif path == "/debug/trace":
             self._answer_trace(query)
         elif path == "/":
             self._answer(200, {"prep": "a debug port: prep app --attach with this address shows the engine"})
         else:
-            self._answer(
-                404, {"error": f"there is no {path} to read; there are /debug/info and /debug/trace"}
-            )
+            self._refuse(404, f"there is no {path} to read; there are /debug/info and /debug/trace")
 
     def do_POST(self) -> None:
         if self._admit() is None or (body := self._body()) is None:
             return
         path = urlsplit(self.path).path
-        action = self.server.target.actions.get(path.removeprefix("/debug/"))
-        if action is None or not path.startswith("/debug/"):
-            known = ", ".join(f"/debug/{name}" for name in self.server.target.actions)
-            self._answer(404, {"error": f"there is no {path} to ask for; there are {known}"})
+        actions = {f"/debug/{name}": action for name, action in self.server.actions.items()}
+        if (action := actions.get(path)) is None:
+            self._refuse(404, f"there is no {path} to ask for; there are {', '.join(actions)}")
         else:
-            self._answer_with(lambda: action(body))
+            self._answer_with(lambda: action(body) or self.server.info())
 
     def _admit(self) -> dict[str, str] | None:
         """Return the query of an authorised call; answer any other call with an error and return None."""
@@ -102,15 +105,13 @@ class _Handler(BaseHTTPRequestHandler):
         bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
         token = query.get("token", bearer)
         if host not in HOSTS:
-            self._answer(403, {"error": f"this port answers to 127.0.0.1 and localhost, not to {host!r}"})
+            self._refuse(403, f"this port answers to 127.0.0.1 and localhost, not to {host!r}")
         elif not hmac.compare_digest(token.encode(), self.server.token.encode()):
             problem = "is not this engine's" if token else "is missing"
-            self._answer(
+            address = "http://127.0.0.1:PORT/?token=..."
+            self._refuse(
                 403,
-                {
-                    "error": f"the token {problem}: use the whole address that the engine printed when it started, "
-                    "http://127.0.0.1:PORT/?token=..."
-                },
+                f"the token {problem}: use the whole address that the engine printed when it started, {address}",
             )
         else:
             return query
@@ -125,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not isinstance(body, dict):
                 raise ValueError("expected a JSON object")
         except (ValueError, RecursionError) as error:
-            self._answer(400, {"error": f"the body must be a JSON object: {error}"})
+            self._refuse(400, f"the body must be a JSON object: {error}")
             return None
         return body
 
@@ -135,9 +136,9 @@ class _Handler(BaseHTTPRequestHandler):
             if since < 0 or not 0 <= wait_s <= MAX_WAIT_S:
                 raise ValueError
         except ValueError:
-            self._answer(400, {"error": f"since is a line from 0 on, wait is at most {MAX_WAIT_S:g} seconds"})
+            self._refuse(400, f"since is a line from 0 on, wait is at most {MAX_WAIT_S:g} seconds")
             return
-        feed = self.server.target.feed
+        feed = self.server.feed
         lines, following = feed.read(since, wait_s)
         headers = {"X-Prep-Next": str(following)}
         if feed.end is not None and following >= feed.num_lines:
@@ -148,15 +149,17 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             answer = function()
         except DebugError as error:
-            self._answer(400, {"error": str(error)})
+            self._refuse(400, str(error))
         except Exception as error:
-            self._answer(500, {"error": f"the debug port failed: {type(error).__name__}: {error}"})
+            self._refuse(500, f"the debug port failed: {type(error).__name__}: {error}")
         else:
             self._answer(200, answer)
 
+    def _refuse(self, status: int, error: str) -> None:
+        self.close_connection = True  # the body may not have been read
+        self._answer(status, {"error": error})
+
     def _answer(self, status: int, answer: dict[str, Any]) -> None:
-        if status != 200:
-            self.close_connection = True  # the body may not have been read
         self._send(status, "application/json", json.dumps(answer).encode(), {})
 
     def _send(self, status: int, kind: str, content: bytes, headers: dict[str, str]) -> None:
@@ -169,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer malformed HTTP requests in JSON too."""
         what = message or explain or "it cannot be understood"
-        self._answer(int(code), {"error": f"the debug port takes GET and POST with JSON: {what}"})
+        self._refuse(int(code), f"the debug port takes GET and POST with JSON: {what}")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Write nothing to the engine's terminal."""

@@ -11,7 +11,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("common", "kernels", "engine", "quizzes", "app")
 ALLOWED = {
     frozenset({"kernels.cuda.compile", "kernels.cuda.launch", "kernels.cuda.shim.build"}),
-    frozenset({"engine.debug.port", "engine.debug.server"}),
     frozenset({"engine.sample.sampler", "engine.sample.draft_acceptance"}),
     frozenset({"app.cli.quiz.code", "app.cli.quiz.free_text", "app.cli.quiz.menu", "app.cli.quiz.sitting"}),
 }
