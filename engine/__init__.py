@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.outputs import RequestOutput as RequestOutput
     from engine.sampling_params import SamplingParams as SamplingParams
 
-_EXPORTS = {
+_HOME = {
     "LLM": "engine.llm",
     "AsyncLLM": "engine.async_llm",
     "EngineArgs": "engine.config",
@@ -34,22 +34,14 @@ _EXPORTS = {
     "LoRARequest": "engine.lora.request",
 }
 
-__all__ = [  # noqa: PLE0604 - the names above, resolved lazily
-    "LLM",
-    "AsyncLLM",
-    "CompletionOutput",
-    "EngineArgs",
-    "LoRARequest",
-    "RequestOutput",
-    "SamplingParams",
-]
+__all__ = list(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name]), name)
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'engine' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+    return sorted([*globals(), *_HOME])

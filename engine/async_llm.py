@@ -19,8 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
-from queue import Empty, SimpleQueue
-from types import TracebackType
+from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 from engine.config import EngineArgs
@@ -87,12 +86,9 @@ class AsyncLLM:
         request_id = next(self._request_ids) if request_id is None else request_id
         if lora_request is not None and not self.llm_engine.is_loaded(lora_request):
             await self.add_lora(lora_request)
+        params = sampling_params or SamplingParams()
         submitted = self.llm_engine.input_processor.process(
-            request_id,
-            prompt,
-            sampling_params or SamplingParams(),
-            lora_request=lora_request,
-            priority=priority,
+            request_id, prompt, params, lora_request=lora_request, priority=priority
         )
         stream = OutputStream(asyncio.get_running_loop(), submitted.params.output_kind)
         self._submit(submitted, stream)
@@ -109,7 +105,7 @@ class AsyncLLM:
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """Abort requests: their streams end with the tokens so far and finish_reason "abort"."""
         request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        self._commands.put(partial(self._abort, request_ids))
+        self._commands.put(lambda: self._deliver(self.llm_engine.abort(request_ids)))
 
     async def add_lora(self, lora_request: LoRARequest) -> bool:
         """Load an adapter while requests run. Return False if it is loaded already."""
@@ -157,12 +153,7 @@ class AsyncLLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.shutdown()
 
     def _submit(self, submitted: SubmittedRequest, stream: OutputStream) -> None:
@@ -218,24 +209,18 @@ class AsyncLLM:
     def _execute_commands(self) -> bool:
         """Run the commands since the last step; without work, wait for one. Return False to stop."""
         is_idle = not self.llm_engine.has_unfinished()
-        while True:
-            try:
-                command = self._commands.get(block=is_idle)
-            except Empty:
-                return True
-            if command is None:
+        while is_idle or not self._commands.empty():
+            if (command := self._commands.get()) is None:
                 return False
             command()
             is_idle = False
+        return True
 
     def _add(self, submitted: SubmittedRequest) -> None:
         try:
             self.llm_engine.add(submitted)
         except ValueError as error:  # the core rejects this request; the others go on
             self._streams.pop(submitted.request_id).fail(error)
-
-    def _abort(self, request_ids: list[str]) -> None:
-        self._deliver(self.llm_engine.abort(request_ids))
 
     def _drop(self, request_id: str, stream: OutputStream) -> None:
         """Abort the request of a client that left, unless a new client uses its id by now."""

@@ -21,7 +21,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.config import ConfigError, EngineArgs, EngineConfig, ModelConfig, TierConfig
+from engine.config import ConfigError, EngineArgs, EngineConfig, TierConfig
+from engine.core.apply_result import last_output
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
 from engine.core.lora_slots import LoRASlots
@@ -81,9 +82,8 @@ class EngineCore:
             print(f"debug port: prep app --attach '{self.debug.url}'", file=sys.stderr, flush=True)
         self.kv_events = KVEventFeed.create(config.kv_events, scheduler) if config.kv_events else None
         check = IntegrityCheck(scheduler) if config.debug_checks else None
-        self.observers: list[StepObserver] = [
-            observer for observer in (self.tracer, self.debug, self.kv_events, check) if observer is not None
-        ]
+        observers = (self.tracer, self.debug, self.kv_events, check)
+        self.observers: list[StepObserver] = [each for each in observers if each is not None]
         self._failure: BaseException | None = None
         self._sends_tokens = config.parallel.world_size > 1
         self._under_way: deque[_StepUnderWay] = deque()
@@ -102,36 +102,40 @@ class EngineCore:
         cache = replace(config.cache, num_blocks=num_blocks, tiers=_init_tiers(config, executor))
         config = replace(config, cache=cache)
         logger.info("%s", executor.collective_rpc("describe")[0])
-        scheduler_cls = config.scheduler_cls or Scheduler
-        scheduler = scheduler_cls(
+        scheduler = (config.scheduler_cls or Scheduler)(
             config.scheduler,
             config.cache,
             model_fingerprint=config.model.fingerprint,
             **_connector_options(config, executor),
         )
-        return cls(config, scheduler, executor, _vocabulary_maker(config.model, tokenizer))
+        make_vocabulary = None
+        if tokenizer is not None:
+            ends = (*config.model.eos_token_ids, tokenizer.eos_token_id)
+            known = {end for end in ends if end is not None}
+            make_vocabulary = partial(Vocabulary.of, tokenizer, config.model.vocab_size, known)
+        return cls(config, scheduler, executor, make_vocabulary)
 
     def add_request(self, request: Request) -> None:
         """Queue a request, or raise RequestRejected if it could never finish."""
         self.check_alive()
-        if request.sampling_params.structured_outputs is not None:
-            self._compile_grammar(request)
+        structure = request.sampling_params.structured_outputs
+        if structure is not None:
+            request.grammar_future = self._grammars_for(request).compile(structure)
         self.scheduler.add(request)
-        if request.sampling_params.structured_outputs is not None:
+        if structure is not None:
             self._structured[request.request_id] = request
         for observer in self.observers:
             observer.add(request)
 
-    def _compile_grammar(self, request: Request) -> None:
-        """Start to compile the grammar of a request, unless it is compiled already."""
-        assert request.sampling_params.structured_outputs is not None
+    def _grammars_for(self, request: Request) -> GrammarManager:
+        """Return the manager that compiles the request's grammar, or raise RequestRejected."""
         if self.grammars is None:
             message = "structured outputs need a tokenizer, and the engine was started without one"
             raise RequestRejected(request.request_id, "no_tokenizer", message)
         if not request.eos_token_ids:
             message = "structured outputs end with end-of-sequence, and this model has no such token"
             raise RequestRejected(request.request_id, "no_eos", message)
-        request.grammar_future = self.grammars.compile(request.sampling_params.structured_outputs)
+        return self.grammars
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
         """End requests now. Return the last output of each unfinished one; ignore other ids."""
@@ -265,9 +269,8 @@ class EngineCore:
         """Return the KV events since the last call; needs `kv_events_config={"publisher": "memory"}`."""
         publisher = None if self.kv_events is None else self.kv_events.publisher
         if not isinstance(publisher, MemoryPublisher):
-            raise ConfigError(
-                'KV events are not collected; create the engine with kv_events_config={"publisher": "memory"}'
-            )
+            remedy = 'create the engine with kv_events_config={"publisher": "memory"}'
+            raise ConfigError(f"KV events are not collected; {remedy}")
         return publisher.take()
 
     @property
@@ -286,8 +289,9 @@ class EngineCore:
     def check_alive(self) -> None:
         """Raise EngineDeadError, with the failure as its cause, if the engine is dead."""
         if self._failure is not None:
+            what = _describe(self._failure)
             raise EngineDeadError(
-                f"the engine is dead ({_describe(self._failure)}); create a new one to go on"
+                f"the engine is dead ({what}); create a new one to go on"
             ) from self._failure
 
     def _die(self, error: Exception) -> list[EngineCoreOutput]:
@@ -297,19 +301,7 @@ class EngineCore:
         for observer in self.observers:
             observer.error(error)
         message = f"the engine failed: {_describe(error)}"
-        return [
-            EngineCoreOutput(
-                request.request_id,
-                [],
-                finish_reason="error",
-                events=request.events,
-                num_cached_tokens=max(0, request.num_cached_tokens),
-                cached_tokens_by_source=request.cached_tokens_by_source,
-                num_preemptions=request.num_preemptions,
-                error=message,
-            )
-            for request in self.scheduler.requests.values()
-        ]
+        return [last_output(request, error=message) for request in self.scheduler.requests.values()]
 
 
 @dataclass(slots=True)
@@ -346,13 +338,6 @@ def _init_tiers(config: EngineConfig, executor: Executor) -> TierConfig:
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _vocabulary_maker(model: ModelConfig, tokenizer: TokenSource | None) -> Callable[[], Vocabulary] | None:
-    if tokenizer is None:
-        return None
-    ends = {*model.eos_token_ids, tokenizer.eos_token_id}
-    return partial(Vocabulary.of, tokenizer, model.vocab_size, {end for end in ends if end is not None})
 
 
 def _make_tracer(config: EngineConfig, scheduler: Scheduler, debug: DebugPort | None) -> TraceWriter | None:

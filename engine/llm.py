@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from types import TracebackType
 from typing import Any, Self, cast
 
 from tqdm import tqdm
@@ -74,11 +73,11 @@ class LLM:
         seconds.
         """
         prompts = _as_list(prompts)
-        all_params = _one_for_each(sampling_params, len(prompts))
-        priorities = [0] * len(prompts) if priority is None else list(priority)
-        if len(priorities) != len(prompts):
-            raise InvalidRequestError(f"{len(prompts)} prompts, but {len(priorities)} priorities")
+        all_params = _for_each(sampling_params or SamplingParams(), len(prompts), "sampling_params")
         loras = self._loras_for_each(lora_request, len(prompts))
+        priorities = _for_each(
+            [0] * len(prompts) if priority is None else priority, len(prompts), "priorities"
+        )
         requests = [
             self._process(prompt, params, RequestOutputKind.FINAL_ONLY, lora, priority=number)
             for prompt, params, lora, number in zip(prompts, all_params, loras, priorities, strict=True)
@@ -116,7 +115,8 @@ class LLM:
         }
         processor = self.llm_engine.input_processor
         prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
-        all_params = [plan.constrain(params) for params in _one_for_each(sampling_params, len(prompts))]
+        given = _for_each(sampling_params or SamplingParams(), len(prompts), "sampling_params")
+        all_params = [plan.constrain(params) for params in given]
         outputs = self.generate(prompts, all_params, use_tqdm=use_tqdm, lora_request=lora_request)
         for output in outputs:
             for completion in output.outputs:
@@ -136,14 +136,11 @@ class LLM:
             processor.process_embedding(next(self._request_ids), prompt) for prompt in _as_list(prompts)
         ]
         found: list[EmbeddingRequestOutput] = []
-        for output in self._complete(requests, use_tqdm):
-            if output.embedding is None:
-                raise RuntimeError(output.error or "the engine ended before this prompt was computed")
-            found.append(
-                EmbeddingRequestOutput(
-                    output.request_id, output.prompt_token_ids, output.embedding, output.num_cached_tokens
-                )
-            )
+        for out in self._complete(requests, use_tqdm):
+            if out.embedding is None:
+                raise RuntimeError(out.error or "the engine ended before this prompt was computed")
+            common = (out.request_id, out.prompt_token_ids, out.embedding, out.num_cached_tokens)
+            found.append(EmbeddingRequestOutput(*common))
         return found
 
     def beam_search(
@@ -251,12 +248,7 @@ class LLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.shutdown()
 
     def _process(
@@ -279,17 +271,16 @@ class LLM:
         self, loras: LoRARequest | Sequence[LoRARequest | None] | None, num_prompts: int
     ) -> list[LoRARequest | None]:
         """Return one adapter for each prompt, after loading the new ones."""
-        if isinstance(loras, str) or not isinstance(loras, Sequence):
-            loras = [loras] * num_prompts
-        if len(loras) != num_prompts:
-            raise InvalidRequestError(
-                f"{num_prompts} prompts, but {len(loras)} lora_requests; give one for all or one for each"
-            )
-        for lora in dict.fromkeys(loras):
+        found = (
+            [loras] * num_prompts
+            if isinstance(loras, str)
+            else _for_each(loras, num_prompts, "lora_requests")
+        )
+        for lora in dict.fromkeys(found):
             with self._turn:
                 if not (lora is None or self.llm_engine.is_loaded(lora)):
                     self.llm_engine.add_lora(lora)
-        return list(loras)
+        return found
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -391,11 +382,11 @@ class _Turn:
             self._lock.release()
 
 
-class _Progress:
+class _Progress(tqdm):  # type: ignore[type-arg]
     """A progress bar over finished requests with token rates, as in vLLM."""
 
     def __init__(self, total: int, use_tqdm: bool | None) -> None:
-        self._bar = tqdm(
+        super().__init__(
             total=total,
             desc="Processed prompts",
             dynamic_ncols=True,
@@ -403,30 +394,18 @@ class _Progress:
             delay=_QUIET_S if use_tqdm is None else 0,
         )
         self._start = time.monotonic()
-        self._num_input = 0
-        self._num_output = 0
+        self._num_input = self._num_output = 0
 
     def add(self, output: RequestOutput) -> None:
         self._num_input += len(output.prompt_token_ids)
         self._num_output += sum(len(completion.token_ids) for completion in output.outputs)
         seconds = max(time.monotonic() - self._start, 1e-9)
-        self._bar.set_postfix_str(
+        self.set_postfix_str(
             f"est. speed input: {self._num_input / seconds:.2f} toks/s, "
             f"output: {self._num_output / seconds:.2f} toks/s",
             refresh=False,
         )
-        self._bar.update()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self._bar.close()
+        self.update()
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
@@ -441,13 +420,12 @@ def _is_conversation(messages: Sequence[Any]) -> bool:
     return len(messages) == 0 or isinstance(messages[0], dict)
 
 
-def _one_for_each(
-    params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
-) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * num_prompts
-    if len(params) != num_prompts:
+def _for_each(given: Any, num_prompts: int, name: str) -> list[Any]:
+    """Return one value for each prompt, from a list of them or from one for all."""
+    if not isinstance(given, Sequence):
+        return [given] * num_prompts
+    if len(given) != num_prompts:
         raise InvalidRequestError(
-            f"{num_prompts} prompts, but {len(params)} sampling_params; give one for all or one for each"
+            f"{num_prompts} prompts, but {len(given)} {name}; give one for all or one for each"
         )
-    return list(params)
+    return list(given)

@@ -20,6 +20,7 @@ and distributed/communication_op.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,25 +31,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-@dataclass(slots=True)
 class Traffic:
-    """Traffic of one rank: calls, and bytes that it contributes."""
+    """Traffic of one rank: calls by operation (all_reduce, gather, send, receive), and bytes that it contributes."""
 
-    calls: dict[str, int] = field(default_factory=dict)
-    """Calls by operation: all_reduce, gather, send, receive."""
-    num_bytes: dict[str, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.num_bytes = 0
 
     def add(self, operation: str, tensor: Tensor) -> None:
-        self.calls[operation] = self.calls.get(operation, 0) + 1
-        self.num_bytes[operation] = self.num_bytes.get(operation, 0) + tensor.nbytes
-
-    @property
-    def total_calls(self) -> int:
-        return sum(self.calls.values())
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(self.num_bytes.values())
+        self.calls[operation] += 1
+        self.num_bytes += tensor.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +75,7 @@ class Group:
         self, ranks: Sequence[int] = (0,), rank: int = 0, process_group: dist.ProcessGroup | None = None
     ) -> None:
         """ranks: the members' world ranks. rank: index of this process among them."""
-        self.ranks = tuple(ranks)
-        self.rank = rank
-        self.size = len(self.ranks)
+        self.ranks, self.rank, self.size = tuple(ranks), rank, len(ranks)
         self.traffic = Traffic()
         self._process_group = process_group
 
@@ -149,8 +139,8 @@ class Ranks:
 
     def total_traffic(self) -> tuple[int, int]:
         """Return calls and bytes so far, over all groups."""
-        traffic = (self.tensor.traffic, self.pipeline.traffic)
-        return sum(t.total_calls for t in traffic), sum(t.total_bytes for t in traffic)
+        tensor, pipeline = self.tensor.traffic, self.pipeline.traffic
+        return tensor.calls.total() + pipeline.calls.total(), tensor.num_bytes + pipeline.num_bytes
 
     def layers(self, num_layers: int) -> range:
         """Return the layers of this stage. The last stage, which has the output head, gets none of the remainder."""
@@ -193,24 +183,19 @@ def groups_of_world(
 
 
 def join_world(
-    rank: int,
-    tensor_parallel_size: int,
-    pipeline_parallel_size: int,
-    store: dist.Store,
-    device: torch.device,
+    rank: int, tensor_parallel_size: int, pipeline_parallel_size: int, store: dist.Store, device: torch.device
 ) -> Ranks:
     """Connect this process to the others; return when all are connected.
 
     gloo carries tensors between processes of one machine's CPU, NCCL those between GPUs.
     """
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    world_size = tensor_parallel_size * pipeline_parallel_size
+    is_cuda = device.type == "cuda"
     dist.init_process_group(
-        backend,
+        "nccl" if is_cuda else "gloo",
         store=store,
         rank=rank,
-        world_size=world_size,
-        device_id=device if device.type == "cuda" else None,
+        world_size=tensor_parallel_size * pipeline_parallel_size,
+        device_id=device if is_cuda else None,
     )
     mine = []
     for groups in groups_of_world(tensor_parallel_size, pipeline_parallel_size):

@@ -60,14 +60,10 @@ class StructuredOutputsParams:
     def __post_init__(self) -> None:
         given = [name for name in STRUCTURE_KINDS if getattr(self, name) is not None]
         if len(given) != 1:
-            said = " and ".join(given) or "none"
-            raise ValueError(
-                f"structured_outputs takes exactly one of {', '.join(STRUCTURE_KINDS)}; got {said}"
-            )
-        if not isinstance(self.disable_any_whitespace, bool):
-            raise ValueError(
-                f"disable_any_whitespace must be True or False, got {self.disable_any_whitespace!r}"
-            )
+            said, kinds = " and ".join(given) or "none", ", ".join(STRUCTURE_KINDS)
+            raise ValueError(f"structured_outputs takes exactly one of {kinds}; got {said}")
+        if not isinstance(value := self.disable_any_whitespace, bool):
+            raise ValueError(f"disable_any_whitespace must be True or False, got {value!r}")
         getattr(self, f"_check_{self.kind}", self._check_text)()
 
     @property
@@ -190,11 +186,9 @@ class SamplingParams:
         return cls(**kwargs)
 
     def __post_init__(self) -> None:
-        self._check_numbers()
-        self._check_flags()
-        self._check_structure()
+        self._check_numbers_and_flags()
         self._normalise_lists()
-        self._check_extra_args()
+        self._check_objects()
         self._check_combinations()
         if self.skip_reading_prefix_cache is None:
             self.skip_reading_prefix_cache = self.prompt_logprobs is not None
@@ -208,30 +202,20 @@ class SamplingParams:
         """Number of completions to compute; n of them are returned."""
         return self.best_of or self.n
 
-    def _check_numbers(self) -> None:
+    def _check_numbers_and_flags(self) -> None:
         for name, allowed in _INTEGERS.items():
             setattr(self, name, _integer(name, getattr(self, name), allowed))
         for name, allowed in _FLOATS.items():
             setattr(self, name, _float(name, getattr(self, name), allowed))
         if self.seed == -1:
             self.seed = None
-
-    def _check_flags(self) -> None:
         for name in _FLAGS:
             value = getattr(self, name)
-            optional = name == "skip_reading_prefix_cache" and value is None
-            if not isinstance(value, bool) and not optional:
+            if not isinstance(value, bool) and (name, value) != ("skip_reading_prefix_cache", None):
                 raise ValueError(f"{name} must be True or False, got {value!r}")
         if not isinstance(self.output_kind, RequestOutputKind):
             kinds = ", ".join(f"RequestOutputKind.{kind.name}" for kind in RequestOutputKind)
             raise ValueError(f"output_kind must be one of {kinds}, got {self.output_kind!r}")
-
-    def _check_structure(self) -> None:
-        value = self.structured_outputs
-        if isinstance(value, Mapping):
-            self.structured_outputs = StructuredOutputsParams(**value)
-        elif value is not None and not isinstance(value, StructuredOutputsParams):
-            raise ValueError(f"structured_outputs must be StructuredOutputsParams, got {value!r}")
 
     def _normalise_lists(self) -> None:
         self.stop = _strings("stop", [self.stop] if isinstance(self.stop, str) else self.stop)
@@ -244,17 +228,17 @@ class SamplingParams:
         if self.logit_bias is not None:
             self.logit_bias = _logit_bias(self.logit_bias)
 
-    def _check_extra_args(self) -> None:
-        if self.extra_args is None:
-            return
-        if not isinstance(self.extra_args, dict) or self.extra_args.keys() - {"kv_transfer_params"}:
-            raise ValueError(
-                f"extra_args takes a dict with the key kv_transfer_params, got {self.extra_args!r}"
-            )
-        if not isinstance(self.extra_args.get("kv_transfer_params", {}), dict):
-            raise ValueError(
-                f"kv_transfer_params must be a dict, got {self.extra_args['kv_transfer_params']!r}"
-            )
+    def _check_objects(self) -> None:
+        structure, extra = self.structured_outputs, self.extra_args
+        if isinstance(structure, Mapping):
+            self.structured_outputs = StructuredOutputsParams(**structure)
+        elif structure is not None and not isinstance(structure, StructuredOutputsParams):
+            raise ValueError(f"structured_outputs must be StructuredOutputsParams, got {structure!r}")
+        if extra is not None:
+            if not isinstance(extra, dict) or extra.keys() - {"kv_transfer_params"}:
+                raise ValueError(f"extra_args takes a dict with the key kv_transfer_params, got {extra!r}")
+            if not isinstance(params := extra.get("kv_transfer_params", {}), dict):
+                raise ValueError(f"kv_transfer_params must be a dict, got {params!r}")
 
     def _check_combinations(self) -> None:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -266,10 +250,9 @@ class SamplingParams:
         if self.best_of is not None and self.best_of < self.n:
             raise ValueError(f"best_of must be at least n ({self.n}), got {self.best_of}")
         if self.num_completions > 1 and self.is_greedy:
-            name = "n" if self.n > 1 else "best_of"
+            name, value = ("n", self.n) if self.n > 1 else ("best_of", self.best_of)
             raise ValueError(
-                f"{name} must be 1 when temperature is 0, got {getattr(self, name)}: all completions would be the "
-                "same"
+                f"{name} must be 1 when temperature is 0, got {value}: all completions would be the same"
             )
 
 
@@ -309,14 +292,9 @@ _FLOATS = {
     "top_p": _Range(0, 1, above=True),
     "min_p": _Range(0, 1),
 }
-_FLAGS = (
-    "ignore_eos",
-    "detokenize",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "include_stop_str_in_output",
-    "skip_reading_prefix_cache",
-)
+
+
+_FLAGS = tuple(each.name for each in fields(SamplingParams) if str(each.type).startswith("bool"))
 
 
 def _refuse_unknown(cls: type, kwargs: Mapping[str, Any], what: str = "sampling parameter") -> None:

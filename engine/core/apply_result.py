@@ -108,7 +108,7 @@ def last_output(
     return EngineCoreOutput(
         request.request_id,
         list(new_token_ids),
-        finish_reason=request.status.finish_reason,
+        finish_reason="error" if error else request.status.finish_reason,
         stop_reason=request.stop_reason,
         num_cached_tokens=max(0, request.num_cached_tokens),
         cached_tokens_by_source=request.cached_tokens_by_source,

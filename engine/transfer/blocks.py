@@ -14,7 +14,6 @@ handled alike: `check` raises, the block is not published, and its request recom
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
@@ -39,26 +38,20 @@ class KVBlocks:
     belong to a load and are used by no row of a step.
     """
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        """tensors: [num_blocks, ...] each; block i consists of row i of all of them."""
-        self._parts = [tensor.view(torch.uint8).flatten(1) for tensor in tensors]
-        self.num_blocks = len(tensors[0])
-        self.block_bytes = sum(part.shape[1] for part in self._parts)
+    def __init__(self, blocks: Tensor) -> None:
+        """blocks: the whole cache, [num_blocks, ...]."""
+        self._blocks = blocks.view(torch.uint8).flatten(1)
+        self.num_blocks, self.block_bytes = self._blocks.shape
 
     def read(self, block_id: int) -> bytes:
         """Return a copy of the block."""
-        return b"".join(part[block_id].cpu().numpy().tobytes() for part in self._parts)
+        return self._blocks[block_id].cpu().numpy().tobytes()
 
     def write(self, block_id: int, data: bytes | bytearray | memoryview) -> None:
         """Fill the block; `data` has exactly `block_bytes` bytes."""
         if len(data) != self.block_bytes:
             raise ValueError(f"a block has {self.block_bytes} bytes, got {len(data)}")
-        source = torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
-        start = 0
-        for part in self._parts:
-            size = part.shape[1]
-            part[block_id].copy_(source[start : start + size])
-            start += size
+        self._blocks[block_id].copy_(torch.from_numpy(np.frombuffer(bytearray(data), np.uint8)))
 
 
 def identity_of(model_fingerprint: str, kv: Tensor, block_bytes: int) -> KVIdentity:

@@ -24,12 +24,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.attention.backend import AttentionMetadata
+from engine.worker.model_input import ModelInput
 from kernels.ops import Arena, ArenaFull, CPUGraph
 
 logger = logging.getLogger(__name__)
@@ -39,26 +40,13 @@ ARENA_BYTES = 32 << 20
 """Bytes for results of all layers of the largest batch; only used pages take memory."""
 
 
-class GraphInput(Protocol):
-    """Input of a forward pass: T tokens of R rows."""
-
-    input_ids: Tensor
-    positions: Tensor
-    metadata: AttentionMetadata
-    hidden: Tensor | None
-    """[T, hidden], for models that read another model's states (EAGLE)."""
-    token_adapter: Tensor | None
-    """int32 [T], for batches with adapters, which have separate graphs."""
-
-
 @dataclass(slots=True)
 class _Inputs:
-    """A GraphInput at fixed addresses."""
+    """The part of a ModelInput that a forward pass reads, at fixed addresses."""
 
     input_ids: Tensor
     positions: Tensor
     metadata: AttentionMetadata
-    hidden: Tensor | None
     token_adapter: Tensor | None
     copied_adapter: Tensor | None = None
     """Tensor of the batch that `token_adapter` was copied from; it changes only with the batch's requests."""
@@ -66,7 +54,7 @@ class _Inputs:
 
 Outputs = tuple[Tensor, ...]
 Forward = Callable[[Any], Outputs]
-"""An ordinary forward pass over a `GraphInput`; returns tensors of T rows."""
+"""An ordinary forward pass over a ModelInput or `_Inputs`; returns tensors of T rows."""
 
 
 @dataclass(slots=True)
@@ -90,7 +78,7 @@ class DecodeGraphs:
         self._max_tokens = MAX_TOKENS
         self._verified_calls: set[int] = set()  # numbers of calls of graphs that were compared
 
-    def run(self, batch: GraphInput) -> Outputs | None:
+    def run(self, batch: ModelInput) -> Outputs | None:
         """Return the results of `forward`, valid until the next call; None if this batch cannot be replayed."""
         num_tokens = batch.input_ids.shape[0]
         size = graph_size(num_tokens)
@@ -106,7 +94,7 @@ class DecodeGraphs:
             outputs = recorded.outputs if is_verified else self._verify(recorded)
         return None if outputs is None else tuple(output[:num_tokens] for output in outputs)
 
-    def _record(self, batch: GraphInput, size: int) -> Outputs | None:
+    def _record(self, batch: ModelInput, size: int) -> Outputs | None:
         inputs = _static_inputs(batch, size, self._max_blocks_per_row)
         _copy_inputs(batch, inputs)
         try:
@@ -120,7 +108,8 @@ class DecodeGraphs:
     def _verify(self, recorded: _Recorded) -> Outputs:
         """Compare a replay with an ordinary run, which writes the same keys and values again."""
         expected = self._forward(recorded.inputs)
-        if all(map(_same_bits, expected, recorded.outputs)):
+        pairs = zip(expected, recorded.outputs, strict=True)
+        if all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs):
             self._verified_calls.add(recorded.graph.num_calls)
             return recorded.outputs
         logger.info("decode steps are not replayed: this model does more than our kernels record")
@@ -136,13 +125,8 @@ def graph_size(num_tokens: int) -> int:
     return -(-num_tokens // 8) * 8
 
 
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
-
-
-def _static_inputs(batch: GraphInput, size: int, max_blocks: int) -> _Inputs:
+def _static_inputs(batch: ModelInput, size: int, max_blocks: int) -> _Inputs:
     """Return inputs of `size` padding rows, with room for all blocks of a row."""
-    hidden = batch.hidden
     return _Inputs(
         input_ids=torch.zeros(size, dtype=torch.int64),
         positions=torch.zeros(size, dtype=torch.int64),
@@ -157,18 +141,15 @@ def _static_inputs(batch: GraphInput, size: int, max_blocks: int) -> _Inputs:
             query_start_loc_cpu=batch.metadata.query_start_loc_cpu,
             seq_lens_cpu=batch.metadata.seq_lens_cpu,
         ),
-        hidden=None if hidden is None else torch.zeros((size, hidden.shape[1]), dtype=hidden.dtype),
         token_adapter=None if batch.token_adapter is None else torch.full((size,), -1, dtype=torch.int32),
     )
 
 
-def _copy_inputs(batch: GraphInput, static: _Inputs) -> None:
+def _copy_inputs(batch: ModelInput, static: _Inputs) -> None:
     source, target = batch.metadata, static.metadata
     num_tokens, num_rows = batch.input_ids.shape[0], source.seq_lens.shape[0]
     static.input_ids[:num_tokens] = batch.input_ids
     static.positions[:num_tokens] = batch.positions
-    if batch.hidden is not None and static.hidden is not None:
-        static.hidden[:num_tokens] = batch.hidden
     adapters = batch.token_adapter
     if static.token_adapter is not None and adapters is not None and adapters is not static.copied_adapter:
         static.token_adapter[:num_tokens] = adapters

@@ -1,6 +1,7 @@
-"""KV size: number of blocks, available memory, allocation.
+"""KV size: number of blocks, available memory, allocation on the device and on the host.
 
-Source: vLLM v1/core/kv_cache_utils.py and v1/worker/gpu_worker.py (determine_available_memory).
+Source: vLLM v1/core/kv_cache_utils.py, v1/worker/gpu_worker.py (determine_available_memory) and
+v1/kv_offload/cpu/gpu_worker.py (copies between device and host).
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import torch
+from torch import Tensor
 
 from engine.config import CacheConfig, ConfigError, EngineConfig, ModelConfig
 from engine.core.kv_manager import max_blocks_held
+from engine.core.sched_output import SchedulerOutput
 from engine.quant.kv_cache import KVCache, KVCacheLayout, cache_dtype
+from kernels import ops
 
 CPU_CACHE_CAP = 1 << 30
 """Maximum bytes of the cache on a CPU by default: the machine runs other programs too."""
@@ -138,3 +142,40 @@ def _cgroup_bytes_left() -> int | None:
     except OSError:
         return None
     return None if limit == "max" else max(0, int(limit) - int(used))
+
+
+class HostPool:
+    """Host memory for KV blocks, and the copies between it and the device.
+
+        device  [num_blocks,     bytes]      a block is contiguous in both: a copy is a memcpy per block
+        host    [num_blocks + 1, bytes]      block 0 is the pool's null block
+
+    On a GPU the host side is pinned and the copies are queued on the stream that runs the model: behind the steps that
+    wrote the blocks, before the pass that reads them, and in the order in which they are given.
+    """
+
+    def __init__(self, device_blocks: Tensor, num_blocks: int) -> None:
+        """device_blocks: the whole cache, [num_blocks, ...]."""
+        self._device = device_blocks
+        shape = torch.Size((num_blocks + 1, *device_blocks.shape[1:]))
+        try:
+            self._host = torch.empty(shape, dtype=device_blocks.dtype, pin_memory=device_blocks.is_cuda)
+        except (RuntimeError, MemoryError) as error:  # torch's out-of-memory errors are RuntimeErrors
+            size = shape.numel() * device_blocks.dtype.itemsize / 2**20
+            raise ConfigError(
+                f"no host memory for {num_blocks + 1} KV blocks ({size:.0f} MiB); lower swap_space or "
+                "kv_offloading_size"
+            ) from error
+
+    @property
+    def nbytes(self) -> int:
+        return self._host.nbytes
+
+    def copy(self, out: SchedulerOutput) -> None:
+        """Run a step's copies: to the host, then to the device."""
+        if out.copy_out:
+            ops.copy_blocks(self._device, self._host, torch.tensor(out.copy_out, dtype=torch.int64))
+            if out.kv_connector_metadata is not None and self._device.is_cuda:
+                torch.cuda.synchronize()  # connector threads may fill the blocks that were just copied
+        if out.copy_in:
+            ops.copy_blocks(self._host, self._device, torch.tensor(out.copy_in, dtype=torch.int64))

@@ -51,14 +51,12 @@ class ModelInput:
     sampled_rows: np.ndarray
     """int64 [S]: index into `rows`. A row with drafts appears once more for every draft."""
     sample_batch: SampleBatch
-    has_drafts: bool = False
-    hidden: Tensor | None = None
-    """None: text models read tokens. See `GraphInput`."""
-    query_start: np.ndarray | None = None
+    has_drafts: bool
+    query_start: np.ndarray
     """int64 [R + 1]: `query_start_loc` in numpy."""
-    starts: np.ndarray | None = None
+    starts: np.ndarray
     """int64 [R]: position of each row's first token."""
-    token_adapter: Tensor | None = None
+    token_adapter: Tensor | None
     """int32 [T]: LoRA slot of each token, -1: none; None if no row has an adapter."""
 
 
@@ -141,11 +139,8 @@ class InputBuilder:
         num_scheduled = [row.num_tokens for row in rows]
         key = tuple(num_scheduled)
         layout = self._layouts.get(key)
-        if (
-            layout is None
-            or layout.request_ids != request_ids
-            or layout.num_state_changes != self._state.num_changes
-        ):
+        is_same = layout is not None and layout.request_ids == request_ids
+        if layout is None or not is_same or layout.num_state_changes != self._state.num_changes:
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
             layout = self._layouts[key] = self._make_layout(request_ids, num_scheduled)

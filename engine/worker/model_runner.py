@@ -7,35 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from engine.attention.backend import AttentionBackend
 from engine.attention.forward_context import ForwardContext, set_forward_context
-from engine.core.sched_output import (
-    GrammarBitmask,
-    ModelRunnerOutput,
-    Scheduled,
-    SchedulerOutput,
-    TokenLogprobs,
-)
+from engine.config import EngineConfig
+from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput, TokenLogprobs
 from engine.lora.manager import LoRAManager
 from engine.models.registry import CausalLM
 from engine.quant.kv_cache import KVCache
 from engine.sample.logprobs import token_logprobs
-from engine.sample.processors import LogitsProcessor
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
 from engine.worker.batch_state import BatchState
-from engine.worker.bitmask_rows import bitmask_rows
+from engine.worker.decode_graphs import DecodeGraphs
 from engine.worker.encoder_runner import EncoderRunner
 from engine.worker.model_input import InputBuilder, ModelInput
-
-if TYPE_CHECKING:
-    from engine.worker.decode_graphs import DecodeGraphs
-    from engine.worker.speculator import Speculator
+from engine.worker.speculator import Speculator
 
 PROMPT_LOGPROBS_CHUNK = 256
 """Prompt positions whose logits are computed at once; those of a long prompt would be larger than the model."""
@@ -46,15 +37,11 @@ class ModelRunner:
 
     def __init__(
         self,
+        config: EngineConfig,
         model: CausalLM,
         backend: AttentionBackend,
         kv_cache: KVCache,
         *,
-        vocab_size: int,
-        max_num_seqs: int,
-        max_model_len: int,
-        block_size: int,
-        logits_processors: Sequence[type[LogitsProcessor]] = (),
         use_graphs: bool = False,
         image_encoder: Callable[..., Tensor] | None = None,
         make_speculator: Callable[[ModelRunner], Speculator] | None = None,
@@ -65,10 +52,11 @@ class ModelRunner:
         self.backend = backend
         self.kv_cache = kv_cache
         self.device = kv_cache.kv.device
-        self.vocab_size = vocab_size
-        self.state = BatchState(max_num_seqs, max_model_len, block_size)
+        self.vocab_size = config.model.vocab_size
+        max_num_seqs = config.scheduler.max_num_seqs
+        self.state = BatchState(max_num_seqs, config.scheduler.max_model_len, config.cache.block_size)
         self._inputs = InputBuilder(self.state, self.device)
-        self.sampler = Sampler(vocab_size, max_num_seqs, self.device, logits_processors)
+        self.sampler = Sampler(self.vocab_size, max_num_seqs, self.device, config.logits_processors)
         self._num_prompt_logprobs: dict[str, int] = {}  # by request id
         self._wants_embedding: set[str] = set()
         self._lora = lora
@@ -77,8 +65,6 @@ class ModelRunner:
         self._images = None if image_encoder is None else EncoderRunner(image_encoder)
         self._graphs: DecodeGraphs | None = None
         if use_graphs:
-            from engine.worker.decode_graphs import DecodeGraphs
-
             self._graphs = DecodeGraphs(self._forward_with_logits, self.state.block_table.shape[1])
         self._speculator = None if make_speculator is None else make_speculator(self)
 
@@ -135,16 +121,17 @@ class ModelRunner:
         return hidden, logits
 
     def _update_state(self, out: SchedulerOutput) -> None:
-        for request_id in out.finished_request_ids:
-            self._remove(request_id)
-        for request_id in out.preempted_request_ids:
+        for request_id in (*out.finished_request_ids, *out.preempted_request_ids):
             self._remove(request_id)
         for row in out.scheduled:
             if row.init is not None:
                 self._remove(row.request_id)  # still here only if the step with its end was interrupted
                 slot = self.state.add(row.request_id, row.init)
-                if self._lora is not None and row.init.lora_key:
-                    self._set_adapter(slot, row.request_id, row.init.lora_key)
+                if self._lora is not None and (key := row.init.lora_key):
+                    if (lora_slot := self._lora.slot_of.get(key)) is None:
+                        self._lost_adapters[row.request_id] = key
+                    else:
+                        self.state.lora_slot[slot] = lora_slot
                 self.sampler.add_request(slot, row.init)
                 if self._speculator is not None:
                     self._speculator.add_request(slot, row.init, row.start)
@@ -158,14 +145,6 @@ class ModelRunner:
         self.state.append_blocks(out.scheduled)
         if self._images is not None:
             self._images.update(out)
-
-    def _set_adapter(self, slot: int, request_id: str, key: str) -> None:
-        assert self._lora is not None
-        lora_slot = self._lora.slot_of.get(key)
-        if lora_slot is None:
-            self._lost_adapters[request_id] = key
-        else:
-            self.state.lora_slot[slot] = lora_slot
 
     def _report_lost_adapters(self, result: ModelRunnerOutput) -> None:
         """Discard the output of rows that were computed without their adapter, and report errors."""
@@ -208,7 +187,7 @@ class ModelRunner:
         self.state.append_tokens(batch.sample_batch.slots, sampled.token_ids)
         return _by_request(batch, sampled)
 
-    def _mask(self, batch: ModelInput, bitmask: GrammarBitmask) -> Tensor | None:
+    def _mask(self, batch: ModelInput, bitmask: GrammarBitmask) -> Tensor:
         """Return the bitmask of the S sampled positions, built during the forward pass."""
         sampled = batch.sampled_rows.tolist()
         num_drafts = batch.sample_batch.num_drafts
@@ -216,7 +195,7 @@ class ModelRunner:
         positions = [
             (batch.rows[row].request_id, drafts) for row, drafts in zip(sampled, behind, strict=True)
         ]
-        return bitmask_rows(bitmask, positions, self.device)
+        return bitmask_rows(bitmask, positions).to(self.device)
 
     def _embeddings(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[float]]:
         """Pool the last token, as vLLM does for decoders: the normalised state that predicts the next token."""
@@ -235,24 +214,20 @@ class ModelRunner:
             count = self._num_prompt_logprobs.get(row.request_id)
             if count is None:
                 continue
-            slot = batch.slots[index]
-            last = int(self.state.num_prompt_tokens[slot]) - 1
-            num_positions = min(row.num_tokens, last - row.start)
+            slot, end = batch.slots[index], row.start + row.num_tokens
+            num_positions = min(end, int(self.state.num_prompt_tokens[slot]) - 1) - row.start
             if num_positions > 0:
-                first_token = batch.metadata.query_start_loc_cpu[index]
-                targets = torch.from_numpy(
-                    self.state.token_ids[slot, row.start + 1 : row.start + 1 + num_positions].astype("int64")
-                )
+                first = batch.metadata.query_start_loc_cpu[index]
+                targets = self.state.token_ids[slot, row.start + 1 : row.start + 1 + num_positions]
                 found[row.request_id] = self._logprobs_of(
-                    hidden[first_token : first_token + num_positions], targets, count
+                    hidden[first : first + num_positions], torch.from_numpy(targets.astype("int64")), count
                 )
         return found
 
     def _logprobs_of(self, hidden: Tensor, targets: Tensor, count: int) -> list[TokenLogprobs]:
         entries: list[TokenLogprobs] = []
-        for part, part_targets in zip(
-            hidden.split(PROMPT_LOGPROBS_CHUNK), targets.split(PROMPT_LOGPROBS_CHUNK), strict=True
-        ):
+        chunks = zip(hidden.split(PROMPT_LOGPROBS_CHUNK), targets.split(PROMPT_LOGPROBS_CHUNK), strict=True)
+        for part, part_targets in chunks:
             logits = self.model.compute_logits(part)
             if logits is not None:
                 entries += token_logprobs(logits.log_softmax(-1), part_targets, [count] * len(part))
@@ -261,13 +236,11 @@ class ModelRunner:
 
 def _by_request(batch: ModelInput, sampled: SamplerOutput) -> ModelRunnerOutput:
     """Map the sampler's rows to request ids. Rows without a token become errors."""
-    rows: list[Scheduled] = batch.rows
+    rows = batch.rows
     request_ids = [rows[index].request_id for index in batch.sampled_rows.tolist()]
-    tokens = sampled.token_ids.tolist()
+    tokens = zip(request_ids, sampled.token_ids.tolist(), strict=True)
     result = ModelRunnerOutput(
-        sampled_token_ids={
-            request_id: [token] for request_id, token in zip(request_ids, tokens, strict=True)
-        },
+        sampled_token_ids={request_id: [token] for request_id, token in tokens},
         logprobs={request_ids[row]: [entry] for row, entry in sampled.logprobs.items()},
     )
     for row, message in sampled.errors.items():
@@ -276,3 +249,19 @@ def _by_request(batch: ModelInput, sampled: SamplerOutput) -> ModelRunnerOutput:
         del result.sampled_token_ids[request_id]
         result.logprobs.pop(request_id, None)
     return result
+
+
+def bitmask_rows(bitmask: GrammarBitmask, positions: Sequence[tuple[str, int]]) -> Tensor:
+    """Return int32 [S, W]: the lines of a bitmask in the order of the logits' rows.
+
+        logits rows     decode b   decode a   prefill c, ends here        the scheduler has another order,
+        mask            all        a's line   c's line                    and rows without a grammar have no line
+
+    positions: (request id, index of the sampled position) of each row of the logits.
+    Source: vLLM v1/worker/gpu/structured_outputs.py.
+    """
+    line_of = {position: line for line, position in enumerate(bitmask.rows)}
+    lines = np.array([line_of.get(position, -1) for position in positions], np.int64)
+    words = np.full((len(positions), bitmask.words.shape[1]), -1, np.int32)  # all bits set
+    words[lines >= 0] = bitmask.words[lines[lines >= 0]]
+    return torch.from_numpy(words)

@@ -79,7 +79,6 @@ class Speculator:
 
     def propose(self, batch: ModelInput, hidden: Tensor, result: ModelRunnerOutput) -> dict[str, list[int]]:
         """Return drafts for the requests that got tokens in this step, by request id."""
-        assert batch.query_start is not None and batch.starts is not None
         lengths = self.state.num_tokens[batch.slots]
         wanted = self.lengths.wanted(batch.slots, len(batch.rows))
         longest = self.state.token_ids.shape[1] - 1  # the step that checks drafts adds one token

@@ -32,7 +32,6 @@ from engine.spec.draft_loading import load_draft_model
 from engine.transfer import connector_class
 from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
-from engine.worker.host_pool import HostPool
 from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
 from kernels.ops import keep_freed_memory
@@ -61,7 +60,7 @@ class Worker:
         self.runner: ModelRunner
         self.lora: LoRAManager | None = None
         self._kv_connector: KVConnectorWorker | None = None
-        self.host_pool: HostPool | None = None
+        self.host_pool: kv_cache.HostPool | None = None
         """Host memory for blocks that the device has no room for."""
         self._cache_size: kv_cache.CacheSize | None = None
 
@@ -116,20 +115,14 @@ class Worker:
         """Allocate the KV cache; steps can run from here on."""
         config = self.config
         cache = kv_cache.allocate(self._cached_layers, config.cache, num_blocks, self.device)
+        # Collectives between ranks cannot be replayed.
+        can_replay = self.backend.name == "cpu" and self.ranks.is_alone and is_recordable(self.model)
         self.runner = ModelRunner(
+            config,
             self.model,
             self.backend,
             cache,
-            vocab_size=self.model_config.vocab_size,
-            max_num_seqs=config.scheduler.max_num_seqs,
-            max_model_len=config.scheduler.max_model_len,
-            block_size=config.cache.block_size,
-            logits_processors=config.logits_processors,
-            # Collectives between ranks cannot be replayed.
-            use_graphs=self.backend.name == "cpu"
-            and not config.enforce_eager
-            and self.ranks.is_alone
-            and is_recordable(self.model),
+            use_graphs=can_replay and not config.enforce_eager,
             make_speculator=None if config.speculative is None else self._make_speculator,
             lora=self.lora,
             image_encoder=self._image_encoder() if config.max_images else None,
@@ -146,23 +139,20 @@ class Worker:
         self.lora.remove(key)
 
     def block_bytes(self) -> int:
-        """Return the bytes of a block on this device, over all tensors that hold parts of it."""
-        return sum(cache.nbytes // len(cache) for cache in self._block_tensors())
+        """Return the bytes of a block on this device."""
+        blocks = self.runner.kv_cache.blocks
+        return blocks.nbytes // len(blocks)
 
     def init_host_pool(self, num_blocks: int) -> None:
         """Allocate host memory for blocks that leave the device; after `init_cache`."""
-        self.host_pool = HostPool(self._block_tensors(), num_blocks)
+        self.host_pool = kv_cache.HostPool(self.runner.kv_cache.blocks, num_blocks)
         logger.info("host KV blocks: %d, %.0f MiB", num_blocks, self.host_pool.nbytes / 2**20)
-
-    def _block_tensors(self) -> list[torch.Tensor]:
-        """Return the tensors [num_blocks, ...] that together hold the blocks."""
-        return [self.runner.kv_cache.blocks]
 
     def init_kv_connector(self) -> dict[str, Any]:
         """Start the worker half of the KV connector; return its address for the other half."""
         config = self.config.kv_transfer
         assert config is not None
-        blocks = KVBlocks(self._block_tensors())
+        blocks = KVBlocks(self.runner.kv_cache.blocks)
         identity = identity_of(self.model_config.fingerprint, self.runner.kv_cache.kv, blocks.block_bytes)
         self._kv_connector = connector_class(config).make_worker(config, identity, blocks)
         return self._kv_connector.address
@@ -241,7 +231,18 @@ class Worker:
         num_tokens = self.config.scheduler.max_num_batched_tokens
         num_rows = min(self.config.scheduler.max_num_seqs, num_tokens)
         zeros = torch.zeros(num_tokens, dtype=torch.int64, device=self.device)
-        metadata = padding_metadata(num_tokens, self.device)
+        no_rows = torch.zeros(1, dtype=torch.int32, device=self.device)
+        metadata = AttentionMetadata(
+            query_start_loc=no_rows,
+            seq_lens=no_rows[:0],
+            block_table=no_rows[:0, None],
+            slot_mapping=torch.full_like(zeros, -1),
+            num_decode_rows=0,
+            max_query_len=0,
+            max_seq_len=0,
+            query_start_loc_cpu=[0],
+            seq_lens_cpu=[],
+        )
         cache = kv_cache.allocate(self.local_config, self.config.cache, 1, self.device)
         self.backend.build(metadata)
         with set_forward_context(ForwardContext(metadata, self.backend, cache.kv, cache.scales)):
@@ -272,27 +273,12 @@ def local_part(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 
 def is_recordable(model: CausalLM) -> bool:
     """Whether decode steps of this model can be replayed: a graph records all its matrix products."""
-    modules = list(cast(nn.Module, model).modules())
-    layers = [module for module in modules if isinstance(module, Linear)]
-    return all(layer.method.is_recordable(layer) for layer in layers) and not any(
-        isinstance(module, FusedMoE)
-        for module in modules  # the routing changes from step to step
-    )
-
-
-def padding_metadata(num_tokens: int, device: torch.device) -> AttentionMetadata:
-    """Return a batch of padding: no rows, and no KV is stored."""
-    return AttentionMetadata(
-        query_start_loc=torch.zeros(1, dtype=torch.int32, device=device),
-        seq_lens=torch.zeros(0, dtype=torch.int32, device=device),
-        block_table=torch.zeros((0, 1), dtype=torch.int32, device=device),
-        slot_mapping=torch.full((num_tokens,), -1, dtype=torch.int64, device=device),
-        num_decode_rows=0,
-        max_query_len=0,
-        max_seq_len=0,
-        query_start_loc_cpu=[0],
-        seq_lens_cpu=[],
-    )
+    for module in cast(nn.Module, model).modules():
+        if isinstance(module, FusedMoE):  # the routing changes from step to step
+            return False
+        if isinstance(module, Linear) and not module.method.is_recordable(module):
+            return False
+    return True
 
 
 def resolve_device(name: str) -> torch.device:

@@ -75,7 +75,7 @@ class Pair:
             config = KVTransferConfig(name, role, extra)  # type: ignore[arg-type]
             assert connector_class(config) is cls
             cache = torch.rand(12, *SHAPE)
-            worker = cls.make_worker(config, its_identity, KVBlocks([cache]))
+            worker = cls.make_worker(config, its_identity, KVBlocks(cache))
             self.sides.append(Side(cache, worker, cls.make_scheduler(config, BLOCK_SIZE, worker.address)))
         self.producer, self.consumer = self.sides
 

@@ -11,7 +11,6 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-import torch
 
 from engine import LLM, SamplingParams
 from engine.config import ConfigError
@@ -24,7 +23,7 @@ from engine.outputs import RequestOutput
 from engine.sampling_params import StructuredOutputsParams
 from engine.trace.reader import TraceReader
 from engine.trace.why import why
-from engine.worker.bitmask_rows import bitmask_rows
+from engine.worker.model_runner import bitmask_rows
 
 MakeLLM = Callable[..., LLM]
 BACKENDS = ["dfa", "xgrammar"]
@@ -361,7 +360,7 @@ def test_a_grammar_is_compiled_once_for_all_who_ask_for_it(llm: LLM, monkeypatch
 
 def test_masks_follow_the_requests_and_not_their_places_in_the_batch() -> None:
     mask = GrammarBitmask([("b", 0), ("a", 0), ("a", 1)], np.array([[1, 2], [3, 4], [5, 6]], np.int32))
-    rows = bitmask_rows(mask, [("x", 0), ("a", 1), ("b", 0), ("a", 0)], torch.device("cpu"))
+    rows = bitmask_rows(mask, [("x", 0), ("a", 1), ("b", 0), ("a", 0)])
     assert rows.tolist() == [[-1, -1], [5, 6], [1, 2], [3, 4]]
 
 
