@@ -72,7 +72,7 @@ _RUN, _ROOM = "Scheduler._schedule_running", "Scheduler._make_room"
 _CLOSED, _ADMIT = "Scheduler._why_closed", "Scheduler._admit"
 _FILES = {
     "PassedOver.refusal": "engine/core/passed_over.py",
-    "GrammarWait.why_not": "engine/core/grammar_wait.py",
+    "GrammarWait.why_not": "engine/core/resources.py",
     "KVTransfers._wait": "engine/core/kv_transfers.py",
     "LoRASlots.why_not": "engine/core/lora_slots.py",
 }

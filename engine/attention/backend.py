@@ -83,7 +83,6 @@ class AttentionBackend(Protocol):
         `heads` is a multiple of the cache's `kv_heads`: query head h reads kv head h // (heads / kv_heads). With a
         sliding window of w, position p sees p - w + 1 .. p. Tokens past the last row (padding) come back as zeros.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

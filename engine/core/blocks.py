@@ -46,11 +46,22 @@ class Block:
 OnBlockEvent = Callable[[BlockEvent, Block, str | None], None]
 
 
+class FanOut:
+    """Calls several listeners in the order in which they were added; a pool calls only one."""
+
+    def __init__(self, listeners: tuple[OnBlockEvent, ...]) -> None:
+        self.listeners = listeners
+
+    def __call__(self, kind: BlockEvent, block: Block, request_id: str | None) -> None:
+        for listener in self.listeners:
+            listener(kind, block, request_id)
+
+
 class FreeQueue:
     """Free blocks in eviction order: the front is reused next, the back last.
 
-    A doubly linked list threaded through the blocks themselves, so that a prefix hit can pull its
-    block out of the middle in O(1) and nothing is allocated per operation.
+    A doubly linked list threaded through the blocks themselves, so that a prefix hit can pull its block out of the
+    middle in O(1) and nothing is allocated per operation.
 
         head <-> [never cached] ... [cached, least recently used] ... [cached, most recent] <-> tail
 
@@ -267,3 +278,23 @@ class BlockPool:
         if self.null_block.ref_count or self.null_block.block_hash or self.null_block in self.free:
             problems.append(f"the null block is in use: {self.null_block}")
         return problems
+
+
+def add_listener(pool: BlockPool, listener: OnBlockEvent) -> None:
+    """Call `listener` for all further events of the pool."""
+    _set_listeners(pool, (*_listeners(pool), listener))
+
+
+def remove_listener(pool: BlockPool, listener: OnBlockEvent) -> None:
+    """Stop calling `listener`. Does nothing if it was not added."""
+    _set_listeners(pool, tuple(each for each in _listeners(pool) if each != listener))
+
+
+def _listeners(pool: BlockPool) -> tuple[OnBlockEvent, ...]:
+    if pool.on_event is None:
+        return ()
+    return pool.on_event.listeners if isinstance(pool.on_event, FanOut) else (pool.on_event,)
+
+
+def _set_listeners(pool: BlockPool, listeners: tuple[OnBlockEvent, ...]) -> None:
+    pool.on_event = FanOut(listeners) if len(listeners) > 1 else next(iter(listeners), None)

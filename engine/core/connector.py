@@ -100,11 +100,9 @@ class KVConnectorScheduler(Protocol):
 
         Asked until the request starts or its load begins, so it must not change any state.
         """
-        ...
 
     def update_state_after_alloc(self, request: Request, num_external_tokens: int) -> None:
         """Note the decision, once per request: this many tokens are loaded, or 0."""
-        ...
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         """Note that a request ended. `block_ids`: its full, written blocks; empty if it was aborted or failed.
@@ -112,11 +110,9 @@ class KVConnectorScheduler(Protocol):
         Returns whether they must stay until the worker half reports them as sent, and the `kv_transfer_params` for the
         request's last output.
         """
-        ...
 
     def build_connector_meta(self, loads: list[BlockTransfer], saves: list[BlockTransfer]) -> Any:
         """Build the message to the worker half for the next step; it must pickle. None if there is none."""
-        ...
 
 
 class KVConnectorWorker(Protocol):
@@ -127,19 +123,15 @@ class KVConnectorWorker(Protocol):
 
     def start_load_kv(self, metadata: Any) -> None:
         """Begin those of the step's loads that are new. Report each load once, with verified blocks only."""
-        ...
 
     def save_kv(self, metadata: Any) -> None:
         """Begin the step's saves. Their blocks do not change until they are reported as sent."""
-        ...
 
     def get_finished(self, timeout_s: float) -> KVConnectorOutput | None:
         """Return what ended since the last call, waiting up to `timeout_s` seconds; None if nothing did."""
-        ...
 
     def shutdown(self) -> None:
         """Stop all transfers and release sockets, files and memory."""
-        ...
 
 
 class KVConnector(Protocol):
@@ -148,16 +140,13 @@ class KVConnector(Protocol):
     @classmethod
     def check_config(cls, config: KVTransferConfig) -> None:
         """Raise ConfigError for invalid extra settings."""
-        ...
 
     @classmethod
     def make_worker(cls, config: KVTransferConfig, identity: KVIdentity, blocks: Any) -> KVConnectorWorker:
         """Make the worker half. blocks: `engine.transfer.blocks.KVBlocks`, the cache as bytes."""
-        ...
 
     @classmethod
     def make_scheduler(
         cls, config: KVTransferConfig, block_size: int, address: dict[str, Any]
     ) -> KVConnectorScheduler:
         """Make the scheduler half. address: that of the worker half."""
-        ...

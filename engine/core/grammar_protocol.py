@@ -29,24 +29,19 @@ class Grammar(Protocol):
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
         """Advance by chosen tokens. False, with nothing changed, if one of them is not allowed."""
-        ...
 
     def validate_tokens(self, token_ids: Sequence[int]) -> list[int]:
         """Return the longest prefix that would be accepted from here. Changes nothing."""
-        ...
 
     def rollback(self, num_tokens: int) -> None:
         """Undo the last `num_tokens` accepted tokens."""
-        ...
 
     def fill_bitmask(self, words: Any) -> None:
         """Write the tokens that may come next to `words`, contiguous int32 [ceil(V / 32)]: token v is bit v % 32 of
         word v // 32. All bits are written, those past the vocabulary as 0. May raise GrammarError."""
-        ...
 
     def is_terminated(self) -> bool:
         """Whether end-of-sequence was accepted, so that no token may follow."""
-        ...
 
 
 @runtime_checkable
@@ -55,4 +50,3 @@ class CompiledGrammar(Protocol):
 
     def start(self) -> Grammar:
         """Return a new request's place, before the first token."""
-        ...

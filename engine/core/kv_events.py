@@ -22,14 +22,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from engine.config.combinations import check_combinations
 from engine.config.features import KVEventsConfig
 from engine.config.settings import ConfigError
-from engine.core.block_events import add_listener, remove_listener
-from engine.core.blocks import Block, BlockEvent
+from engine.core.blocks import Block, BlockEvent, add_listener, remove_listener
 from engine.core.kv_transfers import KVTransfers
 from engine.core.observer import StepObserver
 from engine.core.request import Request
@@ -98,15 +98,7 @@ def _event(raw: dict[str, Any]) -> KVCacheEvent:
     return cls(**raw)
 
 
-# -- publishers
-
-
-class EventPublisher(Protocol):
-    """Destination of batches. `publish` runs inside the engine's step, so it must not wait for a reader."""
-
-    def publish(self, batch: KVEventBatch) -> None: ...
-
-    def close(self) -> None: ...
+# -- publishers: `publish` runs inside the engine's step, so it must not wait for a reader
 
 
 class MemoryPublisher:
@@ -120,10 +112,7 @@ class MemoryPublisher:
 
     def take(self) -> list[KVEventBatch]:
         """Return the batches published since the last call, oldest first."""
-        taken = []
-        while self._batches:
-            taken.append(self._batches.popleft())
-        return taken
+        return [self._batches.popleft() for _ in range(len(self._batches))]
 
     def close(self) -> None:
         """Do nothing: queued batches can still be taken."""
@@ -164,7 +153,10 @@ class KVEventFeed(StepObserver):
     """Publishes the changes of a scheduler's block pool after each step."""
 
     def __init__(
-        self, scheduler: Any, publisher: EventPublisher, clock: Callable[[], float] = time.time
+        self,
+        scheduler: Any,
+        publisher: MemoryPublisher | FilePublisher,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """scheduler: fresh, with `requests` and `kv.pool`."""
         if not hasattr(getattr(scheduler, "kv", None), "pool"):
@@ -191,7 +183,7 @@ class KVEventFeed(StepObserver):
         assert config.path is not None  # KVEventsConfig saw to it
         return cls(scheduler, FilePublisher(config.path))
 
-    def end_step(self) -> None:
+    def step(self, *_step: object) -> None:
         """The step is over: publish what it changed, if anything."""
         if not self._events:
             return
@@ -204,13 +196,10 @@ class KVEventFeed(StepObserver):
             logger.warning("KV events stopped: %s. The engine goes on; start a new one for a new feed", error)
             self.close()
 
-    def step(self, *_step: object) -> None:
-        self.end_step()
-
     def reset(self) -> None:
         """Publish at once that the cache is empty, instead of naming every block."""
         self._events = [AllBlocksCleared()]
-        self.end_step()
+        self.step()
 
     def close(self) -> None:
         """Stop listening. More than once is as good as once."""
@@ -279,7 +268,4 @@ class PrefixIndex:
 
     def num_hit(self, block_hashes: Sequence[bytes]) -> int:
         """Return how many blocks of a sequence, from its start, are cached."""
-        for index, block_hash in enumerate(block_hashes):
-            if block_hash not in self.hashes:
-                return index
-        return len(block_hashes)
+        return sum(1 for _ in takewhile(self.hashes.__contains__, block_hashes))

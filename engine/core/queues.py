@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from engine.core.request import Request
 
@@ -28,22 +27,6 @@ def priority_key(request: Request, order: int) -> SortKey:
 
 
 POLICIES: dict[str, Callable[[Request, int], SortKey]] = {"fcfs": fcfs_key, "priority": priority_key}
-
-
-class WaitQueue(Protocol):
-    """Interface of a waiting queue. A replacement may use any order."""
-
-    def push(self, request: Request) -> None: ...
-
-    def pop(self) -> Request: ...
-
-    def peek(self) -> Request: ...
-
-    def remove(self, request: Request) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Request]: ...
 
 
 class HeapQueue:

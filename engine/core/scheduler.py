@@ -23,7 +23,7 @@ from engine.core.errors import IntegrityError, RequestRejected
 from engine.core.integrity import find_problems
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.passed_over import PassedOver
-from engine.core.queues import POLICIES, HeapQueue, SortKey, WaitQueue
+from engine.core.queues import POLICIES, HeapQueue, SortKey
 from engine.core.request import Request, RequestStatus
 from engine.core.resources import default_resources
 from engine.core.sched_output import (
@@ -93,7 +93,7 @@ class Scheduler:
         self.clock = clock
         self.requests: dict[str, Request] = {}
         """All unfinished requests by id, waiting and running."""
-        self.waiting: WaitQueue = HeapQueue()
+        self.waiting = HeapQueue()
         self.running: list[Request] = []
         """Most important first, always sorted."""
         self.stats = StepStats()

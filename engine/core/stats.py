@@ -2,39 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-TRACED_COUNTERS = (
-    "num_drafts",
-    "num_draft_tokens",
-    "num_accepted_tokens",
-    "num_evictions",
-    "num_blocks_swapped_out",
-    "num_blocks_offloaded",
-    "num_blocks_copied_in",
-    "host_bytes_out",
-    "host_bytes_in",
-    "prefix_cache_host_hits",
-    "num_collectives",
-    "collective_bytes",
-    "encoder_cache_queries",
-    "encoder_cache_hits",
-    "num_grammar_waits",
-    "num_masked_rows",
-    "grammar_compile_us",
-    "num_blocks_behind_window",
-    "external_prefix_cache_queries",
-    "external_prefix_cache_hits",
-    "num_kv_waits",
-    "num_kv_save_failures",
-    "num_kv_load_failures",
-    "kv_bytes_received",
-    "kv_bytes_sent",
-    "num_lora_loads",
-    "num_lora_evictions",
-    "num_lora_waits",
-)
-"""Flows that a trace records for every step in which they are not zero: a reader cannot derive them."""
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(slots=True)
@@ -135,3 +103,15 @@ class StepStats:
         per_pos.extend([0] * (num_accepted - len(per_pos)))
         for position in range(num_accepted):
             per_pos[position] += 1
+
+
+_NAMES = [each.name for each in fields(StepStats)]
+_DERIVED = {
+    *("num_scheduled_tokens", "num_prefill_tokens", "num_decode_tokens", "num_generated_tokens"),
+    *("num_admitted", "num_preempted", "num_finished", "prefix_cache_queries", "prefix_cache_hits"),
+    *("num_accepted_tokens_per_pos", "num_idle_stages"),
+}
+TRACED_COUNTERS = tuple(
+    name for name in _NAMES[_NAMES.index("step") + 1 : _NAMES.index("num_running")] if name not in _DERIVED
+)
+"""Flows that a trace records for every step in which they are not zero: a reader cannot derive them."""

@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.core.block_events import add_listener, remove_listener
+from engine.core.blocks import add_listener, remove_listener
 from engine.core.observer import StepObserver
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput

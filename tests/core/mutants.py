@@ -22,7 +22,6 @@ COPIED = (
     "blocks",
     "host_tier",
     "kv_manager",
-    "grammar_wait",
     "lora_slots",
     "encoder_cache",
     "kv_transfers",
@@ -145,7 +144,7 @@ admission_checks
     shadow_kv
         oversized_requests_are_accepted in check_can_run
             need > usable => False
-grammar_wait
+resources
     shadow_kv
         a_request_starts_while_its_grammar_compiles in GrammarWait.why_not
             stats.num_grammar_waits += 1 => return None

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from engine.config import ConfigError, KVEventsConfig
-from engine.core.block_events import FanOut, add_listener, remove_listener
-from engine.core.blocks import BlockPool
+from engine.core.blocks import BlockPool, FanOut, add_listener, remove_listener
 from engine.core.hashing import BlockHasher
 from engine.core.kv_events import (
     AllBlocksCleared,
@@ -47,7 +46,7 @@ class ToldSimulation(Simulation):
 
     def _step(self, step: int) -> None:
         super()._step(step)
-        self.feed.end_step()
+        self.feed.step()
         self.read()
 
     def read(self) -> None:
@@ -89,7 +88,7 @@ def test_the_events_alone_rebuild_the_prefix_index_at_every_step_of_any_workload
         simulation = ToldSimulation(Workload.random(seed))
         summary = simulation.run()
         assert simulation.scheduler.reset_prefix_cache()
-        simulation.feed.end_step()
+        simulation.feed.step()
         simulation.read()
         assert not simulation.index.hashes
         stored, removed = stored + simulation.num_stored, removed + simulation.num_removed
@@ -109,7 +108,7 @@ def test_blocks_of_a_sequence_are_one_event_and_go_on_where_the_last_step_ended(
     request = driver.add("a", prompt, lora_key="adapter")
     for _ in range(2):
         driver.step()
-        feed.end_step()
+        feed.step()
     first, second = publisher.take()
     hashes = request.block_hashes
     assert first.events == [BlockStored(hashes[:2], None, prompt[:8], 4, "adapter")]
@@ -122,7 +121,7 @@ def test_steps_that_change_nothing_say_nothing() -> None:
     feed, publisher = told(driver)
     driver.add("a", 3, max_tokens=1)
     driver.run()
-    feed.end_step()
+    feed.step()
     assert publisher.take() == []
 
 
@@ -144,7 +143,7 @@ def test_a_reader_that_missed_a_batch_knows_too_little_and_nothing_false() -> No
     for number in range(8):
         driver.add(f"r{number}", 16, max_tokens=1)
         driver.run()
-        feed.end_step()
+        feed.step()
         if number % 3 == 2:
             for batch in publisher.take():
                 index.apply(batch)
@@ -183,7 +182,7 @@ def test_a_publisher_that_fails_ends_the_feed_and_not_the_engine() -> None:
     feed = KVEventFeed(driver.scheduler, FullDisk(1))
     driver.add("a", 12)
     driver.step()
-    feed.end_step()
+    feed.step()
     assert driver.scheduler.kv.pool.on_event is None
     driver.run()
     assert driver.finish_reason("a") == "length"
@@ -196,7 +195,7 @@ def test_a_trace_and_a_feed_listen_to_one_pool_and_leave_one_by_one(tmp_path: Pa
         feed, publisher = told(driver)
         driver.add("a", 12)
         driver.step()
-        feed.end_step()
+        feed.step()
         assert len(publisher.take()) == 1
         assert [kind for kind, *_ in tracer._events].count("seal") == 3
         assert isinstance(pool.on_event, FanOut)
@@ -265,7 +264,7 @@ def routed_hits(*, exact: bool) -> tuple[int, int]:
             driver.run()
             if rng.random() < 0.1 and driver.scheduler.reset_prefix_cache():
                 feed.reset()
-            feed.end_step()
+            feed.step()
             for batch in publisher.take():
                 index.apply(batch)
         for replica, request_id, expects_hit in placed:

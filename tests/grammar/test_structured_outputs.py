@@ -14,8 +14,8 @@ import pytest
 
 from engine import LLM, SamplingParams
 from engine.config import ConfigError
-from engine.core.grammar_wait import GrammarWait
 from engine.core.request import RequestStatus
+from engine.core.resources import GrammarWait
 from engine.core.sched_output import GrammarBitmask, Reason
 from engine.frontend.input_processor import InvalidRequestError
 from engine.grammar.manager import GrammarManager

@@ -1,5 +1,4 @@
-from engine.core.block_events import add_listener
-from engine.core.blocks import Block, BlockEvent
+from engine.core.blocks import Block, BlockEvent, add_listener
 from quizzes.experiments import Ask, Context, Result, arg, experiment
 from quizzes.experiments.prefix_cache._tokens import Fresh
 

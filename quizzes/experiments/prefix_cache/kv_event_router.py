@@ -85,7 +85,7 @@ def _serve(
             engine.add(Ask(name, prompt, fresh(1)))
             while engine.scheduler.has_unfinished():
                 engine.step()
-                feeds[replica].end_step()
+                feeds[replica].step()
             router.finish(replica)
             hits += bool(turn) and engine.outcomes[name].cached_tokens > 0
     return sum(router.num_by_prefix) - by_prefix_before, hits, batches
