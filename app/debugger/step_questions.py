@@ -338,8 +338,8 @@ def _next_block(facts: Facts, plan: NextStep) -> Question | None:
         return None
     name, blocks, computed, wait = facts.rng.choice(candidates)
     return facts.number(
-        f"{name} decodes: it holds {counted(blocks, 'block')} of {size} tokens, and the KV of {computed} tokens exists. "
-        "It computes one token in every step. After how many steps does it allocate its next block?",
+        f"{name} decodes: it holds {counted(blocks, 'block')} of {size} tokens, and the KV of {computed} tokens "
+        "exists. It computes one token in every step. After how many steps does it allocate its next block?",
         wait,
         f"Its blocks hold {blocks} x {size} = {blocks * size} tokens and {computed} are there, so "
         f"{blocks * size - computed} more fit. The next one, in step {facts.step + wait}, does not.",

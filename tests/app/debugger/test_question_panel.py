@@ -189,7 +189,7 @@ def test_a_name_that_looks_like_markdown_stays_a_name() -> None:
 
 def test_an_answer_counts_once() -> None:
     quiz = Quiz()
-    quiz.ask("run", Question("holds", 1, 2, "?", "number", (), 3, ".", ""))
+    quiz.ask("run", Question("?", "number", (), 3, ".", 1, 2))
     quiz.commit(3)
     quiz.commit(4)
     assert (quiz.num_right, quiz.num_answered, quiz.score) == (1, 1, "1 of 1 right in this tab")
