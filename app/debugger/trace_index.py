@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
+from app.debugger.trace_columns import FREE, states
 from engine.core.sched_output import Reason
 from engine.trace.blocks import BlockChanges as ReplayedChanges
 from engine.trace.format import BLOCK_EVENTS
@@ -312,12 +312,6 @@ class TraceIndex:
         if name not in self._kept:
             self._kept[name] = make()
         return cast(T, self._kept[name])
-
-
-def states(ref: NDArray[np.int32], hashed: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Block states from reference counts and published hashes."""
-    idle = np.where(hashed, CACHED, FREE)
-    return np.where(ref == 0, idle, np.where(ref == 1, USED, SHARED)).astype(np.uint8)
 
 
 def _summary(reader: Trace, request: RequestHistory) -> RequestSummary:
