@@ -40,9 +40,10 @@ class ColumnIndex(TraceIndex):
     def _life(self, number: int) -> tuple[int, int | None, list[tuple[int, int | None]]]:
         columns = self._columns
         stays = slice(columns.stay_start[number], columns.stay_start[number + 1])
-        left = [_step(step) for step in columns.stay_left[stays]]
-        ran = list(zip(columns.stay_admitted[stays].tolist(), left, strict=True))
-        return int(columns.added[number]), _step(columns.ended[number]), ran
+        left = columns.stay_left[stays]
+        ran = zip(columns.stay_admitted[stays].tolist(), _where(left != NEVER, left), strict=True)
+        ended = int(columns.ended[number])
+        return int(columns.added[number]), None if ended == NEVER else ended, list(ran)
 
     def token_steps(self, number: int) -> NDArray[np.int32]:
         columns = self._columns
@@ -51,65 +52,37 @@ class ColumnIndex(TraceIndex):
 
     def _make_requests(self) -> Sequence[RequestSummary]:
         columns = self._columns
-        first = columns.first_token
+        adds, reasons = columns.facts["adds"], columns.facts["finish_reasons"]
+        first, num_requests = columns.first_token, len(columns.added)
         known = np.maximum(first, 0)
         spoke_s = columns.time_s[known] + columns.duration_s[known] if columns.num_steps else columns.added_s
-        hits = np.zeros(len(first), np.int32)
+        hits = np.zeros(num_requests, np.int32)
         ran = np.flatnonzero(np.diff(columns.stay_start))
         hits[ran] = columns.stay_first[columns.stay_start[:-1][ran]]
-        numbers = (
-            columns.num_prompt_tokens,
-            hits,
-            columns.num_outputs,
-            columns.num_preemptions,
-            columns.added,
-            columns.admitted,
-            first,
-            columns.ended,
-            columns.added_s,
-            spoke_s - columns.added_s,
-            columns.ended_s - columns.added_s,
-            columns.aborted,
+        return list(
+            map(
+                RequestSummary,
+                range(num_requests),
+                [add["r"] for add in adds],
+                columns.num_prompt_tokens.tolist(),
+                hits.tolist(),
+                columns.num_outputs.tolist(),
+                columns.num_preemptions.tolist(),
+                columns.added.tolist(),
+                _where(columns.admitted != NEVER, columns.admitted),
+                _where(first != NEVER, first),
+                _where(columns.ended != NEVER, columns.ended),
+                np.where(columns.aborted, "abort", np.array(reasons, object)).tolist(),
+                [add.get("priority", 0) for add in adds],
+                [add.get("lora") for add in adds],
+                columns.added_s.tolist(),
+                _where(first != NEVER, spoke_s - columns.added_s),
+                _where(columns.ended != NEVER, columns.ended_s - columns.added_s),
+            )
         )
-        rows: Any = zip(*(column.tolist() for column in numbers), strict=True)
-        return [
-            RequestSummary(
-                number,
-                add["r"],
-                prompt,
-                cached,
-                output,
-                preemptions,
-                added,
-                _step(admitted),
-                _step(first_token),
-                _step(ended),
-                "abort" if aborted else reason,
-                add.get("priority", 0),
-                add.get("lora"),
-                added_s,
-                None if first_token == NEVER else ttft,
-                None if ended == NEVER else latency,
-            )
-            for number, (add, reason, row) in enumerate(
-                zip(columns.facts["adds"], columns.facts["finish_reasons"], rows, strict=True)
-            )
-            for (
-                prompt,
-                cached,
-                output,
-                preemptions,
-                added,
-                admitted,
-                first_token,
-                ended,
-                added_s,
-                ttft,
-                latency,
-                aborted,
-            ) in (row,)
-        ]
 
 
-def _step(step: Any) -> int | None:
-    return None if step == NEVER else int(step)
+def _where(known: NDArray[np.bool_], values: NDArray[Any]) -> list[Any]:
+    """The values as a list, None where they are not known."""
+    found: list[Any] = np.where(known, values.astype(object), np.array(None)).tolist()
+    return found
