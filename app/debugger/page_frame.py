@@ -87,36 +87,48 @@ def heading(title: str, run: Run, *facts: str) -> None:
         st.caption(f"⚠ {told(warning)}")
 
 
+def opened(run: Run, title: str, key: str, *facts: str) -> int | None:
+    """Show heading and step bar, and return the step; None in a run without steps."""
+    heading(title, run, *facts)
+    if run.index.num_steps:
+        return step_bar(run, key)
+    st.info("This run has no steps yet.")
+    return None
+
+
 def step_bar(run: Run, key: str) -> int:
     """Show the current step with controls, and return it; 0 in a run without steps."""
-    num_steps = run.index.num_steps
-    if not num_steps:
+    last = run.index.num_steps - 1
+    if last < 0:
         return 0
-    step = min(session.selection().step, num_steps - 1)
+    step = min(session.selection().step, last)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{key}_step_bar"):
-        st.markdown("Step", width="content")
-        # The key contains the step: a jump from elsewhere creates a new box with that step.
-        chosen = st.number_input(
-            f"Step, 0 to {num_steps - 1:,}", 0, num_steps - 1, step, key=f"{key}_step_{step}_{num_steps}", width=120,
-            label_visibility="collapsed",
-        )  # fmt: skip
-        st.caption(f"of 0 to {num_steps - 1:,}", width="content")
-        moved = int(chosen)
+        moved = number_box("Step", last, step, f"{key}_step")
         if st.button("◀", key=f"{key}_before", help="One step back", disabled=step == 0):
             moved = step - 1
-        if st.button("▶", key=f"{key}_after", help="One step forward", disabled=step == num_steps - 1):
+        if st.button("▶", key=f"{key}_after", help="One step forward", disabled=step == last):
             moved = step + 1
         if st.button(f"Open step {step:,}", key=f"{key}_open", help="On the page Step"):
             session.go("step", step=step)
-        if run.is_live and st.button(
-            "Refresh", key=f"{key}_refresh", help="Read the new steps of this live run"
-        ):
+        refresh_help = "Read the new steps of this live run"
+        if run.is_live and st.button("Refresh", key=f"{key}_refresh", help=refresh_help):
             st.rerun()
         st.caption("Shown: the state after this step.", width="content")
     if moved != step:
-        session.select(step=moved)
-        st.rerun()
+        choose(step=moved)
     return step
+
+
+def number_box(label: str, most: int, value: int | None, key: str) -> int | None:
+    """A compact box for a number from 0 to `most`; None: empty."""
+    st.markdown(label, width="content")
+    # The key contains the value: a jump from elsewhere creates a new box with it.
+    number = st.number_input(
+        f"{label}, 0 to {most:,}", 0, most, value, key=f"{key}_{value}_{most}", placeholder="none", width=120,
+        label_visibility="collapsed",
+    )  # fmt: skip
+    st.caption(f"of 0 to {most:,}", width="content")
+    return None if number is None else int(number)
 
 
 def brushed_range(run: Run) -> tuple[int, int] | None:
@@ -137,10 +149,10 @@ def brush(run: Run, steps: tuple[int, int] | None) -> None:
     st.rerun()
 
 
-def choose_step(step: int) -> None:
-    """Go to a step after a click on a chart or row."""
-    if step != session.selection().step:
-        session.select(step=step)
+def choose(**changes: Any) -> None:
+    """Change the selection after a click on a chart or row, and show the page again."""
+    before = session.selection()
+    if session.select(**changes) != before:
         st.rerun()
 
 

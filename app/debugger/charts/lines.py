@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import streamlit as st
 from numpy.typing import NDArray
 
-from app.debugger.views.small_multiples import Columns
+from app.debugger.charts import mount
+from app.debugger.page_frame import brush, choose
+from app.debugger.runs import Run
+from app.debugger.views.small_multiples import thin
 
-_HERE = Path(__file__).parent
 _HTML = """
 <div class="lines">
   <div class="grid" role="group" tabindex="0"></div>
@@ -25,55 +25,45 @@ _HTML = """
 class Chart(NamedTuple):
     title: str
     unit: str
-    columns: Columns
+    values: NDArray[Any]
+    """One per step."""
     limit: float | None
     now: str
     """The figure at the chosen step, as text."""
 
 
-class Answer(NamedTuple):
-    """User actions since the last run of the script; None: no such action."""
-
-    picked: int | None
-    """The step that was clicked."""
-    brushed: tuple[int, int] | None
-    """First and last step."""
-
-
-@cache
-def _component() -> Any:
-    css, js = (_HERE / "lines.css").read_text(), (_HERE / "lines.js").read_text()
-    return st.components.v2.component("prep_lines", html=_HTML, css=css, js=js)
-
-
 def line_charts(
+    run: Run,
     charts: Sequence[Chart],
     *,
-    end: int,
     step: int,
     range: tuple[int, int] | None,
-    marks: Sequence[tuple[int, str, str]],
+    marks: Sequence[tuple[int, str, str]] = (),
     alt: str,
     hint: str,
     key: str,
     height: int = 104,
-) -> Answer:
-    """Draw charts with the same columns. `end`: the step after the last; a mark is (step, kind, text); `height`: pixels
-    per chart."""
+) -> None:
+    """Draw charts over all steps of a run. A click goes to its step, dragging selects a range for all pages of the run.
+
+    A mark is (step, kind, text); `height`: pixels per chart.
+    """
+    num_steps = run.index.num_steps
+    columns = [thin(chart.values) for chart in charts]
     data = {
         "charts": [
             {
-                "title": chart.title,
-                "unit": chart.unit,
-                "low": _numbers(chart.columns.low),
-                "high": _numbers(chart.columns.high),
-                "limit": chart.limit,
-                "now": chart.now,
+                "title": title,
+                "unit": unit,
+                "limit": limit,
+                "now": now,
+                "low": _numbers(low),
+                "high": _numbers(high),
             }
-            for chart in charts
+            for (title, unit, _, limit, now), (_, low, high) in zip(charts, columns, strict=True)
         ],
-        "first": charts[0].columns.first.tolist() if charts else [],
-        "end": end,
+        "first": columns[0].first.tolist() if columns else [],
+        "end": num_steps,
         "step": step,
         "range": range,
         "marks": marks,
@@ -81,15 +71,13 @@ def line_charts(
         "hint": hint,
         "height": height,
     }
-    result = _component()(data=data, key=key, on_picked_change=_nothing, on_brushed_change=_nothing)
-    brushed = result.brushed
-    return Answer(result.picked, (brushed[0], brushed[1]) if brushed else None)
+    said = mount("prep_lines", Path(__file__), _HTML, data, key, ("picked", "brushed"))
+    if said.brushed:
+        brush(run, (said.brushed[0], said.brushed[1]))
+    if said.picked is not None:
+        choose(step=min(said.picked, num_steps - 1))
 
 
 def _numbers(values: NDArray[np.float64]) -> list[float | None]:
     """JSON has no nan."""
     return [None if value != value else round(value, 4) for value in values.tolist()]
-
-
-def _nothing() -> None:
-    """A component's trigger requires a callback."""

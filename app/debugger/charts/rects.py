@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import streamlit as st
+from app.debugger.charts import mount
 
-_HERE = Path(__file__).parent
 _HTML = """
 <div class="rects">
   <div class="scroll">
@@ -58,12 +56,6 @@ class Picked(NamedTuple):
     """The column that was clicked; None for a click on the name of a row."""
 
 
-@cache
-def _component() -> Any:
-    css, js = (_HERE / "rects.css").read_text(), (_HERE / "rects.js").read_text()
-    return st.components.v2.component("prep_rects", html=_HTML, css=css, js=js)
-
-
 def rect_chart(
     rects: Sequence[Rect],
     *,
@@ -89,10 +81,5 @@ def rect_chart(
         "chosen": chosen,
         "row_height": row_height,
     }
-    result = _component()(data=data, key=key, on_picked_change=_nothing)
-    picked = result.picked
+    picked = mount("prep_rects", Path(__file__), _HTML, data, key, ("picked",)).picked
     return Picked(picked["id"], picked["x"]) if picked else None
-
-
-def _nothing() -> None:
-    """A component's trigger requires a callback."""

@@ -8,11 +8,11 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
-from app.debugger.page_frame import brush, brushed_range, choose_step, heading, run_page, step_bar
+from app.debugger.page_frame import brush, brushed_range, opened, run_page
 from app.debugger.runs import Run
 from app.debugger.views.counters import counter_rows
 from app.debugger.views.request_table import has_clock
-from app.debugger.views.small_multiples import EVENTS, Metric, metrics, thin
+from app.debugger.views.small_multiples import EVENTS, Metric, metrics
 
 MAX_MARKS = 250
 """Maximum marks per kind of event."""
@@ -30,19 +30,14 @@ def show() -> None:
 def _show(run: Run) -> None:
     index = run.index
     clock = has_clock(index.series)
-    heading(
-        "Metrics",
-        run,
-        f"{index.num_steps:,} steps",
-        "" if clock else "scripted run: no clock, step times are 0",
-    )
-    if not index.num_steps:
-        st.info("This run has no steps yet.")
+    about_clock = "" if clock else "scripted run: no clock, step times are 0"
+    step = opened(run, "Metrics", "metrics", f"{index.num_steps:,} steps", about_clock)
+    if step is None:
         return
-    step = step_bar(run, "metrics")
     found = metrics(index)
-    _show_charts(run, found, step)
-    _show_names(found)
+    _show_charts(run, found, step, clock)
+    named = [f"{metric.title.lower()}: `{metric.vllm}`" for metric in found if metric.vllm]
+    st.caption("In vLLM's Prometheus metrics: " + " · ".join(named))
     st.subheader("Counters of the whole run", anchor=False)
     rows = counter_rows(_totals(run.run_id, index.num_steps, id(run), run))
     if rows:
@@ -61,21 +56,21 @@ def _show(run: Run) -> None:
         )
 
 
-def _show_charts(run: Run, found: list[Metric], step: int) -> None:
-    num_steps = len(found[0].values)
+def _show_charts(run: Run, found: list[Metric], step: int, clock: bool) -> None:
+    num_steps = run.index.num_steps
     if st.toggle("Show as table", key="metrics_table"):
         frame = pd.DataFrame({metric.title: metric.values for metric in found})
         frame.insert(0, "step", np.arange(num_steps))
         st.dataframe(frame, hide_index=True, height=360, alt="The six figures of every step")
         return
     charts = [
-        Chart(metric.title, metric.unit, thin(metric.values), metric.limit, _text(metric.values[step]))
+        Chart(metric.title, metric.unit, metric.values, metric.limit, _text(metric.values[step]))
         for metric in found
-        if metric.name != "step_ms" or has_clock(run.index.series)
+        if metric.name != "step_ms" or clock
     ]
-    answer = line_charts(
+    line_charts(
+        run,
         charts,
-        end=num_steps,
         step=step,
         range=brushed_range(run),
         marks=_marks(run),
@@ -84,10 +79,6 @@ def _show_charts(run: Run, found: list[Metric], step: int) -> None:
         key="metrics_lines",
     )
     _show_range(run)
-    if answer.brushed is not None:
-        brush(run, answer.brushed)
-    if answer.picked is not None:
-        choose_step(min(answer.picked, num_steps - 1))
 
 
 def _show_range(run: Run) -> None:
@@ -106,22 +97,16 @@ def _show_range(run: Run) -> None:
 
 def _marks(run: Run) -> list[tuple[int, str, str]]:
     """Events on the charts; in a long run, events in the same column are counted together."""
-    words = {"preempt": "preempted", "abort": "aborted", "finish": "finished"}
     num_steps = run.index.num_steps
     width = -(-num_steps // MAX_MARKS)
     marks: list[tuple[int, str, str]] = []
-    for kind in EVENTS:
+    for kind, words in EVENTS.items():
         steps = run.index.event_steps(kind)
         where, counts = np.unique(steps[steps < num_steps] // width, return_counts=True)
         marks += [
-            (int(at) * width, kind, f"{count} {words[kind]}") for at, count in zip(where, counts, strict=True)
+            (int(at) * width, kind, f"{count} {words}") for at, count in zip(where, counts, strict=True)
         ]
     return marks
-
-
-def _show_names(found: list[Metric]) -> None:
-    named = [f"{metric.title.lower()}: `{metric.vllm}`" for metric in found if metric.vllm]
-    st.caption("In vLLM's Prometheus metrics: " + " · ".join(named))
 
 
 def _text(value: float) -> str:

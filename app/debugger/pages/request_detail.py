@@ -8,9 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from app.debugger import session
-from app.debugger.page_frame import choose_step, plain, row_table, told
+from app.debugger.page_frame import choose, plain, row_table, told
 from app.debugger.runs import Run
-from app.debugger.views.phases import PhaseSpan, steps_in
+from app.debugger.views.phases import PHASES, PhaseSpan, steps_in
 from app.debugger.views.request_detail import OutputToken, Preemption, block_table, output_tokens, preemptions
 from app.debugger.views.request_table import RequestRow, has_clock
 from app.debugger.views.texts import Speller, speller, visible
@@ -29,19 +29,15 @@ def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[
         st.caption("No step has run yet.")
         return
     reader = run.reader(step)
-    request = history_of(reader, row, number)
-    if request is None:
-        st.caption(
-            f"{row.request} is not in the steps loaded around step {step:,}: choose a step between its arrival and end."
-        )
-        return
+    request = reader.requests[number]
     clock = has_clock(run.index.series)
     tokens = output_tokens(reader, request, clock)
     timeline, strip, table = st.tabs(["Why it waited", f"Tokens {len(tokens)}", f"Blocks after step {step}"])
     with timeline:
         if reader.find(request.request_id, step).number == request.number:
             st.markdown(f"In step {step}: {told(why(reader, request.request_id, step).sentence)}")
-        _show_preemptions(preemptions(request))
+        for cost in preemptions(request):
+            st.markdown(_cost_text(cost))
         _show_reasons(reader, request)
     with strip:
         _show_tokens(tokens, speller(run.index.header), clock, step)
@@ -49,20 +45,8 @@ def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[
         _show_blocks(reader, request, step)
 
 
-def history_of(reader: Trace, row: RequestRow, number: int) -> RequestHistory | None:
-    """The request in the loaded part of the run; numbers count from the start of the run."""
-    if number < len(reader.requests):
-        request = reader.requests[number]
-        if request.request_id == row.request and request.added == row.arrived:
-            return request
-    return next(
-        (each for each in reader.requests if each.request_id == row.request and each.added == row.arrived),
-        None,
-    )
-
-
 def _summary(row: RequestRow, spans: list[PhaseSpan]) -> str:
-    steps = {phase: steps_in(spans, phase) for phase in ("waiting", "prefill", "decode", "preempted")}
+    steps = {phase: steps_in(spans, phase) for phase in PHASES}
     told = ", ".join(f"{count} {phase}" for phase, count in steps.items() if count) or "none"
     hit = f", {row.prefix_hit_tokens} of them from the prefix cache" if row.prefix_hit_tokens else ""
     text = (
@@ -80,22 +64,18 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _show_preemptions(costs: list[Preemption]) -> None:
-    for cost in costs:
-        text = (
-            f"**Preempted in step {cost.step}**: released {cost.blocks_given_back} blocks and lost the KV of "
-        )
-        text += f"{cost.tokens_lost} tokens. "
-        if cost.resumed is None:
-            text += "It did not resume in this run."
-        else:
-            text += (
-                f"Resumed in step {cost.resumed}: {cost.tokens_found} tokens were cached, "
-                f"{cost.tokens_computed_again} were recomputed."
-            )
-        if cost.next_token is not None:
-            text += f" Its client got no token until step {cost.next_token}."
-        st.markdown(text)
+def _cost_text(cost: Preemption) -> str:
+    resumed = (
+        "It did not resume in this run."
+        if cost.resumed is None
+        else f"Resumed in step {cost.resumed}: {cost.tokens_found} tokens were cached, "
+        f"{cost.tokens_computed_again} were recomputed."
+    )
+    quiet = "" if cost.next_token is None else f" Its client got no token until step {cost.next_token}."
+    return (
+        f"**Preempted in step {cost.step}**: released {cost.blocks_given_back} blocks and lost the KV of "
+        f"{cost.tokens_lost} tokens. {resumed}{quiet}"
+    )
 
 
 def _show_reasons(reader: Trace, request: RequestHistory) -> None:
@@ -120,16 +100,20 @@ def _show_reasons(reader: Trace, request: RequestHistory) -> None:
     small = dict.fromkeys(("from step", "to step", "steps"), st.column_config.Column(width="small"))
     row = row_table(rows, f"request_reasons_{request.number}", alt, column_config=small)
     if row is not None:
-        choose_step(spans[row].first)
+        choose(step=spans[row].first)
 
 
 def _show_tokens(tokens: list[OutputToken], spell: Speller | None, clock: bool, step: int) -> None:
     if not tokens:
         st.caption("No output token yet.")
         return
-    as_table = st.toggle("Show as table", key="request_tokens_table")
-    if as_table:
-        _show_token_table(tokens, spell)
+    if st.toggle("Show as table", key="request_tokens_table"):
+        frame = pd.DataFrame(tokens)
+        if spell is not None:
+            frame.insert(1, "text", [visible(spell(token.token_id)) for token in tokens])
+        row = row_table(frame, "request_tokens", f"{len(tokens)} output tokens with their steps and gaps")
+        if row is not None:
+            choose(step=tokens[row].step)
         return
     first = 0
     if len(tokens) > MAX_CELLS:
@@ -142,7 +126,7 @@ def _show_tokens(tokens: list[OutputToken], spell: Speller | None, clock: bool, 
 
 def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> str:
     """Cells of the output, in order. A gap other than 1 is shown and coloured; the chosen step is outlined."""
-    cells = []
+    cells = ""
     for token in tokens:
         text = visible(spell(token.token_id)) if spell else str(token.token_id)
         gap = "" if token.gap_steps in (None, 1) else f"+{token.gap_steps}"
@@ -153,7 +137,7 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
             title += f", {token.gap_steps} steps after the previous one"
         if token.gap_ms is not None:
             title += f" ({token.gap_ms:.2f} ms)"
-        cells.append(
+        cells += (
             f'<span title="{escape(title)}" style="display:inline-block;margin:1px;padding:1px 5px;'
             f'border-bottom:3px solid {colour};background:#111827;border-radius:3px;{outline}">'
             f'<span style="color:#e5e7eb">{escape(text) or "∅"}</span><br>'
@@ -162,19 +146,8 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
         )
     return (
         f'<div role="img" aria-label="{len(tokens)} output tokens in order" style="font-family:ui-monospace,'
-        f'Menlo,Consolas,monospace;font-size:.78rem;line-height:1.25;max-height:300px;overflow-y:auto">'
-        + "".join(cells)
-        + "</div>"
+        f'Menlo,Consolas,monospace;font-size:.78rem;line-height:1.25;max-height:300px;overflow-y:auto">{cells}</div>'
     )
-
-
-def _show_token_table(tokens: list[OutputToken], spell: Speller | None) -> None:
-    frame = pd.DataFrame(tokens)
-    if spell is not None:
-        frame.insert(1, "text", [visible(spell(token.token_id)) for token in tokens])
-    row = row_table(frame, "request_tokens", f"{len(tokens)} output tokens with their steps and gaps")
-    if row is not None:
-        choose_step(tokens[row].step)
 
 
 def _show_blocks(reader: Trace, request: RequestHistory, step: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -13,9 +14,8 @@ from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.charts.rects import Rect, rect_chart
 from app.debugger.colours import HERE, PHASE_SWATCHES
 from app.debugger.page_frame import (
-    brush,
     brushed_range,
-    choose_step,
+    choose,
     heading,
     legend,
     plain,
@@ -25,10 +25,9 @@ from app.debugger.page_frame import (
 )
 from app.debugger.pages.request_detail import show_request
 from app.debugger.runs import Run
-from app.debugger.views.gantt import MAX_ROWS, Gantt, gantt, phase_counts
+from app.debugger.views.gantt import MAX_ROWS, Bar, Gantt, gantt, overlaps, phase_counts
 from app.debugger.views.phases import PHASES, PhaseSpan, phases
 from app.debugger.views.request_table import RequestRow, has_clock, request_rows
-from app.debugger.views.small_multiples import thin
 
 LONG = 600
 """Steps; the chart of a longer run shows a window."""
@@ -46,41 +45,36 @@ SWATCHES = [
     (PHASE_SWATCHES["preempted"], "preempted: waits to resume"),
     (f"height:14px;width:5px;background:{HERE};opacity:.5", "the current step"),
 ]
-COLUMNS = {
-    "request": st.column_config.TextColumn("request", pinned=True),
-    "arrived": st.column_config.NumberColumn("arrived", help="Before this step"),
-    "queue_steps": st.column_config.NumberColumn("queue, steps", help="Waited before its first admission"),
-    "ttft_steps": st.column_config.NumberColumn(
-        "TTFT, steps", help="From arrival to first token, including the step of the token; at least 1"
+COLUMNS: dict[str, tuple[str, str | None, str]] = {
+    "request": ("request", None, ""),
+    "arrived": ("arrived", None, "Before this step"),
+    "queue_steps": ("queue, steps", None, "Waited before its first admission"),
+    "ttft_steps": (
+        "TTFT, steps", None, "From arrival to first token, including the step of the token; at least 1"
     ),
-    "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f", help="Wall clock, engine side"),
-    "itl_p50_steps": st.column_config.NumberColumn(
-        "ITL p50, steps", format="%.3g", help="Steps between two tokens, median"
-    ),
-    "itl_p99_steps": st.column_config.NumberColumn("ITL p99, steps", format="%.3g"),
-    "itl_p50_ms": st.column_config.NumberColumn("ITL p50, ms", format="%.2f"),
-    "itl_p99_ms": st.column_config.NumberColumn("ITL p99, ms", format="%.2f"),
-    "prompt_tokens": st.column_config.NumberColumn("prompt, tokens", format="localized"),
-    "prefix_hit_tokens": st.column_config.NumberColumn(
-        "prefix hit, tokens", help="Found in the prefix cache at the first admission"
-    ),
-    "output_tokens": st.column_config.NumberColumn("output, tokens", format="localized"),
-    "preemptions": st.column_config.NumberColumn("preempted", help="Number of preemptions"),
-    "finish": st.column_config.TextColumn("end", help="Finish reason, or the state at the end of the run"),
-    "priority": st.column_config.NumberColumn("priority", help="Smaller is more important"),
-    "lora": st.column_config.TextColumn("LoRA"),
-}
+    "ttft_ms": ("TTFT, ms", "%.1f", "Wall clock, engine side"),
+    "itl_p50_steps": ("ITL p50, steps", "%.3g", "Steps between two tokens, median"),
+    "itl_p99_steps": ("ITL p99, steps", "%.3g", ""),
+    "itl_p50_ms": ("ITL p50, ms", "%.2f", ""),
+    "itl_p99_ms": ("ITL p99, ms", "%.2f", ""),
+    "prompt_tokens": ("prompt, tokens", "localized", ""),
+    "prefix_hit_tokens": ("prefix hit, tokens", None, "Found in the prefix cache at the first admission"),
+    "output_tokens": ("output, tokens", "localized", ""),
+    "preemptions": ("preempted", None, "Number of preemptions"),
+    "finish": ("end", None, "Finish reason, or the state at the end of the run"),
+    "priority": ("priority", None, "Smaller is more important"),
+    "lora": ("LoRA", None, ""),
+}  # fmt: skip
+"""Field of RequestRow -> title of its column, number format, help."""
+TEXTS = ("request", "finish", "lora")
 
 
-@dataclass(frozen=True)
-class Facts:
-    """All requests of a run."""
+class Facts(NamedTuple):
+    """All requests of a run, by number."""
 
     rows: list[RequestRow]
     lives: list[list[PhaseSpan]]
-
-
-"""Phases of each request, by number."""
+    """Phases of each request."""
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the requests …")
@@ -90,33 +84,25 @@ def _facts(run_id: str, num_steps: int, num_requests: int, version: int, _run: R
     return Facts(request_rows(index, lives), lives)
 
 
-def facts_of(run: Run) -> Facts:
-    return _facts(run.run_id, run.index.num_steps, len(run.index.requests), id(run), run)
-
-
 def show() -> None:
     run_page("Requests", _show)
 
 
 def _show(run: Run) -> None:
-    facts = facts_of(run)
-    clock = has_clock(run.index.series)
+    index = run.index
+    facts = _facts(run.run_id, index.num_steps, len(index.requests), id(run), run)
+    clock = has_clock(index.series)
     units = "clock: wall time of the recording" if clock else "scripted run: steps only, no clock"
-    heading("Requests", run, f"{len(facts.rows):,} requests", f"{run.index.num_steps:,} steps", units)
+    heading("Requests", run, f"{len(facts.rows):,} requests", f"{index.num_steps:,} steps", units)
     if not facts.rows:
         st.info("No request arrived in this run.")
         return
     step = step_bar(run, "requests")
     chosen = _chosen_number(facts, step)
     rows, first, last, skip = _filters(run, facts, step)
-    _show_gantt(
-        run,
-        facts,
-        gantt([(row.number, facts.lives[row.number]) for row in rows], first, last, skip),
-        step,
-        chosen,
-    )
-    _show_table(rows, clock, chosen)
+    shown = gantt([(row.number, facts.lives[row.number]) for row in rows], first, last, skip)
+    _show_gantt(facts, shown, step, chosen)
+    _show_table(rows, clock)
     if chosen is not None:
         show_request(run, chosen, step, facts.rows[chosen], facts.lives[chosen])
     else:
@@ -141,12 +127,11 @@ def _chosen_number(facts: Facts, step: int) -> int | None:
     return ([row for row in namesakes if row.arrived <= step] or namesakes[:1])[-1].number
 
 
-def _choose(facts_rows: list[RequestRow], number: int, step: int | None = None) -> None:
-    before = (st.session_state.get("request_number"), session.selection())
-    st.session_state["request_number"] = number
-    name = next(row.request for row in facts_rows if row.number == number)
-    after = session.select(request=name, **({} if step is None else {"step": step}))
-    if before != (number, after):
+def _choose(row: RequestRow, **step: int) -> None:
+    is_other = st.session_state.get("request_number") != row.number
+    st.session_state["request_number"] = row.number
+    choose(request=row.request, **step)
+    if is_other:  # another request with the same id
         st.rerun()
 
 
@@ -163,19 +148,13 @@ def _filters(run: Run, facts: Facts, step: int) -> tuple[list[RequestRow], int, 
         rows = [row for row in facts.rows if SHOW[kind or "all"](row)]
         first, last = _window(run, step)
         if num_steps > 1:
-            first, last = st.slider(
-                "Steps",
-                0,
-                num_steps - 1,
-                (first, last),
-                key=f"requests_window_{first}_{last}_{num_steps}",
-                width=360,
-            )
-        living = [row for row in rows if _lives_in(facts.lives[row.number], first, last)]
+            key = f"requests_window_{first}_{last}_{num_steps}"
+            first, last = st.slider("Steps", 0, num_steps - 1, (first, last), key=key, width=360)
+        living = [row for row in rows if overlaps(facts.lives[row.number], first, last)]
         skip = 0
         if len(living) > MAX_ROWS:
             now = next(
-                (at for at, row in enumerate(living) if _lives_in(facts.lives[row.number], step, step)), 0
+                (at for at, row in enumerate(living) if overlaps(facts.lives[row.number], step, step)), 0
             )
             skip = st.number_input(
                 f"From row, of {len(living):,}", 0, len(living) - 1, now, MAX_ROWS, width=150,
@@ -190,25 +169,17 @@ def _show_overview(run: Run, facts: Facts, step: int) -> None:
     num_steps = run.index.num_steps
     if not num_steps or (num_steps <= LONG and len(facts.rows) <= MAX_ROWS):
         return
-    counts = phase_counts(list(enumerate(facts.lives)), num_steps)
-    charts = [
-        Chart(phase, "requests", thin(counts[phase]), None, f"{counts[phase][step]:,}") for phase in PHASES
-    ]
-    answer = line_charts(
-        charts,
-        end=num_steps,
+    counts = phase_counts(facts.lives, num_steps)
+    line_charts(
+        run,
+        [Chart(phase, "requests", counts[phase], None, f"{counts[phase][step]:,}") for phase in PHASES],
         step=step,
         range=_window(run, step),
-        marks=[],
         alt=f"The whole run, {num_steps} steps: number of requests waiting, in prefill, in decode and preempted",
         hint="The whole run. Drag: select the steps of the chart below. Click: go to that step.",
         key="requests_overview",
         height=56,
     )
-    if answer.brushed is not None:
-        brush(run, answer.brushed)
-    if answer.picked is not None:
-        choose_step(min(answer.picked, num_steps - 1))
 
 
 def _window(run: Run, step: int) -> tuple[int, int]:
@@ -222,27 +193,30 @@ def _window(run: Run, step: int) -> tuple[int, int]:
     return first, first + LONG - 1
 
 
-def _lives_in(spans: list[PhaseSpan], first: int, last: int) -> bool:
-    return bool(spans) and spans[0].first <= last and spans[-1].last >= first
-
-
-def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | None) -> None:
+def _show_gantt(facts: Facts, chart: Gantt, step: int, chosen: int | None) -> None:
     legend(SWATCHES)
-    rects = [_rect(facts.rows[bar.number], bar.row, bar.phase, bar.first, bar.last) for bar in chart.bars]
-    left_out = chart.num_in_window - len(chart.numbers)
-    alt = (
-        f"Gantt chart of {len(chart.numbers)} requests over steps {chart.first} to {chart.last}, "
-        f"{left_out} more are not shown. The same figures are in the table below."
-    )
     if st.toggle("Show as table", key="requests_gantt_table"):
-        _show_bars(facts, chart)
+        rows = [
+            {
+                "request": facts.rows[bar.number].request,
+                "phase": bar.phase,
+                "from step": bar.first,
+                "to step": bar.last,
+                "steps": bar.last - bar.first + 1,
+            }
+            for bar in chart.bars
+        ]
+        alt = "The phases of the requests, one bar per row"
+        st.dataframe(pd.DataFrame(rows), hide_index=True, height=300, alt=alt)
         return
+    left_out = chart.num_in_window - len(chart.numbers)
     picked = rect_chart(
-        rects,
+        [_rect(facts.rows[bar.number], bar) for bar in chart.bars],
         rows=[(facts.rows[number].request, number) for number in chart.numbers],
         x=(chart.first, chart.last + 1),
         unit="step",
-        alt=alt,
+        alt=f"Gantt chart of {len(chart.numbers)} requests over steps {chart.first} to {chart.last}, "
+        f"{left_out} more are not shown. The same figures are in the table below.",
         hint="Click a bar to select its request and step. Arrow keys and Enter do the same.",
         marker=step,
         chosen=chosen,
@@ -252,43 +226,35 @@ def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | N
     if left_out:
         st.caption(f"{len(chart.numbers)} of the {chart.num_in_window:,} requests in these steps.")
     if picked is not None:
-        _choose(facts.rows, int(picked.id), picked.x)
+        _choose(facts.rows[int(picked.id)], **({} if picked.x is None else {"step": picked.x}))
 
 
-def _show_bars(facts: Facts, chart: Gantt) -> None:
-    rows = [
-        {
-            "request": facts.rows[bar.number].request,
-            "phase": bar.phase,
-            "from step": bar.first,
-            "to step": bar.last,
-            "steps": bar.last - bar.first + 1,
-        }
-        for bar in chart.bars
-    ]
-    st.dataframe(
-        pd.DataFrame(rows), hide_index=True, height=300, alt="The phases of the requests, one bar per row"
-    )
+def _rect(row: RequestRow, bar: Bar) -> Rect:
+    count = bar.last - bar.first + 1
+    steps = f"step {bar.first}" if count == 1 else f"{count} steps, {bar.first} to {bar.last}"
+    title = f"{row.request}: {bar.phase}, {steps}"
+    return Rect(bar.first, bar.last + 1, bar.row, bar.row + 1, bar.phase, bar.phase, title, row.number)
 
 
-def _rect(row: RequestRow, line: int, phase: str, first: int, last: int) -> Rect:
-    steps = f"step {first}" if first == last else f"{last - first + 1} steps, {first} to {last}"
-    return Rect(first, last + 1, line, line + 1, phase, phase, f"{row.request}: {phase}, {steps}", row.number)
-
-
-def _show_table(rows: list[RequestRow], clock: bool, chosen: int | None) -> None:
+def _show_table(rows: list[RequestRow], clock: bool) -> None:
     frame = pd.DataFrame([asdict(row) for row in rows], columns=["number", *COLUMNS])
     shown = [name for name in COLUMNS if _is_telling(frame, name, clock)]
     alt = f"Table of {len(rows)} requests with their latencies in steps" + (" and ms" if clock else "")
-    row = row_table(frame, "requests_table", alt, max_height=260, column_config=COLUMNS, column_order=shown)
+    columns = {
+        name: st.column_config.TextColumn(title, help=about or None, pinned=name == "request")
+        if name in TEXTS
+        else st.column_config.NumberColumn(title, format=how, help=about or None)
+        for name, (title, how, about) in COLUMNS.items()
+    }
+    row = row_table(frame, "requests_table", alt, max_height=260, column_config=columns, column_order=shown)
     if row is not None:
-        _choose(rows, rows[row].number)
+        _choose(rows[row])
 
 
 def _is_telling(frame: pd.DataFrame, name: str, clock: bool) -> bool:
     """Whether a column has information: milliseconds need a clock; priorities and adapters may all be unset."""
-    if name.endswith("_ms"):
-        return clock
     if name == "priority":
         return bool((frame[name] != 0).any())
-    return name != "lora" or bool(frame[name].notna().any())
+    if name == "lora":
+        return bool(frame[name].notna().any())
+    return clock or not name.endswith("_ms")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
@@ -126,7 +125,15 @@ class Contents:
         outputs = request.tokens[max(0, start - len(prompt)) : max(0, end - len(prompt))]
         return [*prompt[start:end], *outputs]
 
+    def eviction_order(self, only_cached: bool = False) -> list[tuple[int, int]]:
+        """(place, block) of the free blocks; place 1 is reused next."""
+        queue = enumerate(self.blocks.free_queue(), start=1)
+        return [(place, block) for place, block in queue if self.blocks.hash[block] or not only_cached]
+
     # ------------------------------------------------------------------ requests
+
+    def name(self, number: int) -> str:
+        return self.reader.requests[number].request_id
 
     def written(self, number: int) -> int:
         """Tokens of a request whose KV exists after the step; for an ended request, all that it had."""
@@ -194,7 +201,3 @@ def short(value: int | bytes | None) -> str:
         return "—"
     data = value if isinstance(value, bytes) else value.to_bytes(HASH_BYTES, sys.byteorder)
     return data[:4].hex()
-
-
-def request_names(reader: Trace, numbers: Sequence[int]) -> list[str]:
-    return [reader.requests[number].request_id for number in numbers]

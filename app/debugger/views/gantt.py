@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from app.debugger.views.phases import PHASES, Phase, PhaseSpan
 
 MAX_BARS = 3000
 MAX_ROWS = 60
-MAX_COLUMNS = 1000
 
 
 class Bar(NamedTuple):
@@ -49,7 +49,7 @@ def gantt(
 ) -> Gantt:
     """The bars of steps first .. last. `lives` gives (request number, phases) in the order of the rows; the first
     `skip` requests of the window are left out, and rows end before the maximum number of bars."""
-    living = [(number, spans) for number, spans in lives if _overlaps(spans, first, last)]
+    living = [(number, spans) for number, spans in lives if overlaps(spans, first, last)]
     numbers: list[int] = []
     bars: list[Bar] = []
     for number, spans in living[skip : skip + rows]:
@@ -65,17 +65,14 @@ def gantt(
     return Gantt(first, last, numbers, bars, len(living))
 
 
-def _overlaps(spans: list[PhaseSpan], first: int, last: int) -> bool:
+def overlaps(spans: list[PhaseSpan], first: int, last: int) -> bool:
     return bool(spans) and spans[0].first <= last and spans[-1].last >= first
 
 
-def phase_counts(
-    lives: Sequence[tuple[int, list[PhaseSpan]]], num_steps: int
-) -> dict[Phase, NDArray[np.int64]]:
+def phase_counts(lives: Sequence[list[PhaseSpan]], num_steps: int) -> dict[Phase, NDArray[np.int64]]:
     """Number of requests per step and phase."""
     edges = {phase: np.zeros(num_steps + 1, np.int64) for phase in PHASES}
-    for _, spans in lives:
-        for phase, first, last in spans:
-            edges[phase][first] += 1
-            edges[phase][last + 1] -= 1
+    for phase, first, last in chain.from_iterable(lives):
+        edges[phase][first] += 1
+        edges[phase][last + 1] -= 1
     return {phase: np.cumsum(edge)[:num_steps] for phase, edge in edges.items()}

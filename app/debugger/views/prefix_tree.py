@@ -38,8 +38,12 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     @property
+    def every_block(self) -> list[int]:
+        """The physical blocks, in the order of the contents."""
+        return [block for copies in self.blocks for block in copies]
+
+    @property
     def num_blocks(self) -> int:
-        """Number of physical blocks."""
         return sum(map(len, self.blocks))
 
     @property

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from app.debugger.trace_index import RequestSummary, TraceIndex
 
 MAX_COLUMNS = 1000
-EVENTS = ("preempt", "abort", "finish")
-"""Kinds of events marked on the charts; `evict` and `hit` have separate charts."""
+EVENTS = {"preempt": "preempted", "abort": "aborted", "finish": "finished"}
+"""Kinds of events marked on the charts, as words; `evict` and `hit` have separate charts."""
 
 
 class Columns(NamedTuple):

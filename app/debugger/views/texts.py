@@ -35,3 +35,8 @@ def _speller(model: str) -> Speller:
 def visible(text: str) -> str:
     """Replace white space with visible characters."""
     return text.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·")
+
+
+def text_of(tokens: list[int], spell: Speller | None) -> str:
+    """Tokens as visible text, or their ids without a tokenizer."""
+    return visible("".join(map(spell, tokens))) if spell else " ".join(map(str, tokens))

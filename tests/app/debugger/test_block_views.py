@@ -9,7 +9,6 @@ import pytest
 
 from app.debugger.views.block_history import history, last_touch
 from app.debugger.views.contents import Contents
-from app.debugger.views.eviction import eviction_order
 from app.debugger.views.hash_chain import chain
 from app.debugger.views.prefix_tree import icicle, prefix_tree
 from engine.trace.reader import TraceReader
@@ -147,17 +146,17 @@ def test_boxes_do_not_overlap_and_lie_under_their_parents(case: Case) -> None:
 
 def test_the_eviction_order_is_the_free_queue(case: Case) -> None:
     for _, snapshot, contents in case.steps():
-        order = eviction_order(contents)
-        assert [free.block for free in order] == snapshot.eviction_order
-        assert [free.place for free in order] == list(range(1, len(order) + 1))
-        assert [bool(free.hash) for free in order] == [
+        order = contents.eviction_order()
+        hashes = contents.blocks.hash
+        assert order == list(enumerate(snapshot.eviction_order, start=1))
+        assert [bool(hashes[block]) for _, block in order] == [
             bool(snapshot.hashes[block]) for block in snapshot.eviction_order
         ]
-        only = eviction_order(contents, only_cached=True)
-        assert only == [free for free in order if free.hash]
-        for free in only:
-            if free.content is not None:
-                assert free.content.index == len(case.ancestors(str(snapshot.hashes[free.block]))) - 1
+        only = contents.eviction_order(only_cached=True)
+        assert only == [free for free in order if hashes[free[1]]]
+        for _, block in only:
+            if (place := contents.place(block)) is not None:
+                assert place.index == len(case.ancestors(str(snapshot.hashes[block]))) - 1
 
 
 def test_history_leads_to_the_state_of_every_step(case: Case) -> None:

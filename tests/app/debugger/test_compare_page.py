@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.debugger.trace_index import CACHED, FREE, SHARED, USED, TraceIndex
+from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
+from app.debugger.trace_index import TraceIndex
 from app.debugger.views import compare as view
 from engine.trace.diff import TraceDiff, diff
 from engine.trace.fork import fork

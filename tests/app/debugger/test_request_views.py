@@ -55,7 +55,7 @@ def test_a_life_has_no_gaps(case: Case) -> None:
 
 
 def test_all_lives_is_in_the_phase_that_the_scheduler_had_him_in(case: Case) -> None:
-    counts = phase_counts(lives(case.index), case.index.num_steps)
+    counts = phase_counts([spans for _, spans in lives(case.index)], case.index.num_steps)
     for step, snapshot in enumerate(case.run.snapshots):
         finished = len(case.reader.step(step).finished)
         running = counts["prefill"][step] + counts["decode"][step]
