@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.capacity.steady_state import SteadyState
-from engine.sim.report import RunReport, summarise
+from engine.sim.report import Percentiles, RunReport, summarise
 from engine.sim.run import make_engine
 
 FEWEST, MOST = 200, 3000
@@ -120,28 +120,39 @@ def compare(found: Capacity, report: RunReport) -> list[Gap]:
     """The numbers of formula and run, each with a sentence about the difference."""
     state, scenario = found.state, found.scenario
     assert state is not None
-    if report.ttft is None or report.tpot is None:
+    if report.ttft is None or report.tpot is None or report.queue is None:
         return []
-    served = min(state.rate, found.value("most"))
-    made = served * scenario.output
+    made = min(state.rate, found.value("most")) * scenario.output
     hits = scenario.hit_tokens / scenario.prompt
-    gpu_price = scenario.price * scenario.deployment.num_devices
+    cost = scenario.price * scenario.deployment.num_devices / 3600e-6
+    speed = report.output_tokens_per_s
+    running, busy = report.mean_running * report.busy_share, report.busy_share
+    kv = report.mean_kv_cache_usage * busy
+    throughput = _why_throughput(state, report, scenario)
     rows = [
-        ("Time to first token (TTFT), mean", "seconds", state.ttft, report.ttft.mean, _why_ttft),
-        ("Time per output token (TPOT), mean", "seconds", state.step, report.tpot.mean, _why_tpot),
-        ("Requests running at once", "requests", state.running, report.mean_running * report.busy_share, _why_running),
-        ("Busy", "share", state.busy, report.busy_share, _why_busy),
-        ("KV cache in use by running requests", "share", found.value("kv_use"),
-         report.mean_kv_cache_usage * report.busy_share, _why_kv),
-        ("Output tokens per second, one replica", "tokens/s", made, report.output_tokens_per_s, _why_throughput),
-        ("Cost per million output tokens", "$", gpu_price / made / 3600e-6,
-         gpu_price / report.output_tokens_per_s / 3600e-6, _why_throughput),
-        ("Prompt tokens found in the prefix cache", "share", hits, report.prefix_cache_hit_rate, _why_hits),
-        ("Preemptions", "preemptions", 0.0, float(report.num_preemptions), _why_preemptions),
+        ("Time to first token (TTFT), mean", "seconds", state.ttft, report.ttft.mean,
+         _why_ttft(state, report, scenario, report.ttft, report.queue)),
+        ("Time per output token (TPOT), mean", "seconds", state.step, report.tpot.mean,
+         _why_tpot(state, report, scenario, report.tpot)),
+        ("Requests running at once", "requests", state.running, running, _why_running(state, report, scenario)),
+        ("Busy", "share", state.busy, busy,
+         f"With {report.num_requests:,} requests, a few long pauses between them dominate. The formula is the steady "
+         "state with a Poisson number of running requests."),
+        ("KV cache in use by running requests", "share", found.value("kv_use"), kv,
+         "The number of running requests differs (above), and every request holds a whole last block of "
+         f"{scenario.deployment.block_size} tokens, however full; the peak was "
+         f"{100 * report.peak_kv_cache_usage:.0f} %."),
+        ("Output tokens per second, one replica", "tokens/s", made, speed, throughput),
+        ("Cost per million output tokens", "$", cost / made, cost / speed, throughput),
+        ("Prompt tokens found in the prefix cache", "share", hits, report.prefix_cache_hit_rate,
+         f"The first request with each of {scenario.num_prefixes} prefixes computes it, as do requests that arrive "
+         "before that is finished; and only whole blocks of a prefix can be hit."),
+        ("Preemptions", "preemptions", 0.0, float(report.num_preemptions),
+         f"At the peak {100 * report.peak_kv_cache_usage:.0f} % of the blocks were used: running requests needed more, "
+         "so the newest were preempted. The formula always counts half of an output per request."),
     ]  # fmt: skip
     return [
-        Gap(title, unit, formula, run, _agree(formula, run) or why(state, report, scenario))
-        for title, unit, formula, run, why in rows
+        Gap(title, unit, formula, run, _agree(formula, run) or why) for title, unit, formula, run, why in rows
     ]
 
 
@@ -160,30 +171,31 @@ def _ends(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     return f"For about {100 * share:.0f} % of its time the run fills up from empty or drains"
 
 
-def _why_ttft(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
-    assert report.queue is not None
+def _why_ttft(
+    state: SteadyState, report: RunReport, scenario: Scenario, ttft: Percentiles, queue: Percentiles
+) -> str:
     if not state.is_stable:
         return (
             f"Requests arrive faster than they are served, so the queue grows without bound. The mean wait of "
-            f"{ms(report.queue.mean)} depends only on the length of the run ({report.num_requests:,} requests)."
+            f"{ms(queue.mean)} depends only on the length of the run ({report.num_requests:,} requests)."
         )
     if report.num_preemptions or report.peak_waiting > 2 * scenario.deployment.max_num_seqs:
         return (
-            f"Requests waited {ms(report.queue.mean)} on average: at times more arrived than memory could hold, which "
+            f"Requests waited {ms(queue.mean)} on average: at times more arrived than memory could hold, which "
             f"the mean load of {state.running:,.0f} does not show."
         )
-    if report.ttft.mean > state.ttft:  # type: ignore[union-attr]
+    if ttft.mean > state.ttft:
         return (
-            f"Arrivals cluster: p99 is {ms(report.ttft.p99)}, p50 is {ms(report.ttft.p50)}. Prompts that arrive "  # type: ignore[union-attr]
+            f"Arrivals cluster: p99 is {ms(ttft.p99)}, p50 is {ms(ttft.p50)}. Prompts that arrive "
             "together share longer steps than in the formula, which covers only short variations of the batch."
         )
     return f"{_ends(state, report, scenario)}, when requests wait less."
 
 
-def _why_tpot(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
+def _why_tpot(state: SteadyState, report: RunReport, scenario: Scenario, tpot: Percentiles) -> str:
     if not state.is_stable:
         return "The formula assumes the largest batch all the time; in the run the batch varies as blocks become free."
-    if report.tpot.mean > state.step:  # type: ignore[union-attr]
+    if tpot.mean > state.step:
         return (
             f"Steps are longer when many requests run, and then more requests experience them: the batch was "
             f"{report.mean_running:,.0f} on average and {report.peak_running:,} at most."
@@ -202,39 +214,10 @@ def _why_running(state: SteadyState, report: RunReport, scenario: Scenario) -> s
     return "Requests took longer than by the formula (see TPOT), so more of them ran at once."
 
 
-def _why_busy(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
-    return (
-        f"With {report.num_requests:,} requests, a few long pauses between them dominate. The formula is the "
-        "steady state with a Poisson number of running requests."
-    )
-
-
-def _why_kv(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
-    return (
-        f"The number of running requests differs (above), and every request holds a whole last block of "
-        f"{scenario.deployment.block_size} tokens, however full; the peak was "
-        f"{100 * report.peak_kv_cache_usage:.0f} %."
-    )
-
-
 def _why_throughput(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
     if not state.is_stable:
         return "The replica is full; preempted requests recompute tokens, and at the end it is not full."
     return (
         f"{_ends(state, report, scenario)}, and the output is divided by all of it. With random arrivals "
         "the rate of a short run also differs from the requested one."
-    )
-
-
-def _why_hits(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
-    return (
-        f"The first request with each of {scenario.num_prefixes} prefixes computes it, as do requests that arrive "
-        "before that is finished; and only whole blocks of a prefix can be hit."
-    )
-
-
-def _why_preemptions(state: SteadyState, report: RunReport, scenario: Scenario) -> str:
-    return (
-        f"At the peak {100 * report.peak_kv_cache_usage:.0f} % of the blocks were used: running requests needed more, "
-        "so the newest were preempted. The formula always counts half of an output per request."
     )

@@ -13,7 +13,7 @@ import math
 from app.debugger.capacity.figure import Capacity, gb, ms
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.capacity.steady_state import Replica
-from common.text import gib
+from common.text import counted, gib
 from engine.core.kv_manager import KVManager
 from engine.sim.cost import CostModel, Rates, StepLoad
 from engine.sim.memory import Deployment, DoesNotFit, divide_memory, plan_memory, remedies
@@ -205,7 +205,7 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
     found.add(
         "full_prompt", "Time that a prompt adds to steps of the largest batch", replica.prompt_cost(batch), "seconds",
         "step(decodes + prompt) - step(decodes)" + (" x chunks" if replica.num_chunks(batch) > 1 else ""),
-        f"{replica.computed:,} tokens in {_steps(replica.num_chunks(batch))} of at most "
+        f"{replica.computed:,} tokens in {counted(replica.num_chunks(batch), 'step')} of at most "
         f"{deployment.max_num_batched_tokens:,}",
         Replica.prompt_cost,
         "at small batches the weights are read for the decodes anyway, so the first few hundred tokens are almost free",
@@ -216,10 +216,6 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
 def _parts(replica: Replica, batch: float) -> str:
     rows = StepLoad(batch, batch, batch, batch * replica.held)  # type: ignore[arg-type]
     return " + ".join(f"{name} {ms(part)}" for name, part in replica.cost.parts(rows).items() if part)
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
 
 
 # ---------------------------------------------------------------------- load
@@ -389,11 +385,8 @@ _HELPS = {
 
 def _does_not_fit(deployment: Deployment, error: DoesNotFit) -> str:
     """The error in the page's words instead of the command line's."""
-    first, _, _ = str(error).partition(" What would fit")
-    first, _, _ = first.partition(" Nothing we know")
-    helps = [
-        _HELPS[option] + " " + value for option, value in (help.split() for help in remedies(deployment))
-    ]
+    first = str(error).partition(" What would fit")[0].partition(" Nothing we know")[0]
+    helps = [f"{_HELPS[option]} {value}" for option, value in map(str.split, remedies(deployment))]
     if not helps:
         return f"{first} Nothing we know of would make it fit."
     return f"{first} What would fit, each alone: {'; '.join(helps)}."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from app.debugger.capacity.figure import Capacity
 from app.debugger.capacity.figure import show as shown
 from app.debugger.capacity.figures import work_out
 from app.debugger.capacity.scenario import ASSUMED_PRICES, Scenario
+from app.debugger.charts import mount
 from app.debugger.page_frame import in_words
 from engine.config import ConfigError
 from engine.sim.hardware import hardware_names
@@ -28,13 +30,15 @@ _CHECK = "capacity check"
 _WIDGET = "capacity:"
 """Prefix of the widget key of a field."""
 
-RATES = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000]
-PROMPTS = [50, 100, 200, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000]
-OUTPUTS = [20, 50, 100, 200, 400, 600, 800, 1000, 2000, 4000]
-TTFTS = [50.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 2000.0, 5000.0]
-TPOTS = [5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 80.0, 100.0, 200.0]
-KV_DTYPES = ["auto", "bfloat16", "fp8", "int8_per_token_head"]
-REPLICAS = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128]
+MARKS: dict[str, list[Any]] = {
+    "rate": [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000],
+    "prompt": [50, 100, 200, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000],
+    "output": [20, 50, 100, 200, 400, 600, 800, 1000, 2000, 4000],
+    "ttft_ms": [50.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 2000.0, 5000.0],
+    "tpot_ms": [5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 80.0, 100.0, 200.0],
+    "replicas": [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128],
+}
+"""The marks of each slider."""
 HEADLINES = ("per_mtok", "gpus", "ttft", "tpot", "utilisation", "running", "resident")
 
 
@@ -73,70 +77,72 @@ def _remembered() -> Scenario:
 def _inputs(before: Scenario) -> Scenario:
     for name, value in asdict(before).items():
         st.session_state.setdefault(_WIDGET + name, value)
-    chosen: dict[str, Any] = {}
-    model_names = list(MODELS)
-    chosen["model"] = _select("Model", "model", model_names)
+    _select("Model", "model", MODELS)
+    heads = get_model(_value("model")).num_heads
     left, right = st.columns(2)
     with left:
-        chosen["gpu"] = _select("GPU", "gpu", hardware_names(), on_change=_follow_price)
-        chosen["dtype"] = _select("Weights in", "dtype", list(PRECISIONS))
+        _select("GPU", "gpu", hardware_names(), on_change=_follow_price)
+        _select("Weights in", "dtype", PRECISIONS)
     with right:
-        heads = get_model(chosen["model"]).num_heads
-        sizes = [size for size in (1, 2, 4, 8, 16) if heads % size == 0]
-        chosen["tp"] = _select("Tensor parallel (GPUs)", "tp", sizes)
-        chosen["kv_cache_dtype"] = _select("KV cache in", "kv_cache_dtype", KV_DTYPES)
+        _select("Tensor parallel (GPUs)", "tp", [size for size in (1, 2, 4, 8, 16) if heads % size == 0])
+        _select("KV cache in", "kv_cache_dtype", ["auto", "bfloat16", "fp8", "int8_per_token_head"])
     st.caption("Traffic of the whole service (Poisson), and limits on means")
-    chosen["rate"] = _slide("Requests per second", "rate", RATES)
+    _slide("Requests per second", "rate")
     left, right = st.columns(2)
     with left:
-        chosen["prompt"] = _slide("Prompt tokens", "prompt", PROMPTS)
-        chosen["prefix_share"] = st.slider(
-            "Common prefix (share)", 0.0, 0.99, step=0.01, key=_WIDGET + "prefix_share",
-            help="Share of every prompt that is a common prefix.",
-        )  # fmt: skip
-        chosen["ttft_ms"] = _slide("TTFT limit (ms)", "ttft_ms", TTFTS)
-    with right:
-        chosen["output"] = _slide("Output tokens", "output", OUTPUTS)
-        chosen["num_prefixes"] = st.number_input(
-            "Different prefixes", 1, 1000, key=_WIDGET + "num_prefixes", disabled=not chosen["prefix_share"]
+        _slide("Prompt tokens", "prompt")
+        _share(
+            "Common prefix (share)",
+            "prefix_share",
+            0.0,
+            0.99,
+            0.01,
+            "Share of every prompt that is a common prefix.",
         )
-        chosen["tpot_ms"] = _slide("TPOT limit (ms)", "tpot_ms", TPOTS)
+        _slide("TTFT limit (ms)", "ttft_ms")
+    with right:
+        _slide("Output tokens", "output")
+        few = not _value("prefix_share")
+        st.number_input("Different prefixes", 1, 1000, key=_WIDGET + "num_prefixes", disabled=few)
+        _slide("TPOT limit (ms)", "tpot_ms")
     left, right = st.columns(2)
     with left:
-        chosen["replicas"] = _slide(
-            "Replicas", "replicas", REPLICAS, lambda v: f"{v:,}" if v else "as needed"
-        )
-        chosen["price"] = st.number_input(
-            "$ per GPU and hour", 0.0, 1e4, step=0.1, key=_WIDGET + "price",
-            help="An assumption, not a quoted price: enter your own.",
-        )  # fmt: skip
+        _slide("Replicas", "replicas", lambda count: f"{count:,}" if count else "as needed")
+        about = "An assumption, not a quoted price: enter your own."
+        st.number_input("$ per GPU and hour", 0.0, 1e4, step=0.1, key=_WIDGET + "price", help=about)
     with right:
-        chosen["headroom"] = st.slider(
-            "Planned load (share)", 0.1, 1.0, step=0.05, key=_WIDGET + "headroom",
-            help="Share of a replica's maximum request rate. Queues need the rest.",
-        )  # fmt: skip
-    _keeping(Scenario(**chosen))
-    return Scenario(**chosen)
+        about = "Share of a replica's maximum request rate. Queues need the rest."
+        _share("Planned load (share)", "headroom", 0.1, 1.0, 0.05, about)
+    scenario = Scenario(**{name: _value(name) for name in asdict(before)})
+    _keeping(scenario)
+    return scenario
 
 
-def _select(label: str, name: str, options: list[Any], **more: Any) -> Any:
-    wanted = st.session_state[_WIDGET + name]
-    if wanted not in options:
-        st.session_state[_WIDGET + name] = options[0]
-        st.warning(f"{label}: {wanted} is not available here; using {options[0]}.")
-    return st.selectbox(label, options, key=_WIDGET + name, **more)
+def _value(name: str) -> Any:
+    return st.session_state[_WIDGET + name]
 
 
-def _slide(label: str, name: str, marks: list[Any], write: Callable[[Any], str] = lambda v: f"{v:,g}") -> Any:
+def _share(label: str, name: str, least: float, most: float, step: float, about: str) -> None:
+    st.slider(label, least, most, step=step, key=_WIDGET + name, help=about)
+
+
+def _select(label: str, name: str, options: Iterable[Any], **more: Any) -> None:
+    choices = list(options)
+    if (wanted := _value(name)) not in choices:
+        st.session_state[_WIDGET + name] = choices[0]
+        st.warning(f"{label}: {wanted} is not available here; using {choices[0]}.")
+    st.selectbox(label, choices, key=_WIDGET + name, **more)
+
+
+def _slide(label: str, name: str, write: Callable[[Any], str] = "{:,g}".format) -> None:
     """A slider over marks that also includes the value of a link or saved scenario."""
-    value = st.session_state[_WIDGET + name]
-    return st.select_slider(label, sorted({*marks, value}), key=_WIDGET + name, format_func=write)
+    st.select_slider(label, sorted({*MARKS[name], _value(name)}), key=_WIDGET + name, format_func=write)
 
 
 def _follow_price() -> None:
     """Change the assumed price with the GPU; a price that the user entered stays."""
-    if st.session_state[_WIDGET + "price"] in ASSUMED_PRICES.values():
-        st.session_state[_WIDGET + "price"] = ASSUMED_PRICES[st.session_state[_WIDGET + "gpu"]]
+    if _value("price") in ASSUMED_PRICES.values():
+        st.session_state[_WIDGET + "price"] = ASSUMED_PRICES[_value("gpu")]
 
 
 def _keeping(scenario: Scenario) -> None:
@@ -203,8 +209,8 @@ def _tree(found: Capacity) -> None:
         name: {**asdict(figure), "shown": figure.shown(), "value": None}
         for name, figure in found.figures.items()
     }
-    component = _tree_component()
-    component(data={"root": found.root, "figures": figures}, key="capacity tree")
+    data = {"root": found.root, "figures": figures}
+    mount("capacity_tree", HERE / "tree", "<div class='tree'></div>", data, "capacity tree")
     if st.toggle("Show as table", key="capacity table"):
         rows = [
             {
@@ -218,16 +224,6 @@ def _tree(found: Capacity) -> None:
             for figure in found.figures.values()
         ]
         st.dataframe(rows, hide_index=True, width="stretch")
-
-
-@st.cache_resource
-def _tree_component() -> Any:
-    return st.components.v2.component(
-        "capacity_tree",
-        html="<div class='tree'></div>",
-        css=_css("tree.css"),
-        js=(HERE / "tree.js").read_text(),
-    )
 
 
 def _css(name: str) -> str:
@@ -286,7 +282,7 @@ def _outcome(found: Capacity, check: Check) -> None:
         return
     rows = "".join(
         f"<tr><th scope='row'>{gap.title}</th><td>{shown(gap.formula, gap.unit)}</td>"
-        f"<td>{shown(gap.run, gap.unit)}</td><td>{_ratio(gap.ratio)}</td></tr>"
+        f"<td>{shown(gap.run, gap.unit)}</td><td>{'' if isnan(gap.ratio) else f'{gap.ratio:.2f}'}</td></tr>"
         f"<tr class='why'><td colspan='4'>{gap.why}</td></tr>"
         for gap in gaps
     )
@@ -297,7 +293,3 @@ def _outcome(found: Capacity, check: Check) -> None:
         "<th scope='col'>run / formula</th></tr>"
         f"{rows}</table>"
     )
-
-
-def _ratio(ratio: float) -> str:
-    return "" if ratio != ratio else f"{ratio:.2f}"
