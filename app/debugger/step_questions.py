@@ -109,9 +109,6 @@ def in_words(answer: object) -> str:
     return str(answer)
 
 
-# ---------------------------------------------------------------------- questions about the next step
-
-
 def _victim(facts: Facts, plan: NextStep) -> Question | None:
     """The preempted request; or none, if memory is nearly full."""
     running = facts.state.running
@@ -319,9 +316,6 @@ def _holds(facts: Facts, plan: NextStep) -> Question | None:
         f"It{admitted} needs room for {counted(covers, 'token')}: {covers} / {size}, rounded up, is {plan.held[name]}."
         + (" An admitted request gets the blocks of all its known tokens at once." if is_admitted else ""),
     )
-
-
-# ---------------------------------------------------------------------- questions about the state
 
 
 def _next_block(facts: Facts, plan: NextStep) -> Question | None:

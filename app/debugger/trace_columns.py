@@ -238,8 +238,6 @@ class _Builder:
         longs = ("kv_tokens", "line_member", "line_start")
         self.kv_tokens, self.line_member, self.line_start = (self.column(name, np.int64) for name in longs)
 
-    # ------------------------------------------------------------------ requests
-
     def requests(self) -> None:
         """Arrivals, stays and ends, from aborts, admissions, preemptions and ends in the order of the records."""
         n = self.num_requests
@@ -299,8 +297,6 @@ class _Builder:
     def _per_request(self, numbers: Ints) -> Any:
         return np.bincount(numbers, minlength=self.num_requests)
 
-    # ------------------------------------------------------------------ rows
-
     def rows(self) -> None:
         """The rows of each request in order, and its computed tokens after each."""
         request = self.column("row_request")
@@ -353,8 +349,6 @@ class _Builder:
         summed = np.cumsum(n, dtype=np.int64)
         return np.asarray(known[anchor] + summed - summed[anchor]).astype(np.int32)
 
-    # ------------------------------------------------------------------ events
-
     def events(self) -> None:
         """Every block event, and the state of its block after it."""
         lengths = self.column("run_length")
@@ -387,8 +381,6 @@ class _Builder:
         counts = np.empty(len(blocks), np.int32)
         counts[order] = sums - np.repeat(before, np.diff(np.append(starts, len(blocks))))
         return counts
-
-    # ------------------------------------------------------------------ intervals
 
     def intervals(self) -> None:
         self._holdings()
@@ -442,8 +434,6 @@ class _Builder:
 
     def _start_by_step(self, positions: Ints) -> Longs:
         return np.searchsorted(positions, self.event_start.astype(np.int32))
-
-    # ------------------------------------------------------------------ contradictions
 
     def problems(self) -> list[tuple[int, str]]:
         """Compare the five counts of every step with the columns: (step, message) where they differ."""

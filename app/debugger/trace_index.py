@@ -115,8 +115,6 @@ class TraceIndex:
         self._kept: dict[Any, Any] = {}
         self._kept_at = -1
 
-    # ------------------------------------------------------------------ overview
-
     @property
     def header(self) -> dict[str, Any]:
         return self._reader.header
@@ -161,8 +159,6 @@ class TraceIndex:
         """Sums of `stats.TRACED_COUNTERS` over all steps, by name; zeros are left out."""
         return self._keep("counters", self._reader.counter_totals)
 
-    # ------------------------------------------------------------------ requests
-
     @property
     def requests(self) -> Sequence[RequestSummary]:
         """All requests in order of arrival."""
@@ -200,8 +196,6 @@ class TraceIndex:
         outputs = np.array([0, *request.row_outputs], np.int32)
         return np.repeat(np.array(request.row_steps, np.int32), outputs[1:] - outputs[:-1])
 
-    # ------------------------------------------------------------------ events
-
     def next_event(self, kind: str, step: int) -> EventPlace | None:
         """The first event of a kind (`engine.trace.format`) after a step."""
         event = self._reader.next_event(kind, step)
@@ -230,8 +224,6 @@ class TraceIndex:
     def reason_steps(self, reason: Reason) -> NDArray[np.int32]:
         """The steps in which a request was not scheduled for this reason, in order."""
         return self._keep(("reason", reason), lambda: np.array(self._reader.steps_with(reason), np.int32))
-
-    # ------------------------------------------------------------------ blocks
 
     def block_states(self, step: int) -> NDArray[np.uint8]:
         """The state of every block after a step, by block id; step -1: before the first."""
@@ -302,8 +294,6 @@ class TraceIndex:
             np.array(changes.block[:end], np.int32),
             states(ref, hashes != 0),
         )
-
-    # ------------------------------------------------------------------ cache
 
     def _keep(self, name: Hashable, make: Callable[[], T]) -> T:
         """The cached result of `make`, unless the run has grown."""

@@ -43,9 +43,6 @@ def work_out(scenario: Scenario) -> Capacity:
     return found
 
 
-# ---------------------------------------------------------------------- memory
-
-
 def _memory(found: Capacity, deployment: Deployment) -> None:
     model, precision, tp = deployment.model, deployment.precision, deployment.tp
     plan = divide_memory(deployment)
@@ -158,9 +155,6 @@ def _batch_limit(found: Capacity, deployment: Deployment) -> float:
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------------- time
-
-
 def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
     scenario, hardware, cost = found.scenario, deployment.hardware, replica.cost
     one = StepLoad(1, 1, 1, replica.held)
@@ -216,9 +210,6 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
 def _parts(replica: Replica, batch: float) -> str:
     rows = StepLoad(batch, batch, batch, batch * replica.held)  # type: ignore[arg-type]
     return " + ".join(f"{name} {ms(part)}" for name, part in replica.cost.parts(rows).items() if part)
-
-
-# ---------------------------------------------------------------------- load
 
 
 def _load(found: Capacity, replica: Replica) -> None:
@@ -318,9 +309,6 @@ def _replicas(replica: Replica, least: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if meets(middle) else (middle, high)
     return high
-
-
-# ---------------------------------------------------------------------- cost
 
 
 def _cost(found: Capacity, deployment: Deployment) -> None:

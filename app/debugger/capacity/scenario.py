@@ -112,8 +112,6 @@ class Scenario:
             seed=seed,
         )
 
-    # -- saving
-
     def as_query(self) -> dict[str, str]:
         """URL parameters: the fields that differ from their defaults."""
         standard = asdict(Scenario())

@@ -1,7 +1,6 @@
 """The steady-state load of one replica at a rate of requests.
 
-A step computes a token for each running request and the prompts that arrived
-during the step before:
+A step computes a token for each running request and the prompts that arrived during the step before:
 
     T' = D + K p       K: arrivals during a step of length T, Poisson with mean rate x T
                        D: the decode step of the running requests;  p: what one more prompt adds

@@ -1,8 +1,7 @@
 """A request's pages after a step, from the trace alone.
 
-The query stands at position seq_len - 1: the last token whose keys and values the step wrote.
-`page_walk.py` computes what attention reads of each page; this is the same arithmetic without torch, and a test
-compares the two.
+The query stands at position seq_len - 1: the last token whose keys and values the step wrote. `page_walk.py` computes
+what attention reads of each page; this is the same arithmetic without torch, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -98,9 +97,6 @@ def last_step_with_table(reader: Trace, step: int, request_id: str) -> int | Non
     if not spans:
         return None
     return min((min(max(step, first), last) for first, last in spans), key=lambda found: abs(found - step))
-
-
-# ---------------------------------------------------------------------- bytes
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,6 @@ def _show(run: Run) -> None:
     _show_queue(contents, spell)
 
 
-# ---------------------------------------------------------------------- one block
-
-
 def _block_box(most: int) -> int | None:
     chosen = session.selection().block
     if chosen is not None and chosen > most:
@@ -217,9 +214,6 @@ def _show_history(contents: Contents, block: int) -> None:
     row = row_table(rows, f"blocks_history_{block}", alt, max_height=360, column_config=SMALL)
     if row is not None:
         choose(step=events[row].step)
-
-
-# ---------------------------------------------------------------------- all blocks
 
 
 def _show_tree(run: Run, contents: Contents, block: int | None) -> None:

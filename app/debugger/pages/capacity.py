@@ -63,9 +63,6 @@ def show() -> None:
         _results(found)
 
 
-# ---------------------------------------------------------------------- inputs
-
-
 def _remembered() -> Scenario:
     """The scenario of this tab; initially that of the link."""
     if _SCENARIO not in st.session_state:
@@ -171,9 +168,6 @@ def _open() -> None:
         st.session_state[_WIDGET + name] = value
 
 
-# ---------------------------------------------------------------------- numbers
-
-
 def _results(found: Capacity) -> None:
     if problem := st.session_state.pop("capacity problem", None):
         st.error(problem)
@@ -228,9 +222,6 @@ def _tree(found: Capacity) -> None:
 
 def _css(name: str) -> str:
     return (HERE / name).read_text()
-
-
-# ---------------------------------------------------------------------- simulation
 
 
 def _simulation(found: Capacity) -> None:

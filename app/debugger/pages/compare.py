@@ -79,9 +79,6 @@ def _show() -> None:
     _compare(a, b)
 
 
-# ---------------------------------------------------------------------- choosing two runs
-
-
 def _run_ids(*also: str | None) -> list[str]:
     listed = [entry.run_id for entry in list_runs()]
     return listed + [run_id for run_id in dict.fromkeys(also) if run_id and run_id not in listed]
@@ -118,9 +115,6 @@ def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
         st.session_state.pop(_SEEN_PAIR, None)
         st.rerun()
     return b, is_asked
-
-
-# ---------------------------------------------------------------------- the comparison
 
 
 def _compare(a: Run, b: Run) -> None:
@@ -254,9 +248,6 @@ def _show_figures(found: TraceDiff) -> None:
     )
 
 
-# ---------------------------------------------------------------------- maps
-
-
 def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
     st.markdown("**Blocks of both**")
     how_box, who_box = st.columns([1.4, 1])
@@ -305,9 +296,6 @@ def _show_map(
         f'<figcaption style="font-size:.78rem;color:#d1d5db"><b>{name}</b> after step {step:,}: {escape(found.words)}'
         "</figcaption></figure>"
     )
-
-
-# ---------------------------------------------------------------------- requests
 
 
 def _show_requests(found: TraceDiff) -> None:

@@ -58,9 +58,6 @@ def _show(run: Run) -> None:
     _walk(reader, table, numbers)
 
 
-# ---------------------------------------------------------------------- selection
-
-
 def _choose_request(reader: Trace, step: int) -> str | None:
     running = reader.state_at(step).running
     wanted = session.selection().request
@@ -80,9 +77,6 @@ def _without_table(reader: Trace, step: int, request_id: str, error: TraceError)
     if other is not None and st.button(f"Go to step {other:,}, where it has blocks", key="kernel jump"):
         session.select(step=other)
         st.rerun()
-
-
-# ---------------------------------------------------------------------- the walk
 
 
 def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
@@ -218,9 +212,6 @@ def _component() -> Any:
         css=(HERE / "walk.css").read_text(),
         js=(HERE / "walk.js").read_text(),
     )
-
-
-# ---------------------------------------------------------------------- bytes and sources
 
 
 def _facts(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:

@@ -58,9 +58,6 @@ def _read_glance(run_id: str, mtime_ns: int, size: int) -> Glance:
     return glance(session.get_run(run_id))
 
 
-# ---------------------------------------------------------------------- live
-
-
 def _live() -> None:
     runs = live_runs()
     if not runs:
@@ -72,9 +69,6 @@ def _live() -> None:
         name.markdown(f"**{plain(run.title)}** · {plain(run.run_id)} · {plain(state)}")
         if button.button("Open", key=f"open_{run.run_id}", width="stretch"):
             session.go("live" if run.end is None else "step", run=run.run_id)
-
-
-# ---------------------------------------------------------------------- the user's own
 
 
 def _own() -> None:
@@ -129,9 +123,6 @@ def _verify(run_id: str) -> None:
         return
     first = min(problems)
     st.error(f"{run_id}: first bad step {first.step}. {told(first.message)}")
-
-
-# ---------------------------------------------------------------------- more of them
 
 
 def _open_a_file() -> None:

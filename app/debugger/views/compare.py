@@ -128,9 +128,6 @@ def _change(figure: Figure, one: str, many: str) -> str:
     return f"{count:,} {'more' if figure.delta > 0 else 'fewer'} {one if count == 1 else many}"
 
 
-# ---------------------------------------------------------------------- aligning two runs
-
-
 def aligned_step(how: str, step: int, a: Trace, b: Trace, request: str | None) -> tuple[int | None, str]:
     """The step of B that corresponds to a step of A, or None, and an explanation."""
     if how == "token":
@@ -166,9 +163,6 @@ def _by_time(step: int, a: Trace, b: Trace) -> tuple[int | None, str]:
     if there < 0:
         return None, f"B has not begun {moment * 1e3:.1f} ms after its start"
     return there, f"step {there} of B runs {moment * 1e3:.1f} ms after the start"
-
-
-# ---------------------------------------------------------------------- maps
 
 
 class BlockMap(NamedTuple):

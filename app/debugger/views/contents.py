@@ -62,8 +62,6 @@ class Contents:
         self._seal_step, self._seal_request = _last_seals(reader, step)
         self._sealed: dict[int, Place | None] = {}
 
-    # ------------------------------------------------------------------ one block
-
     def place(self, block: int) -> Place | None:
         """The place of the tokens in a block: that of an owner, or of the request that sealed it; None without
         content."""
@@ -129,8 +127,6 @@ class Contents:
         """(place, block) of the free blocks; place 1 is reused next."""
         queue = enumerate(self.blocks.free_queue(), start=1)
         return [(place, block) for place, block in queue if self.blocks.hash[block] or not only_cached]
-
-    # ------------------------------------------------------------------ requests
 
     def name(self, number: int) -> str:
         return self.reader.requests[number].request_id
