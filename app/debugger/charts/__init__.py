@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,32 @@ from typing import Any
 import streamlit as st
 
 
-def mount(name: str, stem: Path, html: str, data: Any, key: str, events: Sequence[str] = ()) -> Any:
-    """Show the component of STEM.js and STEM.css. Returns the values of its triggers `events` as attributes."""
-    script, style = stem.with_suffix(".js").read_text("utf-8"), stem.with_suffix(".css").read_text("utf-8")
-    return register(name, html, style, script)(
-        data=data, key=key, **{f"on_{event}_change": nothing for event in events}
-    )
+def nothing() -> None:
+    """A component's trigger requires a callback."""
+
+
+def mount(
+    name: str,
+    stem: Path,
+    data: Any,
+    key: str,
+    events: Sequence[str] = (),
+    *,
+    html: str = "",
+    js: str = "",
+    then: Callable[[], None] = nothing,
+) -> Any:
+    """Show the component of STEM.css, STEM.js and STEM.html (or `js`, `html`). `then` is called after its `events`.
+
+    Returns the values of the events as attributes.
+    """
+    component = _component(name, stem, html, js)
+    return component(data=data, key=key, **{f"on_{event}_change": then for event in events})
 
 
 @cache
-def register(name: str, html: str, css: str, js: str) -> Any:
-    return st.components.v2.component(name, html=html, css=css, js=js)
-
-
-def nothing() -> None:
-    """A component's trigger requires a callback."""
+def _component(name: str, stem: Path, html: str, js: str) -> Any:
+    html, js = (
+        text or stem.with_suffix(end).read_text("utf-8") for text, end in ((html, ".html"), (js, ".js"))
+    )
+    return st.components.v2.component(name, html=html, css=stem.with_suffix(".css").read_text("utf-8"), js=js)

@@ -71,7 +71,7 @@ def line_charts(
         "hint": hint,
         "height": height,
     }
-    said = mount("prep_lines", Path(__file__), _HTML, data, key, ("picked", "brushed"))
+    said = mount("prep_lines", Path(__file__), data, key, ("picked", "brushed"), html=_HTML)
     if said.brushed:
         brush(run, (said.brushed[0], said.brushed[1]))
     if said.picked is not None:

@@ -81,5 +81,5 @@ def rect_chart(
         "chosen": chosen,
         "row_height": row_height,
     }
-    picked = mount("prep_rects", Path(__file__), _HTML, data, key, ("picked",)).picked
+    picked = mount("prep_rects", Path(__file__), data, key, ("picked",), html=_HTML).picked
     return Picked(picked["id"], picked["x"]) if picked else None

@@ -204,7 +204,7 @@ def _tree(found: Capacity) -> None:
         for name, figure in found.figures.items()
     }
     data = {"root": found.root, "figures": figures}
-    mount("capacity_tree", HERE / "tree", "<div class='tree'></div>", data, "capacity tree")
+    mount("capacity_tree", HERE / "tree", data, "capacity tree", html="<div class='tree'></div>")
     if st.toggle("Show as table", key="capacity table"):
         rows = [
             {

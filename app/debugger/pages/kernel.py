@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from app.debugger import session
+from app.debugger.charts import mount
 from app.debugger.kernel_walk.client import Job, WalkClient
 from app.debugger.kernel_walk.question import NoModel, make_question
 from app.debugger.kernel_walk.sources import FORMS, places
@@ -22,7 +24,7 @@ from app.debugger.kernel_walk.table import (
     resolve_dtype,
     ways,
 )
-from app.debugger.page_frame import heading, in_words, run_page, step_bar, told
+from app.debugger.page_frame import choose, in_words, opened, run_page, told
 from app.debugger.runs import Run
 from app.debugger.views.texts import speller, visible
 from engine.sim.models import MODELS
@@ -30,7 +32,7 @@ from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
 
 _VIEW = "kernel walk"
-HERE = Path(__file__).resolve().parents[1] / "kernel_walk"
+STEM = Path(__file__).resolve().parents[1] / "kernel_walk" / "walk"
 
 
 def show() -> None:
@@ -38,11 +40,9 @@ def show() -> None:
 
 
 def _show(run: Run) -> None:
-    heading("Kernel view", run, f"blocks of {run.index.block_size} tokens")
-    if not run.index.num_steps:
-        st.info("This run has no steps yet.")
+    step = opened(run, "Kernel view", "kernel", f"blocks of {run.index.block_size} tokens")
+    if step is None:
         return
-    step = step_bar(run, "kernel")
     reader = run.reader(step)
     who, *numbers = st.columns([2, 1, 1, 3], vertical_alignment="bottom")
     with who:
@@ -53,9 +53,12 @@ def _show(run: Run) -> None:
     try:
         table = read_table(reader, step, request_id)
     except TraceError as error:
-        _without_table(reader, step, request_id, error)
-        return
-    _walk(reader, table, numbers)
+        st.info(f"{told(error)}.")
+        other = last_step_with_table(reader, step, request_id)
+        if other is not None and st.button(f"Go to step {other:,}, where it has blocks", key="kernel jump"):
+            choose(step=other)
+    else:
+        _walk(reader, table, numbers)
 
 
 def _choose_request(reader: Trace, step: int) -> str | None:
@@ -71,14 +74,6 @@ def _choose_request(reader: Trace, step: int) -> str | None:
     return chosen
 
 
-def _without_table(reader: Trace, step: int, request_id: str, error: TraceError) -> None:
-    st.info(f"{told(error)}.")
-    other = last_step_with_table(reader, step, request_id)
-    if other is not None and st.button(f"Go to step {other:,}, where it has blocks", key="kernel jump"):
-        session.select(step=other)
-        st.rerun()
-
-
 def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
     answer, problem, job = None, "", None
     try:
@@ -90,11 +85,8 @@ def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
     except NoModel as error:
         problem = str(error)
     if problem:
-        st.warning(
-            f"No scores: {problem}. The data below comes from the trace alone and is exact.".replace(
-                "..", "."
-            )
-        )
+        what_is_left = "The data below comes from the trace alone and is exact."
+        st.warning(f"No scores: {problem.removesuffix('.')}. {what_is_left}")
         if job is not None and st.button("Try again", key="kernel again"):
             _client().forget(question)
             st.rerun()
@@ -103,7 +95,7 @@ def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
     if answer is not None:
         _remember_sizes(reader, answer)
         st.html(f"<div style='color:#94a3b8;font-size:13px'>{escape(_checked(answer))}</div>")
-    _component()(data=_data(reader, table, answer), key=_VIEW, on_head_change=_choose_head)
+    mount("kernel_walk", STEM, _data(reader, table, answer), _VIEW, ["head"], then=_choose_head)
     _facts(reader, table, answer)
 
 
@@ -148,21 +140,22 @@ def _from_link(name: str, count: int) -> int:
     return min(int(text), count - 1) if text.isdecimal() else 0
 
 
+def _model(reader: Trace) -> str:
+    return str(reader.header.get("model"))
+
+
 def _sizes(reader: Trace) -> tuple[int, int]:
     """(layers, heads)"""
-    model = str(reader.header.get("model"))
-    known: tuple[int, int] | None = st.session_state.get("kernel sizes", {}).get(model)
-    if known:
-        return known
-    shape = MODELS.get(model)
-    return (shape.num_layers, shape.num_heads) if shape else (1, 1)
+    shape = MODELS.get(_model(reader))
+    usual = (shape.num_layers, shape.num_heads) if shape else (1, 1)
+    known: tuple[int, int] = st.session_state.get("kernel sizes", {}).get(_model(reader), usual)
+    return known
 
 
 def _remember_sizes(reader: Trace, answer: dict[str, Any]) -> None:
-    sizes = st.session_state.setdefault("kernel sizes", {})
     found = (answer["num_layers"], answer["num_heads"])
-    if sizes.get(str(reader.header.get("model"))) != found and _sizes(reader) != found:
-        sizes[str(reader.header.get("model"))] = found
+    if _sizes(reader) != found:
+        st.session_state.setdefault("kernel sizes", {})[_model(reader)] = found
         st.rerun()
 
 
@@ -194,24 +187,12 @@ def _data(reader: Trace, table: Table, answer: dict[str, Any] | None) -> dict[st
     history = reader.find(table.request_id, table.step)
     tokens = [*history.record["prompt"], *history.tokens]
     spell = speller(reader.header)
-    pages = []
-    for page in table.pages:
-        ids = tokens[page.first : page.first + page.num_tokens]
-        pages.append(
-            {**asdict(page), "text": [visible(spell(token)) if spell else str(token) for token in ids]}
-        )
+    texts = [visible(spell(token)) if spell else str(token) for token in tokens[: table.seq_len]]
+    pages = [
+        {**asdict(page), "text": texts[page.first : page.first + page.num_tokens]} for page in table.pages
+    ]
     key = f"{reader.path}/{table.step}/{table.request_id}"
     return {"key": key, "block_size": table.block_size, "pages": pages, "walk": answer}
-
-
-@st.cache_resource
-def _component() -> Any:
-    return st.components.v2.component(
-        "kernel_walk",
-        html=(HERE / "walk.html").read_text(),
-        css=(HERE / "walk.css").read_text(),
-        js=(HERE / "walk.js").read_text(),
-    )
 
 
 def _facts(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
@@ -227,96 +208,89 @@ def _facts(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
 
 def _bytes(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
     st.markdown("**Bytes of one layer, for this one query**")
-    shape = _shape(reader, answer)
     waste = f"{table.wasted_slots} of {len(table.pages) * table.block_size} slots of its blocks are empty."
-    if shape is None:
+    model = MODELS.get(_model(reader))
+    if answer is not None:
+        shape = KVShape(answer["num_layers"], answer["num_kv_heads"], answer["head_dim"])
+    elif model is not None:
+        shape = KVShape(model.num_layers, model.num_kv_heads, model.head_dim)
+    else:
         st.caption(f"{waste} The bytes per token are known once the model is loaded.")
         return
-    args = reader.header.get("config", {}).get("args") or {}
-    model_dtype = answer["dtype"] if answer else "float32"
-    dtype = resolve_dtype(str(args.get("kv_cache_dtype") or "auto"), model_dtype)
-    scheduler = reader.header.get("config", {}).get("scheduler") or {}
-    max_len = int(scheduler.get("max_model_len") or table.seq_len)
+    config = reader.header.get("config", {})
+    kv_dtype = str((config.get("args") or {}).get("kv_cache_dtype") or "auto")
+    dtype = resolve_dtype(kv_dtype, answer["dtype"] if answer else "float32")
+    max_len = int((config.get("scheduler") or {}).get("max_model_len") or table.seq_len)
     seen = sum(p["end"] - p["first"] for p in answer["pages"]) if answer else table.seq_len
-    rows = [
-        {
-            "way": f"{way.name}<small>{way.why}</small>",
-            "read": way.read,
-            "written": way.written,
-            "held": way.held,
-        }
-        for way in ways(table, shape, dtype, seen, max_len)
-    ]
-    st.html(_table(rows))
-    per_dtype = [
-        {
-            "KV cache in": f"{name}{' (this run)' if name == dtype else ''}",
-            "per token": shape.bytes_per_token(name),
-            "read here": seen * shape.bytes_per_token(name),
-            "all layers": seen * shape.bytes_per_token(name) * shape.num_layers,
-        }
-        for name in WIDTHS
-    ]
-    st.html(_table(per_dtype))
+    st.html(
+        _table(
+            {
+                "way": f"{way.name}<small>{way.why}</small>",
+                "read": way.read,
+                "written": way.written,
+                "held": way.held,
+            }
+            for way in ways(table, shape, dtype, seen, max_len)
+        )
+    )
+    st.html(
+        _table(
+            {
+                "KV cache in": f"{name}{' (this run)' if name == dtype else ''}",
+                "per token": shape.bytes_per_token(name),
+                "read here": seen * shape.bytes_per_token(name),
+                "all layers": seen * shape.bytes_per_token(name) * shape.num_layers,
+            }
+            for name in WIDTHS
+        )
+    )
     st.caption(
         f"{waste} max_model_len is {max_len:,}. int8 keeps a 4-byte scale per head beside every key and every value."
     )
 
 
-def _shape(reader: Trace, answer: dict[str, Any] | None) -> KVShape | None:
-    if answer is not None:
-        return KVShape(answer["num_layers"], answer["num_kv_heads"], answer["head_dim"])
-    model = MODELS.get(str(reader.header.get("model")))
-    return KVShape(model.num_layers, model.num_kv_heads, model.head_dim) if model else None
-
-
 def _rows(table: Table, answer: dict[str, Any] | None) -> list[dict[str, Any]]:
     visits = {visit["page"]: visit for visit in answer["pages"]} if answer else {}
-    rows = []
-    for page in table.pages:
-        visit = visits.get(page.page, {})
-        rows.append(
-            {
-                "page": page.page,
-                "block": None if page.is_null else page.block_id,
-                "first position": page.first,
-                "tokens": page.num_tokens,
-                "shared with": ", ".join(page.shared_with),
-                **{name: visit.get(name) for name in ("share", "score_max", "m", "rescale", "mass", "bytes")},
-            }
-        )
-    return rows
+    figures = ("share", "score_max", "m", "rescale", "mass", "bytes")
+    return [
+        {
+            "page": page.page,
+            "block": None if page.is_null else page.block_id,
+            "first position": page.first,
+            "tokens": page.num_tokens,
+            "shared with": ", ".join(page.shared_with),
+            **{name: visits.get(page.page, {}).get(name) for name in figures},
+        }
+        for page in table.pages
+    ]
 
 
 TABLE_CSS = """<style>
 .facts { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
 .facts th { color: #94a3b8; font-weight: 500; text-align: right; padding: 2px 6px; border: 0; }
-.facts td { text-align: right; padding: 2px 6px; border: 0; border-top: 1px solid #1f2937; }
-.facts td:first-child, .facts th:first-child, .facts td.words { text-align: left; white-space: normal; }
-.facts td { white-space: nowrap; }
-.facts small, .facts td.words { color: #94a3b8; display: block; font-size: 11px; }
-.facts td.words { display: table-cell; white-space: normal; }
+.facts td { text-align: right; padding: 2px 6px; border: 0; border-top: 1px solid #1f2937; white-space: nowrap; }
+.facts :is(td, th):first-child, .facts td.words { text-align: left; white-space: normal; }
+.facts :is(small, td.words) { color: #94a3b8; display: block; font-size: 11px; }
+.facts td.words { display: table-cell; }
 .facts code { font-size: 11px; background: none; color: #e5e7eb; padding: 0; }
 .wide { overflow-x: auto; }
 </style>"""
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: Iterable[dict[str, str | int]]) -> str:
     """A table of texts and numbers of bytes."""
-    head = "".join(f"<th>{name}</th>" for name in rows[0])
-    body = "".join(
-        f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row.values())}</tr>" for row in rows
-    )
+    lines = list(rows)
+    head = "".join(f"<th>{name}</th>" for name in lines[0])
+    body = ""
+    for row in lines:
+        cells = (value if isinstance(value, str) else f"{value:,} B" for value in row.values())
+        body += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     return f"{TABLE_CSS}<div class='wide'><table class='facts'><tr>{head}</tr>{body}</table></div>"
-
-
-def _cell(value: str | int) -> str:
-    return value if isinstance(value, str) else f"{value:,} B"
 
 
 def _sources() -> str:
     """Per idea, the line in each implementation, with its code."""
-    parts = []
+    parts = ""
     for idea, lines in places().items():
         cells = "".join(
             f"<tr><td class='words'>{form}</td><td class='words'><code>{line}</code><br>"
@@ -324,8 +298,6 @@ def _sources() -> str:
             for form, line in zip(FORMS, lines, strict=True)
             if line is not None
         )
-        parts.append(
-            f"<details><summary>{escape(idea)}</summary><div class='wide'><table class='facts'>{cells}</table></div>"
-            "</details>"
-        )
-    return TABLE_CSS + "<div style='font-size:13px'>" + "".join(parts) + "</div>"
+        table = f"<div class='wide'><table class='facts'>{cells}</table></div>"
+        parts += f"<details><summary>{escape(idea)}</summary>{table}</details>"
+    return f"{TABLE_CSS}<div style='font-size:13px'>{parts}</div>"

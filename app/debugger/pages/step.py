@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from app.debugger.charts import mount
 from app.debugger.page_frame import in_words, run_page, told
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
-from app.debugger.session import Selection, get_run, select, selection, write_url
-from app.debugger.step_view import markup, parts, script, style
+from app.debugger.session import get_run, select, selection, write_url
+from app.debugger.step_view import FOLDER, parts, script
 from app.debugger.step_view.envelope import envelope
 from app.debugger.step_view.growth import Growth
 
@@ -53,11 +55,11 @@ def _follow(run_id: str) -> None:
 def _view(run: Run) -> None:
     key = run_key(run)
     cut = _sizes(key, run)
-    said = _heard(key)
-    if said is not None:
+    wanted: list[str] = []
+    if said := _heard(key):
         _take_over(said)
-    wanted = said.get("need", []) if said else [] if st.session_state.get(_SHOWN) == key else None
-    if wanted is None:
+        wanted = said.get("need", [])
+    elif st.session_state.get(_SHOWN) != key:
         wanted = parts.first_keys(run, cut, selection().step)
     st.session_state[_SHOWN] = key
     make = parts.make if run.is_live else partial(_part, key)
@@ -69,13 +71,13 @@ def _view(run: Run) -> None:
         "title": run.title,
         "live": run.is_live,
         "num_blocks": run.index.num_blocks,
-        "budget": _setting(run, "max_num_batched_tokens"),
+        "budget": run.index.header.get("config", {}).get("scheduler", {}).get("max_num_batched_tokens"),
         "window": cut.window,
         "chunk": cut.chunk,
         "answer": said.get("sequence", 0) if said else 0,
         "jump": _jump(),
     }
-    _component()(key=KEY, data=envelope(head, found), on_say_change=_nothing)
+    mount("prep_step_view", FOLDER / "step_view", envelope(head, found), KEY, ["say"], js=script())
     if run.index.num_steps:
         show_panel(run, min(selection().step, run.index.num_steps - 1))
     if said and "fork" in said:
@@ -108,24 +110,15 @@ def _jump() -> dict[str, Any]:
     """The step, request and block that the browser must show; a new id tells it to move there."""
     now = selection()
     number, before = st.session_state.get(_JUMP, (0, None))
-    if before is None or _place(before) != _place(now):
+    if before is None or replace(before, other=None) != replace(now, other=None):
         number += 1
         st.session_state[_JUMP] = (number, now)
     return {"id": number, "step": now.step, "request": now.request, "block": now.block}
 
 
-def _place(chosen: Selection) -> tuple[Any, ...]:
-    return (chosen.run, chosen.step, chosen.request, chosen.block)
-
-
 def run_key(run: Run) -> str:
     """A key per content: a rewritten file is another run."""
     return f"{run.run_id}@{id(run)}"
-
-
-def _setting(run: Run, name: str) -> int | None:
-    value = run.index.header.get("config", {}).get("scheduler", {}).get(name)
-    return value if isinstance(value, int) else None
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -136,11 +129,3 @@ def _sizes(key: str, _run: Run) -> parts.Sizes:
 @st.cache_data(max_entries=128, show_spinner=False)
 def _part(key: str, _run: Run, cut: parts.Sizes, name: str) -> bytes | None:
     return parts.make(_run, cut, name)
-
-
-def _component() -> Any:
-    return st.components.v2.component("prep_step_view", html=markup(), css=style(), js=script())
-
-
-def _nothing() -> None:
-    """A component's trigger requires a callback."""

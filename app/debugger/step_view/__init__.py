@@ -11,22 +11,11 @@ import re
 from functools import cache
 from pathlib import Path
 
-_HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 SCRIPTS = (
-    "envelope.js",
-    "frames.js",
-    "breaks.js",
-    "columns.js",
-    "keys.js",
-    "step_state.js",
-    "state_text.js",
-    "store.js",
-    "grid.js",
-    "block_map.js",
-    "timeline.js",
-    "panels.js",
+    "frames.js", "breaks.js", "keys.js", "step_state.js", "store.js", "block_map.js", "timeline.js", "panels.js",
     "step_view.js",
-)
+)  # fmt: skip
 """In the order of their imports; `step_view.js` has the default export."""
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
@@ -35,15 +24,5 @@ _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 @cache
 def script() -> str:
     """All modules as one: without their imports, and with one export."""
-    texts = [(_HERE / name).read_text("utf-8") for name in SCRIPTS]
+    texts = [(FOLDER / name).read_text("utf-8") for name in SCRIPTS]
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in texts)
-
-
-@cache
-def markup() -> str:
-    return (_HERE / "step_view.html").read_text("utf-8")
-
-
-@cache
-def style() -> str:
-    return (_HERE / "step_view.css").read_text("utf-8")

@@ -3,7 +3,7 @@
     envelope   u32 length | JSON {"parts": [{"key", "length"}, ...], ...} | part | part | ...
     part       zlib of: u32 length | JSON {..., "arrays": [[name, type, count], ...]} | arrays
 
-Numbers are little-endian, each array begins at a multiple of 8 bytes. `envelope.js` reads what this writes.
+Numbers are little-endian, each array begins at a multiple of 8 bytes. `store.js` reads what this writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 // The tables and lines next to the block map, as DOM. Data from a trace is set as text, never as markup.
 
-import { ownersOf, ranges, reasonOf } from "./step_state.js";
-import { figuresText } from "./state_text.js";
+import { figuresText, ownersOf, ranges, reasonOf } from "./step_state.js";
 
 const ROWS_SHOWN = 60, ROWS_IN_PLAY = 20;
 /** During playback fewer rows are drawn: they cost the most time, and the table cannot be scrolled anyway. */

@@ -2,15 +2,12 @@
 // and contacts Python only to fetch missing parts and to report its final position.
 
 import { playTo, nextStop, stopsAt } from "./breaks.js";
-import { openEnvelope } from "./envelope.js";
 import { countStates } from "./frames.js";
-import { blockAt, moved } from "./grid.js";
 import { commandOf, KEYS } from "./keys.js";
-import { BlockMap } from "./block_map.js";
+import { BlockMap, blockAt, moved } from "./block_map.js";
 import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
-import { stepState } from "./step_state.js";
-import { stateText } from "./state_text.js";
-import { Store } from "./store.js";
+import { stateText, stepState } from "./step_state.js";
+import { openEnvelope, Store } from "./store.js";
 import { TICK_LEGEND, Timeline } from "./timeline.js";
 
 const REPORT_MS = 200;

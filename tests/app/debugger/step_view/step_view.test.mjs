@@ -5,13 +5,12 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { EVENT_BITS, nextStop, playTo, stopsAt } from "../../../../app/debugger/step_view/breaks.js";
-import { anyEvents, columnSteps, minMax, stepAtFraction } from "../../../../app/debugger/step_view/columns.js";
-import { openEnvelope, unpackPart } from "../../../../app/debugger/step_view/envelope.js";
 import { Frames, countStates } from "../../../../app/debugger/step_view/frames.js";
-import { blockAt, cornerOf, gridFor, moved } from "../../../../app/debugger/step_view/grid.js";
+import { blockAt, cornerOf, gridFor, moved } from "../../../../app/debugger/step_view/block_map.js";
 import { commandOf } from "../../../../app/debugger/step_view/keys.js";
 import { ownersOf, ranges, reasonOf, stepState } from "../../../../app/debugger/step_view/step_state.js";
-import { Store } from "../../../../app/debugger/step_view/store.js";
+import { openEnvelope, Store, unpackPart } from "../../../../app/debugger/step_view/store.js";
+import { anyEvents, columnSteps, minMax, stepAtFraction } from "../../../../app/debugger/step_view/timeline.js";
 
 /** The same numbers for the same seed. */
 function dice(seed) {
