@@ -16,9 +16,10 @@ from app.debugger import session
 from app.debugger.catalogue import title_of
 from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.mini_map import mini_map
-from app.debugger.page_frame import heading, legend, told
+from app.debugger.page_frame import choose, heading, legend, told
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
 from app.debugger.runs import Run, list_runs
+from app.debugger.trace_index import TraceIndex
 from app.debugger.views import compare as view
 from engine.trace.diff import TraceDiff, diff
 from engine.trace.divergence import Divergence, describe
@@ -65,9 +66,7 @@ def _show() -> None:
             "There are no runs yet. Record one with `prep trace record`, or start an engine on the page Live."
         )
         return
-    if chosen.run is None:
-        chosen = session.select(run=ids[0])
-    a = session.get_run(str(chosen.run))
+    a = session.get_run(str(session.select(run=chosen.run or ids[0]).run))
     heading("Compare", a, "steps count from 0; shown is the state after a step")
     other, forking = _choose(ids, a.run_id, chosen.other)
     if forking or other is None:
@@ -75,8 +74,7 @@ def _show() -> None:
     if other is None:
         st.info("Choose a second run as B, or fork run A, to compare them here.")
         return
-    b = session.get_run(other)
-    _compare(a, b)
+    _compare(a, session.get_run(other))
 
 
 def _run_ids(*also: str | None) -> list[str]:
@@ -103,9 +101,7 @@ def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
         st.session_state[FORK_AT] = int(parameter)
     is_asked = FORK_AT in st.session_state
     if fork.button("Fork A…", key="compare_fork", help="Run A again with something changed", width="stretch"):
-        if is_asked:
-            del st.session_state[FORK_AT]
-        else:
+        if st.session_state.pop(FORK_AT, None) is None:
             st.session_state[FORK_AT] = session.selection().step
         st.query_params.pop("fork", None)
         st.rerun()
@@ -175,12 +171,12 @@ def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> None:
     if not found.same_workload:
         said = "; ".join(found.workload_notes) or "the recorded requests differ"
         st.caption(f"⚠ The workloads differ: {told(said)}. Requests are matched by id.")
-    changed = [f"{name}: A {_word(one)}, B {_word(other)}" for name, one, other in found.settings]
-    clocks = (
-        "both runs have a wall clock"
-        if found.clocks == ("wall", "wall")
-        else "clock: steps (a fork has no wall clock)"
-    )
+    changed = [
+        f"{name}: A {'none' if one is None else one}, B {'none' if other is None else other}"
+        for name, one, other in found.settings
+    ]
+    both_timed = found.clocks == ("wall", "wall")
+    clocks = "both runs have a wall clock" if both_timed else "clock: steps (a fork has no wall clock)"
     st.caption(told(" · ".join([*changed, clocks])))
     for name, reader in (("A", a), ("B", b)):
         for note in reader.notes:
@@ -197,16 +193,14 @@ def _show_jumps(found: TraceDiff, step: int) -> None:
     total = len(found.divergences)
     position = f"divergence {number} of {total}" if step in found.divergences else f"{total} divergences"
     where.markdown(f"Step **{step:,}** · {position}")
-    targets = {
-        "First": (first, found.divergences[0]),
-        "◀ Previous": (before, found.previous_divergence(step)),
-        "Next ▶": (after, found.next_divergence(step)),
-    }
-    for words, (column, target) in targets.items():
+    for column, words, target in (
+        (first, "First", found.divergences[0]),
+        (before, "◀ Previous", found.previous_divergence(step)),
+        (after, "Next ▶", found.next_divergence(step)),
+    ):
         is_here = target is None or target == step
         if column.button(words, key=f"compare_{words}", disabled=is_here, width="stretch"):
-            session.select(step=target)
-            st.rerun()
+            choose(step=target)
 
 
 def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
@@ -236,16 +230,12 @@ def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
 def _show_figures(found: TraceDiff) -> None:
     st.markdown("**Whole run**")
     rows = view.figure_rows(found.figures, found.same_workload)
+    columns = {name: st.column_config.NumberColumn(name, format="localized") for name in ("A", "B", "B − A")}
+    alt = "; ".join(f"{row['figure']} {row['A']} and {row['B']}" for row in rows)
     st.dataframe(
-        pd.DataFrame(rows),
-        hide_index=True,
-        column_config={
-            name: st.column_config.NumberColumn(name, format="localized") for name in ("A", "B", "B − A")
-        },
-        height=35 * (len(rows) + 1) + 3,
-        alt="Figures of both runs: "
-        + "; ".join(f"{row['figure']} {row['A']} and {row['B']}" for row in rows),
-    )
+        pd.DataFrame(rows), hide_index=True, column_config=columns, height=35 * (len(rows) + 1) + 3,
+        alt=f"Figures of both runs: {alt}",
+    )  # fmt: skip
 
 
 def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
@@ -270,10 +260,10 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
     states_a = a.index.block_states(step)
     states_b = None if there is None else b.index.block_states(there)
     with left:
-        _show_map("A", view.block_map(a.index, step, states_b), step, states_a, states_b)
-    with right:
-        if states_b is not None and there is not None:
-            _show_map("B", view.block_map(b.index, there, states_a), there, states_b, states_a)
+        _show_map("A", a.index, step, states_b, is_small)
+    if states_b is not None and there is not None:
+        with right:
+            _show_map("B", b.index, there, states_a, is_small)
     legend(LEGEND)
     if states_b is not None:
         count = view.num_different(states_a, states_b)
@@ -281,11 +271,13 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
 
 
 def _show_map(
-    name: str, found: view.BlockMap, step: int, states: NDArray[np.uint8], beside: NDArray[np.uint8] | None
+    name: str, index: TraceIndex, step: int, beside: NDArray[np.uint8] | None, is_small: bool
 ) -> None:
+    found, states = view.block_map(index, step, beside), index.block_states(step)
     words = f"Blocks of run {name} after step {step}: {found.words}"
-    if max(len(states), 0 if beside is None else len(beside)) <= MOST_CELLS:
-        image = mini_map(states, view.unlike(states, beside), columns=16, words=words)
+    if is_small:
+        differ = () if beside is None else np.flatnonzero(view.unlike(states, beside)).tolist()
+        image = mini_map(states, frozenset(differ), columns=16, words=words)
     else:
         image = (
             f'<img src="{found.png}" alt="{words}" style="width:100%;max-width:{MAP_WIDTH_REM}rem;'
@@ -307,13 +299,13 @@ def _show_requests(found: TraceDiff) -> None:
     ) or "end_step"  # fmt: skip
     bars, num_left_out = view.bars(found.requests, metric)
     if as_table.toggle("As table", key="compare_table") or not bars:
-        st.dataframe(
-            pd.DataFrame(view.request_table(found.requests)),
-            hide_index=True,
-            alt="Every request in both runs: steps, tokens and end",
-        )
+        described = "Every request in both runs: steps, tokens and end"
+        st.dataframe(pd.DataFrame(view.request_table(found.requests)), hide_index=True, alt=described)
         return
-    st.altair_chart(_dumbbells(bars, view.METRICS[metric]), alt=_in_words(bars, view.METRICS[metric]))
+    words = view.METRICS[metric]
+    listed = "; ".join(f"{bar.request} {bar.a} and {bar.b}" for bar in bars[:20])
+    described = f"{words} in A and in B, {len(bars)} requests: {listed}"
+    st.altair_chart(_dumbbells(bars, words), alt=described)
     if num_left_out:
         st.caption(
             f"The {len(bars)} requests with the largest change; {num_left_out:,} more are in the table."
@@ -328,34 +320,20 @@ def _show_requests(found: TraceDiff) -> None:
 def _dumbbells(bars: Sequence[view.Bar], words: str) -> Any:
     """A line from A's point to B's. The shape also tells them apart: A is a circle, B a diamond."""
     order = [bar.request for bar in bars]
-    lines = pd.DataFrame([{"request": bar.request, "from": bar.a, "to": bar.b} for bar in bars])
-    points = pd.DataFrame(
-        [
-            {"request": bar.request, "run": name, "value": value, "change": f"{bar.a} → {bar.b}"}
-            for bar in bars
-            for name, value in (("A", bar.a), ("B", bar.b))
-        ]
-    )
     y = alt.Y("request:N", sort=order, title=None, axis=alt.Axis(labelLimit=120, labelOverlap=False))
-    rule = alt.Chart(lines).mark_rule(color="#6b7280", strokeWidth=2).encode(
-        x=alt.X("from:Q", title=words), x2="to:Q", y=y
-    )  # fmt: skip
+    lines = pd.DataFrame(bars)
+    lines["change"] = [f"{bar.a} → {bar.b}" for bar in bars]
+    points = lines.rename(columns={"a": "A", "b": "B"}).melt(["request", "change"], var_name="run")
     runs = alt.Scale(domain=["A", "B"], range=[BLUE, ORANGE])
     shapes = alt.Scale(domain=["A", "B"], range=["circle", "diamond"])
+    on_top = alt.Legend(orient="top", title=None)
+    rule = alt.Chart(lines).mark_rule(color="#6b7280", strokeWidth=2)
+    rule = rule.encode(x=alt.X("a:Q", title=words), x2="b:Q", y=y)
     mark = alt.Chart(points).mark_point(filled=True, size=70, opacity=1).encode(
         x=alt.X("value:Q", title=words),
         y=y,
-        color=alt.Color("run:N", scale=runs, legend=alt.Legend(orient="top", title=None)),
-        shape=alt.Shape("run:N", scale=shapes, legend=alt.Legend(orient="top", title=None)),
+        color=alt.Color("run:N", scale=runs, legend=on_top),
+        shape=alt.Shape("run:N", scale=shapes, legend=on_top),
         tooltip=["request", "run", "value", "change"],
     )  # fmt: skip
     return alt.layer(rule, mark).properties(height=alt.Step(17))
-
-
-def _in_words(bars: Sequence[view.Bar], words: str) -> str:
-    parts = [f"{bar.request} {bar.a} and {bar.b}" for bar in bars[:20]]
-    return f"{words} in A and in B, {len(bars)} requests: {'; '.join(parts)}"
-
-
-def _word(value: Any) -> str:
-    return "none" if value is None else str(value)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, TraceIndex
-from common.text import join_and
+from common.text import counted, join_and
 from engine.trace.diff import TraceDiff
 from engine.trace.protocol import Trace
 from engine.trace.run_figures import Figure, RequestDelta
@@ -42,10 +42,6 @@ class Bar(NamedTuple):
     request: str
     a: int
     b: int
-
-    @property
-    def delta(self) -> int:
-        return self.b - self.a
 
 
 def figure_rows(figures: Sequence[Figure], same_workload: bool = True) -> list[dict[str, Any]]:
@@ -93,11 +89,8 @@ def bars(deltas: Sequence[RequestDelta], metric: str, most: int = MOST_BARS) -> 
     found = [Bar(name, a, b) for name, a, b in pairs if a is not None and b is not None]
     if len(found) <= most:
         return found, 0
-    least = sorted((abs(bar.delta) for bar in found), reverse=True)[most - 1]
-    chosen = [bar for bar in found if abs(bar.delta) > least]
-    chosen += [bar for bar in found if abs(bar.delta) == least][: most - len(chosen)]
-    names = {bar.request for bar in chosen}
-    return [bar for bar in found if bar.request in names], len(found) - most
+    largest = sorted(range(len(found)), key=lambda n: -abs(found[n].b - found[n].a))[:most]
+    return [found[n] for n in sorted(largest)], len(found) - most
 
 
 def summary(found: TraceDiff) -> str:
@@ -106,26 +99,16 @@ def summary(found: TraceDiff) -> str:
         if found.first_blocks is None:
             return "The two runs are identical: every decision and every block."
         return f"Every decision is the same; block events differ from step {found.first_blocks}."
-    figures = {figure.name: figure for figure in found.figures}
-    said = [
-        _change(figures["steps with rows"], "step", "steps"),
-        _change(figures["preemptions"], "preemption", "preemptions"),
-        _change(figures["recomputed"], "recomputed token", "recomputed tokens"),
+    changes = {figure.name: round(figure.delta or 0) for figure in found.figures}
+    nouns = {"steps with rows": "step", "preemptions": "preemption", "recomputed": "recomputed token"}
+    words = [
+        counted(abs(change), f"{'more' if change > 0 else 'fewer'} {noun}")
+        for name, noun in nouns.items()
+        if (change := changes[name])
     ]
-    words = [word for word in said if word]
-    result = (
-        f"B has {join_and(words)}."
-        if words
-        else "Both have as many steps, preemptions and recomputed tokens."
-    )
+    same = "Both have as many steps, preemptions and recomputed tokens."
+    result = f"B has {join_and(words)}." if words else same
     return f"The first different decision is in step {found.first.step}. {result}"
-
-
-def _change(figure: Figure, one: str, many: str) -> str:
-    if not figure.delta:
-        return ""
-    count = round(abs(figure.delta))
-    return f"{count:,} {'more' if figure.delta > 0 else 'fewer'} {one if count == 1 else many}"
 
 
 def aligned_step(how: str, step: int, a: Trace, b: Trace, request: str | None) -> tuple[int | None, str]:
@@ -133,7 +116,12 @@ def aligned_step(how: str, step: int, a: Trace, b: Trace, request: str | None) -
     if how == "token":
         return _by_token(step, a, b, request)
     if how == "time":
-        return _by_time(step, a, b)
+        moment = a.series.time_s[step] + a.series.duration_s[step]
+        there = bisect_right(b.series.time_s, moment) - 1
+        after = f"{moment * 1e3:.1f} ms after"
+        if there < 0:
+            return None, f"B has not begun {after} its start"
+        return there, f"step {there} of B runs {after} the start"
     if step < b.num_steps:
         return step, f"step {step} of both"
     return None, f"B ended in step {b.num_steps - 1}"
@@ -157,14 +145,6 @@ def _by_token(step: int, a: Trace, b: Trace, request: str | None) -> tuple[int |
     return there, f"{request} has its token {count} in step {there} of B"
 
 
-def _by_time(step: int, a: Trace, b: Trace) -> tuple[int | None, str]:
-    moment = a.series.time_s[step] + a.series.duration_s[step]
-    there = bisect_right(b.series.time_s, moment) - 1
-    if there < 0:
-        return None, f"B has not begun {moment * 1e3:.1f} ms after its start"
-    return there, f"step {there} of B runs {moment * 1e3:.1f} ms after the start"
-
-
 class BlockMap(NamedTuple):
     """A picture of all blocks, one cell each, row by row in the order of their ids."""
 
@@ -183,38 +163,32 @@ class BlockMap(NamedTuple):
 def block_map(index: TraceIndex, step: int, beside: NDArray[np.uint8] | None = None) -> BlockMap:
     """Draw the blocks after a step. `beside`: the states of another run's blocks; equal ones are dimmed."""
     states = index.block_states(step)
-    width, height = _shape(len(states))
-    colours = np.array([_rgb(colour) for colour in COLOURS], np.float64)[states]
+    width = max(1, ceil(sqrt(2 * len(states))))  # about twice as wide as high
+    height = ceil(len(states) / width)
+    pixels = np.zeros((width * height, 3))
+    pixels[: len(states)] = np.array([list(bytes.fromhex(colour[1:])) for colour in COLOURS])[states]
     if beside is not None:
-        same = np.zeros(len(states), bool)
-        shared = min(len(states), len(beside))
-        same[:shared] = states[:shared] == beside[:shared]
-        colours[same] *= SAME
-    pixels = np.zeros((width * height, 3), np.uint8)
-    pixels[: len(states)] = colours.astype(np.uint8)
+        pixels[: len(states)][~unlike(states, beside)] *= SAME
     counts = np.bincount(states[1:], minlength=len(BLOCK_STATES))
     return BlockMap(
-        f"data:image/png;base64,{b64encode(png(pixels.reshape(height, width, 3))).decode()}",
+        f"data:image/png;base64,{b64encode(png(pixels.astype(np.uint8).reshape(height, width, 3))).decode()}",
         width,
         height,
         {name: int(count) for name, count in zip(BLOCK_STATES, counts, strict=True)},
     )
 
 
-def unlike(states: NDArray[np.uint8], beside: NDArray[np.uint8] | None) -> frozenset[int]:
-    """Blocks whose state differs in another run, or that it does not have; empty without another run."""
-    if beside is None:
-        return frozenset()
+def unlike(states: NDArray[np.uint8], beside: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Per block, whether its state differs in another run, or the other run does not have it."""
     shared = min(len(states), len(beside))
     differ = np.ones(len(states), bool)
     differ[:shared] = states[:shared] != beside[:shared]
-    return frozenset(np.flatnonzero(differ).tolist())
+    return differ
 
 
 def num_different(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> int:
     """The number of blocks whose state differs, including those that only one run has."""
-    shared = min(len(a), len(b))
-    return int(np.count_nonzero(a[:shared] != b[:shared])) + abs(len(a) - len(b))
+    return int(unlike(a, b).sum()) + max(0, len(b) - len(a))
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
@@ -231,13 +205,3 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
         for kind, data in chunks
     ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(body)
-
-
-def _shape(count: int) -> tuple[int, int]:
-    """A rectangle about twice as wide as high."""
-    width = max(1, ceil(sqrt(2 * count)))
-    return width, ceil(count / width)
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
