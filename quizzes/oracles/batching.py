@@ -10,22 +10,23 @@ def sum_of_row_maxima(slots: int, lens: list[int]) -> int:
     return sum(max(lens[start : start + slots]) for start in range(0, len(lens), slots))
 
 
+def starts(slots: int, lens: list[int], arrivals: list[int] | None = None) -> list[int]:
+    """Start of each request: it takes the slot that frees first, not before it arrives (Graham's list scheduling)."""
+    free_at, found = [0] * slots, []
+    for length, arrival in zip(lens, arrivals or [0] * len(lens), strict=True):
+        found.append(max(arrival, heapq.heappop(free_at)))
+        heapq.heappush(free_at, found[-1] + length)
+    return found
+
+
 def list_schedule(slots: int, lens: list[int]) -> int:
-    """Continuous batching: the next request takes the slot that frees first (Graham's list scheduling)."""
-    free_at = [0] * slots
-    for length in lens:
-        heapq.heappush(free_at, heapq.heappop(free_at) + length)
-    return max(free_at)
+    """Steps of continuous batching."""
+    return max(start + length for start, length in zip(starts(slots, lens), lens, strict=True))
 
 
 def finish_step(slots: int, lens: list[int], which: int) -> int:
     """Step (from 0) that gives request `which` its last token under continuous batching."""
-    free_at, ends = [0] * slots, []
-    for length in lens:
-        end = heapq.heappop(free_at) + length
-        heapq.heappush(free_at, end)
-        ends.append(end)
-    return ends[which] - 1
+    return starts(slots, lens)[which] + lens[which] - 1
 
 
 def collected_waits(slots: int, window: int, arrivals: list[int], lens: list[int]) -> list[int]:
@@ -46,13 +47,7 @@ def collected_total_wait(slots: int, window: int, arrivals: list[int], lens: lis
 
 
 def continuous_total_wait(slots: int, arrivals: list[int], lens: list[int]) -> int:
-    """Each takes the slot that is free first, not before it has come."""
-    free_at, total = [0] * slots, 0
-    for arrival, length in zip(arrivals, lens, strict=True):
-        start = max(arrival, heapq.heappop(free_at))
-        heapq.heappush(free_at, start + length)
-        total += start - arrival
-    return total
+    return sum(starts(slots, lens, arrivals)) - sum(arrivals)
 
 
 def rectangle(lens: list[int]) -> int:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-KV = {
-    "llama-3.1-8b": (32, 8, 128),
-    "llama-3.1-70b": (80, 8, 128),
-    "llama-2-7b": (32, 32, 128),
-    "qwen2.5-7b": (28, 4, 128),
-    "qwen3-32b": (64, 8, 128),
-    "qwen2.5-72b": (80, 8, 128),
-}
-"""layers, KV heads, head dim."""
+from quizzes.oracles.models import SHAPES
+
 LINKS_GB = {"nvlink4": 450.0, "ib-ndr": 50.0, "ib-hdr": 25.0, "ethernet-100g": 12.5, "pcie5": 64.0}
 
 
 def bytes_per_token(model: str, value_bytes: int = 2) -> int:
-    layers, heads, dim = KV[model]
+    layers, _, _, _, heads, dim, _ = SHAPES[model]
     return sum(2 * heads * dim * value_bytes for _ in range(layers))
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import date
 
-LLAMA_2_7B = (32, 4096, 11008, 32_000)
-"""Layers, hidden, intermediate, vocabulary: its config.json."""
+from quizzes.oracles.models import SHAPES
 
 
 def batch_rate(rows: int, context: int, gb_per_s: float) -> float:
     """Tokens per second of Llama-2-7B in 16 bits if memory alone limits: every matrix and every cached row, once."""
-    layers, hidden, inner, vocabulary = LLAMA_2_7B
+    layers, hidden, inner, *_, vocabulary = SHAPES["llama-2-7b"]
     weights = layers * (4 * hidden**2 + 3 * hidden * inner + 2 * hidden) + hidden + hidden * vocabulary
     rows_of_kv = rows * (context + 1) * 2 * layers * hidden
     seconds = 2 * (weights + rows_of_kv) / (gb_per_s * 1e9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from quizzes.oracles.batching import starts
 
 
 def blocks_at_end(prompt: int, output: int, block_size: int = 16) -> int:
@@ -13,8 +13,8 @@ def blocks_at_end(prompt: int, output: int, block_size: int = 16) -> int:
 def alloc_steps(prompt: int, output: int, budget: int, block_size: int = 16) -> list[int]:
     """Step 0 takes the whole prompt's blocks; later one whenever a decode begins a new block."""
     first_decode = -(-prompt // budget)
-    starts = [step for step in range(1, output) if (prompt + step - 1) % block_size == 0]
-    return [0, *(first_decode + step - 1 for step in starts)]
+    later = [step for step in range(1, output) if (prompt + step - 1) % block_size == 0]
+    return [0, *(first_decode + step - 1 for step in later)]
 
 
 def total_steps(prompt: int, output: int, budget: int) -> int:
@@ -32,28 +32,12 @@ def computed_with_hit(prompt: int, output: int, shared: int, block_size: int = 1
 
 
 def first_iterations(slots: int, lens: list[int]) -> list[int]:
-    """The iteration (from 1) that runs each request first: the next request takes the slot that frees first."""
-    free_from = [1] * slots
-    started = []
-    for length in lens:
-        start = heapq.heappop(free_from)
-        started.append(start)
-        heapq.heappush(free_from, start + length)
-    return started
+    """The iteration (from 1) that runs each request first."""
+    return [start + 1 for start in starts(slots, lens)]
 
 
 def first_of_last(slots: int, lens: list[int]) -> int:
     return first_iterations(slots, lens)[-1]
-
-
-def chunks_beside(decodes: int, prompt: int, budget: int) -> int:
-    """Steps for a prompt while every decode takes one token of the budget."""
-    return -(-prompt // (budget - decodes))
-
-
-def chars_before(text: str, stop: list[str]) -> int:
-    """Characters in front of the stop string."""
-    return text.find(stop[0])
 
 
 def ends_after(eos_at: int, stop_id_at: int, max_tokens: int, min_tokens: int = 0) -> int:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-SHAPES = {
-    "llama-3.1-8b": (32, 4096, 14336, 32 * 128, 8 * 128),
-    "llama-2-7b": (32, 4096, 11008, 4096, 4096),
-    "llama-2-13b": (40, 5120, 13824, 5120, 5120),
-    "qwen2.5-7b": (28, 3584, 18944, 28 * 128, 4 * 128),
-    "qwen3-8b": (36, 4096, 12288, 32 * 128, 8 * 128),
-    "llama-3.1-70b": (80, 8192, 28672, 64 * 128, 8 * 128),
-}
-"""layers, hidden, intermediate, width of the queries, width of the keys: from the config.json of each."""
+from quizzes.oracles.models import SHAPES
+
+HEAD_NORMS = {"qwen3-8b": 2 * 128}
+"""Numbers per layer, beside the two norms of the hidden state."""
 
 
 def matrices(model: str) -> dict[str, tuple[int, int]]:
     """(out, in) of a layer's matrices."""
-    _, hidden, intermediate, q, kv = SHAPES[model]
+    _, hidden, intermediate, heads, kv_heads, dim, _ = SHAPES[model]
+    q, kv = heads * dim, kv_heads * dim
     return {
         "q": (q, hidden),
         "k": (kv, hidden),
@@ -66,15 +62,10 @@ def cached_by_adapter(adapters: list[str], prompt: int, block_size: int) -> list
     return hits
 
 
-VOCABULARY = {"llama-3.1-8b": 128_256, "qwen3-8b": 151_936, "llama-2-13b": 32_000}
-HEAD_NORMS = {"qwen3-8b": 2 * 128}
-"""Per layer, beside the two norms of the hidden state."""
-
-
 def base_bytes(model: str) -> int:
     """Matrices, norms, embedding and head in 16 bits."""
-    layers, hidden, *_ = SHAPES[model]
-    total = 2 * VOCABULARY[model] * hidden + hidden
+    layers, hidden, *_, vocabulary = SHAPES[model]
+    total = 2 * vocabulary * hidden + hidden
     for _ in range(layers):
         total += sum(rows * columns for rows, columns in matrices(model).values())
         total += 2 * hidden + HEAD_NORMS.get(model, 0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from quizzes.oracles.lifecycle import blocks_at_end
+from quizzes.oracles.prefix_cache import window_most
+
 WIDTH = {"float32": 4.0, "auto": 2.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8_per_token_head": 1.0}
 """Bytes of a number; auto for a 16-bit model."""
 
@@ -48,16 +51,7 @@ def hybrid_saving(full_layers: int, window_layers: int, window: int, tokens: int
     return (1 - kept) * (1 - min(window, tokens) / tokens)
 
 
-def window_peak(window: int, prompt: int, output: int, chunk: int, block_size: int) -> int:
-    """Blocks held after each step: those with a token that the next query sees, or that is just written."""
-    peak, computed, total = 0, 0, prompt + output - 1
-    while computed < total:
-        computed += min(chunk, prompt - computed) if computed < prompt else 1
-        if computed == total:
-            break  # finished: everything went back in this step
-        first_seen = max(0, computed - window + 1)
-        peak = max(peak, (computed - 1) // block_size - min(first_seen, computed) // block_size + 1)
-    return peak
+window_peak = window_most
 
 
 def pool_bytes(num_blocks: int, block_size: int, kv_dtype: str) -> int:
@@ -106,9 +100,7 @@ def steps_with_a_new_block(prompt: int, output: int, block_size: int) -> list[in
     return [step for step in range(1, output) if (prompt + step - 1) % block_size == 0]
 
 
-def peak_blocks(prompt: int, output: int, block_size: int) -> int:
-    """The last output token is sampled and never written."""
-    return -(-(prompt + output - 1) // block_size)
+peak_blocks = blocks_at_end
 
 
 def reserved_at_once(slots: int, max_len: int, prompts: list[int]) -> int:

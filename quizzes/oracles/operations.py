@@ -29,10 +29,6 @@ def below_after(before: float, after: float, threshold: float, window_min: int) 
     return floor((b - t) / (b - a) * window_min) + 1
 
 
-def fires_after(before: float, after: float, threshold: float, window_min: int, for_min: int) -> int:
-    return below_after(before, after, threshold, window_min) + for_min
-
-
 def mixture_p99(fast_n: int, slow_n: int, fast_ms: int, slow_ms: int) -> int:
     """The value of rank ceil(0.99 n): a slow one unless the slow ones are fewer than those above that rank."""
     low, high, num_low = (fast_ms, slow_ms, fast_n) if fast_ms <= slow_ms else (slow_ms, fast_ms, slow_n)

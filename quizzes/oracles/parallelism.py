@@ -5,14 +5,7 @@ from __future__ import annotations
 
 def all_reduces(layers: int) -> int:
     """Walk through the layers: attention's output, the MLP's output; the embedding once."""
-    count = 1
-    for _ in range(layers):
-        count += 2
-    return count
-
-
-def all_reduce_bytes_per_token(layers: int, hidden: int, value_bytes: int = 2) -> int:
-    return sum(hidden * value_bytes for _ in range(all_reduces(layers)))
+    return 1 + sum(2 for _ in range(layers))
 
 
 def pipeline_bytes_per_token(stages: int, hidden: int, value_bytes: int = 2) -> int:

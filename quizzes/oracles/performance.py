@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-# layers, hidden, intermediate, heads, kv heads, head dim, vocabulary: config.json of the models
-SHAPES = {
-    "llama-2-7b": (32, 4096, 11008, 32, 32, 128, 32000),
-    "llama-3-8b": (32, 4096, 14336, 32, 8, 128, 128256),
-    "llama-3-70b": (80, 8192, 28672, 64, 8, 128, 128256),
-    "qwen2.5-14b": (48, 5120, 13824, 40, 8, 128, 152064),
-}
+from quizzes.oracles.models import SHAPES
+
 # GB/s, then dense TFLOP/s in 16 bits and in 8 bits: NVIDIA's datasheets, sparsity taken out
 DEVICES = {
     "a100-80": (2039, 312.0, 624.0),

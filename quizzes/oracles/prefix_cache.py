@@ -130,10 +130,6 @@ def reuse_order(chains: list[int], touched: list[int], take: int) -> list[str]:
     return queue[: max(0, min(take, sum(chains) + 1) - 1)]  # one free block holds nothing
 
 
-def kept_blocks(chains: list[int], touched: list[int], take: int) -> int:
-    return sum(chains) - len(reuse_order(chains, touched, take))
-
-
 class _LRU:
     """Cached blocks by name, least recently used first; used ones are gone from it while a request runs."""
 
@@ -199,11 +195,6 @@ def volatile_hit(prompt: int, position: int, block_size: int = 16) -> int:
 
 def volatile_lost(prompt: int, position: int, block_size: int = 16) -> int:
     return repeat_hit(prompt, block_size) - volatile_hit(prompt, position, block_size)
-
-
-def slide_hit(system: int, block_size: int = 16) -> int:
-    """The oldest turn went: only what stands before it is where it was."""
-    return full_blocks(system, block_size)
 
 
 def tree_hit_last(system: int, user: int, answer: int, turns: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 
+from quizzes.oracles.batching import starts
+
 
 def chunk_steps(decodes: int, prompt: int, budget: int) -> int:
     """Steps for a prompt that gets what `decodes` single tokens leave of the budget."""
@@ -24,10 +26,6 @@ def reread_tokens(prompt: int, chunk: int) -> int:
     """Positions whose KV is read: chunk i looks back to the start of the prompt."""
     whole, rest = divmod(prompt, chunk)
     return chunk * whole * (whole + 1) // 2 + (prompt if rest else 0)
-
-
-def causal_pairs(prompt: int) -> int:
-    return prompt * (prompt + 1) // 2
 
 
 def fcfs_mean(lens: list[int]) -> float:
@@ -58,10 +56,6 @@ def first_free_slot(low: int, slots: int, low_output: int, arrival: int) -> int:
     return (waves + 1) * low_output - arrival if busy else 0
 
 
-def prompts_that_fit(blocks: int, prompt: int, block_size: int) -> int:
-    return blocks // math.ceil(prompt / block_size)
-
-
 def lifetimes_that_fit(blocks: int, prompt: int, max_tokens: int, block_size: int) -> int:
     """Room for every token is reserved; the last one needs no slot."""
     return blocks // math.ceil((prompt + max_tokens - 1) / block_size)
@@ -69,29 +63,24 @@ def lifetimes_that_fit(blocks: int, prompt: int, max_tokens: int, block_size: in
 
 def steady_wait(slots: int, service: int, every: int, number: int) -> int:
     """Wait of arrival `number` (from 0): constant gaps, constant service, `slots` servers (the D/D/c queue)."""
-    free_at = [0] * slots
-    wait = 0
-    for index in range(number + 1):
-        start = max(index * every, heapq.heappop(free_at))
-        heapq.heappush(free_at, start + service)
-        wait = start - index * every
-    return wait
+    arrivals = [every * index for index in range(number + 1)]
+    return starts(slots, [service] * len(arrivals), arrivals)[-1] - arrivals[-1]
 
 
 def turned_away(slots: int, service: int, every: int, arrivals: int, bound: int) -> int:
     """Arrivals that find `bound` waiting, constant gaps and service."""
     free_at, rejected = [0] * slots, 0
-    starts: list[int] = []
+    started: list[int] = []
     for index in range(arrivals):
         now = index * every
-        waiting = sum(start > now for start in starts)
+        waiting = sum(start > now for start in started)
         idle = sum(end <= now for end in free_at)
         if waiting >= bound + idle:
             rejected += 1
             continue
         start = max(now, heapq.heappop(free_at))
         heapq.heappush(free_at, start + service)
-        starts.append(start)
+        started.append(start)
     return rejected
 
 

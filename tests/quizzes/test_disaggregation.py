@@ -11,7 +11,7 @@ from quizzes.experiments.disaggregation.transfer import transfer
 from quizzes.oracles import disaggregation as oracle
 
 
-@pytest.mark.parametrize("model", sorted(oracle.KV))
+@pytest.mark.parametrize("model", sorted(oracle.SHAPES))
 def test_a_transfer_moves_the_kv_of_the_prompt(model: str) -> None:
     found = transfer(Context(), model=model, prompt=3000, tp=4, link="ib-ndr")
     assert found.kv_bytes == oracle.kv_bytes(model, 3000)

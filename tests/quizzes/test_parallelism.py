@@ -17,7 +17,7 @@ from quizzes.oracles import parallelism as oracle
 def test_tensor_parallelism_needs_two_all_reduces_per_layer_and_one_for_the_embedding() -> None:
     found = traffic(Context(), model="llama-3.1-70b", tp=8)
     assert found.all_reduces == oracle.all_reduces(80)
-    assert found.bytes_per_token == oracle.all_reduce_bytes_per_token(80, 8192)
+    assert found.bytes_per_token == oracle.all_reduces(80) * 8192 * 2
     staged = traffic(Context(), model="llama-3.1-70b", tp=1, pp=4)
     assert staged.bytes_per_token == oracle.pipeline_bytes_per_token(4, 8192)
 

@@ -75,7 +75,7 @@ def test_blocks_are_reused_least_recently_used_chain_first_and_tail_first(
     touched = [index for index in touched if index < len(chains)]
     result = run("eviction_order", chains=chains, touched=touched, take=take)
     assert result.order == oracle.reuse_order(chains, touched, take)
-    assert sum(result.left) == oracle.kept_blocks(chains, touched, take)
+    assert sum(result.left) == sum(chains) - len(result.order)
     assert result.cached_before == sum(chains)
     assert result.free_before == sum(chains) + 1
 
@@ -226,7 +226,7 @@ def test_a_tree_finds_the_rest_of_the_block_and_a_whole_prompt_key_only_repeats(
 def test_a_sliding_history_keeps_only_the_system_prompt() -> None:
     result = run("prompt_budget", turns=20)
     assert result.largest_slide <= 1200 < result.largest_none
-    assert result.hits_slide[-1] == oracle.slide_hit(200, 16)
+    assert result.hits_slide[-1] == oracle.full_blocks(200, 16)
     assert result.computed_bulk < result.computed_slide
 
 

@@ -36,7 +36,7 @@ def test_a_prompt_gets_what_the_decodes_leave(seed: int) -> None:
 def test_chunks_read_kv_again_and_compute_no_pair_twice(prompt: int, chunk: int) -> None:
     result = run("chunk_cost", prompt=prompt, chunk=chunk)
     assert result.context_read == paper.reread_tokens(prompt, chunk)
-    assert result.pairs == result.whole_pairs == paper.causal_pairs(prompt)
+    assert result.pairs == result.whole_pairs == sum(range(prompt + 1))
 
 
 @pytest.mark.parametrize("gpu", ["h100", "a100-80"])
@@ -87,11 +87,7 @@ def test_an_urgent_request_takes_blocks_and_no_slot() -> None:
 @pytest.mark.parametrize("limit", [80, 400])
 def test_max_tokens_matters_only_when_it_is_reserved(rule: str, limit: int) -> None:
     result = run("admission", rule=rule, blocks=60, requests=20, prompt=50, output=80, max_tokens=limit)
-    expected = (
-        paper.prompts_that_fit(60, 50, 16)
-        if rule == "prompt"
-        else paper.lifetimes_that_fit(60, 50, limit, 16)
-    )
+    expected = paper.lifetimes_that_fit(60, 50, limit if rule == "full" else 1, 16)
     assert result.admitted_first == expected
     assert (result.preemptions == 0) == (rule == "full")
 
