@@ -54,87 +54,56 @@ class Implementation:
         return check(*args, **kwargs) if check else None
 
 
-def _reference(op: str, file: str, function: str | None = None) -> Implementation:
-    return Implementation(
-        op, "reference", f"kernels.reference.{file}:{function or op}", (f"reference/{file}.py",)
-    )
+_FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
+_FILES = {
+    "embedding": ("embedding.py", "embedding.cpp embedding.py", "", ""),
+    "linear": ("linear.py", "gemm.cpp linear.py", "", ""),
+    "rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),
+    "fused_add_rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),
+    "rotary_embedding": ("rotary.py", "rotary.cpp rotary.py", "rotary.py", ""),
+    "silu_and_mul": ("activation.py", "activation.cpp activation.py", "activation.py", ""),
+    "reshape_and_cache": (
+        "kv_write.py",
+        "kv_write.cpp kv_write.py",
+        "kv_write.py quantise.py",
+        "kv_write.cu kv_write.py",
+    ),
+    "paged_attention": (
+        "attention.py",
+        "attention.cpp attention.py",
+        "attention.py unified_attention.py split_kv_decode.py paged_tile.py",
+        "paged_decode.cu paged_decode_split.cu attention.py",
+    ),
+    "copy_blocks": ("copy.py", "", "copy.py", "copy.cu copy.py"),
+    "int4_linear": ("int4.py", "int4.cpp int4.py", "int4.py split_k.py", "int4_gemv.cu int4.py"),
+    "int8_linear": ("int8.py", "int8.cpp int8.py", "int8.py w8a8.py split_k.py", ""),
+    "fp8_linear": ("fp8.py", "", "fp8.py w8a8.py split_k.py", ""),
+    "lora_shrink": ("lora.py", "lora.cpp lora.py", "lora.py", ""),
+    "lora_expand": ("lora.py", "lora.cpp lora.py", "lora.py", ""),
+    "sample": ("sampling.py", "sampling.cpp sampling.py", "sampling.py", "sampling.cu sampling.py"),
+    "apply_penalties": ("penalties.py", "", "penalties.py", ""),
+    "gather_logprobs": ("logprobs.py", "", "logprobs.py", ""),
+    "apply_token_bitmask": ("bitmask.py", "sampling.cpp sampling.py", "bitmask.py", ""),
+    "grouped_linear": ("moe.py", "", "moe.py", ""),
+}
+"""Files of every operation in the order of `BACKENDS`, the kernel first; the first .py holds the function called."""
 
 
-def _cpu(op: str, module: str, source: str) -> Implementation:
-    return Implementation(op, "cpu", f"kernels.cpu.{module}:{op}", (f"cpu/{source}.cpp", f"cpu/{module}.py"))
+def _implementation(op: str, backend: str, files: list[str]) -> Implementation:
+    folder = _FOLDERS[backend]
+    module = next(file for file in files if file.endswith(".py")).removesuffix(".py")
+    sources = tuple(f"{folder}/{file}" for file in files)
+    return Implementation(op, backend, f"kernels.{folder}.{module}:{op}", sources)
 
 
-def _triton(op: str, *modules: str) -> Implementation:
-    files = tuple(f"triton_ops/{module}.py" for module in modules)
-    return Implementation(op, "triton", f"kernels.triton_ops.{modules[0]}:{op}", files)
-
-
-def _cuda(op: str, module: str, *sources: str) -> Implementation:
-    files = tuple(f"cuda/{source}.cu" for source in sources)
-    return Implementation(op, "cuda", f"kernels.cuda.{module}:{op}", (*files, f"cuda/{module}.py"))
-
-
-IMPLEMENTATIONS: tuple[Implementation, ...] = (
-    _reference("embedding", "embedding"),
-    _cpu("embedding", "embedding", "embedding"),
-    _reference("linear", "linear"),
-    _cpu("linear", "linear", "gemm"),
-    _reference("rms_norm", "norm"),
-    _cpu("rms_norm", "norm", "norm"),
-    _triton("rms_norm", "norm"),
-    _cuda("rms_norm", "norm", "norm"),
-    _reference("fused_add_rms_norm", "norm"),
-    _cpu("fused_add_rms_norm", "norm", "norm"),
-    _triton("fused_add_rms_norm", "norm"),
-    _cuda("fused_add_rms_norm", "norm", "norm"),
-    _reference("rotary_embedding", "rotary"),
-    _cpu("rotary_embedding", "rotary", "rotary"),
-    _triton("rotary_embedding", "rotary"),
-    _reference("silu_and_mul", "activation"),
-    _cpu("silu_and_mul", "activation", "activation"),
-    _triton("silu_and_mul", "activation"),
-    _reference("reshape_and_cache", "kv_write"),
-    _cpu("reshape_and_cache", "kv_write", "kv_write"),
-    _triton("reshape_and_cache", "kv_write", "quantise"),
-    _cuda("reshape_and_cache", "kv_write", "kv_write"),
-    _reference("paged_attention", "attention"),
-    _cpu("paged_attention", "attention", "attention"),
-    _triton("paged_attention", "attention", "unified_attention", "split_kv_decode", "paged_tile"),
-    _cuda("paged_attention", "attention", "paged_decode", "paged_decode_split"),
-    _reference("copy_blocks", "copy"),
-    _triton("copy_blocks", "copy"),
-    _cuda("copy_blocks", "copy", "copy"),
-    _reference("int4_linear", "int4"),
-    _cpu("int4_linear", "int4", "int4"),
-    _triton("int4_linear", "int4", "split_k"),
-    _cuda("int4_linear", "int4", "int4_gemv"),
-    _reference("int8_linear", "int8"),
-    _cpu("int8_linear", "int8", "int8"),
-    _triton("int8_linear", "int8", "w8a8", "split_k"),
-    _reference("fp8_linear", "fp8"),
-    _triton("fp8_linear", "fp8", "w8a8", "split_k"),
-    _reference("lora_shrink", "lora"),
-    _cpu("lora_shrink", "lora", "lora"),
-    _triton("lora_shrink", "lora"),
-    _reference("lora_expand", "lora"),
-    _cpu("lora_expand", "lora", "lora"),
-    _triton("lora_expand", "lora"),
-    _reference("sample", "sampling"),
-    _cpu("sample", "sampling", "sampling"),
-    _triton("sample", "sampling"),
-    _cuda("sample", "sampling", "sampling"),
-    _reference("apply_penalties", "penalties"),
-    _triton("apply_penalties", "penalties"),
-    _reference("gather_logprobs", "logprobs"),
-    _triton("gather_logprobs", "logprobs"),
-    _reference("apply_token_bitmask", "bitmask"),
-    _cpu("apply_token_bitmask", "sampling", "sampling"),
-    _triton("apply_token_bitmask", "bitmask"),
-    _reference("grouped_linear", "moe"),
-    _triton("grouped_linear", "moe"),
-)
-_BY_NAME = {(each.op, each.backend): each for each in IMPLEMENTATIONS}
-OPS = tuple(dict.fromkeys(each.op for each in IMPLEMENTATIONS))
+BY_NAME = {
+    (op, backend): _implementation(op, backend, files.split())
+    for op, forms in _FILES.items()
+    for backend, files in zip(BACKENDS, forms, strict=True)
+    if files
+}
+IMPLEMENTATIONS = tuple(BY_NAME.values())
+OPS = tuple(_FILES)
 
 _chosen: dict[tuple[str, Hashable], Callable[..., Any]] = {}
 _forced: dict[str, str] = {}
@@ -148,7 +117,7 @@ def implementations(op: str) -> list[Implementation]:
 def get(op: str, backend: str) -> Implementation:
     """Return one implementation; raises UnsupportedInput with the names that exist."""
     try:
-        return _BY_NAME[op, backend]
+        return BY_NAME[op, backend]
     except KeyError:
         if op not in OPS:
             raise UnsupportedInput(f"unknown operation {op!r}; there are: {', '.join(OPS)}") from None
@@ -161,8 +130,7 @@ def unavailable(backend: str) -> str | None:
     """Return in one line why this backend cannot run in this process; None if it can."""
     if backend == "reference":
         return None
-    package = {"cpu": "kernels.cpu", "triton": "kernels.triton_ops", "cuda": "kernels.cuda"}[backend]
-    return import_module(package).unavailable()
+    return import_module(f"kernels.{_FOLDERS[backend]}").unavailable()
 
 
 def force(op: str, backend: str | None) -> None:
@@ -226,7 +194,7 @@ def _candidates(op: str, device_type: str) -> Iterator[Implementation]:
     order = PREFERENCE.get(device_type, ("reference",))
     asked = [_forced[name] for name in (op, "*") if name in _forced]
     for backend in dict.fromkeys((*asked, *order)):
-        candidate = _BY_NAME.get((op, backend))
+        candidate = BY_NAME.get((op, backend))
         if candidate and not unavailable(backend):
             yield candidate
 

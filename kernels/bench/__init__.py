@@ -7,5 +7,5 @@ workloads.py   the shapes that are measured
 yardsticks.py  what else computes the same: torch, FlashInfer
 run.py         all of it together
 questions.py   choices that only a GPU can settle: layout, split size, crossovers
-results.py     RESULTS.md
+results.py     RESULTS.md, and the targets
 """

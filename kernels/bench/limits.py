@@ -1,4 +1,4 @@
-"""Measured limits of this machine: memory bandwidth and rates of matrix products.
+"""This machine: what it is, and its measured limits (memory bandwidth, rates of matrix products).
 
 Data sheets promise what no program reaches, and a laptop shares its memory with a browser. So the limits are
 measured in the same run as the kernels: torch copies and sums a buffer far larger than any cache, and multiplies
@@ -7,22 +7,28 @@ square matrices large enough to keep every unit busy. The best of many tries cou
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from time import perf_counter
 
 import torch
 
 from kernels import ops
+from kernels.bench.timing import interleaved
 from kernels.reference import linear as reference
 
 GPU_BUFFER_BYTES, CPU_BUFFER_BYTES = 2**31, 2**28
 GPU_SIDE, CPU_SIDE = 8192, 1024
 """Rows and columns of the matrices."""
-MIN_TRIES = 5
 MIN_SECONDS = 0.4
+"""For each limit."""
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,34 +108,66 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
 
 
 def best_seconds(call: Callable[[], object], device: str) -> float:
-    """The shortest of as many tries as fit into `MIN_SECONDS`, after one to warm up."""
-    call()
-    begin = perf_counter()
-    times: list[float] = []
-    while len(times) < MIN_TRIES or perf_counter() - begin < MIN_SECONDS:
-        times.append(_seconds(call, device))
-    return min(times)
-
-
-def _seconds(call: Callable[[], object], device: str) -> float:
-    if device == "cpu":
-        start = perf_counter()
-        call()
-        return perf_counter() - start
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1e-3
+    """The shortest of as many tries as fit into `MIN_SECONDS`."""
+    return interleaved({"": lambda _: call()}, device, seconds=MIN_SECONDS, graphs=False)[""].least
 
 
 def cache_bytes(device: str) -> int:
     """The last cache before memory: what a measurement has to stay out of."""
     if device == "cuda":
         return torch.cuda.get_device_properties(0).L2_cache_size
-    levels = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    sizes = [
-        int(text[:-1]) * 1024 for text in (path.read_text().strip() for path in levels) if text[-1:] == "K"
+    levels = [
+        path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     ]
-    return max(sizes, default=2**25)
+    return max((int(size[:-1]) * 1024 for size in levels if size.endswith("K")), default=2**25)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """On what, and with what, figures were measured."""
+
+    hardware: str
+    torch: str
+    triton: str | None
+    driver: str | None
+    python: str
+    commit: str
+    """"-modified" behind it if files of the working tree differ."""
+    day: str
+
+
+def describe(device: str) -> Machine:
+    """This machine, these versions, this commit."""
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        triton = None
+    hardware, driver = _cpu(), None
+    if device == "cuda":
+        card = torch.cuda.get_device_properties(0)
+        gigabytes = f"{card.total_memory / 2**30:.0f} GiB"
+        hardware = f"{card.name}, {card.multi_processor_count} SMs, {gigabytes}"
+        driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    commit = _output("git", "-C", str(ROOT), "describe", "--always", "--dirty=-modified") or "unknown"
+    python, day = platform.python_version(), date.today().isoformat()
+    return Machine(hardware, torch.__version__, triton, driver, python, commit, day)
+
+
+def _cpu() -> str:
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"{name}, {capability}, {torch.get_num_threads()} threads on {os.cpu_count()} cores"
+
+
+def _output(*command: str) -> str | None:
+    """The first line a program prints; None if it cannot be had."""
+    try:
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (finished.stdout.splitlines() or [""])[0].strip() or None

@@ -1,24 +1,20 @@
-"""Choices that only a GPU can settle, each as a small experiment with its answer.
-
-Which layout of the cache, how long a split of split-KV decoding, from how many rows on a 4-bit product pays no more,
-and what choosing a token costs beside one look at the logits.
-"""
+"""Choices that only a GPU can settle, each as a small experiment with its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from kernels import registry
-from kernels.bench.run import BenchReport, Tell
+from kernels.bench.run import BenchReport, Tell, implementation_on, on_copies
 from kernels.bench.timing import Call, interleaved
-from kernels.bench.workloads import LLAMA, Maker, Model, Workload, attention, int4, sampling
+from kernels.bench.workloads import LLAMA, Maker, Model, attention, int4, sampling
 from kernels.bench.yardsticks import yardsticks
 from kernels.check.case import Case
+from kernels.registry import UnsupportedInput
 
 SPLITS = (128, 256, 512, 1024, 2048)
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 128, 256)
@@ -48,44 +44,29 @@ class Experiment:
         timings = interleaved(calls, self.maker.device, seconds=self.seconds)
         return {name: timing.median for name, timing in timings.items()}
 
-    def calls(self, workload: Workload, copies: int) -> dict[str, Call]:
-        """The implementations that take this workload."""
-        cases = workload.make(copies)
-        return {name: call for name in self.backends if (call := _call(name, cases)) is not None}
+    def calls(self, cases: Sequence[Case]) -> dict[str, Call]:
+        """The implementations that take these copies of a workload."""
+        found = {}
+        for backend in self.backends:
+            try:
+                found[backend] = implementation_on(cases, backend)
+            except UnsupportedInput:
+                continue
+        return found
 
 
 def answer_all(report: BenchReport, tell: Tell) -> None:
     """Ask every question on the GPU; one that cannot be answered does not take the others with it."""
     experiment = Experiment(Maker("cuda", torch.bfloat16), ("triton", "cuda"))
     for ask in (layout, split_size, int4_crossover, sampling_cost):
-        tell(str(ask.__doc__).splitlines()[0])
+        question = str(ask.__doc__).splitlines()[0]
+        tell(question)
         torch.cuda.empty_cache()
         try:
             with torch.inference_mode():
                 report.answers.append(ask(experiment))
         except Exception as error:
-            report.answers.append(
-                Answer(str(ask.__doc__).splitlines()[0], ["error"], [[str(error)]], "No answer.")
-            )
-
-
-def _call(backend: str, cases: Sequence[Case]) -> Call | None:
-    """The implementation on any of the copies; None if it is not there or does not take them."""
-    op, first = cases[0].op, cases[0]
-    if all(each.backend != backend for each in registry.implementations(op)) or registry.unavailable(backend):
-        return None
-    implementation = registry.get(op, backend)
-    if implementation.unsupported(*first.args, **first.kwargs):
-        return None
-    return _on_copies(implementation.load(), cases)
-
-
-def _on_copies(function: Callable[..., Any], cases: Sequence[Case], **more: Any) -> Call:
-    def call(number: int) -> object:
-        case = cases[number % len(cases)]
-        return function(*case.args, **case.kwargs, **more)
-
-    return call
+            report.answers.append(Answer(question, ["error"], [[str(error)]], "No answer."))
 
 
 def layout(
@@ -94,9 +75,9 @@ def layout(
     """Blocks of all layers together (BLHNC), or each layer in one piece (LBHNC)?"""
     layers = _layers_that_fit(experiment.maker, model, rows)
     calls: dict[str, Call] = {}
-    for name, layers_first in (("BLHNC", False), ("LBHNC", True)):
-        workload = attention(experiment.maker, model, list(rows), layers_first=layers_first)
-        found = experiment.calls(workload, layers)
+    for name in ("BLHNC", "LBHNC"):
+        workload = attention(experiment.maker, model, list(rows), layers_first=name == "LBHNC")
+        found = experiment.calls(workload.make(layers))
         calls |= {f"{backend} {name}": call for backend, call in found.items()}
     times = experiment.times(calls)
     lines, told = [], []
@@ -104,12 +85,9 @@ def layout(
         together, apart = times[f"{backend} BLHNC"], times[f"{backend} LBHNC"]
         lines.append([backend, _us(together), _us(apart), f"{together / apart:.3f}"])
         told.append(f"{backend}: BLHNC takes {together / apart:.3f} times as long as LBHNC")
-    return Answer(
-        f"Blocks of all layers together (BLHNC), or each layer in one piece (LBHNC)? {workload.name}, {layers} layers",
-        ["implementation", "BLHNC", "LBHNC", "BLHNC / LBHNC"],
-        lines,
-        "; ".join(told) + ".",
-    )
+    question = "Blocks of all layers together (BLHNC), or each layer in one piece (LBHNC)?"
+    headings = ["implementation", "BLHNC", "LBHNC", "BLHNC / LBHNC"]
+    return Answer(f"{question} {workload.name}, {layers} layers", headings, lines, "; ".join(told) + ".")
 
 
 def _layers_that_fit(maker: Maker, model: Model, rows: Sequence[tuple[int, int]]) -> int:
@@ -132,58 +110,41 @@ def split_size(
     for rows in batches:
         workload = attention(experiment.maker, model, list(rows))
         cases = workload.make(2)
-        for backend in experiment.backends:
-            times = experiment.times(dict(_splits(backend, cases)))
-            if times:
-                lines.append([workload.name, backend, *(_us(times[str(split)]) for split in SPLITS)])
-                best.append(f"{workload.name}, {backend}: {min(times, key=times.__getitem__)}")
-    return Answer(
-        "How many tokens should one split of split-KV decoding have?",
-        ["batch", "implementation", *map(str, SPLITS)],
-        lines,
-        "Fastest: " + "; ".join(best) + ".",
-    )
+        for backend in experiment.calls(cases):
+            times = experiment.times({str(split): _with_split(backend, cases, split) for split in SPLITS})
+            lines.append([workload.name, backend, *map(_us, times.values())])
+            best.append(f"{workload.name}, {backend}: {min(times, key=times.__getitem__)}")
+    question = "How many tokens should one split of split-KV decoding have?"
+    headings = ["batch", "implementation", *map(str, SPLITS)]
+    return Answer(question, headings, lines, "Fastest: " + "; ".join(best) + ".")
 
 
-def _splits(backend: str, cases: Sequence[Case]) -> Iterator[tuple[str, Call]]:
-    """The decode kernels with other split sizes than their own."""
-    if _call(backend, cases) is None:
-        return
-    for split in SPLITS:
-        if backend == "cuda":
-            from kernels.cuda.attention import decode_split
+def _with_split(backend: str, cases: Sequence[Case], split: int) -> Call:
+    """The decode kernel with another split size than its own."""
+    if backend == "cuda":
+        from kernels.cuda.attention import decode_split
 
-            yield str(split), _on_copies(decode_split, cases, split=split)
-        elif backend == "triton":
-            from kernels.triton_ops import split_kv_decode
-            from kernels.triton_ops.attention import paged_attention
+        return on_copies(decode_split, cases, split=split)
+    from kernels.triton_ops import split_kv_decode
+    from kernels.triton_ops.attention import paged_attention
 
-            setting = patch.object(split_kv_decode, "SPLIT", split)
-            yield str(split), _inside(setting, _on_copies(paged_attention, cases))
+    def call(number: int) -> object:
+        with patch.object(split_kv_decode, "SPLIT", split):
+            return on_copies(paged_attention, cases)(number)
 
-
-def _inside(setting: Any, call: Call) -> Call:
-    def run(number: int) -> object:
-        with setting:
-            return call(number)
-
-    return run
+    return call
 
 
 def int4_crossover(experiment: Experiment, rows: Sequence[int] = ROWS) -> Answer:
     """From how many rows on does a 4-bit product pay no more?"""
     lines, gemv_until, pays_until = [], 0, 0
     for number in rows:
-        workload = int4(experiment.maker, number)
-        cases = workload.make(4)
-        calls = {name: call for name in experiment.backends if (call := _call(name, cases)) is not None}
+        cases = int4(experiment.maker, number).make(4)
         dense = yardsticks(cases)[0]["dense weights"]
-        times = experiment.times({**calls, "dense": dense})
-        ours = {name: seconds for name, seconds in times.items() if name != "dense"}
-        if min(ours, key=ours.__getitem__) == "cuda":
-            gemv_until = number
-        if min(ours.values()) < times["dense"]:
-            pays_until = number
+        times = experiment.times({**experiment.calls(cases), "dense": dense})
+        best = min((name for name in times if name != "dense"), key=times.__getitem__)
+        gemv_until = number if best == "cuda" else gemv_until
+        pays_until = number if times[best] < times["dense"] else pays_until
         names = (*experiment.backends, "dense")
         lines.append([str(number), *(_us(times[name]) if name in times else "" for name in names)])
     return Answer(
@@ -205,25 +166,19 @@ def sampling_cost(experiment: Experiment) -> Answer:
     }
     times: dict[str, dict[str, float]] = {}
     for name, options in settings.items():
-        times[name] = experiment.times(experiment.calls(sampling(experiment.maker, name, **options), 3))
+        times[name] = experiment.times(experiment.calls(sampling(experiment.maker, name, **options).make(3)))
+    greedy, noise, top_p = (times[name] for name in ("greedy", "noise", "noise, top-p 0.9"))
     lines = [
-        [
-            name,
-            *(f"{_us(each[backend])} = {each[backend] / times['greedy'][backend]:.2f} x" for backend in each),
-        ]
+        [name, *(f"{_us(seconds)} = {seconds / greedy[backend]:.2f} x" for backend, seconds in each.items())]
         for name, each in times.items()
     ]
     told = [
-        f"{backend}: noise costs {times['noise'][backend] / times['greedy'][backend] - 1:+.0%} on top of greedy, "
-        f"top-p as much as {times['noise, top-p 0.9'][backend] / times['noise'][backend]:.1f} passes"
-        for backend in times["greedy"]
+        f"{backend}: noise costs {noise[backend] / greedy[backend] - 1:+.0%} on top of greedy, "
+        f"top-p as much as {top_p[backend] / noise[backend]:.1f} passes"
+        for backend in greedy
     ]
-    return Answer(
-        "What do noise and filters cost beside one look at the logits?",
-        ["rows that want", *times["greedy"]],
-        lines,
-        "; ".join(told) + ".",
-    )
+    question = "What do noise and filters cost beside one look at the logits?"
+    return Answer(question, ["rows that want", *greedy], lines, "; ".join(told) + ".")
 
 
 def _us(seconds: float) -> str:

@@ -4,27 +4,7 @@
 
 Bytes: every input that has to be looked at once, every output once, as if caches were perfect within a call and
 empty before it. FLOPs: those of matrix products, 2 for a multiplication with an addition; whatever is elementwise hides
-behind the memory. In the formulas below T tokens, K and N the sides of a matrix, S rows of V logits:
-
-    linear                  K N + T K + T N elements                                2 T K N
-    embedding               rows asked for, twice, and their ids
-    rms_norm                x, weight, out
-    fused_add_rms_norm      x, residual, weight, out, sum
-    rotary_embedding        x, out, cos, sin
-    silu_and_mul            x, out (half of x)
-    reshape_and_cache       key, value, what is stored of them (and scales)
-    paged_attention         query, out, and of every row the keys and values that its first query sees or a later one;
-                            4 head_dim for each pair of query head and visible key
-    copy_blocks             blocks read and written
-    int4_linear             K N / 2, scales, zeros, x, out                          2 T K N in x's type
-    int8_linear, fp8_linear K N, scales, x, out                                     2 T K N in that type
-    grouped_linear          matrices of groups that have rows, x, out               2 T K N
-    lora_shrink             A of adapters in use, x, out                            2 T K rank slices
-    lora_expand             B of adapters in use, shrunk, y twice                   2 T rank N
-    sample                  S V logits once (a filter needs more passes: that is what its share shows)
-    apply_penalties         logits twice, in_prompt, output_counts
-    gather_logprobs         S V logits once
-    apply_token_bitmask     logits twice, bitmask
+behind the memory. `_WORK` holds the formula of every operation.
 """
 
 from __future__ import annotations
@@ -97,8 +77,8 @@ def _product(x: Tensor, out_features: int, weight_bytes: int, rate: torch.dtype)
     return Work(x.nbytes + weight_bytes, rows * out_features * x.element_size(), flops, _name(rate))
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Work:
-    return _product(x, weight.shape[0], weight.nbytes, x.dtype)
+def _quantised_linear(x: Tensor, qweight: Tensor, *scales: Tensor, rate: torch.dtype) -> Work:
+    return _product(x, qweight.shape[0], sum(each.nbytes for each in (qweight, *scales)), rate)
 
 
 def _embedding(table: Tensor, ids: Tensor) -> Work:
@@ -106,21 +86,14 @@ def _embedding(table: Tensor, ids: Tensor) -> Work:
     return Work(moved + ids.nbytes, moved)
 
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Work:
-    return Work(x.nbytes + weight.nbytes, x.numel() * weight.element_size())
-
-
 def _fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Work:
     total = torch.result_type(x, residual).itemsize
     return Work(x.nbytes + residual.nbytes + weight.nbytes, x.numel() * (weight.element_size() + total))
 
 
-def _rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Work:
-    return Work(x.nbytes + cos.nbytes + sin.nbytes, x.nbytes)
-
-
-def _silu_and_mul(x: Tensor) -> Work:
-    return Work(x.nbytes, x.nbytes // 2)
+def _copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> Work:
+    moved = block_pairs.shape[0] * source[0].numel() * source.element_size()
+    return Work(moved, moved, over_link=source.device != target.device)
 
 
 def _reshape_and_cache(
@@ -133,14 +106,9 @@ def _reshape_and_cache(
 
 
 def _paged_attention(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
+    query: Tensor, kv: Tensor, batch: AttentionBatch, *, sliding_window: int | None = None, **scales: Any
 ) -> Work:
+    """Of every row the keys and values that a query sees; 4 head_dim FLOPs for each pair of query head and key."""
     _, _, kv_heads, _, head_dim = kv.shape
     keys_read, pairs = 0, 0
     query_lens = batch.query_start_loc.diff().tolist()
@@ -155,20 +123,8 @@ def _paged_attention(
     return Work(query.nbytes + keys_read * per_key, query.nbytes, flops, _name(query.dtype))
 
 
-def _copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> Work:
-    moved = block_pairs.shape[0] * source[0].numel() * source.element_size()
-    return Work(moved, moved, over_link=source.device != target.device)
-
-
-def _int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Work:
-    return _product(x, qweight.shape[0], qweight.nbytes + scale.nbytes + zero.nbytes, x.dtype)
-
-
-def _quantised_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | None = None) -> Work:
-    return _product(x, qweight.shape[0], qweight.nbytes + scale.nbytes, qweight.dtype)
-
-
 def _grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Work:
+    """Only matrices of groups that have rows are read."""
     groups = int((group_ends.diff(prepend=group_ends.new_zeros(1)) > 0).sum())
     return _product(x, weight.shape[1], groups * weight[0].nbytes, x.dtype)
 
@@ -191,40 +147,27 @@ def _lora_expand(
     return Work(shrunk.nbytes + matrices + touched, touched, 2 * used.numel() * rank * width, _name(y.dtype))
 
 
-def _sample(logits: Tensor, *parameters: Tensor) -> Work:
-    return Work(logits.nbytes, 12 * logits.shape[0])
-
-
-def _apply_penalties(logits: Tensor, in_prompt: Tensor, output_counts: Tensor, *parameters: Tensor) -> Work:
-    return Work(logits.nbytes + in_prompt.nbytes + output_counts.nbytes, logits.nbytes)
-
-
-def _gather_logprobs(logits: Tensor, token_ids: Tensor) -> Work:
-    return Work(logits.nbytes, 12 * logits.shape[0])
-
-
-def _apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> Work:
-    return Work(logits.nbytes + bitmask.nbytes, logits.nbytes)
-
-
 _WORK: dict[str, Callable[..., Work]] = {
-    "linear": _linear,
+    "linear": lambda x, weight, bias=None: _product(x, weight.shape[0], weight.nbytes, x.dtype),
     "embedding": _embedding,
-    "rms_norm": _rms_norm,
+    "rms_norm": lambda x, weight, eps: Work(x.nbytes + weight.nbytes, x.numel() * weight.element_size()),
     "fused_add_rms_norm": _fused_add_rms_norm,
-    "rotary_embedding": _rotary_embedding,
-    "silu_and_mul": _silu_and_mul,
+    "rotary_embedding": lambda x, cos, sin: Work(x.nbytes + cos.nbytes + sin.nbytes, x.nbytes),
+    "silu_and_mul": lambda x: Work(x.nbytes, x.nbytes // 2),
     "reshape_and_cache": _reshape_and_cache,
     "paged_attention": _paged_attention,
     "copy_blocks": _copy_blocks,
-    "int4_linear": _int4_linear,
-    "int8_linear": _quantised_linear,
-    "fp8_linear": _quantised_linear,
+    "int4_linear": lambda x, *weight: _quantised_linear(x, *weight[:3], rate=x.dtype),  # scales and zeros
+    "int8_linear": lambda x, *weight: _quantised_linear(x, *weight[:2], rate=torch.int8),
+    "fp8_linear": lambda x, *weight: _quantised_linear(x, *weight[:2], rate=torch.float8_e4m3fn),
     "grouped_linear": _grouped_linear,
     "lora_shrink": _lora_shrink,
     "lora_expand": _lora_expand,
-    "sample": _sample,
-    "apply_penalties": _apply_penalties,
-    "gather_logprobs": _gather_logprobs,
-    "apply_token_bitmask": _apply_token_bitmask,
+    # The logits once; a filter needs more passes: that is what its share shows.
+    "sample": lambda logits, *parameters: Work(logits.nbytes, 12 * logits.shape[0]),
+    "apply_penalties": lambda logits, in_prompt, output_counts, *parameters: Work(
+        logits.nbytes + in_prompt.nbytes + output_counts.nbytes, logits.nbytes
+    ),
+    "gather_logprobs": lambda logits, token_ids: Work(logits.nbytes, 12 * logits.shape[0]),
+    "apply_token_bitmask": lambda logits, bitmask: Work(logits.nbytes + bitmask.nbytes, logits.nbytes),
 }

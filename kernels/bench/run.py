@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 import torch
 
 from kernels import registry
-from kernels.bench.limits import Limits, cache_bytes, measure_limits
-from kernels.bench.machine import Machine, describe
+from kernels.bench.limits import Limits, Machine, cache_bytes, describe, measure_limits
 from kernels.bench.roofline import Limit, Work, limit, work
-from kernels.bench.timing import Call, Timing, interleaved
+from kernels.bench.timing import Call, interleaved
 from kernels.bench.workloads import Workload, workloads
-from kernels.bench.yardsticks import yardsticks
+from kernels.bench.yardsticks import one_line, yardsticks
 from kernels.check.case import Case
 
 Tell = Callable[[str], None]
@@ -79,15 +78,21 @@ class BenchReport:
 
     def speedup(self, measurement: Measurement) -> tuple[float, str] | None:
         """(how many times faster than the fastest yardstick of the workload, its name)"""
-        rivals = [
-            each
-            for each in self.measurements
-            if not each.ours and (each.op, each.workload) == (measurement.op, measurement.workload)
-        ]
+        where = (measurement.op, measurement.workload)
+        rivals = [each for each in self.measurements if not each.ours and (each.op, each.workload) == where]
         if not rivals or not measurement.ours:
             return None
         best = min(rivals, key=lambda each: each.seconds)
         return best.seconds / measurement.seconds, best.candidate
+
+    def best_of_each(self) -> list[Measurement]:
+        """Return our fastest implementation on every workload."""
+        best: dict[tuple[str, str], Measurement] = {}
+        for each in self.measurements:
+            if each.ours:
+                known = best.get((each.op, each.workload), each)
+                best[each.op, each.workload] = min(known, each, key=lambda found: found.seconds)
+        return list(best.values())
 
 
 def new_report(device: str, tell: Tell) -> BenchReport:
@@ -110,7 +115,7 @@ def measure_ops(
             try:
                 measure(report, each, backends, seconds=seconds)
             except Exception as error:  # out of memory, say: the rest of a long run is still worth having
-                report.omitted.append(Omitted(op, each.name, "all", _one_line(error)))
+                report.omitted.append(Omitted(op, each.name, "all", one_line(error)))
             if report.device == "cuda":
                 torch.cuda.empty_cache()
 
@@ -123,17 +128,29 @@ def measure(
     (first,) = workload.make(1)
     least = work(first.op, *first.args, **first.kwargs)
     cases = workload.make(_copies(least, report.device))
-    calls, ours = {}, set()
-    for backend, call in _implementations(report, workload, cases, backends):
-        calls[backend] = call
-        ours.add(backend)
-    if not ours:
+    calls = {}
+    for backend in backends:
+        if (workload.op, backend) not in registry.BY_NAME:
+            continue
+        try:
+            if backend in workload.without and not registry.unavailable(backend):
+                raise registry.UnsupportedInput("would need too much memory or time at this size")
+            calls[backend] = implementation_on(cases, backend)
+        except registry.UnsupportedInput as error:
+            report.omitted.append(Omitted(workload.op, workload.name, backend, str(error)))
+        except Exception as error:
+            report.omitted.append(Omitted(workload.op, workload.name, backend, one_line(error)))
+    if not calls:
         return
     others, failed = yardsticks(cases)
     report.omitted += [Omitted(workload.op, workload.name, name, why) for name, why in failed.items()]
     graphs = workload.op != "copy_blocks"  # its pairs are on the CPU
-    for name, timing in interleaved(calls | others, report.device, seconds=seconds, graphs=graphs).items():
-        report.measurements.append(_measurement(workload, name, name in ours, timing, least))
+    for name, each in interleaved(calls | others, report.device, seconds=seconds, graphs=graphs).items():
+        spread = (each.median, each.p10, each.p90)
+        found = Measurement(
+            workload.op, workload.name, name, name in calls, *spread, each.samples, each.graph, least
+        )
+        report.measurements.append(found)
 
 
 def _copies(least: Work, device: str) -> int:
@@ -142,61 +159,27 @@ def _copies(least: Work, device: str) -> int:
     return max(1, min(needed, MAX_COPIES, MAX_BYTES // max(least.bytes, 1)))
 
 
-def _implementations(
-    report: BenchReport, workload: Workload, cases: list[Case], backends: Sequence[str]
-) -> Iterator[tuple[str, Call]]:
-    for backend in backends:
-        if all(each.backend != backend for each in registry.implementations(workload.op)):
-            continue
-        reason = registry.unavailable(backend)
-        if reason is None and backend in workload.without:
-            reason = "would need too much memory or time at this size"
-        if reason is None:
-            try:
-                call = _call(workload.op, backend, cases)
-            except registry.UnsupportedInput as error:
-                reason = str(error)
-            except Exception as error:
-                reason = _one_line(error)
-        if reason is None:
-            yield backend, call
-        else:
-            report.omitted.append(Omitted(workload.op, workload.name, backend, reason))
-
-
-def _call(op: str, backend: str, cases: list[Case]) -> Call:
-    """The implementation, tried once. Raises if it does not take the case."""
-    implementation = registry.get(op, backend)
+def implementation_on(cases: Sequence[Case], backend: str) -> Call:
+    """The implementation, tried once. Raises UnsupportedInput if it cannot run here or does not take the case."""
+    implementation = registry.get(cases[0].op, backend)
+    if reason := registry.unavailable(backend):
+        raise registry.UnsupportedInput(reason)
     function = implementation.load()
-    arguments = [(case.args, case.kwargs) for case in cases]
     pack = getattr(import_module(function.__module__), "pack_weight", None)
     if pack is not None:  # as the engine does when it loads a model
-        arguments = [((x, pack(weight), *rest), kwargs) for (x, weight, *rest), kwargs in arguments]
-    if reason := implementation.unsupported(*arguments[0][0], **arguments[0][1]):
+        cases = [replace(case, args=(case.args[0], pack(case.args[1]), *case.args[2:])) for case in cases]
+    if reason := implementation.unsupported(*cases[0].args, **cases[0].kwargs):
         raise registry.UnsupportedInput(reason)
-    function(*arguments[0][0], **arguments[0][1])
-
-    def call(number: int) -> object:
-        args, kwargs = arguments[number % len(arguments)]
-        return function(*args, **kwargs)
-
+    call = on_copies(function, cases)
+    call(0)
     return call
 
 
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+def on_copies(function: Callable[..., Any], cases: Sequence[Case], **more: Any) -> Call:
+    """Return a call of the function on the copy that it is told."""
 
+    def call(number: int) -> object:
+        case = cases[number % len(cases)]
+        return function(*case.args, **case.kwargs, **more)
 
-def _measurement(workload: Workload, name: str, ours: bool, timing: Timing, least: Work) -> Measurement:
-    return Measurement(
-        op=workload.op,
-        workload=workload.name,
-        candidate=name,
-        ours=ours,
-        seconds=timing.median,
-        p10=timing.p10,
-        p90=timing.p90,
-        samples=timing.samples,
-        graph=timing.graph,
-        work=least,
-    )
+    return call

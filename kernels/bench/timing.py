@@ -20,9 +20,8 @@ Call = Callable[[int], object]
 """One call; the number says which copy of the data it is to use."""
 
 MIN_ROUNDS = 5
-CPU_SAMPLE_S = 1e-3
-GPU_SAMPLE_S = 4e-4
-MAX_CALLS = 1000
+SAMPLE_S = {"cpu": 1e-3, "cuda": 4e-4}
+MAX_CALLS = {"cpu": 1000, "cuda": 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,9 @@ class Timing:
     median: float
     p10: float
     p90: float
+    least: float
     samples: int
-    graph: bool = False
+    graph: bool
     """Whether a CUDA graph was timed; False on a GPU: the kernel cannot be recorded, launches are included."""
 
 
@@ -44,67 +44,57 @@ def interleaved(
 
     graphs: False for calls that use pageable host memory, which no CUDA graph can hold.
     """
-    samplers = {
-        name: _GPUSampler(call, graphs) if device == "cuda" else _CPUSampler(call)
-        for name, call in calls.items()
-    }
+    samplers = {name: _Sampler(call, device, graphs) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     begin, rounds = perf_counter(), 0
     while rounds < MIN_ROUNDS or perf_counter() - begin < seconds * len(calls):
         for name, sampler in samplers.items():
             samples[name].append(sampler.sample())
         rounds += 1
-    return {name: _timing(sorted(samples[name]), samplers[name].is_graph) for name in calls}
+    return {name: _timing(sorted(samples[name]), samplers[name].graph is not None) for name in calls}
 
 
 def _timing(ordered: list[float], is_graph: bool) -> Timing:
     last = len(ordered) - 1
-    return Timing(median(ordered), ordered[last // 10], ordered[last - last // 10], len(ordered), is_graph)
+    p10, p90 = ordered[last // 10], ordered[last - last // 10]
+    return Timing(median(ordered), p10, p90, ordered[0], len(ordered), is_graph)
 
 
-class _CPUSampler:
-    """Several calls between two looks at the clock."""
+class _Sampler:
+    """Several calls between two looks at the clock; on a GPU between two events, as a CUDA graph if possible."""
 
-    is_graph = False
-
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, device: str, graphs: bool) -> None:
         self._call = call
+        self._device = device
         self._number = 0
         self._calls = 1
-        self.sample()  # imports, allocations
-        self._calls = max(1, min(MAX_CALLS, round(CPU_SAMPLE_S / max(self.sample(), 1e-9))))
+        self.graph: torch.cuda.CUDAGraph | None = None
+        tries = 3 if device == "cuda" else 1
+        for _ in range(tries):  # imports, compiles, tunes, allocates
+            self.sample()
+        estimate = min(self.sample() for _ in range(tries))
+        self._calls = max(1, min(MAX_CALLS[device], round(SAMPLE_S[device] / max(estimate, 1e-9))))
+        if device == "cuda":
+            self.graph = self._record() if graphs else None
+            self.sample()
 
     def sample(self) -> float:
-        numbers = range(self._number, self._number + self._calls)
-        start = perf_counter()
-        for number in numbers:
+        """Return the mean seconds of the calls of one sample."""
+        if self._device == "cpu":
+            began = perf_counter()
+            self._run()
+            return (perf_counter() - began) / self._calls
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        self.graph.replay() if self.graph is not None else self._run()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e-3 / self._calls
+
+    def _run(self) -> None:
+        for number in range(self._number, self._number + self._calls):
             self._call(number)
-        elapsed = perf_counter() - start
         self._number += self._calls
-        return elapsed / self._calls
-
-
-class _GPUSampler:
-    """A CUDA graph of several calls between two events."""
-
-    def __init__(self, call: Call, graphs: bool) -> None:
-        self._call = call
-        self._calls = 1
-        self._graph: torch.cuda.CUDAGraph | None = None
-        for number in range(3):  # compiles, tunes, allocates
-            self._run_calls(number)
-        estimate = min(self.sample() for _ in range(3))
-        self._calls = max(1, min(64, round(GPU_SAMPLE_S / max(estimate, 1e-9))))
-        self._graph = self._record() if graphs else None
-        self.sample()
-
-    @property
-    def is_graph(self) -> bool:
-        return self._graph is not None
-
-    def _run_calls(self, first: int = 0) -> None:
-        for number in range(first, first + self._calls):
-            self._call(number)
 
     def _record(self) -> torch.cuda.CUDAGraph | None:
         """None for a call that waits for values on the way, as the references do: that cannot be recorded."""
@@ -118,16 +108,8 @@ class _GPUSampler:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self._run_calls()
+                self._run()
         except RuntimeError:
             torch.cuda.synchronize()
             return None
         return graph
-
-    def sample(self) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        self._graph.replay() if self._graph is not None else self._run_calls()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e-3 / self._calls

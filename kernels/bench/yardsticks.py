@@ -40,7 +40,7 @@ def yardsticks(cases: Sequence[Case]) -> tuple[dict[str, Call], dict[str, str]]:
                 continue
             prepared[0]()
         except Exception as error:
-            failed[name] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            failed[name] = one_line(error)
         else:
             working[name] = partial(_run_copy, prepared)
     return working, failed
@@ -48,6 +48,10 @@ def yardsticks(cases: Sequence[Case]) -> tuple[dict[str, Call], dict[str, str]]:
 
 def _run_copy(prepared: Sequence[Prepared], number: int) -> object:
     return prepared[number % len(prepared)]()
+
+
+def one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 # --- attention -------------------------------------------------------------------------------------------------
@@ -73,14 +77,9 @@ def _sdpa_by_row(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: An
         out = torch.empty_like(query)
         for start, end, ids, seq_len, mask, causal in rows:
             pages = kv[ids].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, None, :, :seq_len]
+            own = query[start:end].transpose(0, 1)[None]
             attended = F.scaled_dot_product_attention(
-                query[start:end].transpose(0, 1)[None],
-                pages[0],
-                pages[1],
-                attn_mask=mask,
-                is_causal=causal,
-                scale=options["scale"],
-                enable_gqa=True,
+                own, pages[0], pages[1], mask, 0.0, causal, scale=options["scale"], enable_gqa=True
             )
             out[start:end] = attended[0].transpose(0, 1)
         return out
@@ -101,12 +100,9 @@ def _sdpa_padded(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: An
 
     def run() -> Tensor:
         pages = kv[table].permute(2, 0, 3, 1, 4, 5).reshape(2, rows, kv_heads, length, head_dim)
-        grouped = query.view(
-            rows, kv_heads, heads // kv_heads, head_dim
-        )  # query heads where queries are expected
-        attended = F.scaled_dot_product_attention(
-            grouped, pages[0], pages[1], attn_mask=mask, scale=options["scale"]
-        )
+        # Query heads where queries are expected:
+        grouped = query.view(rows, kv_heads, heads // kv_heads, head_dim)
+        attended = F.scaled_dot_product_attention(grouped, pages[0], pages[1], mask, scale=options["scale"])
         return attended.reshape(rows, heads, head_dim)
 
     return run
@@ -139,10 +135,6 @@ def _flashinfer(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any
 
 
 # --- the rest --------------------------------------------------------------------------------------------------
-
-
-def _torch_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Prepared:
-    return lambda: F.rms_norm(x, weight.shape, weight, eps)
 
 
 def _torch_silu(x: Tensor) -> Prepared:
@@ -203,22 +195,20 @@ def _softmax_sort(
     return run
 
 
-def _log_softmax(logits: Tensor, token_ids: Tensor) -> Prepared:
-    return lambda: logits.log_softmax(-1).gather(-1, token_ids[:, None])
-
-
 _YARDSTICKS: dict[str, dict[str, Callable[..., Prepared | None]]] = {
     "paged_attention": {
         "SDPA, pages gathered by row": _sdpa_by_row,
         "SDPA, pages gathered at once": _sdpa_padded,
         "FlashInfer": _flashinfer,
     },
-    "rms_norm": {"torch rms_norm": _torch_rms_norm},
+    "rms_norm": {"torch rms_norm": lambda x, weight, eps: lambda: F.rms_norm(x, weight.shape, weight, eps)},
     "silu_and_mul": {"torch silu, mul": _torch_silu},
     "copy_blocks": {"torch index_copy": _index_copy},
     "int4_linear": {"dense weights": _dense_for_int4},
     "int8_linear": {"dense weights": _dense, "torch _int_mm": _int_mm},
     "fp8_linear": {"dense weights": _dense, "torch _scaled_mm": _scaled_mm},
     "sample": {"torch sort, multinomial": _softmax_sort},
-    "gather_logprobs": {"torch log_softmax": _log_softmax},
+    "gather_logprobs": {
+        "torch log_softmax": lambda logits, ids: lambda: logits.log_softmax(-1).gather(-1, ids[:, None])
+    },
 }

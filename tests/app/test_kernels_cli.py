@@ -38,7 +38,6 @@ def kernels(*arguments: str) -> Result:
 @pytest.fixture(autouse=True)
 def short_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "MIN_TRIES", 1)
     monkeypatch.setattr(limits, "CPU_BUFFER_BYTES", 2**20)
     monkeypatch.setattr(limits, "CPU_SIDE", 64)
 
@@ -99,7 +98,7 @@ def test_a_broken_implementation_ends_with_exit_code_1_and_how_to_see_it_again(
 def inject(monkeypatch: pytest.MonkeyPatch, op: str, function: Any) -> registry.Implementation:
     """`function` as the C++ implementation of an operation, in a process that has a compiler or not."""
     implementation = registry.Implementation(op, "cpu", "tests:broken", ("cpu/norm.py",))
-    monkeypatch.setitem(registry._BY_NAME, (op, "cpu"), implementation)
+    monkeypatch.setitem(registry.BY_NAME, (op, "cpu"), implementation)
     monkeypatch.setattr(registry, "unavailable", lambda backend: None)
     load = registry.Implementation.load
     monkeypatch.setattr(

@@ -164,7 +164,7 @@ def test_the_questions_find_their_answers(monkeypatch: pytest.MonkeyPatch) -> No
     sampling = questions.sampling_cost(experiment)
     assert len(sampling.rows) == 5 and "noise costs" in sampling.conclusion
     monkeypatch.setattr(
-        questions, "_call", lambda backend, made: questions._on_copies(lambda *args: None, made)
+        questions, "implementation_on", lambda made, backend: questions.on_copies(lambda *args: None, made)
     )
     crossover = questions.int4_crossover(experiment, rows=(1, 2))
     assert [row[0] for row in crossover.rows] == ["1", "2"]

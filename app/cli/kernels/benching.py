@@ -14,7 +14,7 @@ from app.cli.kernels.names import backends, how, operation
 
 if TYPE_CHECKING:
     from app.bench.timing import Tell
-    from kernels.bench.run import BenchReport, Measurement
+    from kernels.bench.run import BenchReport
 
 QUICK_S, THOROUGH_S = 0.1, 0.3
 
@@ -127,23 +127,12 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
         results.write(report, results.RESULTS)
         terminal.err().print(f"written to {results.RESULTS}", style="dim", markup=False, soft_wrap=True)
     if not json:
-        farthest = min(_best_of_each(report), key=report.share)
+        farthest = min(report.best_of_each(), key=report.share)
         terminal.next_command(f"prep kernels explain {farthest.op}", "the farthest from its limit; read why")
-
-
-def _best_of_each(report: BenchReport) -> list[Measurement]:
-    """Our fastest implementation on every workload."""
-    best: dict[tuple[str, str], Measurement] = {}
-    for each in report.measurements:
-        known = best.get((each.op, each.workload))
-        if each.ours and (known is None or each.seconds < known.seconds):
-            best[each.op, each.workload] = each
-    return list(best.values())
 
 
 def _show(report: BenchReport) -> None:
     from kernels.bench import results
-    from kernels.bench.bars import bars
 
     console = terminal.out()
     for op in dict.fromkeys(each.op for each in report.measurements):
@@ -156,7 +145,7 @@ def _show(report: BenchReport) -> None:
         console.print(
             f"{terminal.mark(None)} other programs use the cores: these times are too long", soft_wrap=True
         )
-    for bar in bars(report):
+    for bar in results.bars(report):
         console.print(
             f"{terminal.mark(bar.met)} {bar.what}: {bar.measured:.2f}, aim {bar.least:.2f}", soft_wrap=True
         )
